@@ -1,0 +1,2 @@
+//! The `partage` command.
+fn main() {}
