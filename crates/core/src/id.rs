@@ -1,0 +1,82 @@
+//! Numbers that name things. Each is given out once, by a counter that is stored with what it counts, and
+//! never again (M5).
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $type:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $type(pub u64);
+
+        impl $type {
+            /// The one after this.
+            #[must_use]
+            pub fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&format!(concat!($prefix, "{}"), self.0))
+            }
+        }
+    };
+}
+
+id!(
+    /// A shard of one keyspace. Children of a split and of a merge get new ids.
+    ShardId, "s"
+);
+id!(
+    /// One start of one node. Given by the coordinator at registration; a higher one of the same node
+    /// ends the lower ones for ever (O6).
+    Incarnation, "i"
+);
+id!(
+    /// One shard on one node, for one stay: new on every add, so that a node which left and came back is
+    /// not mistaken for its former self (T10).
+    PlacementId, "p"
+);
+id!(
+    /// Grows whenever a shard's leader or bounds change. Every write carries it; storage refuses an older
+    /// one (O2).
+    Epoch, "e"
+);
+id!(
+    /// A plan, numbered through all keyspaces of a cluster.
+    PlanId, "plan-"
+);
+
+/// Names one committed map apart from any other that was tried at the same sequence (T6): 160 random bits,
+/// drawn by the driver.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct TransactionId(pub [u8; 20]);
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Which map of a keyspace: the sequence grows by one with each commit, from 1; 0 is "no map yet".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Generation {
+    /// Counts commits.
+    pub sequence: u64,
+    /// Tells apart two maps that were both meant to be at `sequence`.
+    pub transaction: TransactionId,
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "g{}", self.sequence)
+    }
+}
