@@ -1,1 +1,52 @@
-//! stub
+//! Coordination: the small, precious state that several processes must agree on.
+//!
+//! Think of one notice board in a shared office. Anyone may read it. A note is replaced only by
+//! somebody who has read the note that hangs there now. Some notes are held by their author's own
+//! hand and fall when the author leaves. Whoever asks is told about every change, in order. This
+//! crate says what such a board promises ([`Coordination`]), tests it (`conformance`), and has the
+//! board that needs nothing installed (`embedded`). ZooKeeper, etcd and SQL databases are boards
+//! that clusters already own; the contract asks for nothing that one of them cannot do.
+//!
+//! # What the caller must do
+//!
+//! 1. Condition every change on what you read: [`Expected::At`] the version you saw, or
+//!    [`Expected::Absent`]. An unconditional put is right only for a key that nobody else writes.
+//! 2. After an error, ask [`Error::is_definite`]. If it is definite, nothing happened. If it is not,
+//!    the change may be there now, may come a moment later, or never: read before you decide.
+//!    Repeating the same conditioned transaction is safe; it takes effect once at most.
+//! 3. Compare versions for equality only on the same key, for order only in the same store. Never
+//!    compute one. A version is never given twice, also when a key was deleted and created again.
+//! 4. Act as the owner of a session only before [`Session::deadline`]. Look at it after every await:
+//!    the process may have been asleep in between.
+//! 5. As a leader, put every change through [`Leadership::fence`], and hand the [`Term`] to whatever
+//!    storage you write to outside. Nothing else keeps a leader that overslept from doing harm.
+//! 6. Put nothing below an ephemeral key.
+//! 7. Fold updates of a watch in the order they come ([`View`] does it). On a resync forget what you had.
+//!    Remember [`Update::at`] and pass it to the next watch after a break.
+//! 8. Keep values under [`Coordination::limits`]. What is larger belongs elsewhere, with a pointer here.
+//! 9. Give each cluster its own root, and each backend its own directory, user or path.
+//!
+//! # Not done, and why
+//!
+//! No consensus protocol: the backends that need one bring theirs. No range deletes, no reads in the
+//! past, no locks beside the election: nothing in Partage asks for them, and each would have to hold on
+//! four backends.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod contract;
+mod election;
+mod error;
+mod key;
+pub mod limits;
+mod session;
+mod transaction;
+mod watch;
+
+pub use contract::{Coordination, Limits, Listing};
+pub use election::{Election, Leader, Leadership, Term};
+pub use error::{Advice, Error, Result};
+pub use key::{Key, KeyError, Scope};
+pub use session::{Session, SessionId};
+pub use transaction::{Condition, Entry, Expected, Operation, Transaction, Version};
+pub use watch::{Change, Subscription, Update, View, Watch};

@@ -1,0 +1,84 @@
+//! The contract that every backend keeps. What the caller keeps is in the crate's own page.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::key::{Key, Scope};
+use crate::session::SessionId;
+use crate::transaction::{Entry, Expected, Transaction, Version};
+use crate::watch::Watch;
+
+/// What a backend takes at most. Checked before anything is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one value.
+    pub max_value_bytes: usize,
+    /// Bytes of all keys and values of one transaction.
+    pub max_transaction_bytes: usize,
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The version at which this page was true.
+    pub at: Version,
+    /// Keys and entries, in key order.
+    pub entries: Vec<(Key, Entry)>,
+    /// Pass it as `after` for the next page; `None` at the end.
+    pub next: Option<Key>,
+}
+
+/// A store of small values with versions, sessions and watches.
+///
+/// Reads are linearizable (C1): a read that starts after a commit has returned sees that commit or a
+/// later one. A transaction is all or nothing, for readers and for watches. Dropping the future of
+/// [`commit`](Self::commit) leaves the outcome unknown.
+#[async_trait]
+pub trait Coordination: fmt::Debug + Send + Sync + 'static {
+    /// A short name for messages and metrics: `embedded`, `etcd`, ….
+    fn backend(&self) -> &'static str;
+
+    /// What this backend takes at most.
+    fn limits(&self) -> Limits;
+
+    /// Opens a session that ends `ttl` after its last renewal. Most callers want
+    /// [`Session::open`](crate::Session::open), which also renews it.
+    async fn open_session(&self, ttl: Duration) -> Result<SessionId>;
+
+    /// Gives the session its full time-to-live again, counted from when the backend hears of it: so
+    /// never shorter than the owner counts (C4). A session that has ended stays ended.
+    async fn renew_session(&self, session: SessionId) -> Result<()>;
+
+    /// Ends the session now; its ephemeral keys are gone when this returns.
+    async fn end_session(&self, session: SessionId) -> Result<()>;
+
+    /// What is at `key`.
+    async fn read(&self, key: &Key) -> Result<Option<Entry>>;
+
+    /// One page of the keys in `scope`, after the key `after`, at most `limit` of them (and at most
+    /// [`MAX_PAGE_ENTRIES`](crate::limits::MAX_PAGE_ENTRIES)). Pages are each true, not all at one
+    /// version; who needs that uses a watch, whose first update is the whole content.
+    async fn list(&self, scope: &Scope, after: Option<&Key>, limit: usize) -> Result<Listing>;
+
+    /// Does all of the transaction, or none, and returns the version it got. A transaction without
+    /// operations only checks its conditions.
+    async fn commit(&self, transaction: Transaction) -> Result<Version>;
+
+    /// Follows the keys in `scope`. Without `from` the first update is a resync with the content of now.
+    /// With it, updates start right after that version, or with a resync if that is not known any more.
+    async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch>;
+
+    /// Puts `value` at `key` if it is as `expected`.
+    async fn compare_and_swap(&self, key: &Key, expected: Expected, value: Bytes) -> Result<Version> {
+        self.commit(Transaction::new().when(key, expected).put(key, value)).await
+    }
+
+    /// Deletes `key` if it is as `expected`.
+    async fn delete(&self, key: &Key, expected: Expected) -> Result<Version> {
+        self.commit(Transaction::new().when(key, expected).delete(key)).await
+    }
+}

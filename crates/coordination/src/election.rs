@@ -1,0 +1,169 @@
+//! Election: one leader at a time, under a term that only grows.
+//!
+//! Two keys. `…/term` lasts and counts. `…/leader` is ephemeral: who holds it leads. Taking the lead is one
+//! transaction: the leader key is absent, the term is what was read; write the leader key, add one to the
+//! term. So two candidates cannot both win, and a term names one leader for ever. A leader conditions every
+//! change on its leader key still being the one it wrote ([`Leadership::fence`]): a leader that overslept
+//! its session is refused, however late it wakes (O10).
+//!
+//! It is written once, on the contract, and so is the same on every backend. It is not fair: when a
+//! leader goes, any candidate may be next. Coordinators are alike, so a queue would buy nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::contract::Coordination;
+use crate::error::{Error, Result};
+use crate::key::{Key, Scope};
+use crate::session::Session;
+use crate::transaction::{Entry, Expected, Transaction, Version};
+
+/// The number of a leadership. Grows by one with each, never repeats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(u64);
+
+impl Term {
+    /// For storing and comparing with stored terms.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "term {}", self.0)
+    }
+}
+
+/// Who leads, as anyone can read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Its term.
+    pub term: Term,
+    /// What the candidate said of itself: an address, for instance.
+    pub candidate: Bytes,
+}
+
+/// A place to be elected to.
+#[derive(Clone, Debug)]
+pub struct Election {
+    coordination: Arc<dyn Coordination>,
+    leader: Key,
+    term: Key,
+}
+
+/// A won election. Holds as long as the session and the leader key do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    term: Term,
+    leader: Key,
+    version: Version,
+}
+
+impl Leadership {
+    /// Its term, to be handed to all storage outside.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// Adds the condition that this leadership still holds.
+    #[must_use]
+    pub fn fence(&self, transaction: Transaction) -> Transaction {
+        transaction.when(&self.leader, Expected::At(self.version))
+    }
+}
+
+impl Election {
+    /// The election at `place`; two keys are kept below it.
+    pub fn new(coordination: Arc<dyn Coordination>, place: &Key) -> Result<Self> {
+        Ok(Self { coordination, leader: place.join("leader")?, term: place.join("term")? })
+    }
+
+    /// Who leads now.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        self.coordination.read(&self.leader).await?.map(|entry| self.decode(&entry)).transpose()
+    }
+
+    /// Takes the lead if nobody has it. `None`: somebody has.
+    pub async fn try_lead(&self, session: &Session, candidate: &Bytes) -> Result<Option<Leadership>> {
+        if let Some(entry) = self.coordination.read(&self.leader).await? {
+            // Ours already: an earlier attempt whose outcome was not known has gone through.
+            let ours = entry.session == Some(session.id());
+            return if ours { self.held(&entry).map(Some) } else { Ok(None) };
+        }
+        let last = self.coordination.read(&self.term).await?;
+        let number = last.as_ref().map_or(Ok(0), |entry| self.decode_term(&entry.value))?;
+        let term = Term(number.checked_add(1).ok_or_else(|| self.malformed(&self.term))?);
+        let mut value = BytesMut::with_capacity(8 + candidate.len());
+        value.put_u64(term.0);
+        value.put_slice(candidate);
+        let transaction = Transaction::new()
+            .when(&self.leader, Expected::Absent)
+            .when(&self.term, Expected::unchanged(last.as_ref()))
+            .put_ephemeral(&self.leader, value.freeze(), session.id())
+            .put(&self.term, Bytes::copy_from_slice(&term.0.to_be_bytes()));
+        match self.coordination.commit(transaction).await {
+            Ok(version) => Ok(Some(Leadership { term, leader: self.leader.clone(), version })),
+            Err(Error::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until it leads. Fails when the session is lost, or with the backend's error; an indefinite
+    /// one is safe to repeat.
+    pub async fn lead(&self, session: &Session, candidate: &Bytes) -> Result<Leadership> {
+        tokio::select! {
+            won = self.campaign(session, candidate) => won,
+            () = session.lost() => Err(Error::SessionEnded { session: session.id() }),
+        }
+    }
+
+    async fn campaign(&self, session: &Session, candidate: &Bytes) -> Result<Leadership> {
+        let mut watch = self.coordination.watch(Scope::One(self.leader.clone()), None).await?;
+        loop {
+            watch.next().await?;
+            if let Some(leadership) = self.try_lead(session, candidate).await? {
+                return Ok(leadership);
+            }
+        }
+    }
+
+    /// Leaves in order: the next leader need not wait for the session to end.
+    pub async fn resign(&self, leadership: Leadership) -> Result<()> {
+        let transaction = leadership.fence(Transaction::new()).delete(&self.leader);
+        self.coordination.commit(transaction).await.map(|_| ())
+    }
+
+    fn held(&self, entry: &Entry) -> Result<Leadership> {
+        let term = self.decode(entry)?.term;
+        Ok(Leadership { term, leader: self.leader.clone(), version: entry.version })
+    }
+
+    fn decode(&self, entry: &Entry) -> Result<Leader> {
+        let (number, candidate) =
+            entry.value.split_first_chunk::<8>().ok_or_else(|| self.malformed(&self.leader))?;
+        let term = Term(u64::from_be_bytes(*number));
+        Ok(Leader { term, candidate: entry.value.slice_ref(candidate) })
+    }
+
+    fn decode_term(&self, value: &[u8]) -> Result<u64> {
+        value.try_into().map(u64::from_be_bytes).map_err(|_| self.malformed(&self.term))
+    }
+
+    fn malformed(&self, key: &Key) -> Error {
+        let what = format!(
+            "key `{key}` holds what this program did not write there: it is left alone; check the root"
+        );
+        Error::Invalid { what }
+    }
+}

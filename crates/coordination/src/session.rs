@@ -1,0 +1,156 @@
+//! Sessions: a claim to be alive, with an end that everybody agrees on.
+//!
+//! The owner counts its time-to-live from before it asked, the backend from when it heard. So the owner
+//! always gives up first (C4), whatever the network does, and no wall clock is involved. Renewals run in
+//! a task of their own; a process that was stopped for too long finds the deadline passed when it wakes,
+//! before any renewal is answered.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::contract::Coordination;
+use crate::error::{Error, Result};
+use crate::limits::{MAX_SESSION_TTL, MIN_SESSION_TTL, RENEWALS_PER_TTL};
+
+/// Names a session; never given twice by one store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(u128);
+
+impl SessionId {
+    /// For backends.
+    #[must_use]
+    pub const fn new(number: u128) -> Self {
+        Self(number)
+    }
+
+    /// The number, for storing.
+    #[must_use]
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+/// Refuses a time-to-live outside the limits; every backend calls it first.
+pub(crate) fn check_ttl(ttl: Duration) -> Result<()> {
+    if (MIN_SESSION_TTL..=MAX_SESSION_TTL).contains(&ttl) {
+        return Ok(());
+    }
+    let what = format!(
+        "a session of {ttl:?} is outside the limits: choose {MIN_SESSION_TTL:?} to {MAX_SESSION_TTL:?}"
+    );
+    Err(Error::Invalid { what })
+}
+
+/// A session that renews itself until it is dropped, ended or lost.
+#[derive(Debug)]
+pub struct Session {
+    coordination: Arc<dyn Coordination>,
+    id: SessionId,
+    ttl: Duration,
+    /// Until when the owner may act; in the past once the session is lost.
+    deadline: watch::Receiver<Instant>,
+    renewals: JoinHandle<()>,
+}
+
+impl Session {
+    /// Opens a session and starts to renew it.
+    pub async fn open(coordination: Arc<dyn Coordination>, ttl: Duration) -> Result<Self> {
+        check_ttl(ttl)?;
+        let asked = Instant::now();
+        let id = coordination.open_session(ttl).await?;
+        let (sender, deadline) = watch::channel(asked + ttl);
+        let renewals = tokio::spawn(renew(Arc::clone(&coordination), id, ttl, sender));
+        Ok(Self { coordination, id, ttl, deadline, renewals })
+    }
+
+    /// Its name, for [`Transaction::put_ephemeral`](crate::Transaction::put_ephemeral).
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Its time-to-live.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Until when the owner may act. Moves on with each renewal.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        *self.deadline.borrow()
+    }
+
+    /// True before the deadline.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        Instant::now() < self.deadline()
+    }
+
+    /// Returns when the session is lost: refused by the backend, or not renewed in time.
+    pub async fn lost(&self) {
+        let mut deadline = self.deadline.clone();
+        loop {
+            let until = *deadline.borrow_and_update();
+            if Instant::now() >= until {
+                return;
+            }
+            tokio::select! {
+                () = sleep_until(until) => {}
+                changed = deadline.changed() => if changed.is_err() { sleep_until(until).await },
+            }
+        }
+    }
+
+    /// Ends the session now, so that nobody has to wait for its time-to-live.
+    pub async fn end(self) -> Result<()> {
+        self.renewals.abort();
+        self.coordination.end_session(self.id).await
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.renewals.abort();
+    }
+}
+
+/// Renews until the deadline passes or the backend says that the session is over.
+async fn renew(
+    coordination: Arc<dyn Coordination>,
+    id: SessionId,
+    ttl: Duration,
+    deadline: watch::Sender<Instant>,
+) {
+    loop {
+        sleep(ttl / RENEWALS_PER_TTL).await;
+        let asked = Instant::now();
+        let until = *deadline.borrow();
+        if asked >= until {
+            return;
+        }
+        match timeout_at(until, coordination.renew_session(id)).await {
+            // An answer that came after the deadline does not revive what the owner may have given up.
+            Ok(Ok(())) if Instant::now() < until => {
+                deadline.send_replace(asked + ttl);
+            }
+            Ok(Err(Error::SessionEnded { .. })) => {
+                deadline.send_replace(asked);
+                return;
+            }
+            Ok(Err(error)) => tracing::warn!(session = %id, %error, "session not renewed, trying again"),
+            Ok(Ok(())) | Err(_) => return,
+        }
+    }
+}
