@@ -1,0 +1,230 @@
+//! Which crate may lean on which: edges go down only.
+//!
+//! Each crate stands on a floor. It may lean on a lower floor, never on its own or a higher one, so that
+//! nobody who reads `core` has to know the coordinator. A few pairs that the floors alone would allow are
+//! refused by name, and one pair that they would refuse is allowed. What only tests need may also come from
+//! the same floor: a test of the worker may start a router.
+//!
+//! ```text
+//! 5  cli                                        the one binary
+//! 4  dataset  table  shuffle  console           services and pages; examples/* stand here too
+//! 3  coordinator  worker  router  engine        what runs (testkit leans on its own floor: it starts them all)
+//! 2  metadata
+//! 1  wire  coordination
+//! 0  core                                       decisions
+//!    tests/*  bench/*                           outside: lean on all, nobody leans on them
+//! ```
+
+use std::collections::BTreeMap;
+
+/// A member of the workspace.
+#[derive(Debug, Clone)]
+pub struct Package {
+    /// Its name in Cargo.toml.
+    pub name: String,
+    /// Its folder, relative to the root of the checkout.
+    pub folder: String,
+    /// All it depends on, also what is not ours.
+    pub dependencies: Vec<Dependency>,
+}
+
+/// One line of `[dependencies]`, `[dev-dependencies]` or `[build-dependencies]`.
+#[derive(Debug, Clone)]
+pub struct Dependency {
+    /// The crate's name.
+    pub name: String,
+    /// What it is needed for.
+    pub kind: Kind,
+}
+
+/// What a dependency is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Linked into what users run.
+    Normal,
+    /// Needed by the build script.
+    Build,
+    /// Needed by tests, benches and examples.
+    Dev,
+}
+
+/// Floor of tests and benches: above everything.
+const OUTSIDE: u8 = 6;
+
+/// The floor of each folder below `crates/`.
+const FLOORS: [(&str, u8); 14] = [
+    ("core", 0),
+    ("wire", 1),
+    ("coordination", 1),
+    ("metadata", 2),
+    ("coordinator", 3),
+    ("worker", 3),
+    ("router", 3),
+    ("testkit", 3),
+    ("engine", 3),
+    ("dataset", 4),
+    ("table", 4),
+    ("shuffle", 4),
+    ("console", 4),
+    ("cli", 5),
+];
+
+/// Pairs on one floor that are meant to be: testkit runs a whole cluster in one process.
+const ALLOWED: [(&str, &str); 3] = [("testkit", "coordinator"), ("testkit", "worker"), ("testkit", "router")];
+
+/// Who the named rooms never lean on, though the floors would let them.
+const REFUSED: [(&str, &[&str], &str); 6] = [
+    ("worker", &["coordination"], "workers hear from the coordinator over `wire`, never from the backend"),
+    ("router", &["coordination"], "routers hear from the coordinator over `wire`, never from the backend"),
+    ("table", &["coordination", "coordinator"], "services know `worker` and `wire` only"),
+    ("shuffle", &["coordination", "coordinator"], "services know `worker` and `wire` only"),
+    ("dataset", &["coordinator"], "services know `worker` and `wire` only"),
+    ("console", &["coordination", "coordinator"], "the console uses the admin API only"),
+];
+
+/// What `core` may link. It decides; it needs no clock, no randomness, no I/O, no runtime.
+const CORE_MAY_LINK: [&str; 3] = ["thiserror", "md-5", "xxhash-rust"];
+
+/// Every edge that goes up or sideways, every crate without a floor, and what `core` links beyond its list.
+pub fn findings(packages: &[Package]) -> Vec<String> {
+    let folders: BTreeMap<&str, &str> =
+        packages.iter().map(|p| (p.name.as_str(), p.folder.as_str())).collect();
+    let mut found = Vec::new();
+    for package in packages {
+        let Some(floor) = floor(&package.folder) else {
+            found.push(format!(
+                "{}: has no floor; say in tests/house/src/graph.rs where it stands, and in ARCHITECTURE.md why",
+                package.folder
+            ));
+            continue;
+        };
+        for edge in &package.dependencies {
+            if let Some(&target) = folders.get(edge.name.as_str()) {
+                found.extend(edge_finding(&package.folder, floor, target, edge.kind));
+            } else if package.folder == "crates/core"
+                && edge.kind != Kind::Dev
+                && !CORE_MAY_LINK.contains(&edge.name.as_str())
+            {
+                found.push(format!(
+                    "crates/core/Cargo.toml: `{}` is not on core's list ({}); move what needs it up to wire or \
+                     a driver, or show that it is pure and add it in tests/house/src/graph.rs",
+                    edge.name,
+                    CORE_MAY_LINK.join(", ")
+                ));
+            }
+        }
+    }
+    found
+}
+
+fn floor(folder: &str) -> Option<u8> {
+    match folder.split_once('/') {
+        Some(("crates", name)) => FLOORS.iter().find(|(n, _)| *n == name).map(|(_, floor)| *floor),
+        Some(("examples", _)) => Some(4),
+        Some(("tests" | "bench", _)) => Some(OUTSIDE),
+        _ => (folder == "bench").then_some(OUTSIDE),
+    }
+}
+
+fn edge_finding(from: &str, floor_from: u8, to: &str, kind: Kind) -> Option<String> {
+    let floor_to = floor(to)?;
+    let (name_from, name_to) = (short(from), short(to));
+    let why = REFUSED.iter().find(|(f, who, _)| *f == name_from && who.contains(&name_to)).map(|r| r.2);
+    let service = from.starts_with("examples/") && ["coordination", "coordinator"].contains(&name_to);
+    if kind != Kind::Dev && (why.is_some() || service) {
+        let why =
+            why.unwrap_or("an example is a user's service: it knows `worker`, `router` and `wire` only");
+        return Some(format!("{from}/Cargo.toml: leans on {to}; {why}"));
+    }
+    let fits = match kind {
+        _ if floor_from == OUTSIDE => true,
+        Kind::Dev => floor_to <= floor_from,
+        Kind::Normal | Kind::Build => floor_to < floor_from || ALLOWED.contains(&(name_from, name_to)),
+    };
+    (!fits).then(|| {
+        format!(
+            "{from}/Cargo.toml: leans on {to}, floor {floor_from} on floor {floor_to}; edges go down only: move what \
+             both need to a lower crate, or hand it in as an argument"
+        )
+    })
+}
+
+fn short(folder: &str) -> &str {
+    folder.rsplit('/').next().unwrap_or(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(folder: &str, dependencies: &[(&str, Kind)]) -> Package {
+        let dependencies =
+            dependencies.iter().map(|(n, k)| Dependency { name: (*n).to_owned(), kind: *k }).collect();
+        Package { name: format!("partage-{}", short(folder)), folder: folder.to_owned(), dependencies }
+    }
+
+    fn of(packages: &[Package]) -> String {
+        findings(packages).join("\n")
+    }
+
+    fn pair(from: &str, to: &str, kind: Kind) -> String {
+        let target = format!("partage-{}", short(to));
+        of(&[package(from, &[(&target, kind)]), package(to, &[])])
+    }
+
+    #[test]
+    fn down_is_fine_and_up_or_sideways_is_not() {
+        assert_eq!(pair("crates/wire", "crates/core", Kind::Normal), "");
+        assert_eq!(pair("crates/cli", "crates/coordinator", Kind::Normal), "");
+        assert!(pair("crates/core", "crates/wire", Kind::Normal).contains("floor 0 on floor 1"));
+        assert!(pair("crates/worker", "crates/router", Kind::Normal).contains("edges go down only"));
+        assert!(pair("crates/wire", "crates/core", Kind::Build).is_empty());
+        assert!(pair("crates/core", "crates/wire", Kind::Build).contains("floor"));
+    }
+
+    #[test]
+    fn tests_may_lean_sideways_but_not_up() {
+        assert_eq!(pair("crates/worker", "crates/router", Kind::Dev), "");
+        assert!(pair("crates/worker", "crates/cli", Kind::Dev).contains("floor 3 on floor 5"));
+        assert_eq!(pair("tests/chaos", "crates/cli", Kind::Normal), "");
+        assert!(pair("crates/cli", "tests/chaos", Kind::Normal).contains("floor"));
+    }
+
+    #[test]
+    fn the_backend_is_for_the_coordinator_alone() {
+        for who in ["crates/worker", "crates/router", "crates/table", "crates/console", "examples/kv"] {
+            assert!(pair(who, "crates/coordination", Kind::Normal).contains("leans on"), "{who}");
+        }
+        assert_eq!(pair("crates/coordinator", "crates/coordination", Kind::Normal), "");
+        assert_eq!(
+            pair("crates/dataset", "crates/coordination", Kind::Normal),
+            "",
+            "leaderless datasets may"
+        );
+        assert!(pair("examples/kv", "crates/coordinator", Kind::Normal).contains("user's service"));
+    }
+
+    #[test]
+    fn testkit_alone_starts_its_neighbours() {
+        assert_eq!(pair("crates/testkit", "crates/coordinator", Kind::Normal), "");
+        assert!(pair("crates/coordinator", "crates/testkit", Kind::Normal).contains("floor 3 on floor 3"));
+    }
+
+    #[test]
+    fn core_links_only_its_list() {
+        assert_eq!(
+            of(&[package("crates/core", &[("thiserror", Kind::Normal), ("proptest", Kind::Dev)])]),
+            ""
+        );
+        assert!(
+            of(&[package("crates/core", &[("tokio", Kind::Normal)])])
+                .contains("`tokio` is not on core's list")
+        );
+        assert!(of(&[package("crates/core", &[("cc", Kind::Build)])]).contains("`cc`"));
+    }
+
+    #[test]
+    fn a_crate_without_a_floor_is_named() {
+        assert!(of(&[package("crates/utils", &[])]).starts_with("crates/utils: has no floor"));
+    }
+}

@@ -1,0 +1,143 @@
+//! What any text may contain: links that lead somewhere, and no path of one person's machine.
+//!
+//! Markdown is parsed (with pulldown-cmark), so a link in a code block is not followed. Links to other sites
+//! are not tried: the suite runs without a network.
+
+use std::collections::BTreeSet;
+
+use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+
+/// Beginnings of absolute paths that exist on some builder's machine only.
+const MACHINE_PATHS: [&str; 3] = [concat!("/", "work/"), concat!("/", "root/"), concat!("/", "tmp/tgt")];
+
+/// Every absolute path of one machine in the text.
+pub fn machine_path_findings(file: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for path in MACHINE_PATHS {
+            let begins = line.match_indices(path).any(|(at, _)| {
+                let before = line[..at].chars().next_back();
+                !before.is_some_and(|c| c.is_alphanumeric() || "._-~}/".contains(c))
+            });
+            if begins {
+                found.push(format!(
+                    "{file}:{}: names `{path}`, a path of one machine; write it relative to the checkout",
+                    number + 1
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// What a page points at, and what can be pointed at in it.
+#[derive(Debug, Default)]
+pub struct Page {
+    links: Vec<String>,
+    anchors: BTreeSet<String>,
+}
+
+impl Page {
+    /// Reads the links and the headings of a Markdown text.
+    pub fn parse(text: &str) -> Page {
+        let mut page = Page::default();
+        let mut heading: Option<String> = None;
+        for event in Parser::new(text) {
+            match event {
+                Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                    page.links.push(dest_url.into_string());
+                }
+                Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+                Event::End(TagEnd::Heading(_)) => {
+                    page.anchors.extend(heading.take().map(|h| anchor(&h)));
+                }
+                Event::Text(words) | Event::Code(words) => {
+                    if let Some(h) = heading.as_mut() {
+                        h.push_str(&words);
+                    }
+                }
+                _ => {}
+            }
+        }
+        page
+    }
+
+    /// The links that stay in the checkout, as (path relative to its root, anchor or empty).
+    pub fn inner_links(&self, file: &str) -> Vec<(String, String)> {
+        let outside = |l: &&String| l.contains("://") || l.starts_with("mailto:");
+        let inner = self.links.iter().filter(|l| !outside(l));
+        inner
+            .map(|link| {
+                let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+                let target = if path.is_empty() { file.to_owned() } else { resolve(file, path) };
+                (target, anchor.to_owned())
+            })
+            .collect()
+    }
+
+    /// True when a heading of this page has this anchor.
+    pub fn has_anchor(&self, anchor: &str) -> bool {
+        self.anchors.contains(anchor)
+    }
+}
+
+/// A link of the page `file`, as a path from the root. A `..` beyond the root stays, and so matches nothing.
+fn resolve(file: &str, link: &str) -> String {
+    let mut parts: Vec<&str> = file.split('/').collect();
+    parts.pop();
+    for part in link.trim_end_matches('/').split('/') {
+        match part {
+            "." | "" => {}
+            ".." if parts.last().is_some_and(|p| *p != "..") => {
+                parts.pop();
+            }
+            other => parts.push(other),
+        }
+    }
+    parts.join("/")
+}
+
+/// The anchor that a heading gets on the usual hosts and in mdBook.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_one_machine_are_found_with_their_line() {
+        let path = MACHINE_PATHS[0];
+        let found = machine_path_findings("README.md", &format!("fine\nsee {path}main\n"));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("README.md:2: names"), "{}", found[0]);
+        assert_eq!(machine_path_findings("a", &format!("\"{}x\"", MACHINE_PATHS[1])).len(), 1);
+        for fine in [format!("..{path}x"), format!("net{path}x"), format!("${{HOME}}{path}x")] {
+            assert!(machine_path_findings("a", &fine).is_empty(), "{fine}");
+        }
+    }
+
+    #[test]
+    fn links_are_resolved_from_their_page() {
+        let page =
+            Page::parse("[a](../b.md#c-d) ![p](p.png) <https://x.y> [m](mailto:a@b) [h](#top)\n\n`[no](no)`");
+        let of = |t: &str, a: &str| (t.to_owned(), a.to_owned());
+        assert_eq!(
+            page.inner_links("docs/src/a.md"),
+            [of("docs/b.md", "c-d"), of("docs/src/p.png", ""), of("docs/src/a.md", "top")]
+        );
+        assert_eq!(Page::parse("[a](../../x)").inner_links("docs/a.md"), [of("../x", "")]);
+    }
+
+    #[test]
+    fn headings_are_anchors() {
+        let page = Page::parse("# Keys, and `Ranges`\n\n```\n# not one\n```\n");
+        assert!(page.has_anchor("keys-and-ranges"));
+        assert!(!page.has_anchor("not-one"));
+    }
+}

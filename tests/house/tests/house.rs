@@ -1,0 +1,117 @@
+//! The checkout keeps the rules of the house. Each finding says where, what, and the way out.
+
+use std::collections::BTreeMap;
+
+use house::source::{Source, opening_finding};
+use house::text::{Page, machine_path_findings};
+use house::{graph, tree};
+
+/// Fails with every finding on a line of its own.
+fn none(rule: &str, findings: &[String]) {
+    assert!(findings.is_empty(), "{rule}: {} finding(s)\n  {}", findings.len(), findings.join("\n  "));
+}
+
+/// The sources of the crates with their facts, without files that only tests see.
+fn sources() -> Vec<(String, String, Source)> {
+    let read = tree::crate_sources(&tree::root());
+    assert!(read.len() > 10, "the sources are found: {}", read.len());
+    let parsed: Vec<_> = read
+        .into_iter()
+        .map(|(file, text)| {
+            let source = Source::parse(&file, &text).unwrap_or_else(|e| panic!("{e}"));
+            (file, text, source)
+        })
+        .collect();
+    let tests: Vec<String> = parsed.iter().flat_map(|(file, _, source)| source.test_files(file)).collect();
+    let for_tests = |file: &str| tests.iter().any(|t| file == t || (t.ends_with('/') && file.starts_with(t)));
+    parsed.into_iter().filter(|(file, _, _)| !for_tests(file)).collect()
+}
+
+#[test]
+fn the_crate_graph_points_down() {
+    let packages = tree::packages(&tree::root());
+    assert!(packages.iter().any(|p| p.folder == "crates/core"), "core is a member: {packages:?}");
+    none("crate graph", &graph::findings(&packages));
+}
+
+#[test]
+fn core_only_decides() {
+    let found: Vec<String> = sources()
+        .iter()
+        .filter(|(file, ..)| file.starts_with("crates/core/src/"))
+        .flat_map(|(file, _, source)| source.core_findings(file))
+        .collect();
+    none("core is pure", &found);
+}
+
+#[test]
+fn forms_live_in_wire() {
+    let found: Vec<String> =
+        sources().iter().flat_map(|(file, _, source)| source.form_findings(file)).collect();
+    none("network and stored forms", &found);
+}
+
+#[test]
+fn files_and_functions_fit_in_a_head() {
+    let found: Vec<String> =
+        sources().iter().flat_map(|(file, text, source)| source.size_findings(file, text)).collect();
+    none("size", &found);
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let found: Vec<String> =
+        sources().iter().filter_map(|(file, text, _)| opening_finding(file, text)).collect();
+    none("openings", &found);
+}
+
+#[test]
+fn no_text_names_a_path_of_one_machine() {
+    let root = tree::root();
+    let found: Vec<String> = tree::files(&root)
+        .iter()
+        .filter_map(|file| tree::text(&root, file).map(|text| machine_path_findings(file, &text)))
+        .flatten()
+        .collect();
+    none("paths", &found);
+}
+
+#[test]
+fn every_link_in_the_docs_leads_somewhere() {
+    let root = tree::root();
+    let files = tree::files(&root);
+    let pages: BTreeMap<String, Page> = files
+        .iter()
+        .filter(|f| f.ends_with(".md"))
+        .filter_map(|f| tree::text(&root, f).map(|text| (f.clone(), Page::parse(&text))))
+        .collect();
+    assert!(pages.contains_key("README.md"), "the pages are found");
+    let mut found = Vec::new();
+    for (file, page) in &pages {
+        for (target, anchor) in page.inner_links(file) {
+            if !target.is_empty() && !root.join(&target).exists() {
+                found.push(format!("{file}: links to `{target}`, which is not there"));
+            } else if !anchor.is_empty() && pages.get(&target).is_some_and(|p| !p.has_anchor(&anchor)) {
+                found.push(format!(
+                    "{file}: links to `{target}#{anchor}`, but no heading there gives that anchor"
+                ));
+            }
+        }
+    }
+    none("links", &found);
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_summary() {
+    let root = tree::root();
+    let summary = tree::text(&root, "docs/src/SUMMARY.md").expect("the book has a summary");
+    let listed: Vec<String> =
+        Page::parse(&summary).inner_links("docs/src/SUMMARY.md").into_iter().map(|(path, _)| path).collect();
+    let found: Vec<String> = tree::files(&root)
+        .into_iter()
+        .filter(|f| f.starts_with("docs/src/") && f.ends_with(".md") && f != "docs/src/SUMMARY.md")
+        .filter(|f| !listed.contains(f))
+        .map(|f| format!("{f}: not in docs/src/SUMMARY.md, so no reader finds it; add a line there"))
+        .collect();
+    none("book", &found);
+}
