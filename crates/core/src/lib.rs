@@ -8,4 +8,5 @@ pub mod id;
 pub mod key;
 pub mod limits;
 pub mod name;
+pub mod placement;
 pub mod time;

@@ -23,3 +23,27 @@ pub const KEYSPACES: usize = 1_000;
 
 /// Most labels on one node.
 pub const LABELS: usize = 64;
+
+/// Most kinds of load of one keyspace. Each costs 8 bytes a shard and a pass over them in planning.
+pub const METRICS: usize = 16;
+
+/// `work_stealing`: a node above this many times the average load gives up the excess (A6).
+pub const STEAL_ABOVE: f64 = 1.3;
+
+/// `work_stealing`: nodes looked at in random order before all are looked at in turn (A5). With half of
+/// the nodes unfit, ten misses in a row are one in a thousand.
+pub const STEAL_TRIES: u32 = 10;
+
+/// `ring`: tokens of a node of average capacity. 100 keep the fullest of 100 nodes within about a third
+/// of the mean.
+pub const RING_TOKENS: u32 = 100;
+
+/// `balanced`: a node below this part of its share has just joined and draws replicas (M10).
+pub const DRAW_BELOW: f64 = 0.5;
+
+/// Sentences about unplaced replicas shown to a person before the rest is only counted.
+pub const COMPLAINTS: usize = 20;
+
+/// Most passes of a placement policy over its own result. One is enough as a rule; a pass that changes
+/// nothing is the last.
+pub const PASSES: usize = 8;

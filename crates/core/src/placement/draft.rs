@@ -1,0 +1,373 @@
+//! A placement being drawn up: the one mutable thing that policies work on.
+//!
+//! Think of a seating plan in pencil. Each wanted or present replica is a slot; a slot holds a node or is
+//! empty; the load of every node is kept up to date as slots change. At the end the slots are compared with
+//! the current placement, and what differs becomes the decisions. A replica that was moved twice on paper
+//! moves once in life, with the reason of the last stroke.
+
+use super::balance::{self, Balance, Score};
+use super::problem::{
+    Level, NodeIndex, Placement, Problem, Rule, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN,
+};
+use super::solution::{Decision, Reason, Solution, Unplaceable, Unplaced};
+
+/// A slot without a node.
+const EMPTY: NodeIndex = NodeIndex::MAX;
+
+pub(super) struct Draft<'p> {
+    pub(super) problem: &'p Problem,
+    /// First slot of each shard, and one more.
+    starts: Vec<u32>,
+    slots: Vec<NodeIndex>,
+    metrics: usize,
+    /// Load of each node in each metric, node-major.
+    load: Vec<f64>,
+    /// Load that each node is entitled to, node-major; 0 where nothing is.
+    share: Vec<f64>,
+    /// How many replicas each node has: breaks ties between nodes without load.
+    count: Vec<u32>,
+    /// What was done to which slot, in order.
+    log: Vec<(u32, Reason)>,
+    unplaced: Vec<Unplaced>,
+    deferred: u32,
+    budget: u32,
+    before: Balance,
+    no_rule: Rule,
+}
+
+impl<'p> Draft<'p> {
+    /// The current placement, without what is on lost nodes. The problem must have passed its check.
+    pub(super) fn new(problem: &'p Problem) -> Draft<'p> {
+        let metrics = problem.metrics.len().max(1);
+        let mut draft = Draft {
+            problem,
+            starts: Vec::with_capacity(problem.shard_count() + 1),
+            slots: Vec::with_capacity(problem.current.replicas()),
+            metrics,
+            load: vec![0.0; problem.nodes.len() * metrics],
+            share: Vec::new(),
+            count: vec![0; problem.nodes.len()],
+            log: Vec::new(),
+            unplaced: Vec::new(),
+            deferred: 0,
+            budget: problem.budget.unwrap_or(u32::MAX),
+            before: Balance::default(),
+            no_rule: Rule::default(),
+        };
+        let mut totals = vec![0.0; metrics];
+        draft.starts.push(0);
+        for (shard, now) in problem.current.iter().enumerate() {
+            let wanted = problem.replicas[shard] as usize;
+            for slot in 0..wanted.max(now.len()) {
+                let node = now.get(slot).copied().filter(|node| draft.standing(*node) != Standing::Gone);
+                draft.slots.push(EMPTY);
+                if let Some(node) = node {
+                    draft.put(shard as ShardIndex, draft.slots.len() - 1, node);
+                }
+            }
+            draft.starts.push(draft.slots.len() as u32);
+            for (metric, total) in totals.iter_mut().enumerate() {
+                *total += wanted as f64 * draft.size(shard as ShardIndex, metric);
+            }
+        }
+        draft.set_shares(&totals);
+        draft.before = Balance::of(&draft);
+        draft
+    }
+
+    fn set_shares(&mut self, totals: &[f64]) {
+        let (problem, metrics) = (self.problem, self.metrics);
+        let capacity = |node: usize, metric: usize| {
+            problem.capacities.get(node * metrics + metric).copied().unwrap_or(1.0)
+        };
+        let ideals = balance::ideals(problem, totals, capacity);
+        self.share = (0..problem.nodes.len() * metrics)
+            .map(|at| ideals[at % metrics] * capacity(at / metrics, at % metrics))
+            .collect();
+    }
+
+    // What is.
+
+    /// Number of metrics; 1, the replicas, when the problem has none.
+    pub(super) fn metrics(&self) -> usize {
+        self.metrics
+    }
+
+    pub(super) fn standing(&self, node: NodeIndex) -> Standing {
+        self.problem.nodes[node as usize].standing
+    }
+
+    pub(super) fn rule(&self, shard: ShardIndex) -> &Rule {
+        self.problem.rules.get(self.problem.rule_index(shard)).unwrap_or(&self.no_rule)
+    }
+
+    /// Load that one replica of the shard puts on its node.
+    pub(super) fn size(&self, shard: ShardIndex, metric: usize) -> f64 {
+        self.problem.loads.get(shard as usize * self.metrics + metric).copied().unwrap_or(1.0)
+    }
+
+    pub(super) fn load(&self, node: NodeIndex, metric: usize) -> f64 {
+        self.load[node as usize * self.metrics + metric]
+    }
+
+    pub(super) fn share(&self, node: NodeIndex, metric: usize) -> f64 {
+        self.share[node as usize * self.metrics + metric]
+    }
+
+    /// Load as a multiple of the share; 0 where there is no load to share.
+    pub(super) fn level(&self, node: NodeIndex, metric: usize) -> f64 {
+        let share = self.share(node, metric);
+        if share > 0.0 { self.load(node, metric) / share } else { 0.0 }
+    }
+
+    /// The highest level over the metrics, and which one it is.
+    pub(super) fn highest(&self, node: NodeIndex) -> (f64, usize) {
+        (0..self.metrics).fold((0.0, 0), |best, metric| {
+            let level = self.level(node, metric);
+            if level > best.0 { (level, metric) } else { best }
+        })
+    }
+
+    /// The highest level that the node would have with the shard added.
+    pub(super) fn level_with(&self, node: NodeIndex, shard: ShardIndex) -> f64 {
+        (0..self.metrics).fold(0.0, |highest: f64, metric| {
+            let share = self.share(node, metric);
+            let load = self.load(node, metric) + self.size(shard, metric);
+            if share > 0.0 { highest.max(load / share) } else { highest }
+        })
+    }
+
+    pub(super) fn count(&self, node: NodeIndex) -> u32 {
+        self.count[node as usize]
+    }
+
+    /// The slots of a shard; empty ones hold a number that is no node's.
+    pub(super) fn nodes_of(&self, shard: ShardIndex) -> &[NodeIndex] {
+        &self.slots[self.slot_range(shard)]
+    }
+
+    pub(super) fn slot_range(&self, shard: ShardIndex) -> std::ops::Range<usize> {
+        self.starts[shard as usize] as usize..self.starts[shard as usize + 1] as usize
+    }
+
+    pub(super) fn at(&self, slot: usize) -> Option<NodeIndex> {
+        Some(self.slots[slot]).filter(|node| *node != EMPTY)
+    }
+
+    /// Where the slot's replica is now, lost or not.
+    pub(super) fn origin(&self, shard: ShardIndex, slot: usize) -> Option<NodeIndex> {
+        self.problem.current.of(shard).get(slot - self.starts[shard as usize] as usize).copied()
+    }
+
+    /// How many replicas of the shard have a node.
+    pub(super) fn have(&self, shard: ShardIndex) -> usize {
+        self.nodes_of(shard).iter().filter(|node| **node != EMPTY).count()
+    }
+
+    /// The empty slots of the shard that should have a node, those of lost replicas first in line.
+    pub(super) fn to_fill(&self, shard: ShardIndex) -> impl Iterator<Item = usize> + use<> {
+        let missing = (self.problem.replicas[shard as usize] as usize).saturating_sub(self.have(shard));
+        let empty: Vec<usize> = match missing {
+            0 => Vec::new(),
+            _ => self.slot_range(shard).filter(|slot| self.slots[*slot] == EMPTY).take(missing).collect(),
+        };
+        empty.into_iter()
+    }
+
+    /// How many changes have been made so far, those undone by later ones included.
+    pub(super) fn strokes(&self) -> usize {
+        self.log.len()
+    }
+
+    // What may be.
+
+    /// Whether every hard rule lets the shard have a replica on the node, besides those it has.
+    pub(super) fn admits(&self, shard: ShardIndex, node: NodeIndex) -> bool {
+        self.standing(node) == Standing::Accepts
+            && self.allows(shard, node)
+            && !self.nodes_of(shard).contains(&node)
+            && self.hard_spread(shard, node, None)
+            && self.room(shard, node).is_none()
+    }
+
+    /// Whether the shard's rule lets it be on the node at all.
+    pub(super) fn allows(&self, shard: ShardIndex, node: NodeIndex) -> bool {
+        self.rule(shard).nodes.as_ref().is_none_or(|allowed| allowed.contains(node))
+    }
+
+    /// Whether hard spreads let the shard be on the node, the replica in slot `but` left out of account.
+    pub(super) fn hard_spread(&self, shard: ShardIndex, node: NodeIndex, but: Option<usize>) -> bool {
+        let rule = self.rule(shard);
+        (rule.zone != Spread::Hard || !self.shares_domain(shard, node, Level::Zone, but))
+            && (rule.rack != Spread::Hard || !self.shares_domain(shard, node, Level::Rack, but))
+    }
+
+    /// How many soft spreads the node would break for the shard.
+    pub(super) fn crowding(&self, shard: ShardIndex, node: NodeIndex, but: Option<usize>) -> u32 {
+        let rule = self.rule(shard);
+        u32::from(rule.zone == Spread::Soft && self.shares_domain(shard, node, Level::Zone, but))
+            + u32::from(rule.rack == Spread::Soft && self.shares_domain(shard, node, Level::Rack, but))
+    }
+
+    fn shares_domain(&self, shard: ShardIndex, node: NodeIndex, level: Level, but: Option<usize>) -> bool {
+        let domain = self.domain(node, level);
+        let other = |slot: usize| self.slots[slot] != EMPTY && Some(slot) != but;
+        domain != UNKNOWN_DOMAIN
+            && self
+                .slot_range(shard)
+                .any(|slot| other(slot) && self.domain(self.slots[slot], level) == domain)
+    }
+
+    pub(super) fn domain(&self, node: NodeIndex, level: Level) -> u32 {
+        let spec = &self.problem.nodes[node as usize];
+        match level {
+            Level::Node => node,
+            Level::Rack => spec.rack,
+            Level::Zone => spec.zone,
+        }
+    }
+
+    /// The metric of which the node has no room for the shard, if any.
+    pub(super) fn room(&self, shard: ShardIndex, node: NodeIndex) -> Option<usize> {
+        self.problem.metrics.iter().enumerate().position(|(metric, spec)| {
+            let capacity = self.problem.capacities[node as usize * self.metrics + metric];
+            spec.limit
+                .is_some_and(|limit| self.load(node, metric) + self.size(shard, metric) > limit * capacity)
+        })
+    }
+
+    // What is done.
+
+    /// Puts a replica of the shard, in an empty slot, on the node.
+    pub(super) fn place(&mut self, shard: ShardIndex, slot: usize, node: NodeIndex, reason: Reason) {
+        self.put(shard, slot, node);
+        self.log.push((slot as u32, reason));
+    }
+
+    fn put(&mut self, shard: ShardIndex, slot: usize, node: NodeIndex) {
+        debug_assert_eq!(self.slots[slot], EMPTY);
+        self.slots[slot] = node;
+        self.count[node as usize] += 1;
+        for metric in 0..self.metrics {
+            self.load[node as usize * self.metrics + metric] += self.size(shard, metric);
+        }
+    }
+
+    /// Empties a slot and says which node it held.
+    pub(super) fn vacate(&mut self, shard: ShardIndex, slot: usize) -> NodeIndex {
+        let node = std::mem::replace(&mut self.slots[slot], EMPTY);
+        self.count[node as usize] -= 1;
+        for metric in 0..self.metrics {
+            self.load[node as usize * self.metrics + metric] -= self.size(shard, metric);
+        }
+        node
+    }
+
+    /// Puts a replica back where it was taken from a moment ago.
+    pub(super) fn restore(&mut self, shard: ShardIndex, slot: usize, node: NodeIndex) {
+        self.put(shard, slot, node);
+    }
+
+    /// Removes a replica for good.
+    pub(super) fn remove(&mut self, shard: ShardIndex, slot: usize, reason: Reason) {
+        self.vacate(shard, slot);
+        self.log.push((slot as u32, reason));
+    }
+
+    /// Forgets what an earlier pass could not do; this one will find out again. Returns the strokes so far.
+    pub(super) fn begin_pass(&mut self) -> usize {
+        self.unplaced.clear();
+        self.deferred = 0;
+        self.log.len()
+    }
+
+    /// Takes one move out of the budget, or counts it as deferred.
+    pub(super) fn spend(&mut self) -> bool {
+        if self.budget == 0 {
+            self.deferred += 1;
+            return false;
+        }
+        self.budget -= 1;
+        true
+    }
+
+    /// Gives back a move that came to nothing.
+    pub(super) fn refund(&mut self) {
+        self.budget += 1;
+    }
+
+    #[allow(dead_code)] // for `balanced`
+    pub(super) fn budget(&self) -> u32 {
+        self.budget
+    }
+
+    /// Notes that a slot has no node, or cannot leave the one it has, and finds out why.
+    pub(super) fn give_up(&mut self, shard: ShardIndex, slot: usize) {
+        let why = self.why_not(shard);
+        let replica = (slot - self.starts[shard as usize] as usize) as u8;
+        self.unplaced.push(Unplaced { shard, replica, stays: self.at(slot), why });
+    }
+
+    /// Which of the hurdles, taken in order, no node passes.
+    fn why_not(&self, shard: ShardIndex) -> Unplaceable {
+        let needs = self.problem.replicas[shard as usize];
+        let nodes = 0..self.problem.nodes.len() as NodeIndex;
+        let accepting = nodes.filter(|node| self.standing(*node) == Standing::Accepts);
+        let mut allowed = accepting.clone().filter(|node| self.allows(shard, *node));
+        let fresh = || allowed.clone().filter(|node| !self.nodes_of(shard).contains(node));
+        if accepting.clone().next().is_none() {
+            return Unplaceable::NoNodes;
+        }
+        if fresh().next().is_none() {
+            let held = self.nodes_of(shard).iter().filter(|node| {
+                **node != EMPTY && self.standing(**node) == Standing::Keeps && self.allows(shard, **node)
+            });
+            let eligible = (allowed.clone().count() + held.count()) as u32;
+            return match eligible {
+                0 => Unplaceable::NoneAllowed,
+                _ => Unplaceable::TooFewNodes { needs, eligible },
+            };
+        }
+        let apart: Vec<NodeIndex> = fresh().filter(|node| self.hard_spread(shard, *node, None)).collect();
+        if apart.is_empty() {
+            let level = if self.rule(shard).rack == Spread::Hard { Level::Rack } else { Level::Zone };
+            let mut domains: Vec<u32> = allowed.by_ref().map(|node| self.domain(node, level)).collect();
+            domains.sort_unstable();
+            domains.dedup();
+            return Unplaceable::TooFewDomains { level, needs, eligible: domains.len() as u32 };
+        }
+        let metric = apart.iter().find_map(|node| self.room(shard, *node)).unwrap_or(0) as u16;
+        Unplaceable::NoRoom { metric }
+    }
+
+    /// Ends the draft: what differs from the current placement, and how good it is.
+    pub(super) fn finish(mut self) -> Solution {
+        self.log.sort_by_key(|(slot, _)| *slot);
+        let after = Balance::of(&self);
+        let mut placement = Placement::with_capacity(self.problem.shard_count(), self.slots.len());
+        let (mut decisions, mut bytes, mut logged) = (Vec::with_capacity(self.log.len()), 0, 0);
+        for shard in 0..self.problem.shard_count() as ShardIndex {
+            let slots = self.slot_range(shard);
+            let stayed =
+                |slot: &usize| self.at(*slot).is_some() && self.at(*slot) == self.origin(shard, *slot);
+            let newcomer = |slot: &usize| self.at(*slot).is_some() && !stayed(slot);
+            let order = slots.clone().filter(stayed).chain(slots.clone().filter(newcomer));
+            placement.push(order.map(|slot| self.slots[slot]));
+            for slot in slots {
+                let mut reason = Reason::Lost;
+                while let Some((_, last)) = self.log.get(logged).filter(|(of, _)| *of as usize == slot) {
+                    (reason, logged) = (*last, logged + 1);
+                }
+                let (from, to) = (self.origin(shard, slot), self.at(slot));
+                if from != to {
+                    decisions.push(Decision { shard, from, to, reason });
+                    bytes += if to.is_some() { self.problem.move_bytes(shard) } else { 0 };
+                }
+            }
+        }
+        let nowhere = self.unplaced.iter().filter(|unplaced| unplaced.stays.is_none()).count() as u64;
+        let score = Score::of(&self, &after, nowhere, decisions.len() as u64, bytes);
+        let Draft { unplaced, deferred, before, .. } = self;
+        Solution { placement, decisions, unplaced, deferred, before, after, score }
+    }
+}

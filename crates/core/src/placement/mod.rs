@@ -1,0 +1,94 @@
+//! Placement: which nodes hold the replicas of each shard.
+//!
+//! Think of a landlord with flats of different sizes and tenants with different needs. A [`Problem`] is the
+//! list of both, with who lives where today; a [`Solution`] is who should live where, and one sentence for
+//! each tenant who has to move. A [`Policy`] is the landlord's habit. They all have one signature, so a
+//! keyspace changes its policy by changing a name, and users can bring their own.
+//!
+//! Everything is an index into flat arrays: a million shards on ten thousand nodes are planned in a second
+//! on one core, and most of that second is memory traffic. Names come back in when a person reads a reason
+//! ([`Decision::sentence`]).
+//!
+//! What every policy here promises, and `tests.rs` checks on random problems:
+//!
+//! - (pa) two replicas of a shard are never on one node, unless its rule says they may (M6);
+//! - (pb) a node that drains, is full, braked or gone gets nothing new (M7);
+//! - (pc) the same problem gives the same bytes (M9);
+//! - (pd) planning a solution again changes nothing (M10);
+//! - (pe) every replica that is wanted is placed, or reported as unplaced with the reason (A2);
+//! - (pf) a leader that stays on its node stays the leader;
+//! - (pg) the decisions are the difference between the current placement and the new one, no more, no less.
+//!
+//! Not done: splitting and merging shards (that is `reshard`), the order and pace of the moves (that is
+//! the plan's), and placing leaders apart from followers: a replica's load is taken to be the same in
+//! either role.
+
+mod balance;
+mod draft;
+mod evict;
+mod problem;
+mod solution;
+pub mod work_stealing;
+
+#[cfg(test)]
+mod tests;
+
+pub use balance::{Balance, MetricBalance, Score};
+pub use problem::{
+    Level, Metric, NodeIndex, NodeSet, NodeSpec, Placement, Problem, ProblemError, Rule, Settings,
+    ShardIndex, Spread, Standing, UNKNOWN_DOMAIN,
+};
+pub use solution::{Decision, Reason, Solution, Unplaceable, Unplaced};
+pub use work_stealing::WorkStealing;
+
+/// A way to place shards on nodes.
+///
+/// An implementation must be pure: no clock, no randomness but [`Problem::seed`]. It should begin with
+/// [`Problem::check`], so that every policy refuses the same nonsense with the same words.
+pub trait Policy: Send + Sync {
+    /// The name a keyspace's configuration uses.
+    fn name(&self) -> &'static str;
+
+    /// Where each replica should be, and why it should move there.
+    fn place(&self, problem: &Problem) -> Result<Solution, ProblemError>;
+}
+
+/// The names of the policies that are shipped, the default first.
+pub const POLICIES: [&str; 1] = ["work_stealing"];
+
+/// A policy name that is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no placement policy {name:?}: did you mean {nearest:?}? Known are {}", POLICIES.join(", "))]
+pub struct UnknownPolicy {
+    /// As given.
+    pub name: String,
+    /// The known name that takes the fewest edits.
+    pub nearest: &'static str,
+}
+
+/// The shipped policy of that name, with default settings.
+pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
+    match name {
+        "work_stealing" => Ok(Box::new(WorkStealing)),
+        _ => {
+            let nearest = POLICIES.into_iter().min_by_key(|known| edits(name, known)).unwrap_or(POLICIES[0]);
+            Err(UnknownPolicy { name: name.chars().take(40).collect(), nearest })
+        }
+    }
+}
+
+/// How many letters must be changed, added or left out to turn `from` into `to`.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let change = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}

@@ -1,0 +1,204 @@
+//! What a policy gives back: who should be where, why, and what could not be done.
+
+use super::problem::{Level, NodeIndex, Placement, Problem, ShardIndex};
+use super::{Balance, Score};
+use crate::limits;
+
+/// The outcome of one run of a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Solution {
+    /// Who should hold what. Replicas that stay keep their order, newcomers come after them, so a leader
+    /// that stays is still first.
+    pub placement: Placement,
+    /// The difference from the current placement, in shard order, each with its reason.
+    pub decisions: Vec<Decision>,
+    /// What should be placed and is not, or should leave and cannot.
+    pub unplaced: Vec<Unplaced>,
+    /// Replicas that should have moved and wait because [`Problem::budget`] is used up.
+    pub deferred: u32,
+    /// Balance of the current placement, lost nodes left out.
+    pub before: Balance,
+    /// Balance of the new one.
+    pub after: Balance,
+    /// How good the new placement is; lower is better.
+    pub score: Score,
+}
+
+/// One replica that comes, goes, or moves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Decision {
+    /// Whose replica.
+    pub shard: ShardIndex,
+    /// Where it is now, if anywhere; possibly a node that is gone.
+    pub from: Option<NodeIndex>,
+    /// Where it should be, if anywhere.
+    pub to: Option<NodeIndex>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a replica comes, goes or moves, with the facts at the moment of the decision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // the sentences say it
+pub enum Reason {
+    /// The shard has fewer replicas than it wants.
+    Missing { have: u8, want: u8 },
+    /// Its node is gone.
+    Lost,
+    /// The shard has more replicas than it wants.
+    Surplus { have: u8, want: u8 },
+    /// Its node is to be emptied.
+    Drained,
+    /// The shard's rule does not allow its node (any more).
+    Forbidden,
+    /// Another replica of the shard is in the same domain.
+    Crowded { level: Level },
+    /// The node carries more than `times` its share of a metric.
+    Overfull { metric: u16, load: f32, share: f32, times: f32 },
+    /// The node it goes to carries less than `times` its share: it has just joined.
+    Underfull { metric: u16, load: f32, share: f32, times: f32 },
+    /// It makes room for a replica of another shard, from a node that carries too much.
+    Exchanged { with: ShardIndex, metric: u16 },
+    /// A hash policy puts it there and nowhere else.
+    Computed { policy: &'static str },
+}
+
+/// A replica that could not be put where it should be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unplaced {
+    /// Whose replica.
+    pub shard: ShardIndex,
+    /// Which of them, from 0.
+    pub replica: u8,
+    /// The node it should leave and stays on for now, if any.
+    pub stays: Option<NodeIndex>,
+    /// Why.
+    pub why: Unplaceable,
+}
+
+/// Why no node was found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // the sentences say it
+pub enum Unplaceable {
+    /// There is no node that takes new replicas.
+    NoNodes,
+    /// The shard's rule leaves no node that takes new replicas.
+    NoneAllowed,
+    /// Each node that could take it has a replica already.
+    TooFewNodes { needs: u8, eligible: u32 },
+    /// Each domain that could take it has a replica already, and the spread is hard.
+    TooFewDomains { level: Level, needs: u8, eligible: u32 },
+    /// Every node that may take it would exceed its limit.
+    NoRoom { metric: u16 },
+    /// None was found in the tries allowed.
+    TriesUsed { tries: u32 },
+}
+
+impl Decision {
+    /// The decision and its reason in one plain sentence.
+    pub fn sentence(&self, problem: &Problem) -> String {
+        let node =
+            |at: Option<NodeIndex>| at.map_or("nowhere", |at| problem.nodes[at as usize].name.as_str());
+        let (shard, from, to) = (problem.shards[self.shard as usize], node(self.from), node(self.to));
+        let act = match (self.from, self.to) {
+            (None, _) => format!("add a replica of {shard} on {to}"),
+            (Some(_), None) => format!("remove the replica of {shard} from {from}"),
+            (Some(_), Some(_)) => format!("move a replica of {shard} from {from} to {to}"),
+        };
+        format!("{act}: {}", self.reason.because(problem, from, to))
+    }
+}
+
+impl Reason {
+    /// The part after the colon.
+    fn because(&self, problem: &Problem, from: &str, to: &str) -> String {
+        let metric = |at: u16| problem.metrics.get(at as usize).map_or("replicas", |metric| &*metric.name);
+        match *self {
+            Reason::Missing { have, want } => format!("it has {have} of {want} replicas, and {to} has room"),
+            Reason::Lost => format!("{from} is gone"),
+            Reason::Surplus { have, want } => format!("it has {have} replicas and wants {want}"),
+            Reason::Drained => format!("{from} is to be emptied"),
+            Reason::Forbidden => format!("its rule does not allow {from}"),
+            Reason::Crowded { level } => format!("another replica is in the {} of {from}", level.word()),
+            Reason::Overfull { metric: at, load, share, times } => format!(
+                "{from} carries {load:.0} {}, more than {times} times its share of {share:.0}",
+                metric(at)
+            ),
+            Reason::Underfull { metric: at, load, share, times } => format!(
+                "{to} carries {load:.0} {}, less than {times} times its share of {share:.0}",
+                metric(at)
+            ),
+            Reason::Exchanged { with, metric: at } => format!(
+                "it makes room for {} from a node with too many {}",
+                problem.shards[with as usize],
+                metric(at)
+            ),
+            Reason::Computed { policy } => format!("{policy} puts it there"),
+        }
+    }
+}
+
+impl Unplaced {
+    /// What could not be done, why, and the way out, in one plain sentence.
+    pub fn sentence(&self, problem: &Problem) -> String {
+        let shard = problem.shards[self.shard as usize];
+        let what = match self.stays {
+            None => format!("replica {} of {shard} has no node", self.replica),
+            Some(node) => format!(
+                "replica {} of {shard} stays on {}, which it should leave",
+                self.replica, problem.nodes[node as usize].name
+            ),
+        };
+        let why = match self.why {
+            Unplaceable::NoNodes => "no node takes new replicas: add a node".to_owned(),
+            Unplaceable::NoneAllowed => {
+                "its rule leaves no node that takes new replicas: relax its labels or pins, or add such a node"
+                    .to_owned()
+            }
+            Unplaceable::TooFewNodes { needs, eligible } => format!(
+                "it needs {needs} distinct nodes and {eligible} are eligible: add a node or lower the replicas"
+            ),
+            Unplaceable::TooFewDomains { level, needs, eligible } => format!(
+                "it needs {needs} distinct {word}s and {eligible} are eligible: add a {word}, lower the \
+                 replicas, or make the spread soft",
+                word = level.word()
+            ),
+            Unplaceable::NoRoom { metric } => format!(
+                "every node that may take it would exceed its limit of {}: add a node or raise the limit",
+                problem.metrics.get(metric as usize).map_or("replicas", |metric| &*metric.name)
+            ),
+            Unplaceable::TriesUsed { tries } => {
+                format!("no node was found in {tries} tries: add a node, or raise steal_tries")
+            }
+        };
+        format!("{what}: {why}")
+    }
+}
+
+impl Level {
+    /// The word for one such domain.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Node => "node",
+            Level::Rack => "rack",
+            Level::Zone => "zone",
+        }
+    }
+}
+
+impl Solution {
+    /// How many replicas come to a node where they are not now, for whatever reason.
+    pub fn arrivals(&self) -> usize {
+        self.decisions.iter().filter(|decision| decision.to.is_some()).count()
+    }
+
+    /// The first sentences of what could not be done, for people; the rest is counted.
+    pub fn complaints(&self, problem: &Problem) -> Vec<String> {
+        let shown = self.unplaced.iter().take(limits::COMPLAINTS);
+        let mut lines: Vec<String> = shown.map(|unplaced| unplaced.sentence(problem)).collect();
+        if self.unplaced.len() > lines.len() {
+            lines.push(format!("and {} more like these", self.unplaced.len() - lines.len()));
+        }
+        lines
+    }
+}
