@@ -4,6 +4,7 @@
 //! seeds are arguments; a timer is a returned "call me again by". The same input gives the same bytes
 //! out, so the coordinator, `partage simulate` and the simulator that tests both run this very code.
 
+pub mod hash;
 pub mod id;
 pub mod key;
 pub mod limits;

@@ -1,0 +1,71 @@
+//! The 32-bit recurrence `h = 31·h + x` of the Java world, in the three forms that data is found sharded by.
+//!
+//! They differ only in what `x` runs over and where `h` starts, so they agree on some keys and not on
+//! others, which is why all three are here: a file that was partitioned by one must be read by the same one.
+//!
+//! | function | start | runs over | as in |
+//! |---|---|---|---|
+//! | [`string`] | 0 | UTF-16 units | `String.hashCode` |
+//! | [`bytes`] | 0 | bytes, unsigned | Sequins' and Cascading-era partitioners; equals [`string`] on ASCII |
+//! | [`hadoop`] | 1 | bytes, signed | `Text` and `BytesWritable` (`WritableComparator.hashBytes`) |
+//!
+//! Java's result is a signed `int`; here it is the same 32 bits without the sign.
+
+/// `String.hashCode` of the key read as UTF-8.
+///
+/// Bytes that are not UTF-8 count as U+FFFD, one for each longest piece that could have begun a character.
+/// This is what `new String(key, UTF_8).hashCode()` gives in Java, so it is defined, but two different
+/// malformed keys may share a hash more often than chance would have it.
+pub fn string(key: &[u8]) -> u32 {
+    let mut hash = 0u32;
+    let mut push = |unit: u16| hash = hash.wrapping_mul(31).wrapping_add(u32::from(unit));
+    for chunk in key.utf8_chunks() {
+        chunk.valid().encode_utf16().for_each(&mut push);
+        if !chunk.invalid().is_empty() {
+            push(0xfffd);
+        }
+    }
+    hash
+}
+
+/// The same recurrence over the bytes as they are, each from 0 to 255.
+pub fn bytes(key: &[u8]) -> u32 {
+    key.iter().fold(0, |hash: u32, byte| hash.wrapping_mul(31).wrapping_add(u32::from(*byte)))
+}
+
+/// Hadoop's `hashBytes`: starts at 1 and takes each byte as −128 to 127.
+pub fn hadoop(key: &[u8]) -> u32 {
+    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
+    key.iter().fold(1, |hash: u32, byte| hash.wrapping_mul(31).wrapping_add(signed(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn string_and_bytes_agree_on_ascii_and_only_there() {
+        assert_eq!(string(b"hello"), 99_162_322);
+        assert_eq!(bytes(b"hello"), 99_162_322);
+        assert_ne!(string("é".as_bytes()), bytes("é".as_bytes()));
+        assert_eq!(string("é".as_bytes()), 0xe9);
+    }
+
+    #[test]
+    fn a_character_outside_the_first_plane_is_two_units() {
+        assert_eq!(string("😀".as_bytes()), 0xd83d * 31 + 0xde00);
+    }
+
+    #[test]
+    fn malformed_bytes_count_as_replacement_characters() {
+        assert_eq!(string(b"\xff"), 0xfffd);
+        assert_eq!(string(b"\xffa"), 0xfffd * 31 + 0x61);
+        assert_eq!(string(b"\xe2\x82"), 0xfffd, "one cut-off character is one replacement");
+    }
+
+    #[test]
+    fn hadoop_starts_at_one_and_is_signed() {
+        assert_eq!(hadoop(b""), 1);
+        assert_eq!(hadoop(b"\xff"), 30);
+    }
+}
