@@ -10,4 +10,5 @@ pub mod key;
 pub mod limits;
 pub mod name;
 pub mod placement;
+pub mod sharding;
 pub mod time;

@@ -47,3 +47,10 @@ pub const COMPLAINTS: usize = 20;
 /// Most passes of a placement policy over its own result. One is enough as a rule; a pass that changes
 /// nothing is the last.
 pub const PASSES: usize = 8;
+
+/// Largest weight of a node in a scheme that goes from hashes to nodes: fine enough for hundredths of a
+/// percent, small enough that [`NODES`] of them sum to less than 2^31, as far as jump is defined.
+pub const NODE_WEIGHT: u32 = 10_000;
+
+/// Most tokens on one ring: 400 for each of [`NODES`]. They take 24 bytes each, so 384 MB at the most.
+pub const TOKENS_ON_RING: u64 = 16_000_000;
