@@ -12,10 +12,15 @@ use crate::graph::{Dependency, Kind, Package};
 /// What holds no text of ours. `.git` is a folder, or a file in a second work tree.
 const SKIPPED: [&str; 4] = ["target", "node_modules", ".git", "__pycache__"];
 
-/// The root of the checkout: this crate lies in `tests/house`.
+/// The root of the checkout that is tested: this crate lies in `tests/house`.
+///
+/// Asked when the test runs, not when it is built: Cargo may take a test built in one checkout for one of
+/// another that shares its target folder, and the path that was built in would be the wrong one.
+#[expect(clippy::disallowed_methods, reason = "cargo tells a test by the environment where its crate is")]
 pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).expect("tests/house has two folders above it").to_path_buf()
+    let here =
+        std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests; run them by `cargo test`");
+    Path::new(&here).ancestors().nth(2).expect("tests/house has two folders above it").to_path_buf()
 }
 
 /// Every file below `root`, relative to it, sorted.
@@ -59,11 +64,11 @@ pub fn crate_sources(root: &Path) -> Vec<(String, String)> {
 
 /// The members of the workspace, as Cargo sees them. Reads only files that are there: no network.
 pub fn packages(root: &Path) -> Vec<Package> {
-    let out = Command::new(env!("CARGO"))
+    let out = Command::new("cargo")
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
         .current_dir(root)
         .output()
-        .expect("cargo runs: it has just built this test");
+        .expect("cargo is on the path: it runs this test");
     assert!(out.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&out.stderr));
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).expect("cargo metadata prints JSON");
     let members = json["packages"].as_array().expect("cargo metadata lists packages");
