@@ -4,11 +4,24 @@
 //! seeds are arguments; a timer is a returned "call me again by". The same input gives the same bytes
 //! out, so the coordinator, `partage simulate` and the simulator that tests both run this very code.
 
+pub mod check;
+pub mod cluster;
+pub mod exchange;
+pub mod handover;
 pub mod hash;
+pub mod health;
 pub mod id;
 pub mod key;
+pub mod keyspace;
+pub mod lease;
+pub mod lifecycle;
 pub mod limits;
+pub mod load;
+pub mod map;
 pub mod name;
+pub mod node;
 pub mod placement;
+pub mod plan;
+pub mod settings;
 pub mod sharding;
 pub mod time;

@@ -1,0 +1,245 @@
+//! The check of maps: a linter that finds what must never be, on before every commit, in release too.
+//!
+//! [`map`] looks at a whole map (after recovery, and by `partage check`); [`diff`] looks only at what a
+//! commit touches, so that a change of one shard among a million costs little. Both return findings, none
+//! of which a running cluster ever shows.
+
+use crate::id::{PlacementId, ShardId};
+use crate::key::{HashRange, KeyRange};
+use crate::lifecycle::ReplicaState;
+use crate::limits;
+use crate::map::{MapDiff, Role, Shard, ShardMap, Stage};
+use crate::name::NodeId;
+use crate::sharding::{Bounds, Sharding};
+use std::collections::BTreeSet;
+
+/// Something that must never be, by the invariant it breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Finding {
+    /// M1: two serving shards hold the same key.
+    #[error("M1: shards {0} and {1} hold keys in common")]
+    Overlap(ShardId, ShardId),
+    /// M1: no serving shard holds some key.
+    #[error("M1: nothing holds the keys {0}")]
+    Gap(String),
+    /// M1: bounds of another sharding.
+    #[error("M1: shard {0} has bounds of another sharding: {1}")]
+    ForeignBounds(ShardId, String),
+    /// M5: an id that was not given out, or given out twice.
+    #[error("M5: {0} was not given out by this map's counter")]
+    UnknownId(String),
+    /// M5, O2: an epoch went back.
+    #[error("O2: the epoch of shard {0} went back")]
+    EpochWentBack(ShardId),
+    /// O3: another leader under the same epoch.
+    #[error("O3: shard {0} has another leader, or other bounds, under the same epoch")]
+    SameEpoch(ShardId),
+    /// M6: two replicas on one node.
+    #[error("M6: shard {0} has two replicas on node {1}")]
+    TwoOnOneNode(ShardId, NodeId),
+    /// M8: too many.
+    #[error("M8: {0}")]
+    Limit(String),
+    /// A shard with two leaders, or one that does not serve.
+    #[error("shard {0} has a leader that cannot lead: {1}")]
+    Leader(ShardId, PlacementId),
+    /// The life of a replica went a way that [`crate::lifecycle`] does not have.
+    #[error("replica {1} of shard {0} took an illegal step from {2} to {3}")]
+    IllegalStep(ShardId, PlacementId, ReplicaState, ReplicaState),
+    /// O8: a child is not above its parents, or opens while a parent serves.
+    #[error("O8: shard {0} opens before its parent {1} has closed, or not above its epoch")]
+    OpensEarly(ShardId, ShardId),
+    /// O8: children that are not exactly their parents' keys.
+    #[error("O8: the children {0:?} do not hold exactly the keys of their parents")]
+    ChildrenDiffer(Vec<ShardId>),
+}
+
+/// Everything wrong with a map.
+pub fn map(map: &ShardMap) -> Vec<Finding> {
+    let mut findings: Vec<_> = map.shards().flat_map(|shard| shard_alone(map.sharding(), shard)).collect();
+    findings
+        .extend(map.shards().flat_map(|shard| ids_given_out(shard, map.next_shard(), map.next_placement())));
+    findings.extend(cover(map.sharding(), map.shards().filter(|shard| shard.is_serving())));
+    findings
+}
+
+/// Everything wrong with `map` after `diff`, looking only at what the diff touches.
+pub fn diff(map: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut layout_changes = !diff.removed.is_empty();
+    for shard in &diff.changed {
+        findings.extend(shard_alone(map.sharding(), shard));
+        findings.extend(ids_given_out(shard, diff.next_shard, diff.next_placement));
+        match map.shard(shard.id) {
+            Some(old) => {
+                findings.extend(shard_step(old, shard));
+                layout_changes |= old.stage != shard.stage || old.bounds != shard.bounds;
+            }
+            None => layout_changes = true,
+        }
+    }
+    if layout_changes && findings.is_empty() {
+        let mut next = map.clone();
+        if next.apply(diff).is_ok() {
+            findings.extend(cover(next.sharding(), next.shards().filter(|shard| shard.is_serving())));
+            findings.extend(families(&next, diff));
+        }
+    }
+    findings
+}
+
+fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !sharding.fits(&shard.bounds) {
+        findings.push(Finding::ForeignBounds(shard.id, shard.bounds.to_string()));
+    }
+    if shard.replicas.len() > 2 * limits::REPLICAS {
+        findings.push(Finding::Limit(format!("shard {} has {} replicas", shard.id, shard.replicas.len())));
+    }
+    let mut nodes = BTreeSet::new();
+    for replica in shard.replicas.iter().filter(|r| r.state != ReplicaState::UnloadFinal) {
+        if !nodes.insert(&replica.node) {
+            findings.push(Finding::TwoOnOneNode(shard.id, replica.node.clone()));
+        }
+    }
+    let mut leaders = shard.replicas.iter().filter(|r| r.role == Role::Leader);
+    let first = leaders.next().filter(|r| r.state != ReplicaState::Live);
+    findings.extend(first.into_iter().chain(leaders).map(|r| Finding::Leader(shard.id, r.placement)));
+    findings
+}
+
+fn ids_given_out(shard: &Shard, next_shard: ShardId, next_placement: PlacementId) -> Vec<Finding> {
+    let shard_id = (shard.id >= next_shard).then(|| Finding::UnknownId(shard.id.to_string()));
+    let mut seen = BTreeSet::new();
+    let bad = |p: &PlacementId| *p >= next_placement || !seen.insert(*p);
+    let placements = shard.replicas.iter().map(|r| r.placement).filter(bad);
+    shard_id.into_iter().chain(placements.map(|p| Finding::UnknownId(p.to_string()))).collect()
+}
+
+fn shard_step(old: &Shard, new: &Shard) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if new.epoch < old.epoch {
+        findings.push(Finding::EpochWentBack(new.id));
+    }
+    let leader = |shard: &Shard| shard.leader().map(|r| r.placement);
+    let changed_hands = leader(old).is_some() && leader(old) != leader(new);
+    if new.epoch == old.epoch && (changed_hands || old.bounds != new.bounds) {
+        findings.push(Finding::SameEpoch(new.id));
+    }
+    for replica in &new.replicas {
+        let Some(before) = old.replica(replica.placement) else { continue };
+        if before.state != replica.state && !before.state.may_become(replica.state) {
+            findings.push(Finding::IllegalStep(new.id, replica.placement, before.state, replica.state));
+        }
+        if before.node != replica.node || before.incarnation != replica.incarnation {
+            findings.push(Finding::UnknownId(replica.placement.to_string()));
+        }
+    }
+    findings
+}
+
+/// O8 for every shard that the diff touches.
+fn families(next: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for shard in diff.changed.iter().filter(|shard| shard.is_serving()) {
+        for parent in shard.parents.iter().filter_map(|id| next.shard(*id)) {
+            let has_closed = matches!(parent.stage, Stage::Closing(_)) && shard.epoch >= parent.epoch;
+            if !has_closed {
+                findings.push(Finding::OpensEarly(shard.id, parent.id));
+            }
+        }
+    }
+    for shard in &diff.changed {
+        let Stage::Forming(siblings) = &shard.stage else { continue };
+        let parents: Option<Vec<_>> = shard.parents.iter().map(|id| next.shard(*id)).collect();
+        let children: Option<Vec<_>> = siblings.iter().map(|id| next.shard(*id)).collect();
+        // Where a parent or a sibling is gone the handover abandons the rest; they open no more.
+        let (Some(parents), Some(children)) = (parents, children) else { continue };
+        if siblings.first() == Some(&shard.id) && extent(&parents) != extent(&children) {
+            findings.push(Finding::ChildrenDiffer(siblings.clone()));
+        }
+    }
+    findings
+}
+
+/// The stretches that shards hold together, adjacent ones joined, as (begin, end) in bytes that order alike.
+fn extent(shards: &[&Shard]) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let mut stretches: Vec<_> = shards.iter().map(|shard| stretch(&shard.bounds)).collect();
+    stretches.sort();
+    let mut joined: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+    for (begin, end) in stretches {
+        match joined.last_mut() {
+            Some((_, last)) if last.as_ref() == Some(&begin) => *last = end,
+            _ => joined.push((begin, end)),
+        }
+    }
+    joined
+}
+
+fn stretch(bounds: &Bounds) -> (Vec<u8>, Option<Vec<u8>>) {
+    match bounds {
+        Bounds::Keys(KeyRange { begin, end }) => {
+            (begin.as_bytes().to_vec(), (!end.is_empty()).then(|| end.as_bytes().to_vec()))
+        }
+        Bounds::Hashes(HashRange { first, last }) => {
+            (first.to_be_bytes().to_vec(), last.checked_add(1).map(|end| end.to_be_bytes().to_vec()))
+        }
+        Bounds::Slot(slot) => {
+            (slot.to_be_bytes().to_vec(), slot.checked_add(1).map(|end| end.to_be_bytes().to_vec()))
+        }
+        Bounds::Name(name) => {
+            let begin = name.as_str().as_bytes().to_vec();
+            let end = [begin.as_slice(), &[0]].concat();
+            (begin, Some(end))
+        }
+    }
+}
+
+/// M1: serving shards are disjoint and, unless partitions are named, cover the keyspace. A keyspace without
+/// any shard is one whose shards are still to come.
+fn cover<'a>(sharding: Sharding, serving: impl Iterator<Item = &'a Shard>) -> Vec<Finding> {
+    let mut stretches: Vec<_> = serving.map(|shard| (stretch(&shard.bounds), shard.id)).collect();
+    stretches.sort();
+    let mut findings = Vec::new();
+    for pair in stretches.windows(2) {
+        let (((_, end), left), ((begin, _), right)) = (&pair[0], &pair[1]);
+        match end {
+            Some(end) if end < begin && sharding != Sharding::Named => {
+                findings.push(Finding::Gap(format!(
+                    "from {} to {}",
+                    end.escape_ascii(),
+                    begin.escape_ascii()
+                )));
+            }
+            Some(end) if end <= begin => {}
+            _ => findings.push(Finding::Overlap(*left, *right)),
+        }
+    }
+    findings.extend(cover_ends(sharding, &stretches));
+    findings
+}
+
+type Stretch = ((Vec<u8>, Option<Vec<u8>>), ShardId);
+
+fn cover_ends(sharding: Sharding, stretches: &[Stretch]) -> Vec<Finding> {
+    let (Some(((first, _), _)), Some(((_, last), _))) = (stretches.first(), stretches.last()) else {
+        return vec![];
+    };
+    let (lowest, highest) = match sharding {
+        Sharding::KeyRange => (vec![], None),
+        Sharding::HashRange { .. } => (0u64.to_be_bytes().to_vec(), None),
+        Sharding::Fixed { shards, .. } => (0u32.to_be_bytes().to_vec(), Some(shards.to_be_bytes().to_vec())),
+        Sharding::Named => return vec![],
+    };
+    let below = (*first != lowest).then(|| Finding::Gap(format!("below {}", first.escape_ascii())));
+    let above = (*last != highest).then(|| {
+        Finding::Gap(format!(
+            "from {} up",
+            last.as_ref().map_or(String::new(), |k| k.escape_ascii().to_string())
+        ))
+    });
+    below.into_iter().chain(above).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The next map: every step that a handover is ready for and every change of an approved plan that the
+//! throttle lets begin, in one commit per keyspace.
+
+use super::{Cluster, KeyspaceState, Moment, Write, orders};
+use crate::check;
+use crate::handover;
+use crate::id::{PlanId, ShardId, TransactionId};
+use crate::map::{Edit, EditError, MapDiff, Shard, Stage};
+use crate::name::{KeyspaceName, NodeId};
+use crate::plan::Status;
+use std::collections::BTreeSet;
+
+impl KeyspaceState {
+    /// Something about these shards may have become possible, and so about their parents and children.
+    pub(super) fn wake(&mut self, shards: impl IntoIterator<Item = ShardId>) {
+        for id in shards {
+            self.awake.insert(id);
+            let Some(shard) = self.map.shard(id) else { continue };
+            self.awake.extend(shard.parents.iter().filter(|parent| self.map.shard(**parent).is_some()));
+            if let Stage::Forming(relatives) | Stage::Closing(relatives) = &shard.stage {
+                self.awake.extend(relatives);
+            }
+        }
+    }
+
+    /// Shards with something under way.
+    pub fn unsettled(&self) -> &BTreeSet<ShardId> {
+        &self.unsettled
+    }
+}
+
+impl Cluster {
+    /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
+    pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
+        let names: Vec<_> = self.keyspaces.keys().cloned().collect();
+        names.into_iter().fold(false, |again, name| self.advance_keyspace(at, transaction, &name) || again)
+    }
+
+    fn advance_keyspace(&mut self, at: Moment, transaction: TransactionId, name: &KeyspaceName) -> bool {
+        let plan = self.next_plan(name);
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
+        if keyspace.awake.is_empty() && plan.is_none() {
+            return false;
+        }
+        let awake = std::mem::take(&mut keyspace.awake);
+        let Some(keyspace) = self.keyspaces.get(name) else { return false };
+        let mut edit = keyspace.map.edit();
+        let refusals = self.settle(keyspace, &mut edit, &awake, at);
+        let progress = plan.map(|plan| self.start_changes(keyspace, &mut edit, plan, at)).unwrap_or_default();
+        let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
+        for refusal in refusals {
+            self.notice(true, format!("keyspace {name}: {refusal}"));
+        }
+        let committed = diff.is_some_and(|diff| self.commit(name, diff));
+        self.grant(name, &awake, at);
+        if let Some(plan) = plan.and_then(|plan| self.plans.get_mut(&plan)) {
+            progress.into_iter().for_each(|(index, progress)| plan.changes[index].progress = progress);
+        }
+        self.track_plans(name);
+        committed
+    }
+
+    fn next_plan(&self, name: &KeyspaceName) -> Option<PlanId> {
+        let mut approved =
+            self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
+        approved.next().map(|plan| plan.id)
+    }
+
+    fn settle(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        awake: &BTreeSet<ShardId>,
+        at: Moment,
+    ) -> Vec<EditError> {
+        let sight = self.sight(keyspace, at.now);
+        // A shard may have been removed by the step of another one before it: that is no refusal.
+        let there = |edit: &Edit<'_>, id| edit.shard(id).is_ok();
+        awake
+            .iter()
+            .filter_map(|id| there(edit, *id).then(|| handover::settle(edit, *id, &sight).err()).flatten())
+            .collect()
+    }
+
+    /// Checks the next map, takes it over, and notes what follows for orders and reports.
+    fn commit(&mut self, name: &KeyspaceName, diff: MapDiff) -> bool {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
+        if let Some(finding) = check::diff(&keyspace.map, &diff).into_iter().next() {
+            self.notice(
+                true,
+                format!(
+                    "keyspace {name}: the next map was refused by the check, the last one stays: {finding}"
+                ),
+            );
+            return false;
+        }
+        let before: Vec<(ShardId, Option<Shard>)> = {
+            let touched = diff.changed.iter().map(|shard| shard.id).chain(diff.removed.iter().copied());
+            touched.map(|id| (id, keyspace.map.shard(id).cloned())).collect()
+        };
+        if let Err(error) = keyspace.map.apply(&diff) {
+            self.notice(true, format!("keyspace {name}: {error}"));
+            return false;
+        }
+        self.outbox.writes.push(Write::Map(diff.clone()));
+        self.outbox.maps.push(diff);
+        let ids: Vec<ShardId> = before.iter().map(|(id, _)| *id).collect();
+        for (id, old) in before {
+            self.follow_up(name, id, old.as_ref());
+        }
+        if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            keyspace.wake(ids.iter().copied());
+        }
+        self.refresh_orders(name, ids);
+        true
+    }
+
+    /// Forgets what belonged to replicas that are gone, and notes whether the shard is settled.
+    fn follow_up(&mut self, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        let new = keyspace.map.shard(id);
+        let gone: Vec<(NodeId, _)> = old
+            .into_iter()
+            .flat_map(|shard| &shard.replicas)
+            .filter(|r| new.is_none_or(|shard| shard.replica(r.placement).is_none()))
+            .map(|r| (r.node.clone(), r.placement))
+            .collect();
+        match new {
+            Some(shard) if shard.is_settled() => keyspace.unsettled.remove(&id),
+            Some(_) => keyspace.unsettled.insert(id),
+            None => keyspace.unsettled.remove(&id),
+        };
+        match new {
+            Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => keyspace.ungranted.insert(id),
+            Some(_) => false,
+            None => keyspace.ungranted.remove(&id),
+        };
+        for (_, placement) in &gone {
+            keyspace.observed.remove(placement);
+        }
+        for (node, placement) in gone {
+            self.withdraw_order(&node, orders::key(name, id, placement));
+        }
+    }
+
+    /// Tells the leaders that have become the only possible owners.
+    fn grant(&mut self, name: &KeyspaceName, awake: &BTreeSet<ShardId>, at: Moment) {
+        let Some(keyspace) = self.keyspaces.get(name) else { return };
+        let sight = self.sight(keyspace, at.now);
+        let waiting = keyspace.ungranted.intersection(awake).filter_map(|id| keyspace.map.shard(*id));
+        let granted =
+            |shard: &&Shard| shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight);
+        let ids: BTreeSet<_> = waiting.filter(granted).map(|shard| shard.id).collect();
+        if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            keyspace.ungranted = &keyspace.ungranted - &ids;
+        }
+        self.refresh_orders(name, ids);
+    }
+}

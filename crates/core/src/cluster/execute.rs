@@ -1,0 +1,256 @@
+//! From an approved plan to replicas in `Load`: begins the changes that the throttle lets begin.
+//!
+//! How far a change has got is read from the map, not remembered; so a coordinator that starts anew goes on
+//! where the last one stopped.
+
+use super::{Cluster, KeyspaceState, Moment, Write};
+use crate::id::{PlacementId, PlanId, ShardId};
+use crate::lifecycle::ReplicaState;
+use crate::map::{Edit, EditError, Role, Shard, ShardMap, Stage};
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
+use crate::plan::{Change, Progress, Status};
+use crate::sharding::Bounds;
+use std::collections::BTreeMap;
+
+/// Moves and loads under way, per node and in all.
+#[derive(Debug, Default)]
+struct UnderWay {
+    moves: u32,
+    moves_on: BTreeMap<NodeId, u32>,
+    loads_on: BTreeMap<NodeId, u32>,
+}
+
+impl UnderWay {
+    fn of(keyspace: &KeyspaceState) -> UnderWay {
+        let mut under_way = UnderWay::default();
+        for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
+            for replica in shard.replicas.iter().filter(|r| r.state == ReplicaState::Load) {
+                match replica.replaces.and_then(|old| shard.replica(old)) {
+                    Some(old) => under_way.count_move(&old.node, &replica.node),
+                    None => *under_way.loads_on.entry(replica.node.clone()).or_default() += 1,
+                }
+            }
+        }
+        under_way
+    }
+
+    fn count_move(&mut self, from: &NodeId, to: &NodeId) {
+        self.moves += 1;
+        *self.moves_on.entry(from.clone()).or_default() += 1;
+        *self.moves_on.entry(to.clone()).or_default() += 1;
+    }
+}
+
+/// Why a change does not begin now.
+enum NotNow {
+    /// It waits its turn.
+    Throttled,
+    /// It will never begin.
+    Impossible(String),
+}
+
+impl From<EditError> for NotNow {
+    fn from(error: EditError) -> NotNow {
+        NotNow::Impossible(error.to_string())
+    }
+}
+
+impl Cluster {
+    /// Begins what can begin; returns progress of changes that will never begin.
+    pub(super) fn start_changes(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        plan: PlanId,
+        at: Moment,
+    ) -> Vec<(usize, Progress)> {
+        let Some(plan) = self.plans.get(&plan) else { return Vec::new() };
+        let mut under_way = UnderWay::of(keyspace);
+        let mut progress = Vec::new();
+        for (index, planned) in plan.changes.iter().enumerate() {
+            if planned.progress != Progress::Waiting {
+                continue;
+            }
+            match self.start(keyspace, edit, &planned.change, &mut under_way, at) {
+                Ok(()) => progress.push((index, Progress::Started)),
+                Err(NotNow::Throttled) => {}
+                Err(NotNow::Impossible(why)) => progress.push((index, Progress::Dropped(why))),
+            }
+            if under_way.moves >= keyspace.record.keyspace.throttle.moves && under_way.loads_on.is_empty() {
+                break;
+            }
+        }
+        progress
+    }
+
+    fn start(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        change: &Change,
+        under_way: &mut UnderWay,
+        at: Moment,
+    ) -> Result<(), NotNow> {
+        match change {
+            Change::Add { shard, node } => {
+                let loads = under_way.loads_on.entry(node.clone()).or_default();
+                if *loads >= keyspace.record.keyspace.throttle.loads_per_node {
+                    return Err(NotNow::Throttled);
+                }
+                self.add(edit, *shard, node, None, at)?;
+                *loads += 1;
+                Ok(())
+            }
+            Change::Move { shard, from, to } => {
+                self.start_move(keyspace, edit, (*shard, *from, to), under_way, at)
+            }
+            Change::Remove { shard, placement } => remove(edit, *shard, *placement),
+            Change::Lead { shard, placement } => Ok(edit.lead(*shard, *placement)?),
+            Change::Split { shard, children } => self.form(edit, &[*shard], children, at),
+            Change::Merge { shards, child } => self.form(edit, shards, std::slice::from_ref(child), at),
+        }
+    }
+
+    fn start_move(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        (shard, from, to): (ShardId, PlacementId, &NodeId),
+        under_way: &mut UnderWay,
+        at: Moment,
+    ) -> Result<(), NotNow> {
+        let old = edit.shard(shard)?.replica(from).cloned();
+        let old = old.ok_or(EditError::NoReplica { shard, placement: from })?;
+        let throttle = &keyspace.record.keyspace.throttle;
+        let limit = |node: &NodeId| self.gentle(node, throttle.moves_per_node);
+        let on = |node: &NodeId| under_way.moves_on.get(node).copied().unwrap_or(0);
+        if under_way.moves >= throttle.moves || on(&old.node) >= limit(&old.node) || on(to) >= limit(to) {
+            return Err(NotNow::Throttled);
+        }
+        self.add(edit, shard, to, Some(from), at)?;
+        under_way.count_move(&old.node, to);
+        Ok(())
+    }
+
+    /// Moves give way to foreground work (K17): a busy node takes part in one move at a time.
+    fn gentle(&self, node: &NodeId, moves: u32) -> u32 {
+        let busy = self.nodes.get(node).is_some_and(|node| node.busy > 0.8);
+        if busy { 1 } else { moves }
+    }
+
+    fn add(
+        &self,
+        edit: &mut Edit<'_>,
+        shard: ShardId,
+        node: &NodeId,
+        replaces: Option<PlacementId>,
+        at: Moment,
+    ) -> Result<PlacementId, NotNow> {
+        let state = self.nodes.get(node).filter(|n| n.signs.health(at.now, &self.settings) == Health::Up);
+        let state = state.ok_or_else(|| NotNow::Impossible(format!("node {node} is not up any more")))?;
+        Ok(edit.add_replica(shard, node, state.record.incarnation, replaces)?)
+    }
+
+    fn form(
+        &self,
+        edit: &mut Edit<'_>,
+        parents: &[ShardId],
+        children: &[(Bounds, Vec<NodeId>)],
+        at: Moment,
+    ) -> Result<(), NotNow> {
+        let up = |node: &&NodeId| {
+            self.nodes.get(*node).is_some_and(|n| n.signs.health(at.now, &self.settings) == Health::Up)
+        };
+        if let Some(node) = children.iter().flat_map(|(_, nodes)| nodes).find(|node| !up(node)) {
+            return Err(NotNow::Impossible(format!("node {node} is not up any more")));
+        }
+        let bounds = children.iter().map(|(bounds, _)| bounds.clone()).collect();
+        let ids = edit.form_shards(bounds, parents)?;
+        for (id, (_, nodes)) in ids.into_iter().zip(children) {
+            nodes.iter().try_for_each(|node| self.add(edit, id, node, None, at).map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// Brings the progress of approved plans up to date with the map; finished plans are stored.
+    pub(super) fn track_plans(&mut self, name: &KeyspaceName) {
+        let Some(keyspace) = self.keyspaces.get(name) else { return };
+        let approved =
+            self.plans.values_mut().filter(|p| p.keyspace == *name && p.status == Status::Approved);
+        for plan in approved {
+            for planned in &mut plan.changes {
+                if planned.progress == Progress::Started {
+                    planned.progress = progress_of(&planned.change, &keyspace.map);
+                }
+            }
+            plan.finish_if_done();
+            if plan.status == Status::Finished {
+                self.outbox.writes.push(Write::Plan(plan.clone()));
+            }
+        }
+    }
+}
+
+/// A replica leaves without another in its place. A leader is followed first.
+fn remove(edit: &mut Edit<'_>, shard: ShardId, placement: PlacementId) -> Result<(), NotNow> {
+    let current = edit.shard(shard)?;
+    let leads = current.leader().is_some_and(|leader| leader.placement == placement);
+    let heir =
+        current.live().find(|r| r.placement != placement && r.role == Role::Follower).map(|r| r.placement);
+    match heir {
+        Some(heir) if leads => edit.lead(shard, heir)?,
+        None if current.staying().all(|r| r.placement == placement) => {
+            return Err(NotNow::Impossible(format!(
+                "{placement} is the last replica of {shard}: add one elsewhere first"
+            )));
+        }
+        _ => {}
+    }
+    Ok(edit.step(shard, placement, ReplicaState::Unload)?)
+}
+
+/// How far a change that was begun has got.
+fn progress_of(change: &Change, map: &ShardMap) -> Progress {
+    let gone = || Progress::Dropped("the shard was split, merged or removed".to_owned());
+    match change {
+        Change::Add { shard, node } => map.shard(*shard).map_or_else(gone, |shard| arrival(shard, node)),
+        Change::Move { shard, from, to } => match map.shard(*shard) {
+            None => gone(),
+            Some(shard) if shard.replica(*from).is_none() => arrival(shard, to),
+            Some(shard) if arrival(shard, to) == Progress::Done => Progress::Started,
+            Some(shard) => arrival(shard, to),
+        },
+        Change::Remove { shard, placement } => {
+            match map.shard(*shard).and_then(|shard| shard.replica(*placement)) {
+                Some(_) => Progress::Started,
+                None => Progress::Done,
+            }
+        }
+        Change::Lead { shard, placement } => match map.shard(*shard).and_then(Shard::leader) {
+            Some(leader) if leader.placement == *placement => Progress::Done,
+            _ => Progress::Dropped("another replica leads by now".to_owned()),
+        },
+        Change::Split { shard, .. } => family_progress(map, &[*shard]),
+        Change::Merge { shards, .. } => family_progress(map, shards),
+    }
+}
+
+fn arrival(shard: &Shard, node: &NodeId) -> Progress {
+    match shard.replicas.iter().find(|r| r.node == *node && r.state.is_staying()).map(|r| r.state) {
+        Some(ReplicaState::Live) => Progress::Done,
+        Some(_) => Progress::Started,
+        None => Progress::Dropped(format!("the replica on {node} did not come to serve")),
+    }
+}
+
+fn family_progress(map: &ShardMap, parents: &[ShardId]) -> Progress {
+    let stages: Vec<_> = parents.iter().filter_map(|id| map.shard(*id)).map(|shard| &shard.stage).collect();
+    let forming = || map.shards().any(|s| s.parents == parents && matches!(s.stage, Stage::Forming(_)));
+    match stages.as_slice() {
+        [] => Progress::Done,
+        stages if stages.iter().any(|stage| matches!(stage, Stage::Closing(_))) => Progress::Started,
+        _ if forming() => Progress::Started,
+        _ => Progress::Dropped("a child could not be loaded; the parents go on".to_owned()),
+    }
+}

@@ -1,0 +1,420 @@
+//! Who is a node, is it alive, may it go.
+//!
+//! A node is named by its operator and numbered by the coordinator: each registration of a fresh process
+//! gets an [`Incarnation`] above every earlier one. An incarnation that was declared dead, or that a later
+//! one has followed, is told so and never acts again (O6); what it held is given out anew only when its
+//! lease is over.
+
+use super::{Cluster, Moment, NodeRecord, NodeState, Observed, Write, orders};
+use crate::exchange::{Beat, LeaseRenewal, Orders, ReplicaKey, Report};
+use crate::health::Signs;
+use crate::id::Incarnation;
+use crate::lease::Granted;
+use crate::limits;
+use crate::load::BadLoad;
+use crate::name::NodeId;
+use crate::node::{CheckBack, Health, NodeSpec, NodeSpecError};
+use crate::time::Millis;
+use std::collections::BTreeSet;
+
+/// A worker that wants to take part.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Registration {
+    /// What it says of itself.
+    pub spec: NodeSpec,
+    /// The incarnation it has already, when it only comes back to a coordinator; none for a new process.
+    pub incarnation: Option<Incarnation>,
+}
+
+/// The answer to a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Welcome {
+    /// To be sent with every beat.
+    pub incarnation: Incarnation,
+    /// How often to beat.
+    pub heartbeat_ms: u64,
+    /// How long a lease is.
+    pub lease_ms: u64,
+}
+
+/// A registration that is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RegisterError {
+    /// Unusable.
+    #[error(transparent)]
+    Spec(#[from] NodeSpecError),
+    /// The name belongs to a process that is alive elsewhere.
+    #[error(
+        "node {node} is registered and alive at {address}: choose another node id, or stop that process first"
+    )]
+    NameTaken {
+        /// The name.
+        node: NodeId,
+        /// Where its owner is.
+        address: String,
+    },
+    /// The address belongs to a node that is alive.
+    #[error(
+        "address {address} belongs to node {node}, which is alive: every node needs an address of its own"
+    )]
+    AddressTaken {
+        /// The address.
+        address: String,
+        /// Whose it is.
+        node: NodeId,
+    },
+    /// It comes back too late.
+    #[error(
+        "incarnation {incarnation} of node {node} was declared dead: drop everything and register as a new process"
+    )]
+    Ended {
+        /// The node.
+        node: NodeId,
+        /// The dead incarnation.
+        incarnation: Incarnation,
+    },
+    /// More than [`limits::NODES`].
+    #[error("the cluster has {limit} nodes, the most it can have: remove dead ones first", limit = limits::NODES)]
+    Full,
+}
+
+/// A beat that is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BeatError {
+    /// Not registered here.
+    #[error("node {0} is not registered: register first")]
+    Unknown(NodeId),
+    /// Dead or followed by a later incarnation.
+    #[error(
+        "incarnation {incarnation} of node {node} has ended: stop serving, drop everything, register as a new process"
+    )]
+    Ended {
+        /// The node.
+        node: NodeId,
+        /// The ended incarnation.
+        incarnation: Incarnation,
+    },
+    /// Overtaken by a later beat; nothing was taken from it.
+    #[error("beat {sequence} of node {node} came after beat {latest}: ignored")]
+    Late {
+        /// The node.
+        node: NodeId,
+        /// Its number.
+        sequence: u64,
+        /// The number of the latest.
+        latest: u64,
+    },
+    /// A load that is not a load; nothing was taken from the beat.
+    #[error("the report of node {node} on {shard} is refused: {error}", shard = replica.shard)]
+    Load {
+        /// The node.
+        node: NodeId,
+        /// The replica.
+        replica: ReplicaKey,
+        /// What is wrong.
+        error: BadLoad,
+    },
+}
+
+impl NodeState {
+    /// Whether that incarnation can certainly not act any more.
+    pub(super) fn lease_is_over(&self, incarnation: Incarnation, now: Millis) -> bool {
+        if incarnation == self.record.incarnation {
+            self.record.ended || self.signs.lease.is_over(now)
+        } else {
+            self.former.get(&incarnation).is_none_or(|signs| signs.lease.is_over(now))
+        }
+    }
+
+    /// Whether that incarnation was declared dead, has left, or was followed and its lease is over.
+    pub(super) fn has_ended(&self, incarnation: Incarnation) -> bool {
+        if incarnation == self.record.incarnation {
+            self.record.ended
+        } else {
+            !self.former.contains_key(&incarnation)
+        }
+    }
+
+    /// Whether something new may be placed here (M7).
+    pub fn accepts(&self, now: Millis, settings: &crate::settings::Settings) -> bool {
+        self.signs.health(now, settings) == Health::Up && self.record.draining.is_none() && !self.leaving
+    }
+
+    /// How many replicas it should hold.
+    pub fn held(&self) -> usize {
+        self.orders.len()
+    }
+}
+
+impl Cluster {
+    /// Takes a worker in, or back.
+    pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
+        let Registration { spec, incarnation } = registration;
+        spec.check()?;
+        self.check_address(at, &spec)?;
+        if let Some(incarnation) = incarnation {
+            return self.resume(at, spec, incarnation);
+        }
+        match self.nodes.get(&spec.id) {
+            None if self.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
+            Some(node) if node.record.spec.address != spec.address && self.is_alive(node, at) => {
+                let address = node.record.spec.address.clone();
+                return Err(RegisterError::NameTaken { node: spec.id, address });
+            }
+            _ => {}
+        }
+        let incarnation = self.record.next_incarnation;
+        self.record.next_incarnation = incarnation.next();
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        self.admit(at, spec, incarnation);
+        Ok(self.welcome(incarnation))
+    }
+
+    fn welcome(&self, incarnation: Incarnation) -> Welcome {
+        Welcome { incarnation, heartbeat_ms: self.settings.heartbeat_ms, lease_ms: self.settings.lease_ms }
+    }
+
+    fn is_alive(&self, node: &NodeState, at: Moment) -> bool {
+        matches!(
+            node.signs.health(at.now, &self.settings),
+            Health::Up | Health::Suspect | Health::Unreachable
+        )
+    }
+
+    fn check_address(&self, at: Moment, spec: &NodeSpec) -> Result<(), RegisterError> {
+        let same =
+            |node: &&NodeState| node.record.spec.address == spec.address && node.record.spec.id != spec.id;
+        match self.nodes.values().filter(same).find(|node| self.is_alive(node, at)) {
+            Some(node) => {
+                let (address, node) = (spec.address.clone(), node.record.spec.id.clone());
+                Err(RegisterError::AddressTaken { address, node })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The same process again: after a broken connection, or at another coordinator.
+    fn resume(
+        &mut self,
+        at: Moment,
+        spec: NodeSpec,
+        incarnation: Incarnation,
+    ) -> Result<Welcome, RegisterError> {
+        let ended = RegisterError::Ended { node: spec.id.clone(), incarnation };
+        let node = self.nodes.get_mut(&spec.id).ok_or(ended.clone())?;
+        if node.record.incarnation != incarnation || node.record.ended {
+            return Err(ended);
+        }
+        if node.record.spec != spec {
+            node.record.spec = spec;
+            self.outbox.writes.push(Write::Node(node.record.clone()));
+        }
+        node.signs.last_beat = Some(at.now);
+        node.sequence = 0;
+        Ok(self.welcome(incarnation))
+    }
+
+    fn admit(&mut self, at: Moment, spec: NodeSpec, incarnation: Incarnation) {
+        let id = spec.id.clone();
+        let draining = self.nodes.get(&id).and_then(|node| node.record.draining.clone());
+        let record = NodeRecord { spec, incarnation, ended: false, draining, since_ms: at.wall_ms };
+        self.outbox.writes.push(Write::Node(record.clone()));
+        let mut node = NodeState::recalled(record, at, Granted::default());
+        node.signs.last_beat = Some(at.now);
+        if let Some(old) = self.nodes.remove(&id) {
+            node.former = old.former;
+            if !old.record.ended {
+                node.former.insert(old.record.incarnation, old.signs);
+            }
+        }
+        self.notice(false, format!("node {id} registered as {incarnation} at {}", node.record.spec.address));
+        self.nodes.insert(id.clone(), node);
+        self.wake_replicas_of(&id);
+        self.last_join = at.now;
+        self.plan_soon(at, self.settings.settle_ms);
+    }
+
+    /// Takes a beat in and answers with the lease and what has changed.
+    pub fn beat(&mut self, at: Moment, beat: Beat) -> Result<Orders, BeatError> {
+        let id = beat.node.clone();
+        let node = self.nodes.get_mut(&id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
+        if node.record.incarnation != beat.incarnation || node.record.ended {
+            return Err(BeatError::Ended { node: id, incarnation: beat.incarnation });
+        }
+        if beat.sequence <= node.sequence {
+            return Err(BeatError::Late { node: id, sequence: beat.sequence, latest: node.sequence });
+        }
+        for report in &beat.reports {
+            if let Some(Err(error)) = report.load.as_ref().map(|load| load.check()) {
+                return Err(BeatError::Load { node: id, replica: report.replica.clone(), error });
+            }
+        }
+        node.sequence = beat.sequence;
+        node.signs.last_beat = Some(at.now);
+        node.signs.lease.renew(at.now, self.settings.lease_ms);
+        node.busy = if beat.busy.is_finite() { beat.busy.clamp(0.0, 1.0) } else { 0.0 };
+        let begins_to_leave = beat.leaving && !node.leaving;
+        node.leaving |= beat.leaving;
+        if begins_to_leave {
+            self.notice(false, format!("node {id} wants to leave"));
+            self.plan_soon(at, 0);
+        }
+        if beat.whole {
+            self.forget_unreported(&id, &beat.reports);
+        }
+        for report in beat.reports {
+            self.take_report(&id, beat.incarnation, report);
+        }
+        let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms: self.settings.lease_ms };
+        self.orders_since(&id, beat.applied, Some(lease), at.now).ok_or(BeatError::Unknown(id))
+    }
+
+    fn forget_unreported(&mut self, node: &NodeId, reports: &[Report]) {
+        let named: BTreeSet<_> = reports.iter().map(|report| &report.replica).collect();
+        let held = self.nodes.get(node).into_iter().flat_map(|node| node.orders.held());
+        let missing: Vec<_> = held.filter(|key| !named.contains(key)).cloned().collect();
+        for key in missing {
+            if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
+                keyspace.observed.remove(&key.placement);
+            }
+        }
+    }
+
+    fn take_report(&mut self, node: &NodeId, incarnation: Incarnation, report: Report) {
+        let Some(keyspace) = self.keyspaces.get_mut(&report.replica.keyspace) else { return };
+        let placement = report.replica.placement;
+        let replica = keyspace.map.shard(report.replica.shard).and_then(|shard| shard.replica(placement));
+        // What the map does not name is ordered away by the answer to this beat.
+        if !replica.is_some_and(|r| r.node == *node && r.incarnation == incarnation) {
+            return;
+        }
+        let before = keyspace.observed.get(&placement);
+        let news = before.is_none_or(|seen| seen.phase != report.phase || seen.epoch != report.epoch);
+        let load = report.load.map(Box::new).or_else(|| before.and_then(|seen| seen.load.clone()));
+        keyspace.observed.insert(placement, Observed { phase: report.phase, epoch: report.epoch, load });
+        if news {
+            self.wake_shard(&report.replica);
+        }
+    }
+
+    /// The worker's last word: it acts no more, whatever it still held.
+    pub fn leave(&mut self, at: Moment, id: &NodeId, incarnation: Incarnation) -> Result<(), BeatError> {
+        let node = self.nodes.get_mut(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
+        if node.record.incarnation != incarnation || node.record.ended {
+            return Err(BeatError::Ended { node: id.clone(), incarnation });
+        }
+        node.signs.left = true;
+        node.signs.lease.give_up();
+        let left_with = node.orders.len();
+        self.end(at, id);
+        self.notice(false, format!("node {id} has left with {left_with} replicas"));
+        Ok(())
+    }
+
+    /// Whether the announced address answered.
+    pub fn checked_back(&mut self, at: Moment, id: &NodeId, incarnation: Incarnation, answered: bool) {
+        let Some(node) = self.nodes.get_mut(id).filter(|node| node.record.incarnation == incarnation) else {
+            return;
+        };
+        let before = node.signs.failed_checks;
+        node.signs.failed_checks = if answered { 0 } else { before.saturating_add(1) };
+        if (before >= self.settings.failed_checks)
+            != (node.signs.failed_checks >= self.settings.failed_checks)
+        {
+            self.plan_soon(at, 0);
+        }
+    }
+
+    /// The addresses to check now (A11); each is then not due for [`crate::settings::Settings::check_back_ms`].
+    pub fn checks_due(&mut self, now: Millis) -> Vec<(NodeId, Incarnation, String, CheckBack)> {
+        let mut due = Vec::new();
+        for (id, node) in &mut self.nodes {
+            if !node.record.ended && node.signs.last_beat.is_some() && node.check_due <= now {
+                node.check_due = now + self.settings.check_back_ms;
+                let spec = &node.record.spec;
+                due.push((
+                    id.clone(),
+                    node.record.incarnation,
+                    spec.address.clone(),
+                    spec.check_back.clone(),
+                ));
+            }
+        }
+        due
+    }
+
+    /// Declares dead who is, notices whose health has changed; returns when to look again.
+    pub(super) fn watch_over(&mut self, at: Moment) -> Millis {
+        let mut wake = Millis::NEVER;
+        let ids: Vec<_> = self.nodes.keys().cloned().collect();
+        for id in ids {
+            self.end_former(at, &id);
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            let health = node.signs.health(at.now, &self.settings);
+            let told = std::mem::replace(&mut node.told, health);
+            let lease_end = node.signs.lease.end();
+            wake = wake.min(node.signs.next_change(at.now, &self.settings));
+            wake = node.former.values().map(|signs| signs.lease.end()).fold(wake, Millis::min);
+            if lease_end > at.now {
+                wake = wake.min(lease_end);
+            }
+            let lapsed = lease_end <= at.now && !std::mem::replace(&mut node.lapsed, lease_end <= at.now);
+            if health == Health::Down && !node.record.ended {
+                self.bury(at, &id);
+            } else if told != health {
+                self.notice(health == Health::Unreachable, format!("node {id} is {health}, was {told}"));
+                self.plan_soon(at, 0);
+            }
+            if lapsed {
+                self.wake_replicas_of(&id);
+            }
+        }
+        wake
+    }
+
+    fn end_former(&mut self, at: Moment, id: &NodeId) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        let before = node.former.len();
+        node.former.retain(|_, signs: &mut Signs| !signs.lease.is_over(at.now));
+        if node.former.len() < before {
+            self.wake_replicas_of(id);
+            self.plan_soon(at, 0);
+        }
+    }
+
+    fn bury(&mut self, at: Moment, id: &NodeId) {
+        let held = self.nodes.get(id).map_or(0, |node| node.orders.len());
+        self.notice(
+            true,
+            format!("node {id} is dead: its {held} replicas are placed elsewhere where there is room"),
+        );
+        self.end(at, id);
+    }
+
+    /// Ends the current incarnation for ever.
+    fn end(&mut self, at: Moment, id: &NodeId) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        node.record.ended = true;
+        node.signs.ended = true;
+        node.orders = orders::OrderBook::default();
+        self.outbox.writes.push(Write::Node(node.record.clone()));
+        self.wake_replicas_of(id);
+        self.plan_soon(at, 0);
+    }
+
+    /// Wakes every shard with a replica on the node, of whichever incarnation.
+    fn wake_replicas_of(&mut self, id: &NodeId) {
+        for keyspace in self.keyspaces.values_mut() {
+            let on_node = |shard: &&crate::map::Shard| shard.replicas.iter().any(|r| r.node == *id);
+            let ids: Vec<_> = keyspace.map.shards().filter(on_node).map(|shard| shard.id).collect();
+            keyspace.wake(ids);
+        }
+    }
+
+    /// Plans every keyspace within `delay_ms`. Sooner stays sooner.
+    pub(super) fn plan_soon(&mut self, at: Moment, delay_ms: u64) {
+        for keyspace in self.keyspaces.values_mut() {
+            keyspace.plan_due = keyspace.plan_due.min(at.now + delay_ms);
+        }
+    }
+}

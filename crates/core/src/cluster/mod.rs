@@ -1,0 +1,191 @@
+//! The coordinator's mind: everything it knows, and what follows from it. Its driver gathers what
+//! happens, calls here, makes [`Outbox::writes`] durable in one transaction, and only then sends anything.
+//!
+//! ```text
+//!  membership          settle + execute        planning            driver
+//!  who is there   ──►  next map (commit)  ──►  what next      ──►  durable, then orders, maps, answers
+//! ```
+//!
+//! One call of [`Cluster::decide`] goes through these once, in that order, and says when to call again.
+//! Between calls, [`Cluster::register`], [`Cluster::beat`] and the commands of [`admin`] take in what
+//! happened. The state in memory is ahead of the disk only between a call and the driver's commit; a
+//! driver whose commit fails throws the cluster away and recovers a new one from what is durable.
+//!
+//! | what is asked                                  | file            |
+//! |------------------------------------------------|-----------------|
+//! | who is a node, is it alive, may it go          | `membership.rs` |
+//! | next step of moves, splits, merges under way   | `advance.rs`    |
+//! | which changes of a plan begin now              | `execute.rs`    |
+//! | what a worker should hold, and since when      | `orders.rs`     |
+//! | what is stored, and how it comes back          | `record.rs`     |
+
+mod advance;
+mod execute;
+mod membership;
+mod orders;
+mod record;
+
+pub use membership::{BeatError, RegisterError, Registration, Welcome};
+pub use record::{ClusterRecord, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
+
+use crate::exchange::{Phase, ReplicaKey};
+use crate::health::Signs;
+use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::load::Load;
+use crate::map::{MapDiff, ShardMap};
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
+use crate::plan::Plan;
+use crate::settings::Settings;
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What time it is for the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moment {
+    /// By its monotonic clock: decides.
+    pub now: Millis,
+    /// Milliseconds of Unix time: is only shown to people.
+    pub wall_ms: u64,
+}
+
+/// Something that a person should know of. The driver logs it and counts it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Whether a person has to do something.
+    pub alarm: bool,
+    /// One sentence, naming the thing and, for an alarm, the way out.
+    pub text: String,
+}
+
+/// What has to leave the cluster: `writes` first, all or nothing, then the rest.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// To be made durable.
+    pub writes: Vec<Write>,
+    /// Nodes whose orders have changed: send [`Cluster::orders_since`] what they have.
+    pub orders: BTreeSet<NodeId>,
+    /// New maps to publish, in order.
+    pub maps: Vec<MapDiff>,
+    /// To be logged.
+    pub notices: Vec<Notice>,
+}
+
+/// What is known of one replica beyond the map.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// What its worker has done.
+    pub phase: Phase,
+    /// Under which epoch.
+    pub epoch: Epoch,
+    /// Its last measured load.
+    pub load: Option<Box<Load>>,
+}
+
+/// A keyspace with its map and what is known of it.
+#[derive(Debug)]
+pub struct KeyspaceState {
+    /// As stored.
+    pub record: KeyspaceRecord,
+    /// The current map.
+    pub map: ShardMap,
+    /// Reports of the incarnations that the map names.
+    pub observed: BTreeMap<PlacementId, Observed>,
+    /// Shards with something under way.
+    unsettled: BTreeSet<ShardId>,
+    /// Shards that something was heard of since they were last looked at.
+    awake: BTreeSet<ShardId>,
+    /// Led shards whose leader has not got its grant yet.
+    ungranted: BTreeSet<ShardId>,
+    /// Nodes where a shard could not be loaded, and until when it is not tried there again.
+    avoid: BTreeMap<(ShardId, NodeId), Millis>,
+    /// When to look for a better placement.
+    plan_due: Millis,
+}
+
+/// A node with what is known of it.
+#[derive(Debug)]
+pub struct NodeState {
+    /// As stored.
+    pub record: NodeRecord,
+    /// What was seen of its current incarnation.
+    pub signs: Signs,
+    /// Earlier incarnations that may still act, with what was seen of them.
+    former: BTreeMap<Incarnation, Signs>,
+    /// The last beat's number.
+    sequence: u64,
+    /// It has asked to leave.
+    pub leaving: bool,
+    /// Share of its capacity that foreground work takes, as it says.
+    pub busy: f64,
+    /// What it should hold.
+    orders: orders::OrderBook,
+    /// When its address is to be checked again.
+    check_due: Millis,
+    /// [`Health`] as last told to people.
+    told: Health,
+    /// Its lease was over when last looked at.
+    lapsed: bool,
+}
+
+/// The cluster as its coordinator sees it.
+#[derive(Debug)]
+pub struct Cluster {
+    settings: Settings,
+    started: Millis,
+    last_join: Millis,
+    record: ClusterRecord,
+    keyspaces: BTreeMap<KeyspaceName, KeyspaceState>,
+    nodes: BTreeMap<NodeId, NodeState>,
+    plans: BTreeMap<PlanId, Plan>,
+    outbox: Outbox,
+}
+
+impl Cluster {
+    /// The settings it runs by.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All keyspaces.
+    pub fn keyspaces(&self) -> &BTreeMap<KeyspaceName, KeyspaceState> {
+        &self.keyspaces
+    }
+
+    /// All nodes, dead ones included until they are removed.
+    pub fn nodes(&self) -> &BTreeMap<NodeId, NodeState> {
+        &self.nodes
+    }
+
+    /// All plans that are kept.
+    pub fn plans(&self) -> &BTreeMap<PlanId, Plan> {
+        &self.plans
+    }
+
+    /// What has to leave. The driver makes the writes durable before it does anything else.
+    pub fn take_outbox(&mut self) -> Outbox {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
+    /// Returns when to call again if nothing happens before.
+    pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
+        let wake = self.watch_over(at);
+        let again = self.advance(at, transaction);
+        if again { at.now } else { wake }
+    }
+
+    fn notice(&mut self, alarm: bool, text: String) {
+        self.outbox.notices.push(Notice { alarm, text });
+    }
+
+    /// Something about the shard may have become possible.
+    fn wake_shard(&mut self, replica: &ReplicaKey) {
+        if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
+            keyspace.wake([replica.shard]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! What of a cluster is durable: the closed set of writes, and how a cluster comes back from them.
+//!
+//! Leases, beats, reports and loads are not stored. A fresh coordinator assumes that every lease was
+//! granted the moment before it started, and listens for `dead_after_ms` before it declares anybody dead
+//! (R6); so a restart moves nothing.
+
+use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, orders::OrderBook};
+use crate::check;
+use crate::health::Signs;
+use crate::id::{Incarnation, PlanId, ShardId};
+use crate::keyspace::{Constraint, Keyspace};
+use crate::lease::Granted;
+use crate::map::{MapDiff, ShardMap};
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::{Health, NodeSpec};
+use crate::plan::Plan;
+use crate::settings::{Settings, SettingsError};
+use std::collections::BTreeMap;
+
+/// Counters and switches of the whole cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterRecord {
+    /// The incarnation that the next registration gets.
+    pub next_incarnation: Incarnation,
+    /// The number that the next plan gets.
+    pub next_plan: PlanId,
+    /// The longest lease ever granted, so that a coordinator with a shorter setting waits long enough.
+    pub longest_lease_ms: u64,
+    /// Why automatic moves are stopped, until a person releases the brake (K18).
+    pub brake: Option<String>,
+}
+
+impl Default for ClusterRecord {
+    fn default() -> ClusterRecord {
+        ClusterRecord {
+            next_incarnation: Incarnation(1),
+            next_plan: PlanId(1),
+            longest_lease_ms: 0,
+            brake: None,
+        }
+    }
+}
+
+/// What a person or the cluster itself has said about one shard, beyond its keyspace's settings.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ShardRule {
+    /// Its own number of replicas (K12).
+    pub replicas: Option<u32>,
+    /// Where it may go, on top of the keyspace's constraint.
+    pub constraint: Constraint,
+    /// Why it is placed nowhere until a person releases it (A20, L5).
+    pub set_aside: Option<String>,
+    /// Deaths of owners that had just taken it on.
+    pub deaths: u32,
+}
+
+/// A keyspace as stored, its map apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyspaceRecord {
+    /// Its settings.
+    pub keyspace: Keyspace,
+    /// Rules of single shards.
+    pub rules: BTreeMap<ShardId, ShardRule>,
+    /// When it was created, in milliseconds of Unix time.
+    pub created_ms: u64,
+}
+
+/// A node as stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeRecord {
+    /// As it announced itself last.
+    pub spec: NodeSpec,
+    /// Its latest incarnation.
+    pub incarnation: Incarnation,
+    /// Whether that incarnation has ended for ever.
+    pub ended: bool,
+    /// Asked to be emptied, and why.
+    pub draining: Option<String>,
+    /// When this incarnation registered, in milliseconds of Unix time.
+    pub since_ms: u64,
+}
+
+/// One durable change. A driver makes all writes of an outbox durable in one transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// Replaces the cluster's record.
+    Cluster(ClusterRecord),
+    /// Replaces or adds a keyspace's record.
+    Keyspace(KeyspaceRecord),
+    /// A keyspace and its map are gone.
+    DropKeyspace(KeyspaceName),
+    /// The next map of a keyspace.
+    Map(MapDiff),
+    /// Replaces or adds a node's record.
+    Node(NodeRecord),
+    /// A node is forgotten.
+    DropNode(NodeId),
+    /// Replaces or adds a plan.
+    Plan(Plan),
+    /// A plan is forgotten.
+    DropPlan(PlanId),
+}
+
+/// Everything durable.
+#[derive(Debug, Clone, Default)]
+pub struct Records {
+    /// Counters and switches; the default for a new cluster.
+    pub cluster: ClusterRecord,
+    /// Keyspaces with their maps.
+    pub keyspaces: Vec<(KeyspaceRecord, ShardMap)>,
+    /// Nodes.
+    pub nodes: Vec<NodeRecord>,
+    /// Plans.
+    pub plans: Vec<Plan>,
+}
+
+/// Records that no cluster can be made from.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RecoverError {
+    /// The settings contradict each other.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A map breaks an invariant.
+    #[error("the stored map of keyspace {keyspace} is not a map: {finding}")]
+    Map {
+        /// Whose.
+        keyspace: KeyspaceName,
+        /// What is wrong with it.
+        finding: check::Finding,
+    },
+}
+
+impl Cluster {
+    /// A cluster from what is durable; from [`Records::default`] a new one.
+    pub fn recover(at: Moment, settings: Settings, records: Records) -> Result<Cluster, RecoverError> {
+        settings.check()?;
+        let longest_lease_ms = records.cluster.longest_lease_ms.max(settings.lease_ms);
+        let lease = Granted::assumed(at.now, records.cluster.longest_lease_ms);
+        let mut cluster = Cluster {
+            started: at.now,
+            last_join: at.now,
+            record: ClusterRecord { longest_lease_ms, ..records.cluster.clone() },
+            keyspaces: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            plans: records.plans.into_iter().map(|plan| (plan.id, plan)).collect(),
+            outbox: Outbox::default(),
+            settings,
+        };
+        if cluster.record != records.cluster {
+            cluster.outbox.writes.push(Write::Cluster(cluster.record.clone()));
+        }
+        for record in records.nodes {
+            let node = NodeState::recalled(record, at, lease);
+            cluster.nodes.insert(node.record.spec.id.clone(), node);
+        }
+        for (record, map) in records.keyspaces {
+            if let Some(finding) = check::map(&map).into_iter().next() {
+                return Err(RecoverError::Map { keyspace: map.keyspace().clone(), finding });
+            }
+            cluster.recall_former_incarnations(&map, at, lease);
+            cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, map, at));
+        }
+        let names: Vec<_> = cluster.keyspaces.keys().cloned().collect();
+        for name in names {
+            let ids: Vec<_> = cluster.keyspaces[&name].map.shards().map(|shard| shard.id).collect();
+            cluster.refresh_orders(&name, ids);
+        }
+        Ok(cluster)
+    }
+
+    /// Incarnations that a map names and that are not the latest may have been waiting for their lease.
+    fn recall_former_incarnations(&mut self, map: &ShardMap, at: Moment, lease: Granted) {
+        for replica in map.shards().flat_map(|shard| &shard.replicas) {
+            if let Some(node) = self.nodes.get_mut(&replica.node)
+                && replica.incarnation < node.record.incarnation
+            {
+                node.former.entry(replica.incarnation).or_insert(Signs::new(at.now, lease));
+            }
+        }
+    }
+}
+
+impl KeyspaceState {
+    pub(super) fn new(record: KeyspaceRecord, map: ShardMap, at: Moment) -> KeyspaceState {
+        let unsettled = map.shards().filter(|shard| !shard.is_settled()).map(|shard| shard.id);
+        KeyspaceState {
+            record,
+            awake: map.shards().map(|shard| shard.id).collect(),
+            observed: BTreeMap::new(),
+            unsettled: unsettled.collect(),
+            ungranted: map.shards().map(|shard| shard.id).collect(),
+            avoid: BTreeMap::new(),
+            plan_due: at.now,
+            map,
+        }
+    }
+}
+
+impl NodeState {
+    pub(super) fn recalled(record: NodeRecord, at: Moment, lease: Granted) -> NodeState {
+        let signs = Signs { ended: record.ended, ..Signs::new(at.now, lease) };
+        NodeState {
+            signs,
+            former: BTreeMap::new(),
+            sequence: 0,
+            leaving: false,
+            busy: 0.0,
+            orders: OrderBook::default(),
+            check_due: at.now,
+            lapsed: false,
+            told: if record.ended { Health::Down } else { Health::Unknown },
+            record,
+        }
+    }
+}

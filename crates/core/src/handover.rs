@@ -1,0 +1,270 @@
+//! The handover of a shard: from "this is in the map and this is what the workers report" to the next
+//! change of the map, and to who may own the shard now.
+//!
+//! It keeps nothing. Every step follows from the map and the reports alone, so a handover that is run
+//! again from any point (a new coordinator, a doubled message) ends the same (O9).
+//!
+//! A move of a leader from A to B, exclusive (one line = one commit; make before break, O11):
+//!
+//! | map: A, B                       | until                                   | meanwhile                       |
+//! |---------------------------------|-----------------------------------------|---------------------------------|
+//! | A `Live` leads, B `Load`        | B reports `Ready`                       | A serves, B copies              |
+//! | A `Unload`, B `Live` leads, e+1 | A reports `Unloaded` at e+1, B `Serving`| A forwards; B waits for its grant|
+//! | A `UnloadFinal`, B `Live` leads | A reports `Dropped`                     | B serves                        |
+//! | B `Live` leads                  |                                         |                                 |
+//!
+//! The **grant** (O1, O5): B may begin at epoch e+1 when every replica that may have led before has either
+//! carried out an order of epoch e+1 or lost its lease for certain. It is computed by [`is_granted`], not
+//! stored.
+//!
+//! What one replica of a serving shard becomes, first match wins:
+//!
+//! | state         | seen                                    | next                                            |
+//! |---------------|-----------------------------------------|-------------------------------------------------|
+//! | any           | its incarnation has ended               | removed                                         |
+//! | `Load`        | `Ready`                                 | `Live`; replaced one → `Unload`; leads if that led or none does |
+//! | `Load`        | `Failed` too often                      | `Unload`: the planner tries another node        |
+//! | `Live`        | nobody leads, it serves or is the first | leads                                           |
+//! | `Live`        | leads and `Failed`, a follower serves   | the follower leads                              |
+//! | `Unload`      | `Unloaded`, and the leader serves       | `UnloadFinal`                                   |
+//! | `UnloadFinal` | `Dropped`                               | removed                                         |
+//!
+//! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`.
+
+use crate::exchange::Phase;
+use crate::id::{Epoch, Incarnation, PlacementId, ShardId};
+use crate::keyspace::Ownership;
+use crate::lifecycle::ReplicaState;
+use crate::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
+use crate::name::NodeId;
+
+/// What the coordinator sees of a keyspace's replicas. Reports of one incarnation only, the one in the map.
+pub trait Sight {
+    /// What the worker last said it has done about a replica.
+    fn phase(&self, placement: PlacementId) -> Option<&Phase>;
+    /// The epoch of the last order that the worker has carried out for it.
+    fn epoch(&self, placement: PlacementId) -> Option<Epoch>;
+    /// Whether that start of that node can certainly not act any more: its lease is over.
+    fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool;
+    /// Whether that start of that node was declared dead (or left).
+    fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool;
+    /// What a worker may believe.
+    fn ownership(&self) -> Ownership;
+    /// Failed loads after which a replica is given up.
+    fn load_attempts(&self) -> u32;
+}
+
+/// Whether the leader of `shard` may begin under its epoch: nobody else can still own any of its keys.
+pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
+    if sight.ownership() == Ownership::Eventual {
+        return true;
+    }
+    let others = shard.replicas.iter().filter(|r| r.role != Role::Leader && r.state != ReplicaState::Load);
+    let released = |of: &Shard, r: &Replica| {
+        sight.epoch(r.placement).is_some_and(|epoch| epoch >= of.epoch)
+            || sight.lease_is_over(&r.node, r.incarnation)
+    };
+    others.into_iter().all(|r| released(shard, r))
+        && closing_parents(shard, map).all(|parent| parent.replicas.iter().all(|r| released(parent, r)))
+}
+
+/// Parents that the shard was split or merged from and that have not gone yet.
+fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Item = &'a Shard> {
+    shard.parents.iter().filter_map(|parent| map.shard(*parent))
+}
+
+/// Takes every step that `id` is ready for. Calling it again without news changes nothing.
+pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+    remove_ended(edit, id, sight)?;
+    match edit.shard(id)?.stage.clone() {
+        Stage::Serving => settle_serving(edit, id, sight),
+        Stage::Forming(siblings) => settle_children(edit, id, &siblings, sight),
+        Stage::Closing(children) => settle_closing(edit, id, &children, sight),
+    }
+}
+
+fn remove_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+    let ended = |r: &&Replica| sight.has_ended(&r.node, r.incarnation);
+    let gone: Vec<_> = edit.shard(id)?.replicas.iter().filter(ended).map(|r| r.placement).collect();
+    gone.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
+}
+
+fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+    let placements: Vec<_> = edit.shard(id)?.replicas.iter().map(|r| r.placement).collect();
+    for placement in placements {
+        let shard = edit.shard(id)?;
+        let Some(replica) = shard.replica(placement).cloned() else { continue };
+        let phase = sight.phase(placement);
+        match (replica.state, phase) {
+            (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, sight)?,
+            (ReplicaState::Load, Some(Phase::Failed { attempts, .. }))
+                if *attempts >= sight.load_attempts() =>
+            {
+                edit.step(id, placement, ReplicaState::Unload)?;
+            }
+            (ReplicaState::Live, Some(Phase::Failed { .. })) if replica.role == Role::Leader => {
+                if let Some(heir) = heir(shard, placement, sight) {
+                    edit.lead(id, heir)?;
+                }
+            }
+            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) => {
+                if leader_serves(shard, sight) {
+                    edit.step(id, placement, ReplicaState::UnloadFinal)?;
+                }
+            }
+            (ReplicaState::UnloadFinal, Some(Phase::Dropped)) => edit.remove_replica(id, placement)?,
+            (
+                ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal,
+                Some(
+                    Phase::Loading
+                    | Phase::Ready
+                    | Phase::Serving
+                    | Phase::Unloading
+                    | Phase::Unloaded
+                    | Phase::Dropped
+                    | Phase::Failed { .. },
+                )
+                | None,
+            ) => {}
+        }
+    }
+    if edit.shard(id)?.leader().is_none() {
+        let shard = edit.shard(id)?;
+        let candidate = heir(shard, PlacementId(0), sight).or(shard.live().next().map(|r| r.placement));
+        candidate.map_or(Ok(()), |placement| edit.lead(id, placement))?;
+    }
+    Ok(())
+}
+
+/// The live replica that should lead in the place of `except`: one that is known to serve.
+fn heir(shard: &Shard, except: PlacementId, sight: &dyn Sight) -> Option<PlacementId> {
+    let serves = |r: &&Replica| sight.phase(r.placement) == Some(&Phase::Serving);
+    shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
+}
+
+fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
+    shard.leader().is_some_and(|leader| {
+        sight.phase(leader.placement) == Some(&Phase::Serving)
+            && sight.epoch(leader.placement).is_some_and(|epoch| epoch >= shard.epoch)
+    })
+}
+
+/// A replica that is ready begins to serve, and what it replaces begins to leave. While one change of
+/// leader is under way the next one waits, so that the one in the middle has really owned the shard.
+fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    let replaced = ready.replaces.and_then(|placement| shard.replica(placement)).cloned();
+    let led = replaced.as_ref().is_some_and(|r| r.role == Role::Leader && r.state == ReplicaState::Live);
+    let leads = led || shard.leader().is_none();
+    if led && !leader_serves(shard, sight) && !replaced_has_failed(replaced.as_ref(), sight) {
+        return Ok(());
+    }
+    edit.step(id, ready.placement, ReplicaState::Live)?;
+    if let Some(old) = replaced.filter(|r| r.state.is_staying()) {
+        edit.step(id, old.placement, ReplicaState::Unload)?;
+    }
+    if leads { edit.lead(id, ready.placement) } else { Ok(()) }
+}
+
+fn replaced_has_failed(replaced: Option<&Replica>, sight: &dyn Sight) -> bool {
+    matches!(replaced.and_then(|r| sight.phase(r.placement)), Some(Phase::Failed { .. }))
+}
+
+/// Children of a split or merge: when every replica of every sibling is ready and the parents serve, one
+/// commit switches (O8). When that can no longer be, the children go.
+///
+/// | seen                                             | next                                   |
+/// |--------------------------------------------------|----------------------------------------|
+/// | a parent no longer serves, or a sibling is gone  | abandoned                              |
+/// | no replica in `Load`, or one failed too often    | abandoned: replicas leave, shard goes  |
+/// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads    |
+fn settle_children(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    siblings: &[ShardId],
+    sight: &dyn Sight,
+) -> Result<(), EditError> {
+    let parents = edit.shard(id)?.parents.clone();
+    let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(Shard::is_serving));
+    let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, sight)));
+    if !(parents_serve && hopeful) {
+        return abandon(edit, id, sight);
+    }
+    let ready = |r: &Replica| sight.phase(r.placement) == Some(&Phase::Ready);
+    let all_ready =
+        siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| shard.replicas.iter().all(ready)));
+    let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, sight)));
+    if !(all_ready && parents_lead) {
+        return Ok(());
+    }
+    edit.switch(&parents, siblings)?;
+    for sibling in siblings {
+        let placements: Vec<_> = edit.shard(*sibling)?.replicas.iter().map(|r| r.placement).collect();
+        placements.iter().try_for_each(|p| edit.step(*sibling, *p, ReplicaState::Live))?;
+        placements.first().map_or(Ok(()), |first| edit.lead(*sibling, *first))?;
+    }
+    Ok(())
+}
+
+/// Whether a child can still come to serve: it prepares somewhere, and nowhere in vain.
+fn is_hopeful(child: &Shard, sight: &dyn Sight) -> bool {
+    let in_vain = |r: &Replica| match sight.phase(r.placement) {
+        Some(Phase::Failed { attempts, .. }) => *attempts >= sight.load_attempts(),
+        _ => false,
+    };
+    let loads = |r: &Replica| r.state == ReplicaState::Load && !in_vain(r);
+    !child.replicas.is_empty() && child.replicas.iter().all(loads)
+}
+
+fn abandon(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+    let replicas = edit.shard(id)?.replicas.clone();
+    for replica in &replicas {
+        let phase = sight.phase(replica.placement);
+        match (replica.state, phase) {
+            (ReplicaState::Load | ReplicaState::Live, _) => {
+                edit.step(id, replica.placement, ReplicaState::Unload)?
+            }
+            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) => {
+                edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
+            }
+            (ReplicaState::UnloadFinal, Some(Phase::Dropped)) => {
+                edit.remove_replica(id, replica.placement)?
+            }
+            (ReplicaState::Unload | ReplicaState::UnloadFinal, _) => {}
+        }
+    }
+    if edit.shard(id)?.replicas.is_empty() { edit.remove_shard(id) } else { Ok(()) }
+}
+
+/// A parent after the switch: its replicas go when every child's leader serves, and it goes with the last.
+fn settle_closing(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    children: &[ShardId],
+    sight: &dyn Sight,
+) -> Result<(), EditError> {
+    // A child that is gone was itself split or merged after it had served: its data has moved on.
+    let handed_over = children
+        .iter()
+        .all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || leader_serves(c, sight)));
+    let replicas = edit.shard(id)?.replicas.clone();
+    for replica in &replicas {
+        let phase = sight.phase(replica.placement);
+        match (replica.state, phase) {
+            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) if handed_over => {
+                edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
+            }
+            (ReplicaState::UnloadFinal, Some(Phase::Dropped)) => {
+                edit.remove_replica(id, replica.placement)?
+            }
+            (
+                ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal,
+                _,
+            ) => {}
+        }
+    }
+    if edit.shard(id)?.replicas.is_empty() { edit.remove_shard(id) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! A keyspace: a named set of keys, sharded one way, and how its owner wants it run.
+
+use crate::limits;
+use crate::name::{KeyspaceName, Label, NodeId};
+use crate::sharding::{PartitionKey, Sharding};
+use std::collections::BTreeSet;
+use std::fmt;
+
+macro_rules! words {
+    ($(#[$doc:meta])* $type:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $type { $($(#[$vdoc])* $variant),+ }
+
+        impl $type {
+            /// All of them.
+            pub const ALL: &'static [$type] = &[$($type::$variant),+];
+
+            /// The word that people write.
+            pub fn word(self) -> &'static str {
+                match self { $($type::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.word())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = UnknownWord;
+            fn from_str(given: &str) -> Result<Self, UnknownWord> {
+                $type::ALL.iter().copied().find(|v| v.word() == given).ok_or_else(|| UnknownWord {
+                    what: $what,
+                    given: given.to_owned(),
+                    known: &[$($word),+],
+                })
+            }
+        }
+    };
+}
+
+/// A word that is none of the known ones.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is no {what}: choose one of {}", known.join(", "))]
+pub struct UnknownWord {
+    /// What the word was for.
+    pub what: &'static str,
+    /// As given.
+    pub given: String,
+    /// What it could have been.
+    pub known: &'static [&'static str],
+}
+
+words!(
+    /// Which service a keyspace belongs to.
+    KeyspaceKind, "kind of keyspace" {
+        /// A user's own service.
+        App = "app",
+        /// Immutable batch data.
+        Dataset = "dataset",
+        /// Mutable, replicated tables.
+        Table = "table",
+        /// A short-lived re-ordering.
+        Shuffle = "shuffle",
+    }
+);
+
+words!(
+    /// What a worker may believe without hearing from the coordinator.
+    Ownership, "ownership" {
+        /// A lookup may be stale for a moment; a worker never stops serving.
+        Eventual = "eventual",
+        /// One owner at any instant: leased, and granted anew only after release or expiry.
+        Exclusive = "exclusive",
+    }
+);
+
+words!(
+    /// Who decides about rebalancing (K15). Repairs after a death are made in every mode but `manual`.
+    Mode, "rebalancing mode" {
+        /// Plans approve themselves.
+        Automatic = "automatic",
+        /// Plans wait for a person.
+        Suggested = "suggested",
+        /// Only a person makes plans.
+        Manual = "manual",
+    }
+);
+
+words!(
+    /// Over what the replicas of a shard must be spread.
+    Spread, "spread" {
+        /// Distinct nodes only.
+        Node = "node",
+        /// Distinct zones where there are enough, else distinct nodes; the plan says so.
+        Zone = "zone",
+        /// Distinct zones, or the replica stays unplaced.
+        ZoneStrict = "zone-strict",
+        /// Distinct racks where there are enough.
+        Rack = "rack",
+        /// Distinct racks, or the replica stays unplaced.
+        RackStrict = "rack-strict",
+    }
+);
+
+/// Where shards of a keyspace may go.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Constraint {
+    /// Only on these nodes; empty = any.
+    pub pinned: BTreeSet<NodeId>,
+    /// Never on these nodes.
+    pub excluded: BTreeSet<NodeId>,
+    /// Only on nodes with all of these labels.
+    pub labels: BTreeSet<Label>,
+}
+
+/// How fast shards may move (K17). A plan that asks for more waits its turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Throttle {
+    /// Moves under way at once, in the whole keyspace.
+    pub moves: u32,
+    /// Moves under way at once, into or out of one node.
+    pub moves_per_node: u32,
+    /// First loads and repairs under way at once into one node.
+    pub loads_per_node: u32,
+    /// Bytes a second that moves may start to copy; 0 = no limit.
+    pub bytes_per_s: u64,
+}
+
+impl Default for Throttle {
+    /// Small enough that foreground requests keep their nodes, large enough that 10,000 small shards move
+    /// within seconds.
+    fn default() -> Throttle {
+        Throttle { moves: 256, moves_per_node: 16, loads_per_node: 512, bytes_per_s: 0 }
+    }
+}
+
+/// When shards split, merge, are isolated or get more replicas (K5, K12). Hysteresis: a shard splits above
+/// a threshold and neighbours merge only when together they are below half of it, and either must hold
+/// for the whole window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resharding {
+    /// Split above this size; 0 = never by size.
+    pub split_bytes: u64,
+    /// Split above this many requests a second; 0 = never by load.
+    pub split_requests_per_s: f64,
+    /// How long a load must stay above (or below) before anything happens.
+    pub window_ms: u64,
+    /// A key with more than this share of its shard's requests is isolated instead of split around.
+    pub hot_key_share: f64,
+    /// Most replicas a read-hot shard is given; the keyspace's own count or less = none extra.
+    pub max_replicas: u32,
+    /// Never fewer shards than this by merging.
+    pub min_shards: u32,
+    /// Never more shards than this by splitting.
+    pub max_shards: u32,
+}
+
+impl Default for Resharding {
+    /// 512 MiB (K5), no split by load, a minute's window.
+    fn default() -> Resharding {
+        Resharding {
+            split_bytes: 512 << 20,
+            split_requests_per_s: 0.0,
+            window_ms: 60_000,
+            hot_key_share: 0.5,
+            max_replicas: 0,
+            min_shards: 1,
+            max_shards: limits::SHARDS as u32,
+        }
+    }
+}
+
+/// Everything its owner says about a keyspace. Immutable but for what [`crate::cluster`] offers commands for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Keyspace {
+    /// Unique in the cluster.
+    pub name: KeyspaceName,
+    /// Which service it belongs to.
+    pub kind: KeyspaceKind,
+    /// How keys map to shards.
+    pub sharding: Sharding,
+    /// Which part of a key is sharded by.
+    pub partition_key: PartitionKey,
+    /// What a worker may believe.
+    pub ownership: Ownership,
+    /// Replicas of each shard.
+    pub replicas: u32,
+    /// Name of the placement policy.
+    pub policy: String,
+    /// Who decides.
+    pub mode: Mode,
+    /// Over what replicas are spread.
+    pub spread: Spread,
+    /// Where all its shards may go.
+    pub constraint: Constraint,
+    /// How fast they may move.
+    pub throttle: Throttle,
+    /// When they split and merge.
+    pub resharding: Resharding,
+}
+
+/// A keyspace that cannot be.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum KeyspaceError {
+    /// 0, or above [`limits::REPLICAS`].
+    #[error("keyspace {keyspace}: {replicas} replicas: give 1 to {limit}", limit = limits::REPLICAS)]
+    Replicas {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// As given.
+        replicas: u32,
+    },
+    /// A number that is not finite or out of its range.
+    #[error("keyspace {keyspace}: {what} is {value}: {mend}")]
+    Number {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// Which setting.
+        what: &'static str,
+        /// As given.
+        value: f64,
+        /// What would do.
+        mend: &'static str,
+    },
+    /// The same node both pinned and excluded.
+    #[error("keyspace {keyspace}: node {node} is both pinned and excluded: keep one of the two")]
+    PinnedAndExcluded {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// Which node.
+        node: NodeId,
+    },
+}
+
+impl Keyspace {
+    /// An `app` keyspace with every default.
+    pub fn new(name: KeyspaceName, sharding: Sharding) -> Keyspace {
+        Keyspace {
+            name,
+            kind: KeyspaceKind::App,
+            sharding,
+            partition_key: PartitionKey::default(),
+            ownership: Ownership::Exclusive,
+            replicas: 1,
+            policy: "balanced".to_owned(),
+            mode: Mode::Automatic,
+            spread: Spread::Zone,
+            constraint: Constraint::default(),
+            throttle: Throttle::default(),
+            resharding: Resharding::default(),
+        }
+    }
+
+    /// Refuses settings that no cluster could carry out.
+    pub fn check(&self) -> Result<(), KeyspaceError> {
+        let keyspace = || self.name.clone();
+        if self.replicas == 0 || self.replicas as usize > limits::REPLICAS {
+            return Err(KeyspaceError::Replicas { keyspace: keyspace(), replicas: self.replicas });
+        }
+        let (share, load) = (self.resharding.hot_key_share, self.resharding.split_requests_per_s);
+        if !(share > 0.0 && share <= 1.0) {
+            let (what, mend) = ("hot_key_share", "give a share above 0, at most 1");
+            return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: share, mend });
+        }
+        if !(load.is_finite() && load >= 0.0) {
+            let (what, mend) = ("split_requests_per_s", "give a finite number, 0 for never");
+            return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: load, mend });
+        }
+        if self.throttle.moves == 0 || self.throttle.moves_per_node == 0 || self.throttle.loads_per_node == 0
+        {
+            let (what, mend) = ("a throttle", "give 1 or more, or mode manual to stop moves");
+            return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: 0.0, mend });
+        }
+        match self.constraint.pinned.intersection(&self.constraint.excluded).next() {
+            Some(node) => Err(KeyspaceError::PinnedAndExcluded { keyspace: keyspace(), node: node.clone() }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The life of a replica: one shard on one node, for one stay. The same for every kind of keyspace.
+//!
+//! | state         | meaning                                      | may become      |
+//! |---------------|----------------------------------------------|-----------------|
+//! | `Load`        | prepares or catches up; serves nobody        | `Live`, `Unload`|
+//! | `Live`        | serves                                       | `Unload`        |
+//! | `Unload`      | hands over, forwards what still arrives      | `UnloadFinal`   |
+//! | `UnloadFinal` | its data may be deleted                      | nothing: removed|
+//!
+//! Nothing goes back. A replica that should serve again on the same node is a new replica with a new
+//! placement id, so that nobody mistakes it for its former self (T10, T11).
+
+use crate::id::PlacementId;
+use std::fmt;
+
+/// What the map wants of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReplicaState {
+    /// Prepares or catches up; serves nobody.
+    Load,
+    /// Serves.
+    Live,
+    /// Hands over and forwards.
+    Unload,
+    /// May be deleted.
+    UnloadFinal,
+}
+
+/// A step that the table above does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "replica {placement} cannot go from {from} to {to}: a replica never goes back, add a new one instead"
+)]
+pub struct IllegalStep {
+    /// Which replica.
+    pub placement: PlacementId,
+    /// Where it is.
+    pub from: ReplicaState,
+    /// Where it was asked to go.
+    pub to: ReplicaState,
+}
+
+impl ReplicaState {
+    /// All states, in the order of life.
+    pub const ALL: [ReplicaState; 4] =
+        [ReplicaState::Load, ReplicaState::Live, ReplicaState::Unload, ReplicaState::UnloadFinal];
+
+    /// The table of this module.
+    pub fn may_become(self, to: ReplicaState) -> bool {
+        use ReplicaState::*;
+        match (self, to) {
+            (Load, Live | Unload) | (Live, Unload) | (Unload, UnloadFinal) => true,
+            (Load | Live | Unload | UnloadFinal, Load | Live | Unload | UnloadFinal) => false,
+        }
+    }
+
+    /// Takes the step for `placement`, or says why not.
+    pub fn step(self, placement: PlacementId, to: ReplicaState) -> Result<ReplicaState, IllegalStep> {
+        if self.may_become(to) { Ok(to) } else { Err(IllegalStep { placement, from: self, to }) }
+    }
+
+    /// Whether the replica counts towards the wanted number: it serves or is about to.
+    pub fn is_staying(self) -> bool {
+        matches!(self, ReplicaState::Load | ReplicaState::Live)
+    }
+}
+
+impl fmt::Display for ReplicaState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ReplicaState::Load => "Load",
+            ReplicaState::Live => "Live",
+            ReplicaState::Unload => "Unload",
+            ReplicaState::UnloadFinal => "UnloadFinal",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_goes_back_and_nothing_stays_by_a_step() {
+        for from in ReplicaState::ALL {
+            for to in ReplicaState::ALL {
+                assert!(!from.may_become(to) || to > from, "{from} → {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_replica_that_serves_is_never_deleted_without_handing_over() {
+        assert!(!ReplicaState::Live.may_become(ReplicaState::UnloadFinal));
+        assert!(!ReplicaState::Load.may_become(ReplicaState::UnloadFinal));
+        let error = ReplicaState::Unload.step(PlacementId(7), ReplicaState::Live).unwrap_err();
+        assert_eq!(error.placement, PlacementId(7));
+    }
+}

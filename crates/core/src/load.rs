@@ -1,0 +1,74 @@
+//! What a shard costs: measured by workers, read by placement and by splits and merges.
+
+use crate::key::Key;
+
+/// The metrics that placement balances, in the order of [`Load::metrics`].
+pub const METRICS: [&str; 3] = ["requests", "cpu", "bytes"];
+
+/// The load of one replica of a shard, averaged by the worker over its last report periods.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Load {
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// CPU milliseconds a second.
+    pub cpu_ms_per_s: f64,
+    /// Bytes stored.
+    pub size_bytes: u64,
+    /// Keys stored.
+    pub keys: u64,
+    /// The most requested keys, heaviest first, at most [`HOT_KEYS`].
+    pub hot_keys: Vec<HotKey>,
+    /// A key (or, for hash ranges, none) that halves the shard's data; where a split would cut.
+    pub median: Option<Key>,
+}
+
+/// Most heavy hitters that a report names: enough to see a hot key, small enough to send every time.
+pub const HOT_KEYS: usize = 8;
+
+/// A key and how often it is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HotKey {
+    /// The key.
+    pub key: Key,
+    /// Requests a second.
+    pub requests_per_s: f64,
+}
+
+/// A load that is not a load.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("load {metric} is {value}: a load is a finite number, 0 or more")]
+pub struct BadLoad {
+    /// Which metric.
+    pub metric: &'static str,
+    /// As reported.
+    pub value: f64,
+}
+
+impl Load {
+    /// The numbers of [`METRICS`].
+    pub fn metrics(&self) -> [f64; METRICS.len()] {
+        [self.requests_per_s, self.cpu_ms_per_s, self.size_bytes as f64]
+    }
+
+    /// Refuses NaN, negative and infinite numbers.
+    pub fn check(&self) -> Result<(), BadLoad> {
+        let hot = self.hot_keys.iter().map(|hot| ("hot key requests", hot.requests_per_s));
+        let bad =
+            METRICS.into_iter().zip(self.metrics()).chain(hot).find(|(_, v)| !(v.is_finite() && *v >= 0.0));
+        bad.map_or(Ok(()), |(metric, value)| Err(BadLoad { metric, value }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_finite_and_not_negative() {
+        assert!(Load::default().check().is_ok());
+        for value in [f64::NAN, f64::INFINITY, -1.0] {
+            let error = Load { cpu_ms_per_s: value, ..Load::default() }.check().unwrap_err();
+            assert_eq!(error.metric, "cpu");
+        }
+    }
+}

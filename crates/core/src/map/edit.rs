@@ -1,0 +1,298 @@
+//! The closed set of changes to a map, and their one application.
+//!
+//! Each change is checked against the map as it stands with the changes before it; a refused change leaves
+//! the edit as it was. Nothing here decides *whether* to change: see [`crate::handover`] and the planner.
+
+use super::{MapDiff, Replica, Role, Shard, ShardMap, Stage};
+use crate::id::{Epoch, Incarnation, PlacementId, ShardId, TransactionId};
+use crate::lifecycle::{IllegalStep, ReplicaState};
+use crate::limits;
+use crate::name::NodeId;
+use crate::sharding::Bounds;
+use std::collections::BTreeMap;
+
+/// A change that the map does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// No such shard.
+    #[error("there is no shard {0}: it was split, merged or removed; look it up again")]
+    NoShard(ShardId),
+    /// No such replica.
+    #[error("shard {shard} has no replica {placement}: it was removed; look it up again")]
+    NoReplica {
+        /// Of which shard.
+        shard: ShardId,
+        /// Which placement.
+        placement: PlacementId,
+    },
+    /// A step that the replica's life does not have.
+    #[error(transparent)]
+    IllegalStep(#[from] IllegalStep),
+    /// Two replicas of one shard on one node.
+    #[error("node {node} has a replica of shard {shard} already: choose another node")]
+    AlreadyThere {
+        /// Which shard.
+        shard: ShardId,
+        /// Which node.
+        node: NodeId,
+    },
+    /// Only a live replica can lead.
+    #[error("replica {placement} of shard {shard} is in {state}: only a replica in Live can lead")]
+    CannotLead {
+        /// Of which shard.
+        shard: ShardId,
+        /// Which placement.
+        placement: PlacementId,
+        /// Its state.
+        state: ReplicaState,
+    },
+    /// A stage that the operation does not fit.
+    #[error("shard {shard} is {stage:?}: wait until its split or merge has ended")]
+    WrongStage {
+        /// Which shard.
+        shard: ShardId,
+        /// Its stage.
+        stage: Stage,
+    },
+    /// A count over its limit.
+    #[error("{what} would be {count}: the limit is {limit}")]
+    Limit {
+        /// What is counted.
+        what: &'static str,
+        /// How many there would be.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+/// Changes on top of a map, not committed yet.
+pub struct Edit<'a> {
+    base: &'a ShardMap,
+    /// Touched shards; `None` is removed.
+    touched: BTreeMap<ShardId, Option<Shard>>,
+    next_shard: ShardId,
+    next_placement: PlacementId,
+}
+
+impl<'a> Edit<'a> {
+    pub(super) fn new(base: &'a ShardMap) -> Edit<'a> {
+        Edit {
+            base,
+            touched: BTreeMap::new(),
+            next_shard: base.next_shard,
+            next_placement: base.next_placement,
+        }
+    }
+
+    /// Whether nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        self.touched.is_empty()
+    }
+
+    /// The shard as it stands with the changes so far.
+    pub fn shard(&self, id: ShardId) -> Result<&Shard, EditError> {
+        match self.touched.get(&id) {
+            Some(touched) => touched.as_ref(),
+            None => self.base.shards.get(&id),
+        }
+        .ok_or(EditError::NoShard(id))
+    }
+
+    fn shard_mut(&mut self, id: ShardId) -> Result<&mut Shard, EditError> {
+        let current = self.shard(id)?.clone();
+        self.touched.entry(id).or_insert(Some(current)).as_mut().ok_or(EditError::NoShard(id))
+    }
+
+    fn replica_mut(&mut self, shard: ShardId, placement: PlacementId) -> Result<&mut Replica, EditError> {
+        let missing = EditError::NoReplica { shard, placement };
+        if self.shard(shard)?.replica(placement).is_none() {
+            return Err(missing);
+        }
+        self.shard_mut(shard)?.replicas.iter_mut().find(|r| r.placement == placement).ok_or(missing)
+    }
+
+    /// A new shard without replicas, serving at once: for new keyspaces and newly registered partitions.
+    pub fn create_shard(&mut self, bounds: Bounds) -> Result<ShardId, EditError> {
+        let id = self.next_shard;
+        self.insert(Shard {
+            id,
+            epoch: Epoch(0),
+            bounds,
+            stage: Stage::Serving,
+            parents: vec![],
+            replicas: vec![],
+        })
+    }
+
+    /// The children of a split or merge of `parents`, without replicas, one for each of `bounds`.
+    pub fn form_shards(
+        &mut self,
+        bounds: Vec<Bounds>,
+        parents: &[ShardId],
+    ) -> Result<Vec<ShardId>, EditError> {
+        let epoch = self.serving_epoch(parents)?;
+        let first = self.next_shard.0;
+        let ids: Vec<_> = (first..first + bounds.len() as u64).map(ShardId).collect();
+        for (id, bounds) in ids.iter().copied().zip(bounds) {
+            let (stage, parents) = (Stage::Forming(ids.clone()), parents.to_vec());
+            self.insert(Shard { id, epoch, bounds, stage, parents, replicas: vec![] })?;
+        }
+        Ok(ids)
+    }
+
+    /// The highest epoch of `ids`, all of which must be serving.
+    fn serving_epoch(&self, ids: &[ShardId]) -> Result<Epoch, EditError> {
+        ids.iter().try_fold(Epoch(0), |highest, id| match self.shard(*id)? {
+            shard if shard.is_serving() => Ok(highest.max(shard.epoch)),
+            shard => Err(EditError::WrongStage { shard: *id, stage: shard.stage.clone() }),
+        })
+    }
+
+    fn insert(&mut self, shard: Shard) -> Result<ShardId, EditError> {
+        let count = self.base.shards.len() + self.touched.len() + 1;
+        if count > limits::SHARDS {
+            return Err(EditError::Limit { what: "the number of shards", count, limit: limits::SHARDS });
+        }
+        let id = shard.id;
+        self.next_shard = id.next();
+        self.touched.insert(id, Some(shard));
+        Ok(id)
+    }
+
+    /// Takes out a shard that has no replicas left.
+    pub fn remove_shard(&mut self, id: ShardId) -> Result<(), EditError> {
+        self.shard(id)?;
+        self.touched.insert(id, None);
+        Ok(())
+    }
+
+    /// A new replica in `Load`, as follower, which in time takes the place of `replaces`.
+    pub fn add_replica(
+        &mut self,
+        id: ShardId,
+        node: &NodeId,
+        incarnation: Incarnation,
+        replaces: Option<PlacementId>,
+    ) -> Result<PlacementId, EditError> {
+        let shard = self.shard(id)?;
+        if let Stage::Closing(_) = shard.stage {
+            return Err(EditError::WrongStage { shard: id, stage: shard.stage.clone() });
+        }
+        if shard.replicas.iter().any(|r| r.node == *node && r.state != ReplicaState::UnloadFinal) {
+            return Err(EditError::AlreadyThere { shard: id, node: node.clone() });
+        }
+        if let Some(placement) = replaces.filter(|old| shard.replica(*old).is_none()) {
+            return Err(EditError::NoReplica { shard: id, placement });
+        }
+        let count = shard.replicas.len() + 1;
+        if count > 2 * limits::REPLICAS {
+            return Err(EditError::Limit {
+                what: "the number of replicas",
+                count,
+                limit: 2 * limits::REPLICAS,
+            });
+        }
+        let placement = self.next_placement;
+        self.next_placement = placement.next();
+        self.shard_mut(id)?.replicas.push(Replica {
+            placement,
+            node: node.clone(),
+            incarnation,
+            role: Role::Follower,
+            state: ReplicaState::Load,
+            replaces,
+        });
+        Ok(placement)
+    }
+
+    /// One step in the life of a replica. A leader that stops being live leads no more: the epoch grows.
+    pub fn step(&mut self, id: ShardId, placement: PlacementId, to: ReplicaState) -> Result<(), EditError> {
+        let replica = self.replica_mut(id, placement)?;
+        replica.state = replica.state.step(placement, to)?;
+        if to == ReplicaState::Live {
+            replica.replaces = None;
+        } else if replica.role == Role::Leader {
+            replica.role = Role::Follower;
+            self.raise_epoch(id)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a live replica the leader, under a new epoch; the former leader, if any, follows.
+    pub fn lead(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        let state = self.replica_mut(id, placement)?.state;
+        if state != ReplicaState::Live {
+            return Err(EditError::CannotLead { shard: id, placement, state });
+        }
+        for replica in &mut self.shard_mut(id)?.replicas {
+            replica.role = if replica.placement == placement { Role::Leader } else { Role::Follower };
+        }
+        self.raise_epoch(id)
+    }
+
+    /// Takes out a replica whose data is gone or whose node is.
+    pub fn remove_replica(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        let led = self.replica_mut(id, placement)?.role == Role::Leader;
+        let shard = self.shard_mut(id)?;
+        shard.replicas.retain(|r| r.placement != placement);
+        for replica in shard.replicas.iter_mut().filter(|r| r.replaces == Some(placement)) {
+            replica.replaces = None;
+        }
+        if led { self.raise_epoch(id) } else { Ok(()) }
+    }
+
+    /// The one moment of a split or merge: `parents` close, `children` serve, all under epochs above every
+    /// parent's (O8).
+    pub fn switch(&mut self, parents: &[ShardId], children: &[ShardId]) -> Result<(), EditError> {
+        let epoch = self.serving_epoch(parents)?;
+        for id in children {
+            let child = self.shard_mut(*id)?;
+            if child.stage != Stage::Forming(children.to_vec()) {
+                return Err(EditError::WrongStage { shard: *id, stage: child.stage.clone() });
+            }
+            child.stage = Stage::Serving;
+            child.epoch = child.epoch.max(epoch).next();
+        }
+        for id in parents {
+            let parent = self.shard_mut(*id)?;
+            parent.stage = Stage::Closing(children.to_vec());
+            parent.epoch = parent.epoch.next();
+            for replica in &mut parent.replicas {
+                replica.role = Role::Follower;
+                if replica.state.is_staying() {
+                    replica.state = ReplicaState::Unload;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn raise_epoch(&mut self, id: ShardId) -> Result<(), EditError> {
+        let shard = self.shard_mut(id)?;
+        shard.epoch = shard.epoch.next();
+        Ok(())
+    }
+
+    /// The difference that the changes make, as the commit after the base map named `transaction`.
+    pub fn commit(self, transaction: TransactionId) -> MapDiff {
+        let from = self.base.generation;
+        let to = crate::id::Generation { sequence: from.sequence + 1, transaction };
+        let (changed, removed): (Vec<_>, Vec<_>) =
+            self.touched.into_iter().partition(|(_, shard)| shard.is_some());
+        MapDiff {
+            keyspace: self.base.keyspace.clone(),
+            from,
+            to,
+            parent: Some(from),
+            changed: changed.into_iter().filter_map(|(_, shard)| shard).collect(),
+            removed: removed
+                .into_iter()
+                .map(|(id, _)| id)
+                .filter(|id| self.base.shards.contains_key(id))
+                .collect(),
+            next_shard: self.next_shard,
+            next_placement: self.next_placement,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The map of a keyspace: its shards, their replicas, at a generation.
+//!
+//! A map is replaced, never changed: [`Edit`] collects changes on a map and [`Edit::commit`] gives the
+//! next one, with exactly one parent and a [`MapDiff`] that leads there (M3, M4). Everybody else holds a
+//! copy and applies diffs.
+//!
+//! A shard is in one of three [`Stage`]s. *Serving* shards are disjoint and cover the keyspace (M1).
+//! While a split or a merge prepares, its children are *Forming* beside the parents that still serve; one
+//! commit makes the children serving and the parents *Closing* (O8). So a lookup never sees a gap.
+
+mod diff;
+mod edit;
+
+pub use diff::{DiffError, MapDiff};
+pub use edit::{Edit, EditError};
+
+use crate::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+use crate::lifecycle::ReplicaState;
+use crate::name::{KeyspaceName, NodeId};
+use crate::sharding::{Bounds, PartitionKey, Sharding};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a replica may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Accepts writes (and, in exclusive mode, is the owner). At most one per shard.
+    Leader,
+    /// Serves reads, follows the leader.
+    Follower,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Role::Leader => "leader",
+            Role::Follower => "follower",
+        })
+    }
+}
+
+/// One shard on one node, for one stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replica {
+    /// New on every add.
+    pub placement: PlacementId,
+    /// Where.
+    pub node: NodeId,
+    /// Which start of that node: a later one is another place (O6).
+    pub incarnation: Incarnation,
+    /// What it may do.
+    pub role: Role,
+    /// Where it is in its life.
+    pub state: ReplicaState,
+    /// The replica that leaves when this one serves: make before break (O11).
+    pub replaces: Option<PlacementId>,
+}
+
+/// Where a shard is in its own life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Child of a split or merge that prepares; part of no lookup yet. Names all children, itself included.
+    Forming(Vec<ShardId>),
+    /// Answers for its bounds.
+    Serving,
+    /// Parent of a finished split or merge; forwards and goes. Names its children.
+    Closing(Vec<ShardId>),
+}
+
+/// The unit of placement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    /// Never used again.
+    pub id: ShardId,
+    /// Grows whenever the leader or the bounds change.
+    pub epoch: Epoch,
+    /// What it holds.
+    pub bounds: Bounds,
+    /// Forming, serving or closing.
+    pub stage: Stage,
+    /// What it was split or merged from; empty for a shard that began with its keyspace. They may be gone.
+    pub parents: Vec<ShardId>,
+    /// Its replicas, in the order of their placement ids.
+    pub replicas: Vec<Replica>,
+}
+
+impl Shard {
+    /// The replica that may accept writes under [`Shard::epoch`], if any.
+    pub fn leader(&self) -> Option<&Replica> {
+        self.replicas.iter().find(|r| r.role == Role::Leader && r.state == ReplicaState::Live)
+    }
+
+    /// The replica of that placement.
+    pub fn replica(&self, placement: PlacementId) -> Option<&Replica> {
+        self.replicas.iter().find(|r| r.placement == placement)
+    }
+
+    /// Replicas that serve or prepare to.
+    pub fn staying(&self) -> impl Iterator<Item = &Replica> {
+        self.replicas.iter().filter(|r| r.state.is_staying())
+    }
+
+    /// Replicas that serve.
+    pub fn live(&self) -> impl Iterator<Item = &Replica> {
+        self.replicas.iter().filter(|r| r.state == ReplicaState::Live)
+    }
+
+    /// Whether the shard answers for its bounds.
+    pub fn is_serving(&self) -> bool {
+        self.stage == Stage::Serving
+    }
+
+    /// Whether nothing is on its way: it serves, every replica is live, one leads.
+    pub fn is_settled(&self) -> bool {
+        self.is_serving()
+            && self.leader().is_some()
+            && self.replicas.iter().all(|r| r.state == ReplicaState::Live)
+    }
+}
+
+/// The shards of a keyspace with their replicas, at a generation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardMap {
+    keyspace: KeyspaceName,
+    sharding: Sharding,
+    partition_key: PartitionKey,
+    generation: Generation,
+    parent: Option<Generation>,
+    shards: BTreeMap<ShardId, Shard>,
+    next_shard: ShardId,
+    next_placement: PlacementId,
+}
+
+impl ShardMap {
+    /// The map before the first: no shards, sequence 0.
+    pub fn empty(keyspace: KeyspaceName, sharding: Sharding, partition_key: PartitionKey) -> ShardMap {
+        ShardMap {
+            keyspace,
+            sharding,
+            partition_key,
+            generation: Generation::default(),
+            parent: None,
+            shards: BTreeMap::new(),
+            next_shard: ShardId(1),
+            next_placement: PlacementId(1),
+        }
+    }
+
+    /// The map as one diff from nothing: how a whole map is stored and sent.
+    pub fn whole(&self) -> MapDiff {
+        let empty = ShardMap::empty(self.keyspace.clone(), self.sharding, self.partition_key);
+        empty.diff(self)
+    }
+
+    /// Whose map this is.
+    pub fn keyspace(&self) -> &KeyspaceName {
+        &self.keyspace
+    }
+
+    /// How keys map to shards.
+    pub fn sharding(&self) -> Sharding {
+        self.sharding
+    }
+
+    /// Which part of a key is sharded by.
+    pub fn partition_key(&self) -> PartitionKey {
+        self.partition_key
+    }
+
+    /// Which map this is.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The map this one was made from; none for the empty map.
+    pub fn parent(&self) -> Option<Generation> {
+        self.parent
+    }
+
+    /// The id that the next new shard gets.
+    pub fn next_shard(&self) -> ShardId {
+        self.next_shard
+    }
+
+    /// The id that the next new replica gets.
+    pub fn next_placement(&self) -> PlacementId {
+        self.next_placement
+    }
+
+    /// The shard of that id.
+    pub fn shard(&self, id: ShardId) -> Option<&Shard> {
+        self.shards.get(&id)
+    }
+
+    /// All shards in the order of their ids.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = &Shard> {
+        self.shards.values()
+    }
+
+    /// How many shards, of any stage.
+    pub fn len(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Whether there is no shard.
+    pub fn is_empty(&self) -> bool {
+        self.shards.is_empty()
+    }
+
+    /// The serving shard whose bounds hold `key`. Walks all shards: for one-off questions; routers build
+    /// an index ([`crate::lookup`]).
+    pub fn find(&self, key: &[u8]) -> Option<&Shard> {
+        let position = self.sharding.position(self.partition_key, key);
+        self.shards.values().find(|shard| shard.is_serving() && shard.bounds.contains(position))
+    }
+
+    /// Begins the next map.
+    pub fn edit(&self) -> Edit<'_> {
+        Edit::new(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

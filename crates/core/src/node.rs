@@ -1,0 +1,149 @@
+//! Nodes: worker processes, as they announce themselves.
+
+use crate::limits;
+use crate::name::{Label, NodeId, Zone};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What the coordinator checks at the announced address (A11).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum CheckBack {
+    /// That a TCP connection opens.
+    #[default]
+    Connect,
+    /// That `GET` of this path answers 200. The SDK mounts one that also names the node and incarnation.
+    Get(String),
+}
+
+/// What a worker says of itself when it registers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeSpec {
+    /// Its name, kept across restarts.
+    pub id: NodeId,
+    /// Where requests for its shards go: `host:port`.
+    pub address: String,
+    /// Its share of every load, relative to other nodes. 1 is usual.
+    pub capacity: f64,
+    /// What fails with it: a data centre, a building. Replicas are spread over zones.
+    pub zone: Option<Zone>,
+    /// A smaller failure domain inside the zone.
+    pub rack: Option<Zone>,
+    /// Free words to pin and exclude by.
+    pub labels: BTreeSet<Label>,
+    /// How the coordinator checks the address.
+    pub check_back: CheckBack,
+    /// Where the desired set is posted on every change, beside the answers to heartbeats: a URL, for
+    /// workers over plain HTTP that want it.
+    pub callback: Option<String>,
+}
+
+/// An announcement that cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum NodeSpecError {
+    /// Zero, negative, infinite or not a number.
+    #[error("node {node}: capacity {capacity} is not usable: give a finite number above 0 (1 is usual)")]
+    Capacity {
+        /// Which node.
+        node: NodeId,
+        /// As given.
+        capacity: f64,
+    },
+    /// No host or no port.
+    #[error("node {node}: address {address:?} is not usable: give host:port, where other processes reach it")]
+    Address {
+        /// Which node.
+        node: NodeId,
+        /// As given.
+        address: String,
+    },
+    /// More than [`limits::LABELS`].
+    #[error("node {node} has {count} labels: the limit is {limit}", limit = limits::LABELS)]
+    Labels {
+        /// Which node.
+        node: NodeId,
+        /// How many.
+        count: usize,
+    },
+}
+
+impl NodeSpec {
+    /// A node of capacity 1 in no zone.
+    pub fn new(id: NodeId, address: impl Into<String>) -> NodeSpec {
+        NodeSpec {
+            id,
+            address: address.into(),
+            capacity: 1.0,
+            zone: None,
+            rack: None,
+            labels: BTreeSet::new(),
+            check_back: CheckBack::default(),
+            callback: None,
+        }
+    }
+
+    /// Refuses what nothing could be placed on.
+    pub fn check(&self) -> Result<(), NodeSpecError> {
+        if !(self.capacity.is_finite() && self.capacity > 0.0) {
+            return Err(NodeSpecError::Capacity { node: self.id.clone(), capacity: self.capacity });
+        }
+        let port = self.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+            return Err(NodeSpecError::Address { node: self.id.clone(), address: self.address.clone() });
+        }
+        if self.labels.len() > limits::LABELS {
+            return Err(NodeSpecError::Labels { node: self.id.clone(), count: self.labels.len() });
+        }
+        Ok(())
+    }
+}
+
+/// How a node looks from the coordinator. See [`crate::health`] for how it gets there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Health {
+    /// In the map or the records, not heard of since this coordinator started (R6).
+    Unknown,
+    /// Beats, and its address answers.
+    Up,
+    /// Has missed beats; still holds its lease.
+    Suspect,
+    /// Beats, but the address it announced does not answer: given nothing new.
+    Unreachable,
+    /// Its lease is over and it was declared dead.
+    Down,
+    /// Said goodbye and has nothing left.
+    Left,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Health::Unknown => "unknown",
+            Health::Up => "up",
+            Health::Suspect => "suspect",
+            Health::Unreachable => "unreachable",
+            Health::Down => "down",
+            Health::Left => "left",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusable_announcements_are_named() {
+        let good = NodeSpec::new(NodeId::new("a").unwrap(), "127.0.0.1:7000");
+        assert_eq!(good.check(), Ok(()));
+        for capacity in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(matches!(
+                NodeSpec { capacity, ..good.clone() }.check(),
+                Err(NodeSpecError::Capacity { .. })
+            ));
+        }
+        for address in ["", "host", "host:", ":80", "host:0", "host:99999"] {
+            let spec = NodeSpec { address: address.into(), ..good.clone() };
+            assert!(matches!(spec.check(), Err(NodeSpecError::Address { .. })), "{address}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Plans: the ordered, complete list of changes from one map towards the next, with the reason of each.
+//!
+//! A plan is data. It is made once, numbered, shown, approved or rejected, executed or refused; what was
+//! planned never changes, only how far it got. It leaves no choices to who executes it: node, replica and
+//! bounds are in it.
+
+use crate::id::{Generation, PlacementId, PlanId, ShardId};
+use crate::name::{KeyspaceName, NodeId};
+use crate::sharding::Bounds;
+use std::fmt;
+
+/// One change that a plan asks for. Each takes several commits to carry out: see [`crate::handover`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// One replica more.
+    Add {
+        /// Of which shard.
+        shard: ShardId,
+        /// On which node.
+        node: NodeId,
+    },
+    /// A replica to another node, make before break.
+    Move {
+        /// Of which shard.
+        shard: ShardId,
+        /// The replica that leaves.
+        from: PlacementId,
+        /// The node that takes over.
+        to: NodeId,
+    },
+    /// One replica less.
+    Remove {
+        /// Of which shard.
+        shard: ShardId,
+        /// Which one.
+        placement: PlacementId,
+    },
+    /// Another leader among the live replicas.
+    Lead {
+        /// Of which shard.
+        shard: ShardId,
+        /// Who leads then.
+        placement: PlacementId,
+    },
+    /// One shard becomes several, each on the nodes that are named.
+    Split {
+        /// The parent.
+        shard: ShardId,
+        /// Bounds and nodes of the children, leader's node first.
+        children: Vec<(Bounds, Vec<NodeId>)>,
+    },
+    /// Neighbours become one.
+    Merge {
+        /// The parents, in the order of their bounds.
+        shards: Vec<ShardId>,
+        /// Bounds and nodes of the child, leader's node first.
+        child: (Bounds, Vec<NodeId>),
+    },
+}
+
+impl Change {
+    /// The shards that the change is about.
+    pub fn shards(&self) -> &[ShardId] {
+        match self {
+            Change::Add { shard, .. }
+            | Change::Move { shard, .. }
+            | Change::Remove { shard, .. }
+            | Change::Lead { shard, .. }
+            | Change::Split { shard, .. } => std::slice::from_ref(shard),
+            Change::Merge { shards, .. } => shards,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Add { shard, node } => write!(f, "add a replica of {shard} on {node}"),
+            Change::Move { shard, from, to } => write!(f, "move {shard} ({from}) to {to}"),
+            Change::Remove { shard, placement } => write!(f, "remove {placement} of {shard}"),
+            Change::Lead { shard, placement } => write!(f, "let {placement} lead {shard}"),
+            Change::Split { shard, children } => {
+                write!(f, "split {shard} into {} shards", children.len())
+            }
+            Change::Merge { shards, .. } => {
+                let names: Vec<_> = shards.iter().map(ToString::to_string).collect();
+                write!(f, "merge {}", names.join(" and "))
+            }
+        }
+    }
+}
+
+/// How far one change has got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Not begun.
+    Waiting,
+    /// In the map, under way.
+    Started,
+    /// Done.
+    Done,
+    /// Not done, because the world had changed; says how.
+    Dropped(String),
+}
+
+/// One line of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// What.
+    pub change: Change,
+    /// Why, as one sentence.
+    pub reason: String,
+    /// How far.
+    pub progress: Progress,
+}
+
+/// Who made a plan, and so how urgent it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Something was lost: placed again in every mode but `manual`, before everything else.
+    Repair,
+    /// A node or zone is being drained.
+    Drain,
+    /// Balance, splits and merges: subject to the mode of the keyspace.
+    Rebalance,
+    /// A person, by name.
+    Person(String),
+}
+
+/// Where a plan stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// Waits for a person.
+    Suggested,
+    /// Being executed.
+    Approved,
+    /// Everything is done or dropped.
+    Finished,
+    /// A person said no.
+    Rejected,
+    /// Replaced by a later plan before anybody approved it.
+    Superseded,
+    /// The check or the brake said no, and why.
+    Refused(String),
+}
+
+/// The plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Its number.
+    pub id: PlanId,
+    /// Whose shards.
+    pub keyspace: KeyspaceName,
+    /// The map it was made from.
+    pub base: Generation,
+    /// Who made it.
+    pub origin: Origin,
+    /// What to do, in order.
+    pub changes: Vec<Planned>,
+    /// Where it stands.
+    pub status: Status,
+    /// When it was made, in milliseconds of Unix time.
+    pub made_ms: u64,
+    /// Who approved or rejected it.
+    pub decided_by: Option<String>,
+}
+
+impl Plan {
+    /// Whether nothing is left to do or decide.
+    pub fn is_over(&self) -> bool {
+        !matches!(self.status, Status::Suggested | Status::Approved)
+    }
+
+    /// Finished when the last of its changes is.
+    pub fn finish_if_done(&mut self) {
+        let over = |p: &Planned| matches!(p.progress, Progress::Done | Progress::Dropped(_));
+        if self.status == Status::Approved && self.changes.iter().all(over) {
+            self.status = Status::Finished;
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Status::Suggested => f.pad("suggested"),
+            Status::Approved => f.pad("approved"),
+            Status::Finished => f.pad("finished"),
+            Status::Rejected => f.pad("rejected"),
+            Status::Superseded => f.pad("superseded"),
+            Status::Refused(why) => f.pad(&format!("refused: {why}")),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Repair => f.pad("repair"),
+            Origin::Drain => f.pad("drain"),
+            Origin::Rebalance => f.pad("rebalance"),
+            Origin::Person(name) => f.pad(name),
+        }
+    }
+}
