@@ -18,6 +18,7 @@ pub mod lifecycle;
 pub mod limits;
 pub mod load;
 pub mod map;
+pub mod lookup;
 pub mod name;
 pub mod node;
 pub mod placement;

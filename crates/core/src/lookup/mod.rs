@@ -1,0 +1,17 @@
+//! Who owns this key? The tables that answer it on every request, without allocating.
+//!
+//! They are built once for each map, from the bounds of its shards in order, and give back positions in that
+//! order, so that what is looked up stays where it is (shards, replicas, addresses).
+//!
+//! | sharding | table | memory |
+//! |---|---|---|
+//! | key ranges | [`RangeIndex`] | the begins, and 13 to 25 bytes for each |
+//! | hash ranges | [`HashIndex`] | 9 bytes a range |
+//! | fixed slots | [`SlotTable`] | 4 bytes a slot |
+
+mod range_index;
+mod search_tree;
+mod slot_table;
+
+pub use range_index::{RangeIndex, RangeIndexError};
+pub use slot_table::{HashIndex, HashIndexError, SlotTable, SlotTableError};
