@@ -61,6 +61,11 @@ impl Key {
         Self::new(format!("{}/{}", self.0, segments.as_ref()))
     }
 
+    /// Where the keys that start with `prefix` would begin. Not a key: never stored, only compared with.
+    pub(crate) fn lower_bound(prefix: &str) -> Self {
+        Self(prefix.into())
+    }
+
     /// The whole path.
     #[must_use]
     pub fn as_str(&self) -> &str {

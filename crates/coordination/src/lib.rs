@@ -3,8 +3,8 @@
 //! Think of one notice board in a shared office. Anyone may read it. A note is replaced only by
 //! somebody who has read the note that hangs there now. Some notes are held by their author's own
 //! hand and fall when the author leaves. Whoever asks is told about every change, in order. This
-//! crate says what such a board promises ([`Coordination`]), tests it (`conformance`), and has the
-//! board that needs nothing installed (`embedded`). ZooKeeper, etcd and SQL databases are boards
+//! crate says what such a board promises ([`Coordination`]), tests it (feature `conformance`), and has the
+//! board that needs nothing installed ([`embedded`]). ZooKeeper, etcd and SQL databases are boards
 //! that clusters already own; the contract asks for nothing that one of them cannot do.
 //!
 //! # What the caller must do
@@ -32,10 +32,11 @@
 //! past, no locks beside the election: nothing in Partage asks for them, and each would have to hold on
 //! four backends.
 
-#![cfg_attr(test, allow(clippy::unwrap_used))]
-
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod contract;
 mod election;
+pub mod embedded;
 mod error;
 mod key;
 pub mod limits;

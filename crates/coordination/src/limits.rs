@@ -19,3 +19,42 @@ pub const RENEWALS_PER_TTL: u32 = 3;
 
 /// Entries in one page of a list, whatever the caller asks: bounds the answer's memory.
 pub const MAX_PAGE_ENTRIES: usize = 1_000;
+
+/// Embedded: largest value. A map of a million shards is written in parts below this.
+pub const EMBEDDED_MAX_VALUE_BYTES: usize = 32 << 20;
+
+/// Embedded: keys and values of one transaction. One record holds it, so it bounds a record too.
+pub const EMBEDDED_MAX_TRANSACTION_BYTES: usize = 64 << 20;
+
+/// Embedded: all keys and values together. They live in memory, and are read whole at start.
+pub const EMBEDDED_MAX_LIVE_BYTES: usize = 1 << 30;
+
+/// Embedded: sessions open at once. Each is a coordinator, or a node of a leaderless cluster.
+pub const EMBEDDED_MAX_SESSIONS: usize = 10_000;
+
+/// Embedded: requests waiting for the writer. At the bound, callers wait.
+pub const EMBEDDED_MAX_WAITING: usize = 1_024;
+
+/// Embedded: requests that share one record and one fsync: enough to hide the fsync's cost.
+pub const EMBEDDED_MAX_BATCH_REQUESTS: usize = 256;
+
+/// Embedded: a batch is closed once its transactions reach this; bounds the wait of the first in it.
+pub const EMBEDDED_MAX_BATCH_BYTES: usize = 8 << 20;
+
+/// Embedded: transactions remembered for watches. Whoever is further behind gets a resync (W6).
+pub const EMBEDDED_HISTORY_TRANSACTIONS: usize = 1_024;
+
+/// Embedded: bytes of keys and values remembered for watches.
+pub const EMBEDDED_HISTORY_BYTES: usize = 16 << 20;
+
+/// Embedded: the journal grows by this much at a time: one costly metadata fsync for thousands of commits.
+pub const JOURNAL_STEP_BYTES: u64 = 1 << 20;
+
+/// Embedded: below this, a journal is not compacted: it would cost more than reading it does.
+pub const JOURNAL_COMPACT_BYTES: u64 = 4 << 20;
+
+/// Embedded: bytes of entries in one record of a snapshot.
+pub const SNAPSHOT_RECORD_BYTES: usize = 256 << 10;
+
+/// Embedded: pause before a dead owner's keys are removed again after a full disk.
+pub const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);

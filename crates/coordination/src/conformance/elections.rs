@@ -1,0 +1,105 @@
+//! Elections: one leader, terms that only grow, a deposed leader refused (O10).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Subject, key, ok, refused};
+use crate::{Coordination, Election, Error, Leader, Leadership, Session, Transaction};
+
+const TTL: Duration = Duration::from_millis(500);
+
+async fn candidate(subject: &dyn Subject) -> (Arc<dyn Coordination>, Election, Session) {
+    let store = subject.connect().await;
+    let election = ok(Election::new(Arc::clone(&store), &key("election")));
+    let session = ok(Session::open(Arc::clone(&store), TTL).await);
+    (store, election, session)
+}
+
+async fn leads(election: &Election, session: &Session, name: &Bytes, bound: Duration) -> Leadership {
+    let led = tokio::time::timeout(bound, election.lead(session, name)).await;
+    ok(led.expect("elected within the bound"))
+}
+
+/// The second is told no, waits, and leads as soon as the first resigns.
+pub(super) async fn one_leads_and_the_next_waits(subject: &dyn Subject) {
+    let (_, first, first_session) = candidate(subject).await;
+    let (_, second, second_session) = candidate(subject).await;
+    let (one, two) = (Bytes::from_static(b"one"), Bytes::from_static(b"two"));
+    assert_eq!(ok(first.leader().await), None);
+    let leadership = leads(&first, &first_session, &one, TTL).await;
+    let leader = Leader { term: leadership.term(), candidate: one.clone() };
+    assert_eq!(ok(second.leader().await), Some(leader));
+    assert_eq!(ok(second.try_lead(&second_session, &two).await), None);
+    let again = ok(first.try_lead(&first_session, &one).await);
+    assert_eq!(
+        again,
+        Some(leadership.clone()),
+        "asking again after an unknown outcome finds the same leadership"
+    );
+
+    let waiting = leads(&second, &second_session, &two, Duration::from_secs(10));
+    let (next, resigned) = tokio::join!(waiting, async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        first.resign(leadership.clone()).await
+    });
+    ok(resigned);
+    assert!(next.term() > leadership.term());
+    let refusal = refused(first.resign(leadership).await);
+    assert!(matches!(refusal, Error::Refused { .. }), "resigning twice must not depose the next");
+    assert_eq!(ok(first.leader().await).map(|leader| leader.candidate), Some(two));
+}
+
+/// O10: a leader that went silent is followed within the bound, and refused when it wakes.
+pub(super) async fn a_deposed_leader_is_refused(subject: &dyn Subject) {
+    let (store, first, first_session) = candidate(subject).await;
+    let (_, second, second_session) = candidate(subject).await;
+    let (one, two) = (Bytes::from_static(b"one"), Bytes::from_static(b"two"));
+    let map = key("map");
+    let old = leads(&first, &first_session, &one, TTL).await;
+    ok(store.commit(old.fence(Transaction::new().put(&map, "first"))).await);
+    let deadline = first_session.deadline();
+    // Dropped, not ended: as if the process had been stopped.
+    drop(first_session);
+    let new = leads(&second, &second_session, &two, TTL + subject.expiry_bound()).await;
+    assert!(tokio::time::Instant::now() >= deadline, "elected while the old leader could think it led");
+    assert!(new.term() > old.term());
+    ok(store.commit(new.fence(Transaction::new().put(&map, "second"))).await);
+    let late = store.commit(old.fence(Transaction::new().put(&map, "late"))).await;
+    assert!(matches!(refused(late), Error::Refused { .. }));
+    assert_eq!(ok(store.read(&map).await).map(|entry| entry.value), Some(Bytes::from_static(b"second")));
+}
+
+/// Many candidates, many leaders, each term once, also over a restart.
+pub(super) async fn terms_only_grow(subject: &dyn Subject) {
+    let mut tasks = tokio::task::JoinSet::new();
+    for name in 0..4_u8 {
+        let (store, election, session) = candidate(subject).await;
+        tasks.spawn(async move {
+            let mut terms = Vec::new();
+            for _ in 0..5 {
+                let me = Bytes::from(vec![name]);
+                let leadership = leads(&election, &session, &me, Duration::from_secs(20)).await;
+                let at = key(&format!("led/{:04}", leadership.term().get()));
+                let said = Transaction::new().when(&at, crate::Expected::Absent).put(&at, me);
+                ok(store.commit(leadership.fence(said)).await);
+                terms.push(leadership.term());
+                ok(election.resign(leadership).await);
+            }
+            assert!(terms.is_sorted_by(|one, next| one < next));
+            ok(session.end().await);
+            terms
+        });
+    }
+    let mut terms: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    terms.sort_unstable();
+    let last = terms[terms.len() - 1];
+    terms.dedup();
+    assert_eq!(terms.len(), 20, "a term had two leaders");
+    if subject.restart().await {
+        let (_, election, session) = candidate(subject).await;
+        let after = leads(&election, &session, &Bytes::new(), Duration::from_secs(10)).await;
+        assert!(after.term() > last, "a term came back after a restart");
+    }
+}

@@ -1,0 +1,327 @@
+//! The embedded backend: one coordinator process, its state on its own disk, nothing to install.
+//!
+//! A notice board in the coordinator's own office. The notes are in memory, where everyone in the
+//! process reads them; each change is written to a journal and synced before it counts. There is one
+//! process, so there is nothing to agree on with others, and a lock on the directory sees to that.
+//!
+//! ```text
+//! commit ──► writer: decide ──► journal: write, sync ──► tree: apply ──► answer, wake watchers
+//! read, list, watch ◄────────────────────────────────── tree
+//! ```
+//!
+//! A kill at any moment loses no acknowledged transaction. A flipped bit, a cut or a misplaced write in
+//! the journal refuses the open with the file and the offset; [`salvage`] shows what can be saved.
+//! [`Embedded::in_memory`] is the same without a journal, for tests and for trying things out.
+//!
+//! Not done: several processes (that is what the other backends are for), and state larger than
+//! memory (what is large belongs in files, with a pointer here).
+
+pub mod disk;
+mod frame;
+mod journal;
+mod record;
+mod replay;
+pub mod salvage;
+mod sessions;
+mod tree;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::contract::{Coordination, Limits, Listing};
+use crate::error::{Error, Result};
+use crate::key::{Key, Scope};
+use crate::limits::{
+    EMBEDDED_MAX_TRANSACTION_BYTES, EMBEDDED_MAX_VALUE_BYTES, EMBEDDED_MAX_WAITING, FULL_DISK_PAUSE,
+    JOURNAL_COMPACT_BYTES, JOURNAL_STEP_BYTES, MAX_PAGE_ENTRIES,
+};
+use crate::session::{SessionId, check_ttl};
+use crate::transaction::{Entry, Transaction, Version};
+use crate::watch::{Subscription, Update, Watch};
+
+use disk::{Disk, RealDisk};
+use journal::{AppendError, Journal};
+use sessions::Sessions;
+use tree::{Pending, Tree};
+use writer::{Asked, Request, Shared, Writer};
+
+/// Which cluster a directory belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterId(pub u128);
+
+impl ClusterId {
+    /// One that no other cluster has.
+    #[expect(
+        clippy::disallowed_types,
+        reason = "the one draw of entropy here: an id, nothing is ordered by it"
+    )]
+    fn random() -> Self {
+        // The standard library seeds this from the system's entropy; no other crate is needed for it.
+        let part = || u128::from(std::hash::RandomState::new().hash_one(()));
+        Self(part() << 64 | part())
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// How to open a directory.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The cluster it must belong to; with `None`, whichever it does, or a new one.
+    pub cluster: Option<ClusterId>,
+    /// The journal grows by this many bytes at a time: a multiple of 512. Kept from when it was begun.
+    pub step_bytes: u32,
+    /// A journal shorter than this is not compacted.
+    pub compact_bytes: u64,
+    /// The file system.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cluster: None,
+            step_bytes: u32::try_from(JOURNAL_STEP_BYTES).expect("1 MiB fits"),
+            compact_bytes: JOURNAL_COMPACT_BYTES,
+            disk: Arc::new(RealDisk),
+        }
+    }
+}
+
+/// The store. Closed by [`close`](Self::close), or some moments after the last handle is dropped.
+#[derive(Debug)]
+pub struct Embedded {
+    shared: Arc<Shared>,
+    line: Line,
+    cluster: ClusterId,
+    /// Ends sessions whose time is over.
+    sweeper: JoinHandle<()>,
+}
+
+/// How requests reach the writer.
+#[derive(Clone, Debug)]
+enum Line {
+    /// It never blocks, so it is called where the caller stands; simulated time stays exact.
+    Here(Arc<Mutex<Writer>>),
+    /// It waits for a disk, in a thread of its own.
+    Thread(mpsc::Sender<Asked>),
+}
+
+impl Embedded {
+    /// Opens the store in `dir`, which is created if it is not there. Needs a tokio runtime.
+    pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Arc<Self>> {
+        let dir = dir.as_ref().to_owned();
+        let opened = tokio::task::spawn_blocking(move || open_journal(&dir, &options)).await;
+        let (journal, tree) = opened.map_err(|error| Error::Unavailable { what: error.to_string() })??;
+        let cluster = journal.cluster();
+        let shared = share(tree);
+        let (sender, receiver) = mpsc::channel(EMBEDDED_MAX_WAITING);
+        let writer = Writer::new(Arc::clone(&shared), Some(journal));
+        std::thread::Builder::new()
+            .name("coordination-journal".into())
+            .spawn(move || writer.run(receiver))
+            .map_err(|error| Error::Unavailable { what: format!("cannot start the writer: {error}") })?;
+        Ok(Self::over(shared, Line::Thread(sender), cluster))
+    }
+
+    /// A store that is gone with the process. Needs a tokio runtime.
+    #[must_use]
+    pub fn in_memory() -> Arc<Self> {
+        let shared = share(Tree::default());
+        let writer = Writer::new(Arc::clone(&shared), None);
+        Self::over(shared, Line::Here(Arc::new(Mutex::new(writer))), ClusterId::random())
+    }
+
+    fn over(shared: Arc<Shared>, line: Line, cluster: ClusterId) -> Arc<Self> {
+        let sweeper = tokio::spawn(sweep(Arc::clone(&shared), line.clone()));
+        Arc::new(Self { shared, line, cluster, sweeper })
+    }
+
+    /// Which cluster this store belongs to.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Ends all work and frees the directory. Everything acknowledged is on disk already.
+    pub async fn close(&self) {
+        self.sweeper.abort();
+        // An error only says that it had stopped before; the journal is let go in any case.
+        let _ = ask(&self.line, Request::Close).await;
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.sweeper.abort();
+        self.shared.stop("it was closed".to_owned());
+    }
+}
+
+/// Opens the journal, removes the ephemeral keys of the last life, and marks a new one.
+fn open_journal(dir: &Path, options: &Options) -> Result<(Journal, Tree)> {
+    let (mut journal, mut tree) = Journal::open(Arc::clone(&options.disk), dir, options)?;
+    let mut pending = Pending::on(&tree);
+    pending.remove(tree.ephemeral_keys());
+    pending.mark();
+    let decided = pending.into_decided();
+    journal.append(decided.clone()).map_err(|error| match error {
+        AppendError::Nothing(error) => error,
+        AppendError::Unknown(what) => Error::Unavailable { what },
+    })?;
+    decided.into_iter().for_each(|committed| tree.apply(committed));
+    Ok((journal, tree))
+}
+
+fn share(tree: Tree) -> Arc<Shared> {
+    let life = tree.version();
+    Arc::new(Shared {
+        tree: RwLock::new(tree),
+        sessions: Mutex::new(Sessions::new(life)),
+        sessions_changed: Notify::new(),
+        published: watch::Sender::new(life),
+        stopped: OnceLock::new(),
+    })
+}
+
+async fn ask(line: &Line, request: Request) -> Result<Version> {
+    let (answer, outcome) = oneshot::channel();
+    let asked = Asked { request, answer };
+    let stopped =
+        || Error::Unavailable { what: "the store's writer has stopped: restart this process".into() };
+    match line {
+        Line::Here(writer) => writer.lock().map_err(|_| stopped())?.serve(vec![asked]),
+        Line::Thread(sender) => sender.send(asked).await.map_err(|_| stopped())?,
+    }
+    // The writer had it and did not answer: it may have written it.
+    outcome.await.unwrap_or_else(|_| Err(Error::Indefinite { what: "the store's writer stopped".into() }))
+}
+
+/// Ends sessions as their time comes.
+async fn sweep(shared: Arc<Shared>, line: Line) {
+    loop {
+        let Ok(next) = shared.with_sessions(|sessions| sessions.next_end()) else { return };
+        tokio::select! {
+            () = shared.sessions_changed.notified() => continue,
+            () = async { match next {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            } } => {}
+        }
+        let Ok(ended) = shared.with_sessions(|sessions| sessions.expire(Instant::now())) else { return };
+        for session in ended {
+            tracing::info!(%session, "session ended: it was not renewed in time");
+            if let Err(error) = remove_keys(&line, session).await {
+                tracing::warn!(%session, %error, "keys of an ended session not removed");
+            }
+        }
+    }
+}
+
+/// Removes the keys of a session that has ended. A full disk must not keep a dead owner's keys for
+/// ever, so that is tried again until there is room.
+async fn remove_keys(line: &Line, session: SessionId) -> Result<()> {
+    loop {
+        match ask(line, Request::EndSession(session)).await {
+            Err(Error::DiskFull { .. }) => sleep(FULL_DISK_PAUSE).await,
+            outcome => return outcome.map(|_| ()),
+        }
+    }
+}
+
+#[async_trait]
+impl Coordination for Embedded {
+    fn backend(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            max_value_bytes: EMBEDDED_MAX_VALUE_BYTES,
+            max_transaction_bytes: EMBEDDED_MAX_TRANSACTION_BYTES,
+        }
+    }
+
+    async fn open_session(&self, ttl: Duration) -> Result<SessionId> {
+        check_ttl(ttl)?;
+        let session = self.shared.with_sessions(|sessions| sessions.open(ttl, Instant::now()))??;
+        self.shared.sessions_changed.notify_one();
+        Ok(session)
+    }
+
+    async fn renew_session(&self, session: SessionId) -> Result<()> {
+        self.shared.with_sessions(|sessions| sessions.renew(session, Instant::now()))?
+    }
+
+    async fn end_session(&self, session: SessionId) -> Result<()> {
+        if !self.shared.with_sessions(|sessions| sessions.end(session))? {
+            return Err(Error::SessionEnded { session });
+        }
+        let outcome = ask(&self.line, Request::EndSession(session)).await;
+        if let Err(Error::DiskFull { .. }) = outcome {
+            let line = self.line.clone();
+            tokio::spawn(async move { remove_keys(&line, session).await });
+        }
+        outcome.map(|_| ())
+    }
+
+    async fn read(&self, key: &Key) -> Result<Option<Entry>> {
+        self.shared.with_tree(|tree| tree.read(key))
+    }
+
+    async fn list(&self, scope: &Scope, after: Option<&Key>, limit: usize) -> Result<Listing> {
+        self.shared.with_tree(|tree| tree.list(scope, after, limit.clamp(1, MAX_PAGE_ENTRIES)))
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Version> {
+        transaction.check(&self.limits())?;
+        self.shared.check()?;
+        ask(&self.line, Request::Commit(transaction)).await
+    }
+
+    async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
+        self.shared.check()?;
+        let published = self.shared.published.subscribe();
+        Ok(Box::new(Follower { shared: Arc::clone(&self.shared), published, scope, cursor: from }))
+    }
+}
+
+/// A watch: a cursor into the store's history, and nothing that could grow.
+#[derive(Debug)]
+struct Follower {
+    shared: Arc<Shared>,
+    published: watch::Receiver<Version>,
+    scope: Scope,
+    cursor: Option<Version>,
+}
+
+#[async_trait]
+impl Subscription for Follower {
+    async fn next(&mut self) -> Result<Update> {
+        loop {
+            self.published.borrow_and_update();
+            let (scope, cursor) = (&self.scope, &mut self.cursor);
+            if let Some(update) = self.shared.with_tree(|tree| tree.after(cursor, scope))? {
+                return Ok(update);
+            }
+            // The sender lives as long as what is shared, so this ends by a change or by a stop.
+            let _ = self.published.changed().await;
+        }
+    }
+}

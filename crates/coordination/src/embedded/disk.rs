@@ -1,0 +1,114 @@
+//! The few things that the journal asks of a file system, so that tests can break each of them.
+//!
+//! [`RealDisk`] is the system's. Tests put a disk in its place that writes short, fills up, fails to
+//! sync, loses what was not synced, or flips bits.
+
+use std::any::Any;
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// An open file.
+pub trait DiskFile: fmt::Debug + Send {
+    /// Writes all of `bytes` at `offset`. After an error, any part of them may be there.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes the file this long; new bytes read as zeros.
+    fn set_len(&mut self, bytes: u64) -> io::Result<()>;
+    /// Returns when content and length are on stable storage.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A file system.
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// Creates a directory with its parents; one that exists is fine.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Names of the files in a directory, sorted.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// A whole file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// Opens a file that exists, for writing.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Creates an empty file, in place of any that exists.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Renames, atomically, over any file of the new name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Deletes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Returns when creations, renames and deletions in the directory are on stable storage.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Locks a file against other processes until the answer is dropped. `None`: somebody has it.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>>;
+}
+
+/// The system's own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl DiskFile for File {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        File::set_len(self, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        // fdatasync: a changed length is part of what it waits for, time stamps are not.
+        self.sync_data()
+    }
+}
+
+impl Disk for RealDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(dir)?;
+        match dir.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+            _ => Ok(()),
+        }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().write(true).open(path)?))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(File::create(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Frames: how records lie in a journal file, and how damage is told from an unfinished write.
+//!
+//! A file is a ledger whose empty lines are printed in advance: zeros, synced before use. A record is
+//! written over them and synced before anyone is told. So the last record may be half there after a
+//! crash, and every byte before it must be as it was written.
+//!
+//! ```text
+//! file    header 64 | record | record | … | zeros up to a multiple of the step, at least 32 of them
+//! header  magic 8 | format 4 | step 4 | cluster 16 | file number 8 | zeros 20 | crc 4
+//! record  magic 4 | payload bytes 4 | record number 8 | file number 8 | payload crc 4 | header crc 4
+//!         payload, whitened | zeros to fit | end mark 8                      (a multiple of 32 in all)
+//! ```
+//!
+//! Records start at multiples of 32, so a record's header never straddles a page. The payload is
+//! whitened (mixed with a fixed stream of its record number): a 512-byte sector of zeros inside a record
+//! can then only be a sector that was never written. What is found at the place of the next record:
+//!
+//! | found there                                             | after it              | verdict |
+//! |---------------------------------------------------------|-----------------------|---------|
+//! | zeros, at least 32                                      | zeros                 | end     |
+//! | header good, payload good, end mark good                | anything              | record  |
+//! | header good; end mark zero, or a sector never written   | zeros                 | torn    |
+//! | header not good, nothing beyond it                      | zeros                 | torn    |
+//! | the header's sector never written                       | no header in the file | torn    |
+//! | anything else, or the file ends first                   |                       | damage  |
+//!
+//! A torn record was never acknowledged, and is dropped. Because zeros must follow the last record, a
+//! file that was cut is always found: either a record is incomplete, or the zeros are missing.
+//! What no file can tell by itself: whole sectors that went back to zeros at the very end look like a
+//! write that never happened.
+
+use bytes::{Buf, BufMut};
+
+/// Records start at multiples of this.
+pub(crate) const ALIGN: usize = 32;
+/// Bytes of a file's header; the first record follows.
+pub(crate) const FILE_HEADER: usize = 64;
+const RECORD_HEADER: usize = 32;
+/// What a disk writes as a whole, or not at all.
+const SECTOR: usize = 512;
+const FILE_MAGIC: [u8; 8] = *b"PARTAGEJ";
+const RECORD_MAGIC: u32 = 0x5ea1_ed01;
+const END_MARK: [u8; 8] = [0xe5, 0x7a, 0x9c, 0x3b, 0xd6, 0x4f, 0xa1, 0x8e];
+/// The form described above. Another number is refused, not guessed at.
+pub(crate) const FORMAT: u32 = 1;
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Byte offset in the file.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl Damage {
+    pub(crate) fn new(offset: usize, what: impl Into<String>) -> Self {
+        Self { offset: offset as u64, what: what.into() }
+    }
+}
+
+/// The first 64 bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileHeader {
+    pub cluster: u128,
+    pub file_number: u64,
+    pub step: u32,
+}
+
+impl FileHeader {
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(FILE_HEADER);
+        bytes.put_slice(&FILE_MAGIC);
+        bytes.put_u32(FORMAT);
+        bytes.put_u32(self.step);
+        bytes.put_u128(self.cluster);
+        bytes.put_u64(self.file_number);
+        bytes.put_bytes(0, 20);
+        bytes.put_u32(crc32c::crc32c(&bytes));
+        bytes
+    }
+
+    pub fn decode(file: &[u8]) -> Result<Self, Damage> {
+        let Some(header) = file.get(..FILE_HEADER) else {
+            return Err(Damage::new(file.len(), "the file ends inside its header"));
+        };
+        let (mut content, mut check) = header.split_at(FILE_HEADER - 4);
+        if content[..8] != FILE_MAGIC {
+            return Err(Damage::new(0, "this is not a journal: its first bytes are wrong"));
+        }
+        if crc32c::crc32c(content) != check.get_u32() {
+            return Err(Damage::new(0, "the checksum of the file's header is wrong"));
+        }
+        content.advance(8);
+        let format = content.get_u32();
+        if format != FORMAT {
+            let what = format!("format {format} is unknown; this program reads format {FORMAT}");
+            return Err(Damage::new(8, what));
+        }
+        let step = content.get_u32();
+        if (step as usize) < SECTOR || !(step as usize).is_multiple_of(SECTOR) {
+            return Err(Damage::new(12, format!("the step of {step} bytes is no multiple of {SECTOR}")));
+        }
+        Ok(Self { cluster: content.get_u128(), file_number: content.get_u64(), step })
+    }
+}
+
+/// Bytes that a payload takes up in the file.
+pub(crate) fn extent(payload_bytes: usize) -> usize {
+    (RECORD_HEADER + payload_bytes + END_MARK.len()).next_multiple_of(ALIGN)
+}
+
+/// A whole record, ready to be written.
+pub(crate) fn encode(file_number: u64, record_number: u64, mut payload: Vec<u8>) -> Vec<u8> {
+    whiten(record_number, &mut payload);
+    let extent = extent(payload.len());
+    let mut bytes = Vec::with_capacity(extent);
+    bytes.put_u32(RECORD_MAGIC);
+    // The limits on transactions and batches keep every payload far below 4 GiB.
+    bytes.put_u32(u32::try_from(payload.len()).expect("payloads are bounded by the limits"));
+    bytes.put_u64(record_number);
+    bytes.put_u64(file_number);
+    bytes.put_u32(crc32c::crc32c(&payload));
+    bytes.put_u32(crc32c::crc32c(&bytes));
+    bytes.put_slice(&payload);
+    bytes.resize(extent - END_MARK.len(), 0);
+    bytes.put_slice(&END_MARK);
+    bytes
+}
+
+/// What is found where a record could start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A good record; the next may start at `next`.
+    Record { payload: Vec<u8>, number: u64, next: usize },
+    /// Nothing but zeros from here on.
+    End,
+    /// The last write, unfinished.
+    Torn,
+}
+
+/// Judges what lies at `at`, by the table in the module's head.
+pub(crate) fn find(file: &[u8], file_number: u64, at: usize, expected: u64) -> Result<Found, Damage> {
+    let rest = &file[at.min(file.len())..];
+    if rest.len() < ALIGN {
+        return Err(Damage::new(at, "the file was cut: no free room follows the last record"));
+    }
+    if is_zero(rest) {
+        return Ok(Found::End);
+    }
+    let Some(header) = RecordHeader::decode(rest) else {
+        let sector_end = (at / SECTOR + 1) * SECTOR;
+        let unwritten = is_zero(&file[at..sector_end.min(file.len())]);
+        let beyond_is_empty = is_zero(&rest[RECORD_HEADER..]);
+        if beyond_is_empty || (unwritten && !has_header(file, sector_end, file_number)) {
+            return Ok(Found::Torn);
+        }
+        return Err(Damage::new(at, format!("the header of record {expected} is damaged")));
+    };
+    if header.file_number != file_number {
+        let what = format!("a record of file {} lies in file {file_number}", header.file_number);
+        return Err(Damage::new(at, what));
+    }
+    if header.number != expected {
+        let what = format!("record {} lies where record {expected} belongs", header.number);
+        return Err(Damage::new(at, what));
+    }
+    let extent = extent(header.payload_bytes);
+    let Some(record) = rest.get(..extent) else {
+        return Err(Damage::new(at, format!("the file was cut inside record {expected}")));
+    };
+    if let Some(payload) = header.payload(record) {
+        return Ok(Found::Record { payload, number: expected, next: at + extent });
+    }
+    let unfinished = is_zero(&record[extent - END_MARK.len()..]) || has_unwritten_sector(file, at, extent);
+    if unfinished && is_zero(&rest[extent..]) {
+        return Ok(Found::Torn);
+    }
+    Err(Damage::new(at, format!("record {expected} is damaged: its checksum, padding or end mark is wrong")))
+}
+
+/// The next good record at or after `at`, whatever lies before it. For salvage only.
+pub(crate) fn find_any(file: &[u8], file_number: u64, at: usize) -> Option<(usize, Found)> {
+    (at.next_multiple_of(ALIGN)..file.len()).step_by(ALIGN).find_map(|start| {
+        let header =
+            RecordHeader::decode(&file[start..]).filter(|header| header.file_number == file_number)?;
+        let extent = extent(header.payload_bytes);
+        let payload = header.payload(file.get(start..start + extent)?)?;
+        Some((start, Found::Record { payload, number: header.number, next: start + extent }))
+    })
+}
+
+struct RecordHeader {
+    payload_bytes: usize,
+    number: u64,
+    file_number: u64,
+    payload_crc: u32,
+}
+
+impl RecordHeader {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut header = bytes.get(..RECORD_HEADER)?;
+        let crc = crc32c::crc32c(&header[..RECORD_HEADER - 4]);
+        if header.get_u32() != RECORD_MAGIC {
+            return None;
+        }
+        let payload_bytes = header.get_u32() as usize;
+        let decoded = Self {
+            payload_bytes,
+            number: header.get_u64(),
+            file_number: header.get_u64(),
+            payload_crc: header.get_u32(),
+        };
+        (header.get_u32() == crc).then_some(decoded)
+    }
+
+    /// The payload in clear, if the whole of `record` is as it was written.
+    fn payload(&self, record: &[u8]) -> Option<Vec<u8>> {
+        let (payload, tail) = record[RECORD_HEADER..].split_at(self.payload_bytes);
+        let (padding, mark) = tail.split_at(tail.len() - END_MARK.len());
+        if crc32c::crc32c(payload) != self.payload_crc || !is_zero(padding) || mark != END_MARK {
+            return None;
+        }
+        let mut payload = payload.to_vec();
+        whiten(self.number, &mut payload);
+        Some(payload)
+    }
+}
+
+/// True if a sector, or the record's part of it, holds only zeros.
+fn has_unwritten_sector(file: &[u8], at: usize, extent: usize) -> bool {
+    let end = at + extent;
+    (at / SECTOR..end.div_ceil(SECTOR))
+        .any(|sector| is_zero(&file[(sector * SECTOR).max(at)..((sector + 1) * SECTOR).min(end)]))
+}
+
+fn has_header(file: &[u8], from: usize, file_number: u64) -> bool {
+    (from..file.len())
+        .step_by(ALIGN)
+        .any(|at| RecordHeader::decode(&file[at..]).is_some_and(|header| header.file_number == file_number))
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    // Compared in blocks: a byte at a time is slow where the compiler does not optimise.
+    const ZEROS: [u8; 4096] = [0; 4096];
+    bytes.chunks(ZEROS.len()).all(|block| block == &ZEROS[..block.len()])
+}
+
+/// Mixes with a stream that depends on the record number only (Steele, Lea, Flood: SplitMix). Doing it
+/// twice restores the bytes. It hides nothing from anyone; it only makes long runs of zeros impossible.
+fn whiten(record_number: u64, bytes: &mut [u8]) {
+    let mut state = record_number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for block in bytes.chunks_mut(8) {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        for (byte, mask) in block.iter_mut().zip(mixed.to_le_bytes()) {
+            *byte ^= mask;
+        }
+    }
+}
