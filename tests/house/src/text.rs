@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// Beginnings of absolute paths that exist on some builder's machine only.
 const MACHINE_PATHS: [&str; 3] = [concat!("/", "work/"), concat!("/", "root/"), concat!("/", "tmp/tgt")];
@@ -35,6 +35,7 @@ pub fn machine_path_findings(file: &str, text: &str) -> Vec<String> {
 pub struct Page {
     links: Vec<String>,
     anchors: BTreeSet<String>,
+    codes: Vec<String>,
 }
 
 impl Page {
@@ -42,7 +43,7 @@ impl Page {
     pub fn parse(text: &str) -> Page {
         let mut page = Page::default();
         let mut heading: Option<String> = None;
-        for event in Parser::new(text) {
+        for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
             match event {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                     page.links.push(dest_url.into_string());
@@ -51,11 +52,10 @@ impl Page {
                 Event::End(TagEnd::Heading(_)) => {
                     page.anchors.extend(heading.take().map(|h| anchor(&h)));
                 }
-                Event::Text(words) | Event::Code(words) => {
-                    if let Some(h) = heading.as_mut() {
-                        h.push_str(&words);
-                    }
+                Event::Text(words) | Event::Code(words) if heading.is_some() => {
+                    heading.get_or_insert_default().push_str(&words);
                 }
+                Event::Code(words) => page.codes.push(words.into_string()),
                 _ => {}
             }
         }
@@ -73,6 +73,15 @@ impl Page {
                 (target, anchor.to_owned())
             })
             .collect()
+    }
+
+    /// What is written here as code and reads like the name of a test: a sentence in lower case, with `_`.
+    pub fn test_names(&self) -> impl Iterator<Item = &str> {
+        let sentence = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        self.codes
+            .iter()
+            .map(String::as_str)
+            .filter(move |w| w.chars().all(sentence) && w.matches('_').count() >= 2)
     }
 
     /// True when a heading of this page has this anchor.
@@ -132,6 +141,13 @@ mod tests {
             [of("docs/b.md", "c-d"), of("docs/src/p.png", ""), of("docs/src/a.md", "top")]
         );
         assert_eq!(Page::parse("[a](../../x)").inner_links("docs/a.md"), [of("../x", "")]);
+    }
+
+    #[test]
+    fn names_of_tests_are_told_from_other_code() {
+        let page =
+            Page::parse("`a_b_c`, `wire`, `./test a_b_c`, `a_b`\n\n| a |\n|---|\n| `m6_in_a_table` |\n");
+        assert_eq!(page.test_names().collect::<Vec<_>>(), ["a_b_c", "m6_in_a_table"]);
     }
 
     #[test]

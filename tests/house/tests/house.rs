@@ -115,3 +115,23 @@ fn every_page_of_the_book_is_in_its_summary() {
         .collect();
     none("book", &found);
 }
+
+#[test]
+fn every_proof_that_the_book_names_is_a_test() {
+    let root = tree::root();
+    let files = tree::files(&root);
+    let sources: Vec<String> =
+        files.iter().filter(|f| f.ends_with(".rs")).filter_map(|f| tree::text(&root, f)).collect();
+    let page = tree::text(&root, "docs/src/invariants.md").expect("the book lists what holds");
+    let page = Page::parse(&page);
+    assert!(page.test_names().count() > 10, "the names are found");
+    let exists = |name: &str| sources.iter().any(|s| s.contains(&format!("fn {name}(")));
+    let found: Vec<String> = page
+        .test_names()
+        .filter(|name| !exists(name))
+        .map(|name| {
+            format!("docs/src/invariants.md: names `{name}`, but there is no such test; mend or drop the row")
+        })
+        .collect();
+    none("proofs", &found);
+}
