@@ -29,7 +29,8 @@
 //! | `Unload`      | `Unloaded`, and the leader serves       | `UnloadFinal`                                   |
 //! | `UnloadFinal` | `Dropped`                               | removed                                         |
 //!
-//! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`.
+//! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`. A
+//! partition that was unregistered only unloads: see `unload_all`.
 
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, ShardId};
@@ -80,6 +81,7 @@ pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
         Stage::Serving => settle_serving(edit, id, sight),
         Stage::Forming(siblings) => settle_children(edit, id, &siblings, sight),
         Stage::Closing(children) => settle_closing(edit, id, &children, sight),
+        Stage::Removing => unload_all(edit, id, sight),
     }
 }
 
@@ -188,7 +190,7 @@ fn settle_children(
     let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(Shard::is_serving));
     let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, sight)));
     if !(parents_serve && hopeful) {
-        return abandon(edit, id, sight);
+        return unload_all(edit, id, sight);
     }
     let ready = |r: &Replica| sight.phase(r.placement) == Some(&Phase::Ready);
     let all_ready =
@@ -216,7 +218,9 @@ fn is_hopeful(child: &Shard, sight: &dyn Sight) -> bool {
     !child.replicas.is_empty() && child.replicas.iter().all(loads)
 }
 
-fn abandon(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+/// A shard that is wanted no more, an abandoned child or an unregistered partition: there is nobody to hand
+/// over to, so each replica goes as soon as it has unloaded, and the shard with the last one.
+fn unload_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
         let phase = sight.phase(replica.placement);

@@ -51,7 +51,7 @@ impl Cluster {
         for refusal in refusals {
             self.notice(true, format!("keyspace {name}: {refusal}"));
         }
-        let committed = diff.is_some_and(|diff| self.commit(name, diff));
+        let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
         self.grant(name, &awake, at);
         if let Some(plan) = plan.and_then(|plan| self.plans.get_mut(&plan)) {
             progress.into_iter().for_each(|(index, progress)| plan.changes[index].progress = progress);
@@ -83,7 +83,7 @@ impl Cluster {
     }
 
     /// Checks the next map, takes it over, and notes what follows for orders and reports.
-    fn commit(&mut self, name: &KeyspaceName, diff: MapDiff) -> bool {
+    pub(super) fn commit(&mut self, at: Moment, name: &KeyspaceName, diff: MapDiff) -> bool {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
         if let Some(finding) = check::diff(&keyspace.map, &diff).into_iter().next() {
             self.notice(
@@ -106,7 +106,7 @@ impl Cluster {
         self.outbox.maps.push(diff);
         let ids: Vec<ShardId> = before.iter().map(|(id, _)| *id).collect();
         for (id, old) in before {
-            self.follow_up(name, id, old.as_ref());
+            self.follow_up(at, name, id, old.as_ref());
         }
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             keyspace.wake(ids.iter().copied());
@@ -116,7 +116,7 @@ impl Cluster {
     }
 
     /// Forgets what belonged to replicas that are gone, and notes whether the shard is settled.
-    fn follow_up(&mut self, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
+    fn follow_up(&mut self, at: Moment, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         let new = keyspace.map.shard(id);
         let gone: Vec<(NodeId, _)> = old
@@ -131,10 +131,16 @@ impl Cluster {
             None => keyspace.unsettled.remove(&id),
         };
         match new {
-            Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => keyspace.ungranted.insert(id),
-            Some(_) => false,
-            None => keyspace.ungranted.remove(&id),
-        };
+            Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
+                keyspace.since.insert(id, at.wall_ms);
+                keyspace.ungranted.insert(id);
+            }
+            Some(_) => {}
+            None => {
+                keyspace.since.remove(&id);
+                keyspace.ungranted.remove(&id);
+            }
+        }
         for (_, placement) in &gone {
             keyspace.observed.remove(placement);
         }

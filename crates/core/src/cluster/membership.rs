@@ -137,7 +137,13 @@ impl NodeState {
 
     /// Whether something new may be placed here (M7).
     pub fn accepts(&self, now: Millis, settings: &crate::settings::Settings) -> bool {
-        self.signs.health(now, settings) == Health::Up && self.record.draining.is_none() && !self.leaving
+        self.signs.health(now, settings) == Health::Up && self.record.drain.is_none() && !self.leaving
+    }
+
+    /// Whether its replicas are to go: a drain has begun, or it wants to leave. A drain that waits in the
+    /// queue moves nothing yet (A19).
+    pub fn is_emptied(&self) -> bool {
+        self.leaving || self.record.drain.as_ref().is_some_and(super::Drain::has_begun)
     }
 
     /// How many replicas it should hold.
@@ -216,8 +222,8 @@ impl Cluster {
 
     fn admit(&mut self, at: Moment, spec: NodeSpec, incarnation: Incarnation) {
         let id = spec.id.clone();
-        let draining = self.nodes.get(&id).and_then(|node| node.record.draining.clone());
-        let record = NodeRecord { spec, incarnation, ended: false, draining, since_ms: at.wall_ms };
+        let drain = self.nodes.get(&id).and_then(|node| node.record.drain.clone());
+        let record = NodeRecord { spec, incarnation, ended: false, drain, since_ms: at.wall_ms };
         self.outbox.writes.push(Write::Node(record.clone()));
         let mut node = NodeState::recalled(record, at, Granted::default());
         node.signs.last_beat = Some(at.now);

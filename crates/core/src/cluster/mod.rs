@@ -26,7 +26,7 @@ mod orders;
 mod record;
 
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
-pub use record::{ClusterRecord, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
+pub use record::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
 
 use crate::exchange::{Phase, ReplicaKey};
 use crate::health::Signs;
@@ -101,6 +101,9 @@ pub struct KeyspaceState {
     avoid: BTreeMap<(ShardId, NodeId), Millis>,
     /// When to look for a better placement.
     plan_due: Millis,
+    /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
+    /// is missing here has had it since before this coordinator started.
+    since: BTreeMap<ShardId, u64>,
 }
 
 /// A node with what is known of it.

@@ -184,6 +184,7 @@ impl Cluster {
         let related: &[ShardId] = match &shard.stage {
             Stage::Closing(children) => children,
             Stage::Forming(_) | Stage::Serving => &shard.parents,
+            Stage::Removing => &[],
         };
         let shards = std::iter::once(shard).chain(related.iter().filter_map(|id| map.shard(*id)));
         let others = shards.flat_map(|s| s.replicas.iter().map(move |r| (s, r)));

@@ -7,7 +7,7 @@
 use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, orders::OrderBook};
 use crate::check;
 use crate::health::Signs;
-use crate::id::{Incarnation, PlanId, ShardId};
+use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
 use crate::keyspace::{Constraint, Keyspace};
 use crate::lease::Granted;
 use crate::map::{MapDiff, ShardMap};
@@ -28,6 +28,11 @@ pub struct ClusterRecord {
     pub longest_lease_ms: u64,
     /// Why automatic moves are stopped, until a person releases the brake (K18).
     pub brake: Option<String>,
+    /// The lowest shard id that no deleted keyspace has used. New keyspaces begin here, so that storage
+    /// and workers never mistake a shard for one of a deleted keyspace of the same name (M5).
+    pub next_shard: ShardId,
+    /// The lowest placement id that no deleted keyspace has used.
+    pub next_placement: PlacementId,
 }
 
 impl Default for ClusterRecord {
@@ -37,6 +42,8 @@ impl Default for ClusterRecord {
             next_plan: PlanId(1),
             longest_lease_ms: 0,
             brake: None,
+            next_shard: ShardId(1),
+            next_placement: PlacementId(1),
         }
     }
 }
@@ -65,6 +72,26 @@ pub struct KeyspaceRecord {
     pub created_ms: u64,
 }
 
+/// Somebody asked that a node be emptied. It stays asked, across restarts of the node, until it is undrained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drain {
+    /// Why, as the person who asked says.
+    pub reason: String,
+    /// When it was asked, in milliseconds of Unix time. Earlier ones go first.
+    pub asked_ms: u64,
+    /// It begins only while fewer nodes than this are down or being drained (A19); none = at once.
+    pub max_down: Option<u32>,
+    /// Replicas that the node held when the drain began; none while it waits in the queue.
+    pub began_with: Option<u32>,
+}
+
+impl Drain {
+    /// Whether it has begun: the node's replicas are to go. Before that, the node only gets nothing new.
+    pub fn has_begun(&self) -> bool {
+        self.began_with.is_some()
+    }
+}
+
 /// A node as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeRecord {
@@ -74,8 +101,8 @@ pub struct NodeRecord {
     pub incarnation: Incarnation,
     /// Whether that incarnation has ended for ever.
     pub ended: bool,
-    /// Asked to be emptied, and why.
-    pub draining: Option<String>,
+    /// Asked to be emptied.
+    pub drain: Option<Drain>,
     /// When this incarnation registered, in milliseconds of Unix time.
     pub since_ms: u64,
 }
@@ -191,6 +218,7 @@ impl KeyspaceState {
             ungranted: map.shards().map(|shard| shard.id).collect(),
             avoid: BTreeMap::new(),
             plan_due: at.now,
+            since: BTreeMap::new(),
             map,
         }
     }

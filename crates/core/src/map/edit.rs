@@ -47,7 +47,7 @@ pub enum EditError {
         state: ReplicaState,
     },
     /// A stage that the operation does not fit.
-    #[error("shard {shard} is {stage:?}: wait until its split or merge has ended")]
+    #[error("shard {shard} is {stage:?}: wait until what is under way has ended")]
     WrongStage {
         /// Which shard.
         shard: ShardId,
@@ -176,7 +176,7 @@ impl<'a> Edit<'a> {
         replaces: Option<PlacementId>,
     ) -> Result<PlacementId, EditError> {
         let shard = self.shard(id)?;
-        if let Stage::Closing(_) = shard.stage {
+        if let Stage::Closing(_) | Stage::Removing = shard.stage {
             return Err(EditError::WrongStage { shard: id, stage: shard.stage.clone() });
         }
         if shard.replicas.iter().any(|r| r.node == *node && r.state != ReplicaState::UnloadFinal) {
@@ -263,6 +263,22 @@ impl<'a> Edit<'a> {
                 if replica.state.is_staying() {
                     replica.state = ReplicaState::Unload;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// The beginning of the end of a partition: it answers no more, its replicas unload, and it goes with the
+    /// last of them.
+    pub fn close(&mut self, id: ShardId) -> Result<(), EditError> {
+        self.serving_epoch(&[id])?;
+        let shard = self.shard_mut(id)?;
+        shard.stage = Stage::Removing;
+        shard.epoch = shard.epoch.next();
+        for replica in &mut shard.replicas {
+            replica.role = Role::Follower;
+            if replica.state.is_staying() {
+                replica.state = ReplicaState::Unload;
             }
         }
         Ok(())

@@ -4,9 +4,10 @@
 //! next one, with exactly one parent and a [`MapDiff`] that leads there (M3, M4). Everybody else holds a
 //! copy and applies diffs.
 //!
-//! A shard is in one of three [`Stage`]s. *Serving* shards are disjoint and cover the keyspace (M1).
+//! A shard is in one of four [`Stage`]s. *Serving* shards are disjoint and cover the keyspace (M1).
 //! While a split or a merge prepares, its children are *Forming* beside the parents that still serve; one
-//! commit makes the children serving and the parents *Closing* (O8). So a lookup never sees a gap.
+//! commit makes the children serving and the parents *Closing* (O8). So a lookup never sees a gap. A named
+//! partition that is not wanted any more is *Removing* until the last of its replicas has unloaded.
 
 mod diff;
 mod edit;
@@ -65,6 +66,8 @@ pub enum Stage {
     Serving,
     /// Parent of a finished split or merge; forwards and goes. Names its children.
     Closing(Vec<ShardId>),
+    /// A partition that its user has unregistered: its replicas unload, and it goes with the last of them.
+    Removing,
 }
 
 /// The unit of placement.
@@ -143,6 +146,16 @@ impl ShardMap {
             shards: BTreeMap::new(),
             next_shard: ShardId(1),
             next_placement: PlacementId(1),
+        }
+    }
+
+    /// An empty map whose ids begin above those that were given out before it: a keyspace that is created
+    /// after another was deleted never uses its ids again (M5).
+    pub fn empty_after(self, next_shard: ShardId, next_placement: PlacementId) -> ShardMap {
+        ShardMap {
+            next_shard: self.next_shard.max(next_shard),
+            next_placement: self.next_placement.max(next_placement),
+            ..self
         }
     }
 
