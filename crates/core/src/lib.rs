@@ -26,3 +26,4 @@ pub mod plan;
 pub mod settings;
 pub mod sharding;
 pub mod time;
+pub mod worker;

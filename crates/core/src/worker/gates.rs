@@ -1,0 +1,202 @@
+//! Whose is this request? The table by which a worker answers, forwards or refuses.
+//!
+//! A table is made when an order, a gate or the lease changes, and then only read: a driver publishes it
+//! to all its threads. The lease is part of it and is asked at every request, so that a process that was
+//! paused beyond its lease answers nothing after it wakes, not even for a moment.
+
+use super::{Gate, Holding};
+use crate::exchange::{KeyspaceBrief, Peer, ReplicaKey};
+use crate::id::{Epoch, Generation, ShardId};
+use crate::keyspace::Ownership;
+use crate::lease::Held;
+use crate::lifecycle::ReplicaState;
+use crate::map::Role;
+use crate::name::{KeyspaceName, NodeId};
+use crate::sharding::{Bounds, Position};
+use crate::time::Millis;
+use std::collections::BTreeMap;
+
+/// What a request wants of the replica that answers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Any replica that serves.
+    Read,
+    /// The leader.
+    Write,
+}
+
+/// Leave to answer one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permit {
+    /// By which replica.
+    pub replica: ReplicaKey,
+    /// In which role.
+    pub role: Role,
+    /// To be sent with every write.
+    pub epoch: Epoch,
+}
+
+/// What to do with a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer it.
+    Serve(Permit),
+    /// Not here (any more): whoever has it is named. Forward it once, or send the caller there.
+    Elsewhere {
+        /// Which shard holds the key there.
+        shard: ShardId,
+        /// The node.
+        node: NodeId,
+        /// Its address.
+        address: String,
+    },
+    /// Here, but not yet: the former owner is still handing over, or the callback runs. Hold the request
+    /// for a moment and ask again.
+    Soon,
+    /// Here, but the lease has lapsed: the coordinator has not been heard, another may own it by now.
+    Lapsed,
+    /// Not here, and this worker does not know where. The caller's map may be older or newer than
+    /// `generation`.
+    Unknown {
+        /// The generation of the last orders about the keyspace, if there were any.
+        generation: Option<Generation>,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    bounds: Bounds,
+    gate: Gate,
+    state: ReplicaState,
+    replica: ReplicaKey,
+    leads: bool,
+    peers: Vec<Peer>,
+}
+
+#[derive(Debug, Clone)]
+struct Table {
+    brief: KeyspaceBrief,
+    /// Replicas in `Live`: their bounds are disjoint, so in order a lookup is a binary search.
+    live: Vec<Entry>,
+    /// Replicas that come or go, whose bounds may lie within others': few, as the throttle has it.
+    in_change: Vec<Entry>,
+}
+
+/// The table.
+#[derive(Debug, Clone, Default)]
+pub struct Gates {
+    lease: Held,
+    tables: BTreeMap<KeyspaceName, Table>,
+}
+
+impl Gates {
+    pub(super) fn new<'a>(
+        lease: Held,
+        briefs: &BTreeMap<KeyspaceName, KeyspaceBrief>,
+        holdings: impl Iterator<Item = &'a Holding>,
+    ) -> Gates {
+        let table = |brief: &KeyspaceBrief| Table { brief: brief.clone(), live: vec![], in_change: vec![] };
+        let mut tables: BTreeMap<_, _> =
+            briefs.iter().map(|(name, brief)| (name.clone(), table(brief))).collect();
+        for holding in holdings {
+            let order = &holding.order;
+            let Some(table) = tables.get_mut(&order.replica.keyspace) else { continue };
+            let state = if holding.is_withdrawn() { ReplicaState::UnloadFinal } else { order.state };
+            let entries = if state == ReplicaState::Live { &mut table.live } else { &mut table.in_change };
+            entries.push(Entry {
+                bounds: order.bounds.clone(),
+                gate: holding.gate(),
+                state,
+                replica: order.replica.clone(),
+                leads: order.role == Role::Leader,
+                peers: order.peers.clone(),
+            });
+        }
+        for table in tables.values_mut() {
+            table.live.sort_by(|a, b| lowest(&a.bounds).cmp(&lowest(&b.bounds)));
+        }
+        Gates { lease, tables }
+    }
+
+    /// What to do at `now` with a request for `key` of `keyspace`.
+    pub fn judge(&self, now: Millis, keyspace: &KeyspaceName, key: &[u8], access: Access) -> Verdict {
+        let Some(table) = self.tables.get(keyspace) else { return Verdict::Unknown { generation: None } };
+        let position = table.brief.sharding.position(table.brief.partition_key, key);
+        let exclusive = table.brief.ownership == Ownership::Exclusive;
+        let mut other = Verdict::Unknown { generation: Some(table.brief.generation) };
+        for entry in table.holding(position) {
+            let verdict = entry.judge(position, access, exclusive && !self.lease.holds(now));
+            match verdict {
+                Verdict::Serve(_) => return verdict,
+                Verdict::Soon | Verdict::Lapsed => other = verdict,
+                Verdict::Elsewhere { .. } if !matches!(other, Verdict::Soon | Verdict::Lapsed) => {
+                    other = verdict
+                }
+                Verdict::Elsewhere { .. } | Verdict::Unknown { .. } => {}
+            }
+        }
+        other
+    }
+
+    /// Whether the replica that gave `permit` has been the owner ever since, and still is at `now` (A18):
+    /// its gate is open under the same epoch, which nobody else can have held in between (O3, O7).
+    pub fn still_holds(&self, now: Millis, permit: &Permit) -> bool {
+        let Some(table) = self.tables.get(&permit.replica.keyspace) else { return false };
+        let leased = table.brief.ownership == Ownership::Eventual || self.lease.holds(now);
+        let same = |entry: &&Entry| {
+            entry.replica == permit.replica && entry.gate == Gate::Open(permit.role, permit.epoch)
+        };
+        leased && table.live.iter().chain(&table.in_change).any(|entry| same(&entry))
+    }
+}
+
+impl Table {
+    /// The entries whose bounds hold `position`.
+    fn holding<'a>(&'a self, position: Position<'a>) -> impl Iterator<Item = &'a Entry> {
+        let above = self.live.partition_point(|entry| lowest(&entry.bounds) <= position);
+        let live = self.live[..above].last();
+        live.into_iter().chain(&self.in_change).filter(move |entry| entry.bounds.contains(position))
+    }
+}
+
+impl Entry {
+    fn judge(&self, position: Position<'_>, access: Access, lapsed: bool) -> Verdict {
+        let serves = match (self.gate, access) {
+            (Gate::Open(..), Access::Read) | (Gate::Open(Role::Leader, _), Access::Write) => true,
+            (Gate::Open(Role::Follower, _), Access::Write) | (Gate::Shut, _) => false,
+        };
+        match (self.gate, self.state) {
+            (Gate::Open(role, epoch), _) if serves && !lapsed => {
+                Verdict::Serve(Permit { replica: self.replica.clone(), role, epoch })
+            }
+            (Gate::Open(..), _) if serves => Verdict::Lapsed,
+            (_, ReplicaState::Live) if self.leads || access == Access::Read => Verdict::Soon,
+            _ => self.elsewhere(position),
+        }
+    }
+
+    fn elsewhere(&self, position: Position<'_>) -> Verdict {
+        let holders = self
+            .peers
+            .iter()
+            .filter(|peer| peer.state == ReplicaState::Live && peer.bounds.contains(position));
+        match holders.max_by_key(|peer| (peer.role == Role::Leader, peer.shard)) {
+            Some(peer) => Verdict::Elsewhere {
+                shard: peer.shard,
+                node: peer.node.clone(),
+                address: peer.address.clone(),
+            },
+            None => Verdict::Unknown { generation: None },
+        }
+    }
+}
+
+/// Where bounds begin, in the order of positions.
+fn lowest(bounds: &Bounds) -> Position<'_> {
+    match bounds {
+        Bounds::Keys(range) => Position::Key(range.begin.as_bytes()),
+        Bounds::Hashes(range) => Position::Point(range.first),
+        Bounds::Slot(slot) => Position::Slot(*slot),
+        Bounds::Name(name) => Position::Name(name.as_str().as_bytes()),
+    }
+}

@@ -1,0 +1,395 @@
+//! One replica as its worker holds it: from an order to callbacks, to a gate, to a report.
+//!
+//! The *gate* says whether requests may come in, and under which epoch and role. It opens after the
+//! service's `serve` has returned and closes before anything is handed over. (In exclusive mode the lease
+//! is asked besides, at every request: see [`super::gates`].)
+//!
+//! | phase       | runs      | gate   | order says            | callback done | callback failed        |
+//! |-------------|-----------|--------|-----------------------|---------------|------------------------|
+//! | `Idle`      | –         | shut   | see [`Holding::next`] |               |                        |
+//! | `Loading`   | `load`    | shut   | leave → `unload`      | `Ready`       | `load` again, later    |
+//! | `Ready`     | –         | shut   | serve → `serve`       |               |                        |
+//! | `Opening`   | `serve`   | as was | leave → drain         | `Serving`     | `serve` again, later   |
+//! | `Serving`   | –         | open   | other role → `serve`  |               |                        |
+//! | `Draining`  | requests  | shut   |                       | `unload` or `serve` | –                |
+//! | `Closing`   | `unload`  | shut   |                       | `Unloaded`    | `Unloaded`, reported   |
+//! | `Unloaded`  | –         | shut   | delete → `drop`       |               |                        |
+//! | `Dropping`  | `drop`    | shut   |                       | `Dropped`     | `drop` again, later    |
+//! | `Dropped`   | –         | shut   |                       |               |                        |
+//!
+//! An order is *carried out*, and its epoch reported, when what it ends has ended: a leader that is ordered
+//! to follow or to leave has carried that out when its last request is answered (and, leaving, when
+//! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
+
+use crate::exchange::{Order, Phase};
+use crate::id::Epoch;
+use crate::lifecycle::ReplicaState;
+use crate::map::Role;
+use crate::time::Millis;
+
+/// What a service is asked to do for one replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Callback {
+    /// Prepare: fetch the data.
+    Load,
+    /// Begin to serve in that role under that epoch, or change to it.
+    Serve(Role, Epoch),
+    /// No more requests come; hand over what is left.
+    Unload,
+    /// Delete the data.
+    Drop,
+}
+
+/// Whether requests may come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// None.
+    Shut,
+    /// Under this role and epoch.
+    Open(Role, Epoch),
+}
+
+/// Where a holding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Idle,
+    Ready,
+    Serving,
+    Unloaded,
+    Dropped,
+    /// A callback runs since then.
+    Calling(Callback, Millis),
+    /// The last requests run since then.
+    Draining(Millis),
+    /// A callback failed and is called again at that time.
+    Resting(Callback, Millis),
+}
+
+/// What the driver has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Call the service.
+    Call(Callback),
+    /// The callback has run out of time: stop waiting for it.
+    Abandon(Callback),
+    /// The gate is shut: say [`Holding::drained`] when no request is inside.
+    Drain,
+    /// Requests that are still inside have run out of time: end them, then say [`Holding::drained`].
+    Evict,
+}
+
+/// How long callbacks and last requests may take, and how failures are spaced. Milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For `load`: data may be large.
+    pub load_ms: u64,
+    /// For `serve`, `unload` and `drop`.
+    pub callback_ms: u64,
+    /// For the last requests.
+    pub drain_ms: u64,
+    /// Before the second try; doubles with each further one.
+    pub retry_ms: u64,
+    /// Longest rest between tries.
+    pub retry_max_ms: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            load_ms: 600_000,
+            callback_ms: 10_000,
+            drain_ms: 10_000,
+            retry_ms: 200,
+            retry_max_ms: 10_000,
+        }
+    }
+}
+
+/// One replica as its worker holds it.
+#[derive(Debug, Clone)]
+pub struct Holding {
+    /// The latest order.
+    pub order: Order,
+    at: At,
+    gate: Gate,
+    carried_out: Epoch,
+    attempts: u32,
+    failure: Option<String>,
+    /// The coordinator knows nothing of it any more, or has ended this incarnation: leave whatever the
+    /// last order says.
+    withdrawn: bool,
+}
+
+impl Holding {
+    /// A replica heard of for the first time. Call [`Holding::next`] next.
+    pub fn new(order: Order) -> Holding {
+        Holding {
+            order,
+            at: At::Idle,
+            gate: Gate::Shut,
+            carried_out: Epoch(0),
+            attempts: 0,
+            failure: None,
+            withdrawn: false,
+        }
+    }
+
+    /// Whether requests may come in.
+    pub fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    /// The epoch of the last order that was carried out.
+    pub fn carried_out(&self) -> Epoch {
+        self.carried_out
+    }
+
+    /// Whether nothing is left of it.
+    pub fn is_dropped(&self) -> bool {
+        self.at == At::Dropped
+    }
+
+    /// What to report.
+    pub fn phase(&self) -> Phase {
+        if let Some(reason) = &self.failure
+            && !matches!(self.at, At::Unloaded | At::Dropped)
+        {
+            return Phase::Failed { attempts: self.attempts, reason: reason.clone() };
+        }
+        match self.at {
+            At::Idle | At::Calling(Callback::Load, _) | At::Resting(Callback::Load, _) => Phase::Loading,
+            At::Ready => Phase::Ready,
+            At::Calling(Callback::Serve(..), _) | At::Resting(Callback::Serve(..), _) => match self.gate {
+                Gate::Open(..) => Phase::Serving,
+                Gate::Shut => Phase::Ready,
+            },
+            At::Serving => Phase::Serving,
+            At::Draining(_) | At::Calling(Callback::Unload, _) | At::Resting(Callback::Unload, _) => {
+                Phase::Unloading
+            }
+            At::Unloaded | At::Calling(Callback::Drop, _) | At::Resting(Callback::Drop, _) => Phase::Unloaded,
+            At::Dropped => Phase::Dropped,
+        }
+    }
+
+    /// Takes in an order. One of an earlier epoch is older news and ignored; a grant is not taken back
+    /// within its epoch, as nobody else can have begun.
+    pub fn take(&mut self, order: Order) {
+        if order.epoch < self.order.epoch || self.withdrawn {
+            return;
+        }
+        let granted = self.order.granted && order.epoch == self.order.epoch;
+        self.order = Order { granted: order.granted || granted, ..order };
+    }
+
+    /// The coordinator knows nothing of it any more: leave and delete.
+    pub fn withdraw(&mut self) {
+        self.withdrawn = true;
+    }
+
+    /// Whether [`Holding::withdraw`] was called.
+    pub fn is_withdrawn(&self) -> bool {
+        self.withdrawn
+    }
+
+    /// The state it is to be in.
+    fn wanted(&self) -> ReplicaState {
+        if self.withdrawn { ReplicaState::UnloadFinal } else { self.order.state }
+    }
+
+    /// The next task, if one is due at `now`. Call it again after every event until it gives none.
+    pub fn next(&mut self, now: Millis, patience: &Patience) -> Option<Task> {
+        match (self.at, self.wanted()) {
+            (At::Calling(callback, since), _) => self.overdue(callback, since, now, patience),
+            (At::Draining(since), _) if now.since(since) >= patience.drain_ms => {
+                self.at = At::Draining(now);
+                Some(Task::Evict)
+            }
+            (At::Draining(_), _) => None,
+            (At::Resting(callback, until), wanted) => self.rested(callback, until, wanted, now),
+            (At::Idle, ReplicaState::Load | ReplicaState::Live) => self.call(Callback::Load, now),
+            (At::Idle | At::Ready, ReplicaState::Unload | ReplicaState::UnloadFinal) => {
+                self.call(Callback::Unload, now)
+            }
+            (At::Ready, ReplicaState::Load) => self.carry_out(),
+            (At::Ready, ReplicaState::Live) => self.open(now),
+            (At::Serving, ReplicaState::Load | ReplicaState::Live) => self.adjust(now),
+            (At::Serving, ReplicaState::Unload | ReplicaState::UnloadFinal) => self.shut(now),
+            (At::Unloaded, ReplicaState::UnloadFinal) => self.call(Callback::Drop, now),
+            (At::Unloaded | At::Dropped, _) => self.carry_out(),
+        }
+    }
+
+    fn call(&mut self, callback: Callback, now: Millis) -> Option<Task> {
+        self.at = At::Calling(callback, now);
+        Some(Task::Call(callback))
+    }
+
+    fn carry_out(&mut self) -> Option<Task> {
+        self.carried_out = self.order.epoch;
+        None
+    }
+
+    fn shut(&mut self, now: Millis) -> Option<Task> {
+        self.gate = Gate::Shut;
+        self.at = At::Draining(now);
+        Some(Task::Drain)
+    }
+
+    /// From `Ready`: begins to serve once it may.
+    fn open(&mut self, now: Millis) -> Option<Task> {
+        if self.order.granted {
+            self.call(Callback::Serve(self.order.role, self.order.epoch), now)
+        } else {
+            None
+        }
+    }
+
+    /// While serving: to another role or epoch.
+    fn adjust(&mut self, now: Millis) -> Option<Task> {
+        let Gate::Open(role, epoch) = self.gate else { return self.open(now) };
+        match (role, self.order.role) {
+            _ if epoch == self.order.epoch && role == self.order.role => self.carry_out(),
+            // A leader stops before it does anything else; it goes on when it is drained.
+            (Role::Leader, Role::Follower) => self.shut(now),
+            (Role::Follower, Role::Follower) => {
+                self.gate = Gate::Open(role, self.order.epoch);
+                self.carry_out()
+            }
+            (Role::Follower | Role::Leader, Role::Leader) => self.open(now),
+        }
+    }
+
+    fn overdue(
+        &mut self,
+        callback: Callback,
+        since: Millis,
+        now: Millis,
+        patience: &Patience,
+    ) -> Option<Task> {
+        let limit_ms = if callback == Callback::Load { patience.load_ms } else { patience.callback_ms };
+        let leaves = !self.wanted().is_staying() && matches!(callback, Callback::Load | Callback::Serve(..));
+        if now.since(since) < limit_ms && !leaves {
+            return None;
+        }
+        if leaves {
+            // What is being prepared is not wanted any more.
+            self.failure = None;
+            self.attempts = 0;
+            self.gate = Gate::Shut;
+            self.at = if callback == Callback::Load { At::Idle } else { At::Serving };
+        } else {
+            self.failed(
+                callback,
+                format!("{} has not returned for {limit_ms} ms", name(callback)),
+                now,
+                patience,
+            );
+        }
+        Some(Task::Abandon(callback))
+    }
+
+    fn rested(
+        &mut self,
+        callback: Callback,
+        until: Millis,
+        wanted: ReplicaState,
+        now: Millis,
+    ) -> Option<Task> {
+        let leaves = !wanted.is_staying();
+        match callback {
+            Callback::Load | Callback::Serve(..) if leaves => {
+                self.failure = None;
+                self.attempts = 0;
+                self.shut(now)
+            }
+            _ if now < until => None,
+            Callback::Serve(..) => self.open(now),
+            Callback::Load | Callback::Unload | Callback::Drop => self.call(callback, now),
+        }
+    }
+
+    /// A callback has returned. Returns of callbacks that were abandoned are ignored.
+    pub fn returned(
+        &mut self,
+        callback: Callback,
+        result: Result<(), String>,
+        now: Millis,
+        patience: &Patience,
+    ) {
+        if !matches!(self.at, At::Calling(running, _) if running == callback) {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                self.failure = None;
+                self.attempts = 0;
+                self.done(callback);
+            }
+            Err(reason) => self.failed(callback, reason, now, patience),
+        }
+    }
+
+    fn done(&mut self, callback: Callback) {
+        self.at = match callback {
+            Callback::Load => At::Ready,
+            Callback::Serve(role, epoch) => {
+                self.gate = Gate::Open(role, epoch);
+                if epoch == self.order.epoch {
+                    self.carried_out = epoch;
+                }
+                At::Serving
+            }
+            Callback::Unload => {
+                self.carried_out = self.order.epoch;
+                At::Unloaded
+            }
+            Callback::Drop => At::Dropped,
+        };
+    }
+
+    fn failed(&mut self, callback: Callback, reason: String, now: Millis, patience: &Patience) {
+        self.attempts += 1;
+        self.failure = Some(reason);
+        if callback == Callback::Unload {
+            // The gate is shut and the requests are out: what it ends has ended, handed over or not.
+            self.done(callback);
+            return;
+        }
+        let doubled = patience.retry_ms.saturating_mul(1 << self.attempts.min(16).saturating_sub(1));
+        self.at = At::Resting(callback, now + doubled.min(patience.retry_max_ms));
+    }
+
+    /// No request is inside any more.
+    pub fn drained(&mut self, now: Millis) -> Option<Task> {
+        let At::Draining(_) = self.at else { return None };
+        if self.wanted().is_staying() {
+            // A leader that follows from now on.
+            self.carried_out = self.order.epoch;
+            self.at = At::Ready;
+            self.open(now)
+        } else {
+            self.call(Callback::Unload, now)
+        }
+    }
+
+    /// When [`Holding::next`] may have something by itself.
+    pub fn wake_at(&self, patience: &Patience) -> Millis {
+        match self.at {
+            At::Calling(Callback::Load, since) => since + patience.load_ms,
+            At::Calling(_, since) => since + patience.callback_ms,
+            At::Draining(since) => since + patience.drain_ms,
+            At::Resting(_, until) => until,
+            At::Idle | At::Ready | At::Serving | At::Unloaded | At::Dropped => Millis::NEVER,
+        }
+    }
+}
+
+fn name(callback: Callback) -> &'static str {
+    match callback {
+        Callback::Load => "load",
+        Callback::Serve(..) => "serve",
+        Callback::Unload => "unload",
+        Callback::Drop => "drop",
+    }
+}

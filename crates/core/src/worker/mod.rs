@@ -1,0 +1,286 @@
+//! The worker's mind: what it holds, what it owes the coordinator, what it may answer.
+//!
+//! Its driver feeds it orders, returned callbacks and time, and carries out [`Action`]s; it sends what
+//! [`Worker::beat`] gives and answers requests by [`gates::Gates`]. The SDK and the simulator's workers
+//! both run this very code.
+//!
+//! ```text
+//!  orders ──► holdings (one state machine each) ──► callbacks, gates
+//!                      │
+//!                      └──► reports ──► the next beat
+//! ```
+
+pub mod gates;
+mod holding;
+
+pub use holding::{Callback, Gate, Holding, Patience, Task};
+
+use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report};
+use crate::id::{Epoch, Incarnation};
+use crate::lease::Held;
+use crate::load::Load;
+use crate::name::{KeyspaceName, NodeId};
+use crate::time::Millis;
+use gates::Gates;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the driver has to do for one replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    /// Which replica.
+    pub replica: ReplicaKey,
+    /// What.
+    pub task: Task,
+}
+
+/// A worker, from registration to goodbye.
+#[derive(Debug)]
+pub struct Worker {
+    node: NodeId,
+    incarnation: Option<Incarnation>,
+    patience: Patience,
+    lease: Held,
+    keyspaces: BTreeMap<KeyspaceName, KeyspaceBrief>,
+    holdings: BTreeMap<ReplicaKey, Holding>,
+    loads: BTreeMap<ReplicaKey, Load>,
+    /// What was reported in a beat that is not known to have arrived, or never.
+    unsaid: BTreeSet<ReplicaKey>,
+    /// What the last beats said, by their numbers, until one is answered.
+    said: BTreeMap<ReplicaKey, (Phase, Epoch)>,
+    applied: u64,
+    sequence: u64,
+    whole: bool,
+    leaving: bool,
+    may_go: bool,
+    busy: f64,
+}
+
+impl Worker {
+    /// A worker that has not registered yet.
+    pub fn new(node: NodeId, patience: Patience) -> Worker {
+        Worker {
+            node,
+            incarnation: None,
+            patience,
+            lease: Held::default(),
+            keyspaces: BTreeMap::new(),
+            holdings: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            unsaid: BTreeSet::new(),
+            said: BTreeMap::new(),
+            applied: 0,
+            sequence: 0,
+            whole: true,
+            leaving: false,
+            may_go: false,
+            busy: 0.0,
+        }
+    }
+
+    /// Its name.
+    pub fn node(&self) -> &NodeId {
+        &self.node
+    }
+
+    /// To be sent with a registration: none for a process that has none or whose last one has ended.
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.incarnation
+    }
+
+    /// What it holds.
+    pub fn holdings(&self) -> &BTreeMap<ReplicaKey, Holding> {
+        &self.holdings
+    }
+
+    /// Its lease.
+    pub fn lease(&self) -> &Held {
+        &self.lease
+    }
+
+    /// Whether the coordinator has said that everything is served elsewhere.
+    pub fn may_go(&self) -> bool {
+        self.may_go
+    }
+
+    /// Registered, or back at a coordinator: the next beat is a whole one.
+    pub fn welcomed(&mut self, incarnation: Incarnation) {
+        self.incarnation = Some(incarnation);
+        self.sequence = 0;
+        self.applied = 0;
+        self.whole = true;
+    }
+
+    /// A beat was not answered: the next one says everything again.
+    pub fn unanswered(&mut self) {
+        self.whole = true;
+    }
+
+    /// The coordinator has ended this incarnation: serve nothing, drop everything, register anew (O6).
+    pub fn ended(&mut self, now: Millis) -> Vec<Action> {
+        self.incarnation = None;
+        self.lease.give_up();
+        self.holdings.values_mut().for_each(Holding::withdraw);
+        self.run(now)
+    }
+
+    /// Asks to leave: the coordinator moves everything first (A13).
+    pub fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// The share of this node's capacity that foreground work takes, 0 to 1.
+    pub fn set_busy(&mut self, busy: f64) {
+        self.busy = busy;
+    }
+
+    /// A newly measured load, reported with the next beat.
+    pub fn measured(&mut self, replica: &ReplicaKey, load: Load) {
+        if self.holdings.contains_key(replica) {
+            self.loads.insert(replica.clone(), load);
+        }
+    }
+
+    /// Takes in orders; those of another incarnation, or that build on a version it does not have, are
+    /// ignored: its beats say what it has, and the answer will fit.
+    pub fn ordered(&mut self, now: Millis, orders: Orders) -> Vec<Action> {
+        if Some(orders.incarnation) != self.incarnation {
+            return Vec::new();
+        }
+        if let Some(renewal) = orders.lease {
+            self.lease.renew(renewal.sent_at, renewal.lease_ms);
+            self.whole = false;
+        }
+        self.may_go = orders.may_go && self.leaving;
+        if orders.version < self.applied || (orders.base != 0 && orders.base > self.applied) {
+            return self.run(now);
+        }
+        if orders.base == 0 {
+            let named: BTreeSet<_> = orders.changed.iter().map(|order| &order.replica).collect();
+            let unnamed = self.holdings.iter_mut().filter(|(key, _)| !named.contains(key));
+            unnamed.for_each(|(_, holding)| holding.withdraw());
+        }
+        for key in &orders.removed {
+            self.holdings.get_mut(key).map(Holding::withdraw).unwrap_or_default();
+        }
+        for brief in orders.keyspaces {
+            self.keyspaces.insert(brief.name.clone(), brief);
+        }
+        for order in orders.changed {
+            match self.holdings.get_mut(&order.replica) {
+                Some(holding) => holding.take(order),
+                None => drop(self.holdings.insert(order.replica.clone(), Holding::new(order))),
+            }
+        }
+        self.applied = orders.version;
+        self.run(now)
+    }
+
+    /// A callback has returned.
+    pub fn returned(
+        &mut self,
+        now: Millis,
+        replica: &ReplicaKey,
+        callback: Callback,
+        result: Result<(), String>,
+    ) -> Vec<Action> {
+        if let Some(holding) = self.holdings.get_mut(replica) {
+            holding.returned(callback, result, now, &self.patience);
+        }
+        self.run_one(now, replica)
+    }
+
+    /// No request is inside a replica whose gate was shut.
+    pub fn drained(&mut self, now: Millis, replica: &ReplicaKey) -> Vec<Action> {
+        let task = self.holdings.get_mut(replica).and_then(|holding| holding.drained(now));
+        let mut actions: Vec<_> =
+            task.map(|task| Action { replica: replica.clone(), task }).into_iter().collect();
+        actions.extend(self.run_one(now, replica));
+        actions
+    }
+
+    /// Lets everything take the steps that are due. Returns what is to be done.
+    pub fn run(&mut self, now: Millis) -> Vec<Action> {
+        let keys: Vec<_> = self.holdings.keys().cloned().collect();
+        keys.iter().flat_map(|key| self.run_one(now, key)).collect()
+    }
+
+    fn run_one(&mut self, now: Millis, key: &ReplicaKey) -> Vec<Action> {
+        let Some(holding) = self.holdings.get_mut(key) else { return Vec::new() };
+        let mut actions = Vec::new();
+        while let Some(task) = holding.next(now, &self.patience) {
+            actions.push(Action { replica: key.clone(), task });
+        }
+        let state = (holding.phase(), holding.carried_out());
+        if self.said.get(key) != Some(&state) {
+            self.unsaid.insert(key.clone());
+        }
+        actions
+    }
+
+    /// When [`Worker::run`] is next due by itself.
+    pub fn wake_at(&self) -> Millis {
+        self.holdings.values().map(|holding| holding.wake_at(&self.patience)).min().unwrap_or(Millis::NEVER)
+    }
+
+    /// Whether a beat should go out now because the coordinator waits for something it says.
+    pub fn has_news(&self) -> bool {
+        !self.unsaid.is_empty()
+    }
+
+    /// The next beat; none before registration. What it says counts as said until
+    /// [`Worker::unanswered`] or [`Worker::welcomed`].
+    pub fn beat(&mut self, now: Millis) -> Option<Beat> {
+        let incarnation = self.incarnation?;
+        self.sequence += 1;
+        let whole = self.whole;
+        let keys: Vec<_> = if whole {
+            self.holdings.keys().cloned().collect()
+        } else {
+            self.unsaid
+                .iter()
+                .chain(self.loads.keys())
+                .cloned()
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect()
+        };
+        self.unsaid.clear();
+        let reports = keys.iter().filter_map(|key| self.report(key)).collect();
+        self.forget_dropped();
+        Some(Beat {
+            node: self.node.clone(),
+            incarnation,
+            sequence: self.sequence,
+            sent_at: now,
+            applied: self.applied,
+            whole,
+            reports,
+            leaving: self.leaving,
+            busy: self.busy,
+        })
+    }
+
+    fn report(&mut self, key: &ReplicaKey) -> Option<Report> {
+        let holding = self.holdings.get(key)?;
+        let (phase, epoch) = (holding.phase(), holding.carried_out());
+        self.said.insert(key.clone(), (phase.clone(), epoch));
+        Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key) })
+    }
+
+    /// What the coordinator has withdrawn and is dropped need not be known any longer.
+    fn forget_dropped(&mut self) {
+        self.holdings.retain(|_, holding| !(holding.is_dropped() && holding.is_withdrawn()));
+        let held = &self.holdings;
+        self.said.retain(|key, _| held.contains_key(key));
+        self.loads.retain(|key, _| held.contains_key(key));
+    }
+
+    /// The table by which requests are answered, as things stand. Made anew after every call that returned
+    /// actions or changed a gate; see [`gates`].
+    pub fn gates(&self) -> Gates {
+        Gates::new(self.lease, &self.keyspaces, self.holdings.values())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+use super::gates::{Access, Verdict};
+use super::*;
+use crate::exchange::{LeaseRenewal, Order, Peer};
+use crate::hash::HashFunction;
+use crate::id::{Generation, PlacementId, ShardId};
+use crate::key::HashRange;
+use crate::keyspace::Ownership;
+use crate::lifecycle::ReplicaState;
+use crate::map::Role;
+use crate::sharding::{Bounds, PartitionKey, Sharding};
+
+const KS: &str = "ks";
+
+fn keyspace() -> KeyspaceName {
+    KeyspaceName::new(KS).unwrap()
+}
+
+fn order(state: ReplicaState, role: Role, epoch: u64, granted: bool) -> Order {
+    let peer = Peer {
+        shard: ShardId(1),
+        bounds: Bounds::Hashes(HashRange::ALL),
+        node: NodeId::new("other").unwrap(),
+        address: "other:1".into(),
+        role: Role::Leader,
+        state: ReplicaState::Live,
+    };
+    Order {
+        replica: ReplicaKey { keyspace: keyspace(), shard: ShardId(1), placement: PlacementId(1) },
+        bounds: Bounds::Hashes(HashRange::ALL),
+        role,
+        state,
+        epoch: Epoch(epoch),
+        granted,
+        peers: if state == ReplicaState::Unload { vec![peer] } else { vec![] },
+    }
+}
+
+struct Fixture {
+    worker: Worker,
+    version: u64,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let mut worker = Worker::new(NodeId::new("a").unwrap(), Patience::default());
+        worker.welcomed(Incarnation(1));
+        Fixture { worker, version: 0 }
+    }
+
+    fn order(&mut self, now: u64, order: Order) -> Vec<Task> {
+        self.version += 1;
+        let brief = KeyspaceBrief {
+            name: keyspace(),
+            sharding: Sharding::HashRange { hash: HashFunction::Xxh3_64 },
+            partition_key: PartitionKey::default(),
+            ownership: Ownership::Exclusive,
+            generation: Generation::default(),
+        };
+        let orders = Orders {
+            incarnation: Incarnation(1),
+            version: self.version,
+            base: self.version - 1,
+            keyspaces: vec![brief],
+            changed: vec![order],
+            removed: vec![],
+            lease: Some(LeaseRenewal { sent_at: Millis(now), lease_ms: 1_000 }),
+            may_go: false,
+        };
+        tasks(self.worker.ordered(Millis(now), orders))
+    }
+
+    fn done(&mut self, now: u64, callback: Callback) -> Vec<Task> {
+        tasks(self.worker.returned(Millis(now), &replica(), callback, Ok(())))
+    }
+
+    fn judge(&self, now: u64, access: Access) -> Verdict {
+        self.worker.gates().judge(Millis(now), &keyspace(), b"key", access)
+    }
+
+    fn leading(epoch: u64) -> Fixture {
+        let mut fixture = Fixture::new();
+        fixture.order(0, order(ReplicaState::Load, Role::Follower, 0, true));
+        fixture.done(0, Callback::Load);
+        let serve = Callback::Serve(Role::Leader, Epoch(epoch));
+        assert_eq!(
+            fixture.order(0, order(ReplicaState::Live, Role::Leader, epoch, true)),
+            [Task::Call(serve)]
+        );
+        fixture.done(0, serve);
+        fixture
+    }
+
+    fn reported(&mut self) -> (Phase, Epoch) {
+        self.worker.unanswered();
+        let report = self.worker.beat(Millis(0)).unwrap().reports.remove(0);
+        (report.phase, report.epoch)
+    }
+}
+
+fn replica() -> ReplicaKey {
+    order(ReplicaState::Load, Role::Follower, 0, true).replica
+}
+
+fn tasks(actions: Vec<Action>) -> Vec<Task> {
+    actions.into_iter().map(|action| action.task).collect()
+}
+
+#[test]
+fn a_leader_serves_only_after_its_grant_and_its_callback() {
+    let mut fixture = Fixture::new();
+    assert_eq!(
+        fixture.order(0, order(ReplicaState::Load, Role::Follower, 0, true)),
+        [Task::Call(Callback::Load)]
+    );
+    fixture.done(0, Callback::Load);
+    assert_eq!(fixture.reported().0, Phase::Ready);
+    assert_eq!(fixture.order(1, order(ReplicaState::Live, Role::Leader, 2, false)), []);
+    assert_eq!(fixture.judge(1, Access::Write), Verdict::Soon);
+    let serve = Callback::Serve(Role::Leader, Epoch(2));
+    assert_eq!(fixture.order(2, order(ReplicaState::Live, Role::Leader, 2, true)), [Task::Call(serve)]);
+    assert_eq!(fixture.judge(2, Access::Write), Verdict::Soon);
+    fixture.done(3, serve);
+    assert!(matches!(fixture.judge(3, Access::Write), Verdict::Serve(permit) if permit.epoch == Epoch(2)));
+    assert_eq!(fixture.reported(), (Phase::Serving, Epoch(2)));
+}
+
+#[test]
+fn o1_an_epoch_is_carried_out_only_when_the_last_request_and_unload_are_done() {
+    let mut fixture = Fixture::leading(1);
+    assert_eq!(fixture.order(5, order(ReplicaState::Unload, Role::Follower, 2, true)), [Task::Drain]);
+    assert!(
+        matches!(fixture.judge(5, Access::Write), Verdict::Elsewhere { address, .. } if address == "other:1")
+    );
+    assert_eq!(fixture.reported(), (Phase::Unloading, Epoch(1)));
+    let actions = fixture.worker.drained(Millis(6), &replica());
+    assert_eq!(tasks(actions), [Task::Call(Callback::Unload)]);
+    assert_eq!(fixture.reported(), (Phase::Unloading, Epoch(1)));
+    fixture.done(7, Callback::Unload);
+    assert_eq!(fixture.reported(), (Phase::Unloaded, Epoch(2)));
+}
+
+#[test]
+fn a_leader_that_is_to_follow_stops_first_and_says_so_when_drained() {
+    let mut fixture = Fixture::leading(1);
+    assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Follower, 2, true)), [Task::Drain]);
+    assert_eq!(fixture.reported().1, Epoch(1));
+    let serve = Callback::Serve(Role::Follower, Epoch(2));
+    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
+    assert_eq!(fixture.reported().1, Epoch(2));
+    fixture.done(7, serve);
+    assert!(
+        matches!(fixture.judge(7, Access::Read), Verdict::Serve(permit) if permit.role == Role::Follower)
+    );
+    assert!(!matches!(fixture.judge(7, Access::Write), Verdict::Serve(_)));
+}
+
+#[test]
+fn a_lapsed_lease_shuts_every_request_out_at_once() {
+    let fixture = Fixture::leading(1);
+    let Verdict::Serve(permit) = fixture.judge(999, Access::Write) else { panic!("serves within its lease") };
+    assert!(fixture.worker.gates().still_holds(Millis(999), &permit));
+    assert_eq!(fixture.judge(1_000, Access::Write), Verdict::Lapsed);
+    assert!(!fixture.worker.gates().still_holds(Millis(1_000), &permit));
+}
+
+#[test]
+fn o6_an_ended_incarnation_serves_nothing_and_drops_everything() {
+    let mut fixture = Fixture::leading(1);
+    assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::Drain]);
+    assert!(!matches!(fixture.judge(1, Access::Read), Verdict::Serve(_)));
+    assert_eq!(tasks(fixture.worker.drained(Millis(1), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(fixture.done(1, Callback::Unload), [Task::Call(Callback::Drop)]);
+    assert_eq!(fixture.worker.beat(Millis(1)), None);
+}
+
+#[test]
+fn a_callback_that_fails_is_reported_and_called_again_later_and_later() {
+    let mut fixture = Fixture::new();
+    fixture.order(0, order(ReplicaState::Load, Role::Follower, 0, true));
+    let mut now = 0;
+    for attempt in 1..6 {
+        let failed = Err("no disk".to_owned());
+        assert_eq!(fixture.worker.returned(Millis(now), &replica(), Callback::Load, failed), []);
+        assert_eq!(fixture.reported().0, Phase::Failed { attempts: attempt, reason: "no disk".into() });
+        let wake = fixture.worker.wake_at();
+        assert_eq!(wake.since(Millis(now)), 200 << (attempt - 1));
+        assert_eq!(fixture.worker.run(wake - 1), []);
+        assert_eq!(tasks(fixture.worker.run(wake)), [Task::Call(Callback::Load)]);
+        now = wake.0;
+    }
+    fixture.done(now, Callback::Load);
+    assert_eq!(fixture.reported().0, Phase::Ready);
+}
+
+#[test]
+fn a_callback_that_hangs_is_abandoned_and_its_late_return_is_ignored() {
+    let mut fixture = Fixture::leading(1);
+    fixture.order(0, order(ReplicaState::Unload, Role::Follower, 2, true));
+    fixture.worker.drained(Millis(0), &replica());
+    let wake = fixture.worker.wake_at();
+    assert_eq!(tasks(fixture.worker.run(wake)), [Task::Abandon(Callback::Unload)]);
+    assert_eq!(fixture.reported(), (Phase::Unloaded, Epoch(2)));
+    assert_eq!(fixture.done(wake.0, Callback::Unload), []);
+    assert_eq!(fixture.reported(), (Phase::Unloaded, Epoch(2)));
+}
+
+#[test]
+fn a_replica_that_the_coordinator_does_not_name_is_dropped_and_forgotten() {
+    let mut fixture = Fixture::leading(1);
+    let orders = Orders {
+        incarnation: Incarnation(1),
+        version: 9,
+        base: 0,
+        keyspaces: vec![],
+        changed: vec![],
+        removed: vec![],
+        lease: None,
+        may_go: false,
+    };
+    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), [Task::Drain]);
+    fixture.worker.drained(Millis(1), &replica());
+    fixture.done(1, Callback::Unload);
+    fixture.done(1, Callback::Drop);
+    fixture.worker.beat(Millis(1));
+    assert!(fixture.worker.holdings().is_empty());
+}
+
+#[test]
+fn orders_that_build_on_what_it_does_not_have_are_ignored() {
+    let mut fixture = Fixture::new();
+    fixture.version = 7;
+    assert_eq!(fixture.order(0, order(ReplicaState::Load, Role::Follower, 0, true)), []);
+    assert_eq!(fixture.worker.beat(Millis(0)).unwrap().applied, 0);
+}
