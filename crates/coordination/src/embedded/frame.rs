@@ -19,7 +19,7 @@
 //! |---------------------------------------------------------|-----------------------|---------|
 //! | zeros, at least 32                                      | zeros                 | end     |
 //! | header good, payload good, end mark good                | anything              | record  |
-//! | header good; end mark zero, or a sector never written   | zeros                 | torn    |
+//! | header good; end mark cut short, or a sector unwritten  | zeros                 | torn    |
 //! | header not good, nothing beyond it                      | zeros                 | torn    |
 //! | the header's sector never written                       | no header in the file | torn    |
 //! | anything else, or the file ends first                   |                       | damage  |
@@ -172,7 +172,7 @@ pub(crate) fn find(file: &[u8], file_number: u64, at: usize, expected: u64) -> R
     if let Some(payload) = header.payload(record) {
         return Ok(Found::Record { payload, number: expected, next: at + extent });
     }
-    let unfinished = is_zero(&record[extent - END_MARK.len()..]) || has_unwritten_sector(file, at, extent);
+    let unfinished = !is_marked(record) || has_unwritten_sector(file, at, extent);
     if unfinished && is_zero(&rest[extent..]) {
         return Ok(Found::Torn);
     }
@@ -225,6 +225,13 @@ impl RecordHeader {
         whiten(self.number, &mut payload);
         Some(payload)
     }
+}
+
+/// False if the writing stopped before the last byte of the end mark.
+fn is_marked(record: &[u8]) -> bool {
+    let mark = &record[record.len() - END_MARK.len()..];
+    let written = END_MARK.iter().zip(mark).take_while(|(wanted, found)| wanted == found).count();
+    written == END_MARK.len() || !is_zero(&mark[written..])
 }
 
 /// True if a sector, or the record's part of it, holds only zeros.

@@ -1,1 +1,6 @@
+//! The journal under damage, power loss and failing disks.
 
+mod damage;
+mod faults;
+mod faulty_disk;
+mod model;
