@@ -25,5 +25,6 @@ pub mod placement;
 pub mod plan;
 pub mod settings;
 pub mod sharding;
+pub mod suggest;
 pub mod time;
 pub mod worker;

@@ -202,24 +202,8 @@ impl FromStr for HashFunction {
 }
 
 fn nearest(name: &str) -> HashFunction {
-    let name = name.to_ascii_lowercase();
-    let distance = |hash: &HashFunction| edits(hash.name(), &name);
-    HashFunction::ALL.into_iter().min_by_key(distance).unwrap_or_default()
-}
-
-/// Fewest insertions, deletions and substitutions that make `a` of `b` (Levenshtein).
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.chars().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.chars().count()]
+    let found = crate::suggest::nearest(name, HashFunction::ALL.map(HashFunction::name));
+    HashFunction::ALL.into_iter().find(|hash| Some(hash.name()) == found).unwrap_or_default()
 }
 
 #[cfg(test)]

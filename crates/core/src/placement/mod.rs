@@ -71,24 +71,8 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
     match name {
         "work_stealing" => Ok(Box::new(WorkStealing)),
         _ => {
-            let nearest = POLICIES.into_iter().min_by_key(|known| edits(name, known)).unwrap_or(POLICIES[0]);
+            let nearest = crate::suggest::nearest(name, POLICIES).unwrap_or(POLICIES[0]);
             Err(UnknownPolicy { name: name.chars().take(40).collect(), nearest })
         }
     }
-}
-
-/// How many letters must be changed, added or left out to turn `from` into `to`.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let change = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
