@@ -2,7 +2,11 @@
 //!
 //! [`map`] looks at a whole map (after recovery, and by `partage check`); [`diff`] looks only at what a
 //! commit touches, so that a change of one shard among a million costs little. Both return findings, none
-//! of which a running cluster ever shows.
+//! of which a running cluster ever shows. [`plan`] looks at what a plan would do, before anybody approves it.
+
+mod plans;
+
+pub use plans::plan;
 
 use crate::id::{PlacementId, ShardId};
 use crate::key::{HashRange, KeyRange};
@@ -52,6 +56,27 @@ pub enum Finding {
     /// O8: children that are not exactly their parents' keys.
     #[error("O8: the children {0:?} do not hold exactly the keys of their parents")]
     ChildrenDiffer(Vec<ShardId>),
+    /// A plan about a shard that is not there, or is being split or merged.
+    #[error("shard {0} does not serve under that id: it was split, merged or removed; look it up again")]
+    NoShard(ShardId),
+    /// A plan about a replica that is not there, or is leaving already.
+    #[error("shard {0} has no staying replica {1}: it was removed or is leaving; look it up again")]
+    NoReplica(ShardId, PlacementId),
+    /// M7: a node that takes nothing new.
+    #[error("M7: nothing new is placed on node {0}: {1}")]
+    Closed(NodeId, String),
+    /// A shard without any replica.
+    #[error("{1} is the last replica of shard {0}: add one elsewhere first")]
+    LastReplica(ShardId, PlacementId),
+    /// Shards of this sharding have fixed bounds.
+    #[error("shard {0} cannot be split or merged: its bounds are {1}, only ranges can be cut")]
+    NoRange(ShardId, String),
+    /// O8: bounds of a planned split or merge that are not exactly the parents'.
+    #[error("O8: the new bounds of {0:?} do not hold exactly their keys, each once")]
+    BoundsDiffer(Vec<ShardId>),
+    /// A merge of shards with others between them.
+    #[error("shards {0:?} are not neighbours: merge only shards whose bounds meet")]
+    NotNeighbours(Vec<ShardId>),
 }
 
 /// Everything wrong with a map.
@@ -155,7 +180,7 @@ fn families(next: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
         let children: Option<Vec<_>> = siblings.iter().map(|id| next.shard(*id)).collect();
         // Where a parent or a sibling is gone the handover abandons the rest; they open no more.
         let (Some(parents), Some(children)) = (parents, children) else { continue };
-        if siblings.first() == Some(&shard.id) && extent(&parents) != extent(&children) {
+        if siblings.first() == Some(&shard.id) && extent(bounds(&parents)) != extent(bounds(&children)) {
             findings.push(Finding::ChildrenDiffer(siblings.clone()));
         }
     }
@@ -163,8 +188,8 @@ fn families(next: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
 }
 
 /// The stretches that shards hold together, adjacent ones joined, as (begin, end) in bytes that order alike.
-fn extent(shards: &[&Shard]) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-    let mut stretches: Vec<_> = shards.iter().map(|shard| stretch(&shard.bounds)).collect();
+fn extent<'a>(bounds: impl Iterator<Item = &'a Bounds>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let mut stretches: Vec<_> = bounds.map(stretch).collect();
     stretches.sort();
     let mut joined: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
     for (begin, end) in stretches {
@@ -174,6 +199,10 @@ fn extent(shards: &[&Shard]) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         }
     }
     joined
+}
+
+fn bounds<'a>(shards: &'a [&'a Shard]) -> impl Iterator<Item = &'a Bounds> {
+    shards.iter().map(|shard| &shard.bounds)
 }
 
 fn stretch(bounds: &Bounds) -> (Vec<u8>, Option<Vec<u8>>) {

@@ -114,6 +114,13 @@ pub struct Planned {
     pub progress: Progress,
 }
 
+impl Planned {
+    /// A line that has not begun.
+    pub fn new(change: Change, reason: impl Into<String>) -> Planned {
+        Planned { change, reason: reason.into(), progress: Progress::Waiting }
+    }
+}
+
 /// Who made a plan, and so how urgent it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -163,6 +170,23 @@ pub struct Plan {
     pub made_ms: u64,
     /// Who approved or rejected it.
     pub decided_by: Option<String>,
+}
+
+impl Origin {
+    /// In which order plans begin: what is lost first, what could be better last.
+    pub fn urgency(&self) -> u8 {
+        match self {
+            Origin::Repair => 0,
+            Origin::Person(_) => 1,
+            Origin::Drain => 2,
+            Origin::Rebalance => 3,
+        }
+    }
+
+    /// Whether nobody asked for it: such plans stop at the brake.
+    pub fn is_automatic(&self) -> bool {
+        !matches!(self, Origin::Person(_))
+    }
 }
 
 impl Plan {

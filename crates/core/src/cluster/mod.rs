@@ -16,6 +16,7 @@
 //! | who is a node, is it alive, may it go          | `membership.rs` |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
 //! | which changes of a plan begin now              | `execute.rs`    |
+//! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what is stored, and how it comes back          | `record.rs`     |
 
@@ -23,6 +24,7 @@ mod advance;
 mod execute;
 mod membership;
 mod orders;
+mod planning;
 mod record;
 
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
