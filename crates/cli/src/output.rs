@@ -1,0 +1,161 @@
+//! What the terminal sees: data on stdout, everything else on stderr.
+//!
+//! A command's answer must survive `| jq` and `> file`, so nothing but data goes to stdout: no progress, no
+//! greetings, no errors. People get lines and tables, programs get one JSON value a line with `--json`.
+//!
+//! A reader that goes away (`| head`) is no failure: what is left is dropped, and the command ends as done.
+
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, BufWriter, ErrorKind, Stdout, Write};
+use std::process::ExitCode;
+
+/// How a command can end when it does not end well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It was tried and did not work.
+    Failed = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// Nobody answered at the address.
+    NotReachable = 3,
+    /// Somebody answered: no.
+    Refused = 4,
+}
+
+/// Why a command did not end well, and the way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    exit: Exit,
+    what: String,
+    help: Option<String>,
+}
+
+impl Failure {
+    fn new(exit: Exit, what: impl fmt::Display) -> Failure {
+        Failure { exit, what: what.to_string(), help: None }
+    }
+
+    /// It was tried and did not work.
+    pub fn failed(what: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Failed, what)
+    }
+
+    /// The command line makes no sense.
+    pub fn usage(what: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Usage, what)
+    }
+
+    /// Nobody answered at the address.
+    pub fn not_reachable(what: impl fmt::Display) -> Failure {
+        Failure::new(Exit::NotReachable, what)
+    }
+
+    /// Somebody answered: no.
+    pub fn refused(what: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Refused, what)
+    }
+
+    /// The same, with the way out.
+    #[must_use]
+    pub fn help(mut self, help: impl fmt::Display) -> Failure {
+        self.help = Some(help.to_string());
+        self
+    }
+
+    /// Says it on stderr, and gives the code to exit with.
+    pub fn report(&self, json: bool) -> ExitCode {
+        let text = if json {
+            #[derive(Serialize)]
+            struct Form<'a> {
+                error: &'a str,
+                help: Option<&'a str>,
+                exit_code: u8,
+            }
+            let form = Form { error: &self.what, help: self.help.as_deref(), exit_code: self.exit as u8 };
+            serde_json::to_string(&form).unwrap_or_else(|_| self.to_string())
+        } else {
+            self.to_string()
+        };
+        say(&text);
+        ExitCode::from(self.exit as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.what)?;
+        self.help.iter().try_for_each(|help| write!(f, "\n help: {help}"))
+    }
+}
+
+/// What clap has to say: help and version on stdout with 0, mistakes on stderr with 2.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    // A terminal that is gone cannot be told.
+    let _ = error.print();
+    ExitCode::from(error.exit_code() as u8)
+}
+
+/// One line to stderr, for people. A terminal that is gone cannot be told, so nothing can fail.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Where a command's data goes.
+pub struct Output {
+    json: bool,
+    stdout: BufWriter<Stdout>,
+    /// The first error of stdout; nothing is written after it.
+    broken: Option<io::Error>,
+}
+
+impl Output {
+    /// To stdout.
+    pub fn new(json: bool) -> Output {
+        Output { json, stdout: BufWriter::new(io::stdout()), broken: None }
+    }
+
+    /// Whether `--json` was given.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A line (or several) of data for people.
+    pub fn text(&mut self, text: &str) {
+        self.write(text.as_bytes());
+        self.write(b"\n");
+    }
+
+    /// A value for programs, on one line.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        let line = serde_json::to_vec(value)
+            .map_err(|error| Failure::failed(format!("cannot write the answer as JSON: {error}")))?;
+        self.write(&line);
+        self.write(b"\n");
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if self.broken.is_none() {
+            self.broken = self.stdout.write_all(bytes).err();
+        }
+    }
+
+    /// Sends what was written so far, for commands that go on running.
+    pub fn flush(&mut self) {
+        if self.broken.is_none() {
+            self.broken = self.stdout.flush().err();
+        }
+    }
+
+    /// Sends what was written. A reader that has gone is no failure; a full disk is.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        self.flush();
+        match self.broken.take() {
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(Failure::failed(format!("cannot write to stdout: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
