@@ -1,1 +1,25 @@
-//! stub
+//! Network and stored forms, with versions; the only place that knows how anything looks outside of memory.
+//!
+//! Three doors, and behind each the same `core` types:
+//!
+//! | form | for whom | where |
+//! |---|---|---|
+//! | protobuf over gRPC | worker SDK, routers, programs | [`proto`] (generated), [`form`] (to and from core) |
+//! | JSON over HTTP | workers in any language, `curl`, the console | `json` |
+//! | checksummed bytes | the coordination store | `stored` |
+//!
+//! Whatever comes in is parsed at the door: names, keys, ranges and capacities are checked here, once, and a
+//! [`Malformed`] names the field and what is wrong with it. Behind the door everybody trusts the types.
+//!
+//! There is no I/O here, and no type of its own where core has one. Deriving the forms on core's types
+//! would be shorter; but then a renamed field in core would change what is on disk.
+
+pub mod form;
+pub mod limits;
+mod malformed;
+pub mod maps;
+pub mod proto;
+mod refusal;
+
+pub use malformed::Malformed;
+pub use refusal::{Refusal, Retry};

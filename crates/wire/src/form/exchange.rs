@@ -1,0 +1,308 @@
+//! What workers and coordinators tell each other.
+
+use super::map::{role, state};
+use super::{at_most, sentence};
+use crate::Malformed;
+use crate::limits::ADDRESS_BYTES;
+use crate::malformed::{At, each, optional, required};
+use crate::proto;
+use partage_core::cluster::{Registration, Welcome};
+use partage_core::exchange::{Beat, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey, Report};
+use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::key::Key;
+use partage_core::load::{HOT_KEYS, HotKey, Load};
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::time::Millis;
+
+impl From<&Registration> for proto::Register {
+    fn from(registration: &Registration) -> Self {
+        proto::Register {
+            spec: Some((&registration.spec).into()),
+            incarnation: registration.incarnation.map_or(0, |incarnation| incarnation.0),
+        }
+    }
+}
+
+impl TryFrom<proto::Register> for Registration {
+    type Error = Malformed;
+    fn try_from(form: proto::Register) -> Result<Self, Malformed> {
+        Ok(Registration {
+            spec: required(form.spec, "spec")?,
+            incarnation: (form.incarnation != 0).then_some(Incarnation(form.incarnation)),
+        })
+    }
+}
+
+impl From<&Welcome> for proto::Welcome {
+    fn from(welcome: &Welcome) -> Self {
+        proto::Welcome {
+            incarnation: welcome.incarnation.0,
+            heartbeat_ms: welcome.heartbeat_ms,
+            lease_ms: welcome.lease_ms,
+        }
+    }
+}
+
+impl TryFrom<proto::Welcome> for Welcome {
+    type Error = Malformed;
+    fn try_from(form: proto::Welcome) -> Result<Self, Malformed> {
+        if form.incarnation == 0 {
+            return Err(Malformed::new("incarnation", "is 0: incarnations count from 1"));
+        }
+        if form.heartbeat_ms == 0 {
+            return Err(Malformed::new("heartbeat_ms", "is 0: a worker cannot beat without a pause"));
+        }
+        Ok(Welcome {
+            incarnation: Incarnation(form.incarnation),
+            heartbeat_ms: form.heartbeat_ms,
+            lease_ms: form.lease_ms,
+        })
+    }
+}
+
+impl From<&ReplicaKey> for proto::ReplicaKey {
+    fn from(key: &ReplicaKey) -> Self {
+        proto::ReplicaKey {
+            keyspace: key.keyspace.to_string(),
+            shard: key.shard.0,
+            placement: key.placement.0,
+        }
+    }
+}
+
+impl TryFrom<proto::ReplicaKey> for ReplicaKey {
+    type Error = Malformed;
+    fn try_from(form: proto::ReplicaKey) -> Result<Self, Malformed> {
+        Ok(ReplicaKey {
+            keyspace: KeyspaceName::new(&form.keyspace).at("keyspace")?,
+            shard: ShardId(form.shard),
+            placement: PlacementId(form.placement),
+        })
+    }
+}
+
+impl From<&Load> for proto::Load {
+    fn from(load: &Load) -> Self {
+        let hot = load.hot_keys.iter().take(HOT_KEYS);
+        proto::Load {
+            requests_per_s: load.requests_per_s,
+            cpu_ms_per_s: load.cpu_ms_per_s,
+            size_bytes: load.size_bytes,
+            keys: load.keys,
+            hot_keys: hot
+                .map(|hot| proto::HotKey {
+                    key: hot.key.as_bytes().to_vec(),
+                    requests_per_s: hot.requests_per_s,
+                })
+                .collect(),
+            median: load.median.as_ref().map(|key| key.as_bytes().to_vec()),
+        }
+    }
+}
+
+/// The last check of every load, whichever door it came through.
+pub(crate) fn checked(load: Load) -> Result<Load, Malformed> {
+    if load.hot_keys.len() > HOT_KEYS {
+        let why = format!("has {} entries: send the heaviest {HOT_KEYS}", load.hot_keys.len());
+        return Err(Malformed::new("hot_keys", why));
+    }
+    load.check().map_err(|error| Malformed::new(error.metric, &error))?;
+    Ok(load)
+}
+
+impl TryFrom<proto::Load> for Load {
+    type Error = Malformed;
+    fn try_from(form: proto::Load) -> Result<Self, Malformed> {
+        checked(Load {
+            requests_per_s: form.requests_per_s,
+            cpu_ms_per_s: form.cpu_ms_per_s,
+            size_bytes: form.size_bytes,
+            keys: form.keys,
+            hot_keys: each(form.hot_keys, "hot_keys", |hot| {
+                Ok(HotKey { key: Key::new(&hot.key).at("key")?, requests_per_s: hot.requests_per_s })
+            })?,
+            median: form.median.map(|key| Key::new(&key)).transpose().at("median")?,
+        })
+    }
+}
+
+impl From<&Report> for proto::Report {
+    fn from(report: &Report) -> Self {
+        use proto::PhaseKind;
+        let (phase, attempts, reason) = match &report.phase {
+            Phase::Loading => (PhaseKind::Loading, 0, String::new()),
+            Phase::Ready => (PhaseKind::Ready, 0, String::new()),
+            Phase::Serving => (PhaseKind::Serving, 0, String::new()),
+            Phase::Unloading => (PhaseKind::Unloading, 0, String::new()),
+            Phase::Unloaded => (PhaseKind::Unloaded, 0, String::new()),
+            Phase::Dropped => (PhaseKind::Dropped, 0, String::new()),
+            Phase::Failed { attempts, reason } => (PhaseKind::Failed, *attempts, sentence(reason.clone())),
+        };
+        proto::Report {
+            replica: Some((&report.replica).into()),
+            phase: phase.into(),
+            epoch: report.epoch.0,
+            load: report.load.as_ref().map(Into::into),
+            attempts,
+            reason,
+        }
+    }
+}
+
+impl TryFrom<proto::Report> for Report {
+    type Error = Malformed;
+    fn try_from(form: proto::Report) -> Result<Self, Malformed> {
+        use proto::PhaseKind;
+        let phase = match PhaseKind::try_from(form.phase) {
+            Ok(PhaseKind::Loading) => Phase::Loading,
+            Ok(PhaseKind::Ready) => Phase::Ready,
+            Ok(PhaseKind::Serving) => Phase::Serving,
+            Ok(PhaseKind::Unloading) => Phase::Unloading,
+            Ok(PhaseKind::Unloaded) => Phase::Unloaded,
+            Ok(PhaseKind::Dropped) => Phase::Dropped,
+            Ok(PhaseKind::Failed) => Phase::Failed { attempts: form.attempts, reason: sentence(form.reason) },
+            Ok(PhaseKind::Unspecified) | Err(_) => {
+                return Err(Malformed::new("phase", format!("{} is no phase: give 1 to 7", form.phase)));
+            }
+        };
+        Ok(Report {
+            replica: required(form.replica, "replica")?,
+            phase,
+            epoch: Epoch(form.epoch),
+            load: optional(form.load, "load")?,
+        })
+    }
+}
+
+impl From<&Beat> for proto::Beat {
+    fn from(beat: &Beat) -> Self {
+        proto::Beat {
+            node: beat.node.to_string(),
+            incarnation: beat.incarnation.0,
+            sequence: beat.sequence,
+            sent_at_ms: beat.sent_at.0,
+            applied: beat.applied,
+            whole: beat.whole,
+            reports: beat.reports.iter().map(Into::into).collect(),
+            leaving: beat.leaving,
+            busy: beat.busy,
+        }
+    }
+}
+
+/// A share from 0 to 1.
+pub(crate) fn share(value: f64, field: &str) -> Result<f64, Malformed> {
+    match (0.0..=1.0).contains(&value) {
+        true => Ok(value),
+        false => Err(Malformed::new(field, format!("is {value}: give a share from 0 to 1"))),
+    }
+}
+
+impl TryFrom<proto::Beat> for Beat {
+    type Error = Malformed;
+    fn try_from(form: proto::Beat) -> Result<Self, Malformed> {
+        Ok(Beat {
+            node: NodeId::new(&form.node).at("node")?,
+            incarnation: Incarnation(form.incarnation),
+            sequence: form.sequence,
+            sent_at: Millis(form.sent_at_ms),
+            applied: form.applied,
+            whole: form.whole,
+            reports: each(form.reports, "reports", Report::try_from)?,
+            leaving: form.leaving,
+            busy: share(form.busy, "busy")?,
+        })
+    }
+}
+
+impl From<&Peer> for proto::Peer {
+    fn from(peer: &Peer) -> Self {
+        proto::Peer {
+            shard: peer.shard.0,
+            bounds: Some((&peer.bounds).into()),
+            node: peer.node.to_string(),
+            address: peer.address.clone(),
+            role: proto::Role::from(peer.role).into(),
+            state: proto::ReplicaState::from(peer.state).into(),
+        }
+    }
+}
+
+impl TryFrom<proto::Peer> for Peer {
+    type Error = Malformed;
+    fn try_from(form: proto::Peer) -> Result<Self, Malformed> {
+        Ok(Peer {
+            shard: ShardId(form.shard),
+            bounds: required(form.bounds, "bounds")?,
+            node: NodeId::new(&form.node).at("node")?,
+            address: at_most(form.address, "address", ADDRESS_BYTES)?,
+            role: role(form.role)?,
+            state: state(form.state)?,
+        })
+    }
+}
+
+impl From<&Order> for proto::Order {
+    fn from(order: &Order) -> Self {
+        proto::Order {
+            replica: Some((&order.replica).into()),
+            bounds: Some((&order.bounds).into()),
+            role: proto::Role::from(order.role).into(),
+            state: proto::ReplicaState::from(order.state).into(),
+            epoch: order.epoch.0,
+            granted: order.granted,
+            peers: order.peers.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<proto::Order> for Order {
+    type Error = Malformed;
+    fn try_from(form: proto::Order) -> Result<Self, Malformed> {
+        Ok(Order {
+            replica: required(form.replica, "replica")?,
+            bounds: required(form.bounds, "bounds")?,
+            role: role(form.role)?,
+            state: state(form.state)?,
+            epoch: Epoch(form.epoch),
+            granted: form.granted,
+            peers: each(form.peers, "peers", Peer::try_from)?,
+        })
+    }
+}
+
+impl From<&Orders> for proto::Orders {
+    fn from(orders: &Orders) -> Self {
+        let lease =
+            orders.lease.map(|lease| proto::Lease { sent_at_ms: lease.sent_at.0, lease_ms: lease.lease_ms });
+        proto::Orders {
+            incarnation: orders.incarnation.0,
+            version: orders.version,
+            base: orders.base,
+            keyspaces: orders.keyspaces.iter().map(Into::into).collect(),
+            changed: orders.changed.iter().map(Into::into).collect(),
+            removed: orders.removed.iter().map(Into::into).collect(),
+            lease,
+            may_go: orders.may_go,
+        }
+    }
+}
+
+impl TryFrom<proto::Orders> for Orders {
+    type Error = Malformed;
+    fn try_from(form: proto::Orders) -> Result<Self, Malformed> {
+        let lease = form
+            .lease
+            .map(|lease| LeaseRenewal { sent_at: Millis(lease.sent_at_ms), lease_ms: lease.lease_ms });
+        Ok(Orders {
+            incarnation: Incarnation(form.incarnation),
+            version: form.version,
+            base: form.base,
+            keyspaces: each(form.keyspaces, "keyspaces", TryFrom::try_from)?,
+            changed: each(form.changed, "changed", Order::try_from)?,
+            removed: each(form.removed, "removed", ReplicaKey::try_from)?,
+            lease,
+            may_go: form.may_go,
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! The messages and services of `proto/partage/v1`, as generated. Their documentation is in those files.
+
+#![allow(missing_docs, clippy::all, clippy::allow_attributes_without_reason, reason = "generated code")]
+
+tonic::include_proto!("partage.v1");
