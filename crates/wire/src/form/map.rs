@@ -109,6 +109,7 @@ fn shard_form(shard: &Shard, table: &mut NodeTable) -> proto::Shard {
         Stage::Serving => (proto::StageKind::Serving, &[][..]),
         Stage::Forming(children) => (proto::StageKind::Forming, &children[..]),
         Stage::Closing(children) => (proto::StageKind::Closing, &children[..]),
+        Stage::Removing => (proto::StageKind::Removing, &[][..]),
     };
     let replica = |replica: &Replica| proto::Replica {
         placement: replica.placement.0,
@@ -179,7 +180,8 @@ fn shard(form: proto::Shard, nodes: &Nodes, before: &mut Key) -> Result<Shard, M
     }
     let stage = match proto::StageKind::try_from(form.stage).at("stage")? {
         proto::StageKind::Serving if form.children.is_empty() => Stage::Serving,
-        proto::StageKind::Serving => {
+        proto::StageKind::Removing if form.children.is_empty() => Stage::Removing,
+        proto::StageKind::Serving | proto::StageKind::Removing => {
             return Err(Malformed::new("children", "are only of shards that form or close"));
         }
         proto::StageKind::Forming => Stage::Forming(ids(&form.children)),
