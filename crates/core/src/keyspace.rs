@@ -2,6 +2,7 @@
 
 use crate::limits;
 use crate::name::{KeyspaceName, Label, NodeId};
+use crate::node::NodeSpec;
 use crate::sharding::{PartitionKey, Sharding};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -114,6 +115,15 @@ pub struct Constraint {
     pub excluded: BTreeSet<NodeId>,
     /// Only on nodes with all of these labels.
     pub labels: BTreeSet<Label>,
+}
+
+impl Constraint {
+    /// Whether a shard with this constraint may be on that node.
+    pub fn allows(&self, node: &NodeSpec) -> bool {
+        (self.pinned.is_empty() || self.pinned.contains(&node.id))
+            && !self.excluded.contains(&node.id)
+            && self.labels.is_subset(&node.labels)
+    }
 }
 
 /// How fast shards may move (K17). A plan that asks for more waits its turn.

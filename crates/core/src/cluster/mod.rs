@@ -20,6 +20,7 @@
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what is stored, and how it comes back          | `record.rs`     |
 
+pub mod admin;
 mod advance;
 mod execute;
 mod membership;
@@ -143,6 +144,9 @@ pub struct Cluster {
     keyspaces: BTreeMap<KeyspaceName, KeyspaceState>,
     nodes: BTreeMap<NodeId, NodeState>,
     plans: BTreeMap<PlanId, Plan>,
+    /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
+    /// out again. Not stored: a restart forgets the last few seconds of it.
+    deleted: BTreeMap<KeyspaceName, Millis>,
     outbox: Outbox,
 }
 
@@ -176,6 +180,7 @@ impl Cluster {
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         let wake = self.watch_over(at);
+        self.begin_drains(at);
         let again = self.advance(at, transaction);
         if again { at.now } else { wake }
     }

@@ -170,6 +170,7 @@ impl Cluster {
             keyspaces: BTreeMap::new(),
             nodes: BTreeMap::new(),
             plans: records.plans.into_iter().map(|plan| (plan.id, plan)).collect(),
+            deleted: BTreeMap::new(),
             outbox: Outbox::default(),
             settings,
         };

@@ -1,0 +1,508 @@
+//! What people and services ask of a cluster: the closed set of commands, and their answers.
+//!
+//! Each command is carried out in two steps. `prepare` looks at everything and changes nothing: it cannot,
+//! it has only a shared reference. It gives back every effect that the command will have. `apply` then
+//! takes them over, and has nothing left to refuse. So nothing is ever half done, and a dry run is simply
+//! the first step alone.
+//!
+//! | commands about                    | file            |
+//! |-----------------------------------|-----------------|
+//! | keyspaces                         | `keyspaces.rs`  |
+//! | named partitions                  | `partitions.rs` |
+//! | nodes, and the queue of drains    | `nodes.rs`      |
+//! | single shards and their replicas  | `shards.rs`     |
+//! | splits, merges, isolated keys     | `reshape.rs`    |
+//! | plans that wait for a person      | `plans.rs`      |
+
+mod error;
+mod keyspaces;
+mod nodes;
+mod partitions;
+mod plans;
+mod reshape;
+mod shards;
+
+pub use error::{AdminError, Kind};
+pub use nodes::{DrainProgress, DrainStatus};
+
+use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Write};
+use crate::id::{PlanId, ShardId, TransactionId};
+use crate::key::Key;
+use crate::keyspace::{Constraint, Keyspace, Mode, Resharding, Spread, Throttle};
+use crate::map::{MapDiff, Shard};
+use crate::name::{KeyspaceName, NodeId, PartitionName, Zone};
+use crate::plan::{Origin, Plan, Planned};
+use crate::suggest;
+
+/// Something to do. A driver passes on who asks; rights were checked before.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// A new keyspace with its first shards (K4).
+    CreateKeyspace {
+        /// Everything its owner says.
+        keyspace: Box<Keyspace>,
+        /// Its first shards.
+        presplit: Presplit,
+    },
+    /// Takes a keyspace away at once, with all that workers hold of it.
+    DeleteKeyspace {
+        /// Which.
+        keyspace: KeyspaceName,
+    },
+    /// Changes what may change about a keyspace. Its name, kind, sharding, partition key and ownership may not.
+    UpdateKeyspace {
+        /// Which.
+        keyspace: KeyspaceName,
+        /// What.
+        changes: Box<KeyspaceChanges>,
+    },
+    /// New partitions of a keyspace with named sharding (A1).
+    RegisterPartitions {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Their names.
+        partitions: Vec<PartitionName>,
+        /// Replicas of each of them; none = as the keyspace says.
+        replicas: Option<u32>,
+    },
+    /// Takes partitions away; each goes when its replicas have unloaded.
+    UnregisterPartitions {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Their names.
+        partitions: Vec<PartitionName>,
+    },
+    /// Empties a node (A19).
+    DrainNode {
+        /// Which.
+        node: NodeId,
+        /// Why, for people.
+        reason: String,
+        /// Waits until fewer nodes than this are down or being drained; none = begins at once.
+        max_down: Option<u32>,
+    },
+    /// Empties every node of a zone (A19).
+    DrainZone {
+        /// Which.
+        zone: Zone,
+        /// Why, for people.
+        reason: String,
+        /// As of [`Command::DrainNode`]: the nodes follow one another at this many at once.
+        max_down: Option<u32>,
+    },
+    /// Lets a node take shards again.
+    UndrainNode {
+        /// Which.
+        node: NodeId,
+    },
+    /// Forgets a node that is dead, has left, or holds nothing.
+    RemoveNode {
+        /// Which.
+        node: NodeId,
+    },
+    /// One replica to another node, make before break.
+    MoveShard {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// The node that it leaves.
+        from: NodeId,
+        /// The node that takes over.
+        to: NodeId,
+    },
+    /// Another leader among the live replicas.
+    TransferLeader {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// The node whose replica leads then.
+        to: NodeId,
+    },
+    /// One replica more.
+    AddReplica {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// Where.
+        node: NodeId,
+    },
+    /// One replica less.
+    RemoveReplica {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// Where.
+        node: NodeId,
+    },
+    /// One shard becomes several, on the nodes where it is.
+    SplitShard {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// Where to cut.
+        at: SplitAt,
+    },
+    /// Two neighbours become one.
+    MergeShards {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// The one with the lower bounds.
+        left: ShardId,
+        /// The one that begins where the first ends.
+        right: ShardId,
+    },
+    /// A hot key gets a shard of its own (K12).
+    IsolateKey {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which key; its whole partition is isolated.
+        key: Key,
+    },
+    /// A shard gets a number of replicas of its own (K12).
+    SetShardReplicas {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// How many; none = as the keyspace says.
+        replicas: Option<u32>,
+    },
+    /// Says where a shard may be, on top of what its keyspace says; the default constraint unpins it.
+    PinShard {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// Where.
+        constraint: Constraint,
+    },
+    /// Lets a shard that was set aside be placed again (A20).
+    ReleaseShard {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+    },
+    /// Lets automatic moves go on (K18).
+    ReleaseBrake,
+    /// Has a suggested plan carried out.
+    ApprovePlan {
+        /// Which.
+        plan: PlanId,
+    },
+    /// Says no to a suggested plan.
+    RejectPlan {
+        /// Which.
+        plan: PlanId,
+    },
+    /// Leaves changes out of a suggested plan: gives a new one to approve, in place of the old (K15).
+    EditPlan {
+        /// Which.
+        plan: PlanId,
+        /// Places of the changes to leave out, from 0.
+        drop: Vec<usize>,
+    },
+}
+
+/// The first shards of a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Presplit {
+    /// One shard for all keys; every slot of a fixed number; no partition of named ones.
+    #[default]
+    None,
+    /// Cut at these keys, in order (key ranges).
+    Points(Vec<Key>),
+    /// Cut at the quantiles of a sample (key ranges).
+    SampleKeys {
+        /// The sample, in any order; sampled partition keys, where keys have such.
+        keys: Vec<Key>,
+        /// The weight of each key; empty = 1 each.
+        weights: Vec<u64>,
+        /// How many shards.
+        shards: u32,
+    },
+    /// This many equal ranges of hashes (hash ranges).
+    HashRanges(u32),
+    /// These partitions (named).
+    Names(Vec<PartitionName>),
+}
+
+/// Where a shard is cut.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum SplitAt {
+    /// In two: at the median key that its leader reports, or at half of its hashes.
+    #[default]
+    Middle,
+    /// At these keys, each of which begins a new shard (key ranges).
+    Keys(Vec<Key>),
+    /// At these points, each of which begins a new shard (hash ranges).
+    Points(Vec<u64>),
+}
+
+/// What may change about a keyspace; none = stays as it is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct KeyspaceChanges {
+    /// Replicas of each shard.
+    pub replicas: Option<u32>,
+    /// Name of the placement policy.
+    pub policy: Option<String>,
+    /// Who decides.
+    pub mode: Option<Mode>,
+    /// Over what replicas are spread.
+    pub spread: Option<Spread>,
+    /// Where all its shards may go.
+    pub constraint: Option<Constraint>,
+    /// How fast they may move.
+    pub throttle: Option<Throttle>,
+    /// When they split and merge.
+    pub resharding: Option<Resharding>,
+}
+
+/// What a command has done, or, in a dry run, would do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// One sentence, in the present of the dry run or the perfect of the deed.
+    pub summary: String,
+    /// What works but may not be meant, one sentence each.
+    pub warnings: Vec<String>,
+    /// The plan that was made, decided or edited. In a dry run the plan as it would be made.
+    pub plan: Option<Plan>,
+    /// How the drains stand that the command was about.
+    pub drains: Vec<DrainStatus>,
+    /// Nothing was changed.
+    pub dry_run: bool,
+}
+
+/// Everything that a command will do: found out before anything is done.
+#[derive(Debug, Default)]
+struct Intent {
+    summary: String,
+    warnings: Vec<String>,
+    effects: Vec<Effect>,
+    drains: Vec<NodeId>,
+}
+
+/// One thing that changes. Prepared so that taking it over cannot fail.
+#[derive(Debug)]
+enum Effect {
+    Create(KeyspaceRecord, MapDiff),
+    Drop(KeyspaceName),
+    Keyspace(KeyspaceRecord),
+    Map(MapDiff),
+    Node(NodeRecord),
+    DropNode(NodeId),
+    ReleaseBrake,
+    /// Changes of the map in several steps, as a plan of the person who asks.
+    Submit(KeyspaceName, Vec<Planned>),
+    /// A plan that differs from its stored form only in where it stands.
+    Decide(Plan),
+    /// A plan in the place of another.
+    Replace {
+        old: Plan,
+        new: Plan,
+    },
+}
+
+impl Intent {
+    fn new(summary: impl Into<String>, effects: Vec<Effect>) -> Intent {
+        Intent { summary: summary.into(), effects, ..Intent::default() }
+    }
+}
+
+impl Cluster {
+    /// Carries out a command that `by` asks for, or with `dry_run` says what it would do. `transaction`
+    /// (drawn anew for each call) names what is committed. On an error nothing has changed.
+    pub fn command(
+        &mut self,
+        at: Moment,
+        transaction: TransactionId,
+        by: &str,
+        command: Command,
+        dry_run: bool,
+    ) -> Result<Answer, AdminError> {
+        let intent = self.prepare(at, transaction, by, command)?;
+        let plan = self.draft(at, by, &intent.effects);
+        let Intent { summary, warnings, effects, drains } = intent;
+        if dry_run {
+            let drains = drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect();
+            return Ok(Answer { summary, warnings, plan, drains, dry_run });
+        }
+        let made = effects.into_iter().filter_map(|effect| self.apply(at, by, effect)).last();
+        let plan = made.and_then(|id| self.plans.get(&id).cloned());
+        self.begin_drains(at);
+        self.notice(false, format!("{by}: {summary}"));
+        let drains = drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect();
+        Ok(Answer { summary, warnings, plan, drains, dry_run })
+    }
+
+    fn prepare(
+        &self,
+        at: Moment,
+        transaction: TransactionId,
+        by: &str,
+        command: Command,
+    ) -> Result<Intent, AdminError> {
+        match command {
+            Command::CreateKeyspace { keyspace, presplit } => {
+                self.create_keyspace(at, transaction, *keyspace, presplit)
+            }
+            Command::DeleteKeyspace { keyspace } => self.delete_keyspace(&keyspace),
+            Command::UpdateKeyspace { keyspace, changes } => self.update_keyspace(at, &keyspace, *changes),
+            Command::RegisterPartitions { keyspace, partitions, replicas } => {
+                self.register_partitions(transaction, &keyspace, &partitions, replicas)
+            }
+            Command::UnregisterPartitions { keyspace, partitions } => {
+                self.unregister_partitions(transaction, &keyspace, &partitions)
+            }
+            Command::DrainNode { node, reason, max_down } => self.drain_node(at, &node, reason, max_down),
+            Command::DrainZone { zone, reason, max_down } => self.drain_zone(at, &zone, reason, max_down),
+            Command::UndrainNode { node } => self.undrain_node(&node),
+            Command::RemoveNode { node } => self.remove_node(at, &node),
+            Command::MoveShard { keyspace, shard, from, to } => {
+                self.move_shard(at, by, &keyspace, shard, (&from, &to))
+            }
+            Command::TransferLeader { keyspace, shard, to } => {
+                self.transfer_leader(at, by, &keyspace, shard, &to)
+            }
+            Command::AddReplica { keyspace, shard, node } => {
+                self.add_replica(at, by, &keyspace, shard, &node)
+            }
+            Command::RemoveReplica { keyspace, shard, node } => {
+                self.remove_replica(at, by, &keyspace, shard, &node)
+            }
+            Command::SplitShard { keyspace, shard, at: cuts } => {
+                self.split_shard(at, by, &keyspace, shard, cuts)
+            }
+            Command::MergeShards { keyspace, left, right } => {
+                self.merge_shards(at, by, &keyspace, left, right)
+            }
+            Command::IsolateKey { keyspace, key } => self.isolate_key(at, by, &keyspace, &key),
+            Command::SetShardReplicas { keyspace, shard, replicas } => {
+                self.set_shard_replicas(at, &keyspace, shard, replicas)
+            }
+            Command::PinShard { keyspace, shard, constraint } => {
+                self.pin_shard(at, &keyspace, shard, constraint)
+            }
+            Command::ReleaseShard { keyspace, shard } => self.release_shard(&keyspace, shard),
+            Command::ReleaseBrake => self.release_brake(),
+            Command::ApprovePlan { plan } => self.approve_plan(at, by, plan),
+            Command::RejectPlan { plan } => self.reject_plan(by, plan),
+            Command::EditPlan { plan, drop } => self.edit_plan(at, by, plan, &drop),
+        }
+    }
+
+    /// The plan that the effects lead to, as it would look at first.
+    fn draft(&self, at: Moment, by: &str, effects: &[Effect]) -> Option<Plan> {
+        effects.iter().rev().find_map(|effect| match effect {
+            Effect::Submit(name, changes) => {
+                Some(self.draft_plan(at, name, Origin::Person(by.to_owned()), changes.clone()))
+            }
+            Effect::Decide(plan) | Effect::Replace { new: plan, .. } => Some(plan.clone()),
+            Effect::Create(..)
+            | Effect::Drop(_)
+            | Effect::Keyspace(_)
+            | Effect::Map(_)
+            | Effect::Node(_)
+            | Effect::DropNode(_)
+            | Effect::ReleaseBrake => None,
+        })
+    }
+
+    /// Takes over one effect; returns the plan that it made or decided.
+    fn apply(&mut self, at: Moment, by: &str, effect: Effect) -> Option<PlanId> {
+        match effect {
+            Effect::Create(record, diff) => self.take_keyspace(at, record, diff),
+            Effect::Drop(name) => self.drop_keyspace(at, &name),
+            Effect::Keyspace(record) => {
+                self.outbox.writes.push(Write::Keyspace(record.clone()));
+                if let Some(keyspace) = self.keyspaces.get_mut(&record.keyspace.name) {
+                    keyspace.plan_due = at.now;
+                    keyspace.record = record;
+                }
+            }
+            Effect::Map(diff) => {
+                let name = diff.keyspace.clone();
+                self.commit(at, &name, diff);
+                if let Some(keyspace) = self.keyspaces.get_mut(&name) {
+                    keyspace.plan_due = at.now;
+                }
+            }
+            Effect::Node(record) => {
+                self.outbox.writes.push(Write::Node(record.clone()));
+                if let Some(node) = self.nodes.get_mut(&record.spec.id) {
+                    node.record = record;
+                }
+                self.plan_soon(at, 0);
+            }
+            Effect::DropNode(id) => self.drop_node(at, &id),
+            Effect::ReleaseBrake => {
+                self.record.brake = None;
+                self.outbox.writes.push(Write::Cluster(self.record.clone()));
+                self.plan_soon(at, 0);
+            }
+            Effect::Submit(name, changes) => {
+                return Some(self.submit(at, &name, Origin::Person(by.to_owned()), changes));
+            }
+            Effect::Decide(plan) => {
+                let id = plan.id;
+                self.store_plan(plan);
+                return Some(id);
+            }
+            Effect::Replace { old, new } => {
+                let id = new.id;
+                self.record.next_plan = self.record.next_plan.max(id.next());
+                self.outbox.writes.push(Write::Cluster(self.record.clone()));
+                self.store_plan(old);
+                self.store_plan(new);
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The keyspace of that name, or which one may have been meant.
+    pub(super) fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceState, AdminError> {
+        self.keyspaces.get(name).ok_or_else(|| AdminError::Unknown {
+            what: "keyspace",
+            name: name.to_string(),
+            nearest: suggest::close(name.as_str(), self.keyspaces.keys().map(|k| k.as_str())).map(Into::into),
+        })
+    }
+
+    /// The node of that name, or which one may have been meant.
+    pub(super) fn node(&self, id: &NodeId) -> Result<&NodeState, AdminError> {
+        self.nodes.get(id).ok_or_else(|| AdminError::Unknown {
+            what: "node",
+            name: id.to_string(),
+            nearest: suggest::close(id.as_str(), self.nodes.keys().map(|n| n.as_str())).map(Into::into),
+        })
+    }
+}
+
+impl KeyspaceState {
+    /// The shard of that id.
+    fn shard(&self, id: ShardId) -> Result<&Shard, AdminError> {
+        let keyspace = || self.record.keyspace.name.clone();
+        self.map.shard(id).ok_or_else(|| AdminError::NoShard { keyspace: keyspace(), shard: id })
+    }
+
+    /// The shard of that id if it serves.
+    fn serving(&self, id: ShardId) -> Result<&Shard, AdminError> {
+        let shard = self.shard(id)?;
+        if shard.is_serving() {
+            return Ok(shard);
+        }
+        Err(AdminError::Conflict {
+            problem: format!("shard {id} of keyspace {} is {:?}", self.record.keyspace.name, shard.stage),
+            way_out: "wait until its split, merge or removal has ended, and look it up again".into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Why a command is not carried out. Each error names the thing and the way out; its [`Kind`] is what
+//! programs act on, and maps to a gRPC code, an HTTP status and an exit code in one place each.
+
+use crate::id::{PlanId, ShardId};
+use crate::keyspace::KeyspaceError;
+use crate::map::EditError;
+use crate::name::{KeyspaceName, NodeId, PartitionName};
+use crate::placement::UnknownPolicy;
+use crate::sharding::ShardingError;
+use crate::sharding::presplit::PresplitError;
+
+/// What a program can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// What was named does not exist: name something else.
+    NotFound,
+    /// What was to be made exists: go on, or take another name.
+    AlreadyExists,
+    /// The command can never be carried out as given: change it.
+    Invalid,
+    /// The cluster's rules do not allow it as things are: do what the way out says first.
+    Refused,
+    /// Something else is under way: try again later.
+    Conflict,
+}
+
+/// A command that is not carried out. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum AdminError {
+    /// No such thing.
+    #[error("there is no {what} {name}{}", hint(what, nearest))]
+    Unknown {
+        /// "keyspace", "node", "zone".
+        what: &'static str,
+        /// As given.
+        name: String,
+        /// A known one that is spelled nearly so.
+        nearest: Option<String>,
+    },
+    /// No such shard.
+    #[error(
+        "keyspace {keyspace} has no shard {shard}: it was split, merged or removed, or never was; look it up again"
+    )]
+    NoShard {
+        /// Where it was looked for.
+        keyspace: KeyspaceName,
+        /// Which.
+        shard: ShardId,
+    },
+    /// No such replica.
+    #[error("shard {shard} has no replica on node {node}: it is on {}", list(on, "no node"))]
+    NoReplica {
+        /// Which shard.
+        shard: ShardId,
+        /// Where it was looked for.
+        node: NodeId,
+        /// Where its replicas are.
+        on: Vec<NodeId>,
+    },
+    /// No such plan.
+    #[error("there is no {0}: plans that are over are kept only for a while; list the plans")]
+    NoPlan(PlanId),
+    /// No such partitions.
+    #[error("keyspace {keyspace} has no partition {}: list its shards", list(partitions, ""))]
+    NoPartitions {
+        /// Where they were looked for.
+        keyspace: KeyspaceName,
+        /// Which.
+        partitions: Vec<PartitionName>,
+    },
+    /// The name is taken.
+    #[error("there is a keyspace {0} already: choose another name, or delete it first")]
+    KeyspaceExists(KeyspaceName),
+    /// The names are taken.
+    #[error("keyspace {keyspace} has the partition {} already: leave it out", list(partitions, ""))]
+    PartitionsExist {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// Which.
+        partitions: Vec<PartitionName>,
+    },
+    /// A replica is there.
+    #[error("shard {shard} has a replica on node {node} already: choose another node")]
+    ReplicaExists {
+        /// Which shard.
+        shard: ShardId,
+        /// Which node.
+        node: NodeId,
+    },
+    /// Settings that no cluster could carry out.
+    #[error(transparent)]
+    Keyspace(#[from] KeyspaceError),
+    /// A sharding that cannot be.
+    #[error(transparent)]
+    Sharding(#[from] ShardingError),
+    /// First shards that cannot be.
+    #[error(transparent)]
+    Presplit(#[from] PresplitError),
+    /// No such policy.
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
+    /// A change that the map does not allow.
+    #[error(transparent)]
+    Map(#[from] EditError),
+    /// Can never be carried out as given.
+    #[error("{problem}: {way_out}")]
+    Invalid {
+        /// What is wrong.
+        problem: String,
+        /// What would do.
+        way_out: String,
+    },
+    /// Against the rules as things are.
+    #[error("{problem}: {way_out}")]
+    Refused {
+        /// What is in the way.
+        problem: String,
+        /// What to do first.
+        way_out: String,
+    },
+    /// Something else is under way.
+    #[error("{problem}: {way_out}")]
+    Conflict {
+        /// What.
+        problem: String,
+        /// When to try again.
+        way_out: String,
+    },
+}
+
+impl AdminError {
+    /// What a program can do about it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            AdminError::Unknown { .. }
+            | AdminError::NoShard { .. }
+            | AdminError::NoReplica { .. }
+            | AdminError::NoPlan(_)
+            | AdminError::NoPartitions { .. } => Kind::NotFound,
+            AdminError::KeyspaceExists(_)
+            | AdminError::PartitionsExist { .. }
+            | AdminError::ReplicaExists { .. } => Kind::AlreadyExists,
+            AdminError::Keyspace(_)
+            | AdminError::Sharding(_)
+            | AdminError::Presplit(_)
+            | AdminError::Policy(_)
+            | AdminError::Invalid { .. } => Kind::Invalid,
+            AdminError::Map(_) | AdminError::Refused { .. } => Kind::Refused,
+            AdminError::Conflict { .. } => Kind::Conflict,
+        }
+    }
+}
+
+fn hint(what: &str, nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or(format!(": list the {what}s"), |name| format!(": did you mean {name}?"))
+}
+
+/// Names, a few of many.
+fn list<T: ToString>(names: &[T], none: &str) -> String {
+    const SHOWN: usize = 10;
+    let shown: Vec<_> = names.iter().take(SHOWN).map(ToString::to_string).collect();
+    match names.len() {
+        0 => none.to_owned(),
+        n if n > SHOWN => format!("{} and {} more", shown.join(", "), n - SHOWN),
+        _ => shown.join(", "),
+    }
+}

@@ -1,0 +1,292 @@
+//! Keyspaces come, change and go.
+
+use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
+use crate::check;
+use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write, orders};
+use crate::id::{ShardId, TransactionId};
+use crate::key::{HashRange, KeyRange};
+use crate::keyspace::{Constraint, Keyspace, Ownership};
+use crate::limits;
+use crate::map::{MapDiff, ShardMap};
+use crate::name::{KeyspaceName, NodeId, PartitionName};
+use crate::placement;
+use crate::sharding::presplit::{self, PresplitError};
+use crate::sharding::{Bounds, Sharding};
+use crate::suggest;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Cluster {
+    pub(super) fn create_keyspace(
+        &self,
+        at: Moment,
+        transaction: TransactionId,
+        keyspace: Keyspace,
+        presplit: Presplit,
+    ) -> Result<Intent, AdminError> {
+        let name = keyspace.name.clone();
+        if self.keyspaces.contains_key(&name) {
+            return Err(AdminError::KeyspaceExists(name));
+        }
+        if self.keyspaces.len() >= limits::KEYSPACES {
+            return Err(AdminError::Refused {
+                problem: format!("the cluster has {} keyspaces, the most it can have", limits::KEYSPACES),
+                way_out: "delete one first, or put several tenants in one keyspace".into(),
+            });
+        }
+        self.check_name_is_free(at, &keyspace)?;
+        keyspace.sharding.check()?;
+        self.check_settings(&keyspace)?;
+        let bounds = first_bounds(keyspace.sharding, presplit)?;
+        let most = keyspace.resharding.max_shards as usize;
+        if bounds.len() > most {
+            return Err(AdminError::Invalid {
+                problem: format!("keyspace {name} would begin with {} shards", bounds.len()),
+                way_out: format!("its max_shards is {most}: raise it or ask for fewer"),
+            });
+        }
+        let empty = ShardMap::empty(name.clone(), keyspace.sharding, keyspace.partition_key);
+        let empty = empty.empty_after(self.record.next_shard, self.record.next_placement);
+        let mut edit = empty.edit();
+        let count = bounds.len();
+        bounds.into_iter().try_for_each(|bounds| edit.create_shard(bounds).map(drop))?;
+        let diff = edit.commit(transaction);
+        if let Some(finding) = check::diff(&empty, &diff).into_iter().next() {
+            return Err(AdminError::Invalid {
+                problem: format!("the first map of keyspace {name} would not be a map ({finding})"),
+                way_out: "give other first shards".into(),
+            });
+        }
+        let warnings = self.too_few_nodes(at, &keyspace).into_iter().collect();
+        let record = KeyspaceRecord { keyspace, rules: BTreeMap::new(), created_ms: at.wall_ms };
+        let effects = vec![Effect::Create(record, diff)];
+        Ok(Intent { warnings, ..Intent::new(format!("create keyspace {name} with {count} shards"), effects) })
+    }
+
+    /// After an exclusive keyspace was deleted, a worker that was cut off may own its keys for one lease more.
+    fn check_name_is_free(&self, at: Moment, keyspace: &Keyspace) -> Result<(), AdminError> {
+        match self.deleted.get(&keyspace.name).filter(|free| **free > at.now) {
+            Some(free) if keyspace.ownership == Ownership::Exclusive => Err(AdminError::Conflict {
+                problem: format!(
+                    "a keyspace {} was deleted just now, and its last owners may not know yet",
+                    keyspace.name
+                ),
+                way_out: format!("try again in {} ms", free.since(at.now)),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses settings that are wrong for any cluster, or that name what this one does not have.
+    fn check_settings(&self, keyspace: &Keyspace) -> Result<(), AdminError> {
+        keyspace.check()?;
+        placement::by_name(&keyspace.policy)?;
+        self.check_pins(&keyspace.constraint)
+    }
+
+    /// Refuses to pin to nodes that nobody knows. Excluded nodes may be unknown: that harms nobody.
+    pub(super) fn check_pins(&self, constraint: &Constraint) -> Result<(), AdminError> {
+        let unknown = constraint.pinned.iter().find(|node| !self.nodes.contains_key(*node));
+        unknown.map_or(Ok(()), |node| {
+            let known = self.nodes.keys().map(NodeId::as_str);
+            let way_out = suggest::close(node.as_str(), known)
+                .map_or("pin to nodes that have registered, or by label".into(), |near| {
+                    format!("did you mean {near}?")
+                });
+            Err(AdminError::Invalid { problem: format!("no node {node} to pin to has registered"), way_out })
+        })
+    }
+
+    fn too_few_nodes(&self, at: Moment, keyspace: &Keyspace) -> Option<String> {
+        let takes = |node: &&crate::cluster::NodeState| {
+            node.accepts(at.now, &self.settings) && keyspace.constraint.allows(&node.record.spec)
+        };
+        let eligible = self.nodes.values().filter(takes).count();
+        (eligible < keyspace.replicas as usize).then(|| {
+            format!(
+                "each shard is to have {} replicas and {eligible} nodes may take one now: the rest is reported \
+                 as unplaced until more nodes join",
+                keyspace.replicas
+            )
+        })
+    }
+
+    pub(super) fn take_keyspace(&mut self, at: Moment, record: KeyspaceRecord, diff: MapDiff) {
+        let settings = &record.keyspace;
+        let name = settings.name.clone();
+        let mut map = ShardMap::empty(name.clone(), settings.sharding, settings.partition_key);
+        if let Err(error) = map.apply(&diff) {
+            self.notice(true, format!("keyspace {name} was not created: {error}"));
+            return;
+        }
+        self.outbox.writes.push(Write::Keyspace(record.clone()));
+        self.outbox.writes.push(Write::Map(diff.clone()));
+        self.outbox.maps.push(diff);
+        let mut keyspace = KeyspaceState::new(record, map, at);
+        keyspace.since = keyspace.map.shards().map(|shard| (shard.id, at.wall_ms)).collect();
+        self.deleted.remove(&name);
+        self.keyspaces.insert(name, keyspace);
+    }
+
+    pub(super) fn delete_keyspace(&self, name: &KeyspaceName) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let nodes: BTreeSet<_> =
+            keyspace.map.shards().flat_map(|shard| &shard.replicas).map(|r| &r.node).collect();
+        let summary = format!(
+            "delete keyspace {name} with {} shards on {} nodes, and all that they hold",
+            keyspace.map.len(),
+            nodes.len()
+        );
+        Ok(Intent::new(summary, vec![Effect::Drop(name.clone())]))
+    }
+
+    pub(super) fn drop_keyspace(&mut self, at: Moment, name: &KeyspaceName) {
+        let Some(keyspace) = self.keyspaces.remove(name) else { return };
+        let mut edit = keyspace.map.edit();
+        let shards: Vec<ShardId> = keyspace.map.shards().map(|shard| shard.id).collect();
+        // Each of them is in the map, which is all that taking one out asks for.
+        let removed = shards.into_iter().try_for_each(|id| edit.remove_shard(id));
+        debug_assert_eq!(removed, Ok(()));
+        let last = keyspace.map.generation().transaction;
+        self.outbox.maps.push(edit.commit(last));
+        for shard in keyspace.map.shards() {
+            for replica in &shard.replicas {
+                self.withdraw_order(&replica.node, orders::key(name, shard.id, replica.placement));
+            }
+        }
+        self.record.next_shard = self.record.next_shard.max(keyspace.map.next_shard());
+        self.record.next_placement = self.record.next_placement.max(keyspace.map.next_placement());
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        self.outbox.writes.push(Write::DropKeyspace(name.clone()));
+        self.forget_plans_of(name);
+        self.deleted.retain(|_, free| *free > at.now);
+        if keyspace.record.keyspace.ownership == Ownership::Exclusive {
+            self.deleted.insert(name.clone(), at.now + self.record.longest_lease_ms);
+        }
+    }
+
+    fn forget_plans_of(&mut self, name: &KeyspaceName) {
+        let ids: Vec<_> = self.plans.values().filter(|plan| plan.keyspace == *name).map(|p| p.id).collect();
+        for id in ids {
+            self.plans.remove(&id);
+            self.outbox.writes.push(Write::DropPlan(id));
+        }
+    }
+
+    pub(super) fn update_keyspace(
+        &self,
+        at: Moment,
+        name: &KeyspaceName,
+        changes: KeyspaceChanges,
+    ) -> Result<Intent, AdminError> {
+        let mut record = self.keyspace(name)?.record.clone();
+        if changes == KeyspaceChanges::default() {
+            return Err(AdminError::Invalid {
+                problem: format!("nothing to change about keyspace {name} was given"),
+                way_out: "give replicas, policy, mode, spread, constraint, throttle or resharding".into(),
+            });
+        }
+        let old = &record.keyspace;
+        let new = Keyspace {
+            replicas: changes.replicas.unwrap_or(old.replicas),
+            policy: changes.policy.unwrap_or_else(|| old.policy.clone()),
+            mode: changes.mode.unwrap_or(old.mode),
+            spread: changes.spread.unwrap_or(old.spread),
+            constraint: changes.constraint.unwrap_or_else(|| old.constraint.clone()),
+            throttle: changes.throttle.unwrap_or_else(|| old.throttle.clone()),
+            resharding: changes.resharding.unwrap_or_else(|| old.resharding.clone()),
+            ..old.clone()
+        };
+        self.check_settings(&new)?;
+        let summary = format!("update keyspace {name}: {}", differences(old, &new).join(", "));
+        let warnings = self.too_few_nodes(at, &new).into_iter().collect();
+        record.keyspace = new;
+        Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::Keyspace(record)]) })
+    }
+}
+
+/// What an update changes, for people.
+fn differences(old: &Keyspace, new: &Keyspace) -> Vec<String> {
+    let mut told = Vec::new();
+    if old.replicas != new.replicas {
+        told.push(format!("replicas from {} to {}", old.replicas, new.replicas));
+    }
+    if old.policy != new.policy {
+        told.push(format!("policy from {} to {}", old.policy, new.policy));
+    }
+    if old.mode != new.mode {
+        told.push(format!("mode from {} to {}", old.mode, new.mode));
+    }
+    if old.spread != new.spread {
+        told.push(format!("spread from {} to {}", old.spread, new.spread));
+    }
+    let others = [
+        ("constraint", old.constraint != new.constraint),
+        ("throttle", old.throttle != new.throttle),
+        ("resharding", old.resharding != new.resharding),
+    ];
+    told.extend(others.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what.to_owned()));
+    if told.is_empty() {
+        told.push("nothing differs".into());
+    }
+    told
+}
+
+/// The bounds of the first shards.
+fn first_bounds(sharding: Sharding, presplit: Presplit) -> Result<Vec<Bounds>, AdminError> {
+    let keys = |ranges: Vec<KeyRange>| ranges.into_iter().map(Bounds::Keys).collect();
+    match (sharding, presplit) {
+        (Sharding::KeyRange, Presplit::None) => Ok(vec![Bounds::Keys(KeyRange::all())]),
+        (Sharding::KeyRange, Presplit::Points(points)) => Ok(keys(presplit::at_points(&points)?)),
+        (Sharding::KeyRange, Presplit::SampleKeys { keys: sample, weights, shards }) => {
+            if !weights.is_empty() && weights.len() != sample.len() {
+                return Err(AdminError::Invalid {
+                    problem: format!(
+                        "{} weights were given for {} sampled keys",
+                        weights.len(),
+                        sample.len()
+                    ),
+                    way_out: "give one for each key, or none".into(),
+                });
+            }
+            let weights = weights.into_iter().chain(std::iter::repeat(1));
+            Ok(keys(presplit::from_sample(sample.into_iter().zip(weights), shards as usize)?))
+        }
+        (Sharding::HashRange { .. }, Presplit::None) => Ok(vec![Bounds::Hashes(HashRange::ALL)]),
+        (Sharding::HashRange { .. }, Presplit::HashRanges(shards)) => {
+            Ok(presplit::even_hashes(shards as usize)?.into_iter().map(Bounds::Hashes).collect())
+        }
+        (Sharding::Fixed { shards, .. }, Presplit::None) => Ok((0..shards).map(Bounds::Slot).collect()),
+        (Sharding::Named, Presplit::None) => Ok(vec![]),
+        (Sharding::Named, Presplit::Names(names)) => named_bounds(names),
+        (
+            Sharding::KeyRange | Sharding::HashRange { .. } | Sharding::Fixed { .. } | Sharding::Named,
+            Presplit::Points(_) | Presplit::SampleKeys { .. } | Presplit::HashRanges(_) | Presplit::Names(_),
+        ) => Err(AdminError::Invalid {
+            problem: format!("{sharding} cannot be cut beforehand in that way"),
+            way_out:
+                "points and samples go with key ranges, a number of ranges with hash ranges, names with \
+                      named partitions, and nothing with a fixed number"
+                    .into(),
+        }),
+    }
+}
+
+fn named_bounds(names: Vec<PartitionName>) -> Result<Vec<Bounds>, AdminError> {
+    if names.len() > limits::SHARDS {
+        return Err(PresplitError::TooManyShards { shards: names.len() }.into());
+    }
+    refuse_repeated(&names)?;
+    Ok(names.into_iter().map(Bounds::Name).collect())
+}
+
+/// Refuses names that are given twice in one command.
+pub(super) fn refuse_repeated(names: &[PartitionName]) -> Result<(), AdminError> {
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(*name)) {
+        None => Ok(()),
+        Some(name) => Err(AdminError::Invalid {
+            problem: format!("partition {name} is named twice"),
+            way_out: "name each partition once".into(),
+        }),
+    }
+}

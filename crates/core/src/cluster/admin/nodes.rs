@@ -1,0 +1,388 @@
+//! Nodes are emptied, one after another where a limit is given, and forgotten (A19, L8).
+//!
+//! Think of a lift with a sign "at most two": whoever asks gets a place in the queue, and enters when one
+//! of the two has come out. A drain that was asked with a limit begins only while fewer nodes than that
+//! are down or are being drained. A node that was drained counts until it is undrained or removed: its
+//! restart is what the limit is about.
+//!
+//! | a drain is     | when                                                             |
+//! |----------------|------------------------------------------------------------------|
+//! | queued         | too many nodes are down or being drained; it gets nothing new    |
+//! | moving         | something of it is on its way elsewhere, or will be              |
+//! | safe to stop   | it holds nothing that anybody needs                              |
+//! | blocked        | what is left goes nowhere until somebody does something          |
+
+use super::{AdminError, Effect, Intent};
+use crate::cluster::{Cluster, Drain, KeyspaceState, Moment, NodeState, Write};
+use crate::exchange::Phase;
+use crate::id::ShardId;
+use crate::lifecycle::ReplicaState;
+use crate::limits;
+use crate::map::{Replica, Shard};
+use crate::name::{NodeId, Zone};
+use crate::node::Health;
+use crate::plan::{Change, Progress, Status};
+use crate::suggest;
+use std::fmt;
+
+/// How a drain stands: the answer to "may I stop this node now?"
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainStatus {
+    /// Which node.
+    pub node: NodeId,
+    /// Why it is drained.
+    pub reason: String,
+    /// When it was asked, in milliseconds of Unix time.
+    pub asked_ms: u64,
+    /// How far it is.
+    pub progress: DrainProgress,
+}
+
+/// See the table of this module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DrainProgress {
+    /// It has not begun.
+    Queued {
+        /// Nodes that are down or being drained, some of which must come back first.
+        behind: Vec<NodeId>,
+        /// It begins when they are fewer than this.
+        max_down: u32,
+    },
+    /// It is on its way.
+    Moving {
+        /// Replicas that are still there.
+        left: u32,
+        /// Replicas that were there when it began.
+        of: u32,
+        /// Sentences on those that are stuck, at most [`limits::COMPLAINTS`].
+        stuck: Vec<String>,
+    },
+    /// Nothing is left that anybody needs.
+    SafeToStop,
+    /// Nothing moves any more.
+    Blocked {
+        /// Replicas that are still there.
+        left: u32,
+        /// Sentences on them with the way out, at most [`limits::COMPLAINTS`].
+        why: Vec<String>,
+    },
+}
+
+impl fmt::Display for DrainStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.node)?;
+        match &self.progress {
+            DrainProgress::Queued { behind, max_down } => {
+                let names: Vec<_> = behind.iter().map(NodeId::as_str).collect();
+                write!(f, "queued until fewer than {max_down} of {} are down or drained", names.join(", "))
+            }
+            DrainProgress::Moving { left, of, stuck } => {
+                write!(f, "moving, {} of {of} done", of.saturating_sub(*left))?;
+                stuck.iter().try_for_each(|why| write!(f, "\n  stuck: {why}"))
+            }
+            DrainProgress::SafeToStop => write!(f, "safe to stop"),
+            DrainProgress::Blocked { left, why } => {
+                write!(f, "blocked with {left} replicas left")?;
+                why.iter().try_for_each(|why| write!(f, "\n  {why}"))
+            }
+        }
+    }
+}
+
+impl Cluster {
+    pub(super) fn drain_node(
+        &self,
+        at: Moment,
+        id: &NodeId,
+        reason: String,
+        max_down: Option<u32>,
+    ) -> Result<Intent, AdminError> {
+        let node = self.node(id)?;
+        if node.record.ended {
+            return Err(AdminError::Refused {
+                problem: format!("node {id} is {}", node.signs.health(at.now, &self.settings)),
+                way_out: "there is nothing to drain: remove it, or start it again".into(),
+            });
+        }
+        self.drain(at, vec![node], reason, max_down)
+    }
+
+    pub(super) fn drain_zone(
+        &self,
+        at: Moment,
+        zone: &Zone,
+        reason: String,
+        max_down: Option<u32>,
+    ) -> Result<Intent, AdminError> {
+        let zones = self.nodes.values().filter_map(|node| node.record.spec.zone.as_ref());
+        if !zones.clone().any(|known| known == zone) {
+            let nearest = suggest::close(zone.as_str(), zones.map(Zone::as_str)).map(Into::into);
+            return Err(AdminError::Unknown { what: "zone", name: zone.to_string(), nearest });
+        }
+        let inside = |node: &&NodeState| node.record.spec.zone.as_ref() == Some(zone) && !node.record.ended;
+        let nodes: Vec<_> = self.nodes.values().filter(inside).collect();
+        if nodes.is_empty() {
+            return Err(AdminError::Refused {
+                problem: format!("every node of zone {zone} is dead or has left"),
+                way_out: "there is nothing to drain: remove them, or start them again".into(),
+            });
+        }
+        self.drain(at, nodes, reason, max_down)
+    }
+
+    fn drain(
+        &self,
+        at: Moment,
+        nodes: Vec<&NodeState>,
+        reason: String,
+        max_down: Option<u32>,
+    ) -> Result<Intent, AdminError> {
+        if max_down == Some(0) {
+            return Err(AdminError::Invalid {
+                problem: "with max_down 0 no drain would ever begin".into(),
+                way_out: "give 1 or more, or none for no limit".into(),
+            });
+        }
+        let drained: Vec<NodeId> = nodes.iter().map(|node| node.record.spec.id.clone()).collect();
+        let mut effects = Vec::new();
+        for node in &nodes {
+            let mut record = node.record.clone();
+            let before = record.drain.as_ref();
+            let asked_ms = before.map_or(at.wall_ms, |drain| drain.asked_ms);
+            let began_with = before.and_then(|drain| drain.began_with);
+            record.drain = Some(Drain { reason: reason.clone(), asked_ms, max_down, began_with });
+            effects.push(Effect::Node(record));
+        }
+        let held: usize = nodes.iter().map(|node| self.needed(node).len()).sum();
+        let names: Vec<_> = drained.iter().map(NodeId::as_str).collect();
+        let summary = format!("drain {} ({held} replicas)", names.join(", "));
+        let warnings = self.homeless(at, &drained);
+        Ok(Intent { warnings, drains: drained, ..Intent::new(summary, effects) })
+    }
+
+    /// Sentences on replicas that no other node could take once all of `drained` take nothing.
+    fn homeless(&self, at: Moment, drained: &[NodeId]) -> Vec<String> {
+        let nodes = drained.iter().filter_map(|id| self.nodes.get(id));
+        let held = nodes.flat_map(|node| self.needed(node).into_iter().map(move |held| (node, held)));
+        let homeless = held.filter(|(_, (keyspace, shard, _))| {
+            !self.candidates(at, keyspace, shard).any(|other| !drained.contains(&other.record.spec.id))
+        });
+        let sentence = |(node, (keyspace, shard, _)): (&NodeState, Held<'_>)| {
+            format!(
+                "no node could take shard {} of keyspace {} from {}: add a node, or relax its constraints",
+                shard.id, keyspace.record.keyspace.name, node.record.spec.id
+            )
+        };
+        homeless.take(limits::COMPLAINTS).map(sentence).collect()
+    }
+
+    pub(super) fn undrain_node(&self, id: &NodeId) -> Result<Intent, AdminError> {
+        let mut record = self.node(id)?.record.clone();
+        if record.drain.take().is_none() {
+            return Err(AdminError::Refused {
+                problem: format!("node {id} is not being drained"),
+                way_out: "there is nothing to undo".into(),
+            });
+        }
+        Ok(Intent::new(format!("node {id} takes shards again"), vec![Effect::Node(record)]))
+    }
+
+    pub(super) fn remove_node(&self, at: Moment, id: &NodeId) -> Result<Intent, AdminError> {
+        let node = self.node(id)?;
+        let health = node.signs.health(at.now, &self.settings);
+        let held = node.held();
+        if !node.record.ended && held > 0 {
+            return Err(AdminError::Refused {
+                problem: format!("node {id} is {health} and holds {held} replicas"),
+                way_out: format!(
+                    "drain it first (partage node drain {id}), or stop it and wait until it is down"
+                ),
+            });
+        }
+        let lease_holds = !node.lease_is_over(node.record.incarnation, at.now) && held > 0;
+        if lease_holds || !node.former.is_empty() {
+            return Err(AdminError::Conflict {
+                problem: format!("an earlier start of node {id} may still hold a lease"),
+                way_out: format!("try again in {} ms", self.record.longest_lease_ms),
+            });
+        }
+        let mut intent = Intent::new(format!("forget node {id}"), vec![Effect::DropNode(id.clone())]);
+        if matches!(health, Health::Up | Health::Suspect | Health::Unreachable) {
+            intent.warnings.push(format!("node {id} is {health}: it comes back if its process goes on"));
+        }
+        Ok(intent)
+    }
+
+    pub(super) fn drop_node(&mut self, at: Moment, id: &NodeId) {
+        self.wake_replicas_of(id);
+        self.nodes.remove(id);
+        self.outbox.orders.remove(id);
+        self.outbox.writes.push(Write::DropNode(id.clone()));
+        self.plan_soon(at, 0);
+    }
+
+    /// Begins the drains whose turn it is, in the order in which they were asked.
+    pub(in crate::cluster) fn begin_drains(&mut self, at: Moment) {
+        let waits = |node: &&NodeState| node.record.drain.as_ref().is_some_and(|drain| !drain.has_begun());
+        let mut queue: Vec<(u64, NodeId)> = self
+            .nodes
+            .values()
+            .filter(waits)
+            .map(|node| (node.record.drain.as_ref().map_or(0, |d| d.asked_ms), node.record.spec.id.clone()))
+            .collect();
+        queue.sort();
+        for (_, id) in queue {
+            let down = self.down_or_drained(at, &id).len();
+            let Some(held) = self.nodes.get(&id).map(|node| self.needed(node).len() as u32) else { continue };
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            let Some(drain) = &mut node.record.drain else { continue };
+            if drain.max_down.is_none_or(|most| down < most as usize) {
+                drain.began_with = Some(held);
+                self.outbox.writes.push(Write::Node(node.record.clone()));
+                self.notice(false, format!("the drain of node {id} begins with {held} replicas"));
+                self.plan_soon(at, 0);
+            }
+        }
+    }
+
+    /// Nodes other than `but` that are not there for sure, or whose drain has begun.
+    fn down_or_drained(&self, at: Moment, but: &NodeId) -> Vec<NodeId> {
+        let counts = |node: &&NodeState| {
+            let begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
+            let health = node.signs.health(at.now, &self.settings);
+            node.record.spec.id != *but && (begun || !matches!(health, Health::Up | Health::Left))
+        };
+        self.nodes.values().filter(counts).map(|node| node.record.spec.id.clone()).collect()
+    }
+
+    /// How the drains of all nodes stand, in the order in which they were asked.
+    pub fn drains(&self, at: Moment) -> Vec<DrainStatus> {
+        let mut all: Vec<_> = self.nodes.keys().filter_map(|id| self.drain_status(at, id).ok()).collect();
+        all.sort_by(|a, b| (a.asked_ms, &a.node).cmp(&(b.asked_ms, &b.node)));
+        all
+    }
+
+    /// How the drain of one node stands.
+    pub fn drain_status(&self, at: Moment, id: &NodeId) -> Result<DrainStatus, AdminError> {
+        let node = self.node(id)?;
+        let Some(drain) = &node.record.drain else {
+            return Err(AdminError::Refused {
+                problem: format!("node {id} is not being drained"),
+                way_out: format!("drain it first (partage node drain {id})"),
+            });
+        };
+        let progress = match (drain.began_with, drain.max_down) {
+            (None, Some(max_down)) => {
+                DrainProgress::Queued { behind: self.down_or_drained(at, id), max_down }
+            }
+            (began_with, _) => self.drain_progress(at, node, began_with.unwrap_or(0)),
+        };
+        Ok(DrainStatus { node: id.clone(), reason: drain.reason.clone(), asked_ms: drain.asked_ms, progress })
+    }
+
+    fn drain_progress(&self, at: Moment, node: &NodeState, began_with: u32) -> DrainProgress {
+        let held = self.needed(node);
+        let left = held.len() as u32;
+        let stuck = held.iter().filter_map(|(keyspace, shard, replica)| {
+            let why = self.stuck(at, keyspace, shard, replica)?;
+            Some(format!("shard {} of keyspace {}: {why}", shard.id, keyspace.record.keyspace.name))
+        });
+        let mut stuck: Vec<String> = stuck.collect();
+        let all = stuck.len() == held.len();
+        stuck.truncate(limits::COMPLAINTS);
+        match held.is_empty() {
+            true => DrainProgress::SafeToStop,
+            false if all => DrainProgress::Blocked { left, why: stuck },
+            false => DrainProgress::Moving { left, of: began_with.max(left), stuck },
+        }
+    }
+
+    /// What the node holds that somebody still needs: everything but what may be deleted.
+    fn needed(&self, node: &NodeState) -> Vec<Held<'_>> {
+        let find = |key: &crate::exchange::ReplicaKey| {
+            let keyspace = self.keyspaces.get(&key.keyspace)?;
+            let shard = keyspace.map.shard(key.shard)?;
+            Some((keyspace, shard, shard.replica(key.placement)?))
+        };
+        let held = node.orders.held().filter_map(find);
+        held.filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
+    }
+
+    /// Why a replica that should leave its node does not, and what to do; none when it is on its way.
+    fn stuck(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        replica: &Replica,
+    ) -> Option<String> {
+        if let Some(Phase::Failed { reason, .. }) = keyspace
+            .observed
+            .get(&replica.placement)
+            .map(|o| &o.phase)
+            .filter(|_| !replica.state.is_staying())
+        {
+            return Some(format!("its unloading fails ({reason}): mend the service, or stop the node"));
+        }
+        let heir = shard.replicas.iter().find(|r| r.replaces == Some(replica.placement));
+        if let Some(heir) = heir {
+            let phase = keyspace.observed.get(&heir.placement).map(|seen| &seen.phase);
+            return match phase {
+                Some(Phase::Failed { reason, attempts }) => {
+                    Some(format!("loading on {} failed {attempts} times: {reason}", heir.node))
+                }
+                _ => None,
+            };
+        }
+        if !replica.state.is_staying() || !shard.is_serving() {
+            return None;
+        }
+        self.stuck_unplanned(at, keyspace, shard, replica)
+    }
+
+    /// The same for a replica whose move has not begun.
+    fn stuck_unplanned(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        replica: &Replica,
+    ) -> Option<String> {
+        if let Some((plan, status)) = self.planned_departure(keyspace, shard.id, replica) {
+            return (status == Status::Suggested)
+                .then(|| format!("{plan} waits for a person: partage plan approve {plan}"));
+        }
+        if let Some(why) = &self.record.brake {
+            return Some(format!("the brake is on ({why}): release it when the cluster is well"));
+        }
+        if self.candidates(at, keyspace, shard).next().is_none() {
+            return Some("no other node may take it: add a node, or relax its constraints".into());
+        }
+        None
+    }
+
+    /// The plan by which a replica is to leave, if there is one that is not over.
+    fn planned_departure(
+        &self,
+        keyspace: &KeyspaceState,
+        id: ShardId,
+        replica: &Replica,
+    ) -> Option<(crate::id::PlanId, Status)> {
+        let leaves = |change: &Change| match change {
+            Change::Move { shard, from, .. } => (*shard, *from) == (id, replica.placement),
+            Change::Remove { shard, placement } => (*shard, *placement) == (id, replica.placement),
+            Change::Add { .. } | Change::Lead { .. } | Change::Split { .. } | Change::Merge { .. } => false,
+        };
+        let mut open = self
+            .plans
+            .values()
+            .rev()
+            .filter(|plan| plan.keyspace == keyspace.record.keyspace.name && !plan.is_over());
+        let named = |plan: &&crate::plan::Plan| {
+            plan.changes.iter().any(|p| p.progress == Progress::Waiting && leaves(&p.change))
+        };
+        open.find(named).map(|plan| (plan.id, plan.status.clone()))
+    }
+}
+
+type Held<'a> = (&'a KeyspaceState, &'a Shard, &'a Replica);

@@ -1,0 +1,135 @@
+//! Named partitions come and go (A1).
+
+use super::{AdminError, Effect, Intent, keyspaces::refuse_repeated};
+use crate::check;
+use crate::cluster::{Cluster, KeyspaceState, ShardRule};
+use crate::id::{ShardId, TransactionId};
+use crate::limits;
+use crate::map::{Edit, Stage};
+use crate::name::{KeyspaceName, PartitionName};
+use crate::sharding::{Bounds, Sharding};
+use std::collections::BTreeMap;
+
+/// The shards of a keyspace by partition name: those that serve and those that are on their way out.
+#[derive(Default)]
+struct Partitions {
+    serving: BTreeMap<PartitionName, ShardId>,
+    removing: BTreeMap<PartitionName, ShardId>,
+}
+
+fn partitions_of(keyspace: &KeyspaceState) -> Result<Partitions, AdminError> {
+    let settings = &keyspace.record.keyspace;
+    if settings.sharding != Sharding::Named {
+        return Err(AdminError::Refused {
+            problem: format!("keyspace {} is sharded by {}", settings.name, settings.sharding),
+            way_out: "partitions are registered only in keyspaces with named partitions".into(),
+        });
+    }
+    let mut partitions = Partitions::default();
+    for shard in keyspace.map.shards() {
+        let Bounds::Name(name) = &shard.bounds else { continue };
+        let known =
+            if shard.stage == Stage::Removing { &mut partitions.removing } else { &mut partitions.serving };
+        known.insert(name.clone(), shard.id);
+    }
+    Ok(partitions)
+}
+
+fn refuse_none(names: &[PartitionName]) -> Result<(), AdminError> {
+    if names.is_empty() {
+        let (problem, way_out) = ("no partition was named".into(), "name at least one".into());
+        return Err(AdminError::Invalid { problem, way_out });
+    }
+    refuse_repeated(names)
+}
+
+fn checked(
+    keyspace: &KeyspaceState,
+    edit: Edit<'_>,
+    transaction: TransactionId,
+) -> Result<Effect, AdminError> {
+    let diff = edit.commit(transaction);
+    match check::diff(&keyspace.map, &diff).into_iter().next() {
+        None => Ok(Effect::Map(diff)),
+        Some(finding) => Err(AdminError::Refused {
+            problem: format!("the next map would not be a map ({finding})"),
+            way_out: "please report this".into(),
+        }),
+    }
+}
+
+impl Cluster {
+    pub(super) fn register_partitions(
+        &self,
+        transaction: TransactionId,
+        name: &KeyspaceName,
+        names: &[PartitionName],
+        replicas: Option<u32>,
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let known = partitions_of(keyspace)?;
+        refuse_none(names)?;
+        check_replicas(replicas)?;
+        let taken: Vec<_> = names.iter().filter(|n| known.serving.contains_key(*n)).cloned().collect();
+        if !taken.is_empty() {
+            return Err(AdminError::PartitionsExist { keyspace: name.clone(), partitions: taken });
+        }
+        // Two shards of one name would be two owners of its keys, each with a grant of its own (O1).
+        if let Some(partition) = names.iter().find(|n| known.removing.contains_key(*n)) {
+            return Err(AdminError::Conflict {
+                problem: format!("partition {partition} of keyspace {name} is still being removed"),
+                way_out: "try again when its replicas have unloaded".into(),
+            });
+        }
+        let most = keyspace.record.keyspace.resharding.max_shards as usize;
+        if keyspace.map.len() + names.len() > most {
+            return Err(AdminError::Refused {
+                problem: format!("keyspace {name} would have {} shards", keyspace.map.len() + names.len()),
+                way_out: format!("its max_shards is {most}: raise it or unregister some"),
+            });
+        }
+        let mut edit = keyspace.map.edit();
+        let mut record = keyspace.record.clone();
+        for partition in names {
+            let id = edit.create_shard(Bounds::Name(partition.clone()))?;
+            if replicas.is_some() {
+                record.rules.insert(id, ShardRule { replicas, ..ShardRule::default() });
+            }
+        }
+        let mut effects = vec![checked(keyspace, edit, transaction)?];
+        if replicas.is_some() {
+            effects.insert(0, Effect::Keyspace(record));
+        }
+        Ok(Intent::new(format!("register {} partitions in keyspace {name}", names.len()), effects))
+    }
+
+    pub(super) fn unregister_partitions(
+        &self,
+        transaction: TransactionId,
+        name: &KeyspaceName,
+        names: &[PartitionName],
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let known = partitions_of(keyspace)?;
+        refuse_none(names)?;
+        let missing: Vec<_> = names.iter().filter(|n| !known.serving.contains_key(*n)).cloned().collect();
+        if !missing.is_empty() {
+            return Err(AdminError::NoPartitions { keyspace: name.clone(), partitions: missing });
+        }
+        let mut edit = keyspace.map.edit();
+        names.iter().filter_map(|n| known.serving.get(n)).try_for_each(|id| edit.close(*id))?;
+        let effects = vec![checked(keyspace, edit, transaction)?];
+        Ok(Intent::new(format!("unregister {} partitions of keyspace {name}", names.len()), effects))
+    }
+}
+
+/// Refuses 0 and more than [`limits::REPLICAS`].
+pub(super) fn check_replicas(replicas: Option<u32>) -> Result<(), AdminError> {
+    match replicas {
+        Some(count) if count == 0 || count as usize > limits::REPLICAS => Err(AdminError::Invalid {
+            problem: format!("a shard cannot have {count} replicas"),
+            way_out: format!("give 1 to {}", limits::REPLICAS),
+        }),
+        _ => Ok(()),
+    }
+}

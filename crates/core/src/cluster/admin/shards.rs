@@ -1,0 +1,312 @@
+//! Single shards and their replicas: where a person wants them to be.
+
+use super::{AdminError, Effect, Intent, partitions::check_replicas};
+use crate::cluster::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
+use crate::id::ShardId;
+use crate::keyspace::{Constraint, KeyspaceError};
+use crate::lifecycle::ReplicaState;
+use crate::map::{Replica, Role, Shard};
+use crate::name::{KeyspaceName, NodeId};
+use crate::plan::{Change, Origin, Planned};
+
+impl Cluster {
+    pub(super) fn move_shard(
+        &self,
+        at: Moment,
+        by: &str,
+        name: &KeyspaceName,
+        id: ShardId,
+        (from, to): (&NodeId, &NodeId),
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let shard = keyspace.serving(id)?;
+        let replica = staying_on(shard, from)?;
+        if let Some(heir) = shard.replicas.iter().find(|r| r.replaces == Some(replica.placement)) {
+            return Err(AdminError::Conflict {
+                problem: format!("shard {id} is moving from {from} to {} already", heir.node),
+                way_out: "wait until that has ended".into(),
+            });
+        }
+        self.check_target(at, keyspace, shard, to)?;
+        let summary = format!("move shard {id} of keyspace {name} from {from} to {to}");
+        let change = Change::Move { shard: id, from: replica.placement, to: to.clone() };
+        let warnings = self.crowding(shard, Some(replica), to).into_iter().collect();
+        self.planned(at, by, name, Intent { warnings, ..Intent::new(summary, vec![]) }, vec![change])
+    }
+
+    pub(super) fn transfer_leader(
+        &self,
+        at: Moment,
+        by: &str,
+        name: &KeyspaceName,
+        id: ShardId,
+        to: &NodeId,
+    ) -> Result<Intent, AdminError> {
+        let shard = self.keyspace(name)?.serving(id)?;
+        self.node(to)?;
+        let replica = staying_on(shard, to)?;
+        if replica.state != ReplicaState::Live {
+            return Err(AdminError::Conflict {
+                problem: format!("the replica of shard {id} on {to} is in {}", replica.state),
+                way_out: "only a replica in Live can lead: wait until it is".into(),
+            });
+        }
+        if replica.role == Role::Leader {
+            return Ok(Intent::new(format!("{to} leads shard {id} of keyspace {name} already"), vec![]));
+        }
+        let summary = format!("let {to} lead shard {id} of keyspace {name}");
+        let change = Change::Lead { shard: id, placement: replica.placement };
+        self.planned(at, by, name, Intent::new(summary, vec![]), vec![change])
+    }
+
+    pub(super) fn add_replica(
+        &self,
+        at: Moment,
+        by: &str,
+        name: &KeyspaceName,
+        id: ShardId,
+        node: &NodeId,
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let shard = keyspace.serving(id)?;
+        self.check_target(at, keyspace, shard, node)?;
+        let mut intent =
+            Intent::new(format!("add a replica of shard {id} of keyspace {name} on {node}"), vec![]);
+        let (have, want) = (shard.staying().count() as u32, keyspace.wanted_replicas(id));
+        if have >= want {
+            intent.warnings.push(format!(
+                "shard {id} wants {want} replicas and has {have}: unless its number is raised, one of them is \
+                 taken away again"
+            ));
+        }
+        intent.warnings.extend(self.crowding(shard, None, node));
+        let change = Change::Add { shard: id, node: node.clone() };
+        self.planned(at, by, name, intent, vec![change])
+    }
+
+    pub(super) fn remove_replica(
+        &self,
+        at: Moment,
+        by: &str,
+        name: &KeyspaceName,
+        id: ShardId,
+        node: &NodeId,
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let shard = keyspace.serving(id)?;
+        let replica = staying_on(shard, node)?;
+        let live_elsewhere = shard.live().any(|r| r.placement != replica.placement);
+        if !live_elsewhere {
+            return Err(AdminError::Refused {
+                problem: format!("the replica on {node} is the last one of shard {id} that serves"),
+                way_out: "move it, or add a replica elsewhere and wait until it is live".into(),
+            });
+        }
+        let mut intent =
+            Intent::new(format!("remove the replica of shard {id} of keyspace {name} from {node}"), vec![]);
+        let (have, want) = (shard.staying().count() as u32, keyspace.wanted_replicas(id));
+        if have <= want {
+            intent.warnings.push(format!(
+                "shard {id} wants {want} replicas: unless its number is lowered, one is placed again"
+            ));
+        }
+        let change = Change::Remove { shard: id, placement: replica.placement };
+        self.planned(at, by, name, intent, vec![change])
+    }
+
+    pub(super) fn set_shard_replicas(
+        &self,
+        at: Moment,
+        name: &KeyspaceName,
+        id: ShardId,
+        replicas: Option<u32>,
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let shard = keyspace.serving(id)?;
+        check_replicas(replicas)?;
+        let mut record = keyspace.record.clone();
+        let rule = record.rules.entry(id).or_default();
+        rule.replicas = replicas;
+        let want = replicas.unwrap_or(keyspace.record.keyspace.replicas);
+        let summary = format!("shard {id} of keyspace {name} wants {want} replicas");
+        if *rule == ShardRule::default() {
+            record.rules.remove(&id);
+        }
+        let able = shard.staying().count() + self.candidates(at, keyspace, shard).count();
+        let mut intent = Intent::new(summary, vec![Effect::Keyspace(record)]);
+        if able < want as usize {
+            intent.warnings.push(format!("only {able} nodes may hold shard {id} now: the rest is unplaced"));
+        }
+        Ok(intent)
+    }
+
+    pub(super) fn pin_shard(
+        &self,
+        at: Moment,
+        name: &KeyspaceName,
+        id: ShardId,
+        constraint: Constraint,
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        keyspace.serving(id)?;
+        if let Some(node) = constraint.pinned.intersection(&constraint.excluded).next() {
+            let (keyspace, node) = (name.clone(), node.clone());
+            return Err(KeyspaceError::PinnedAndExcluded { keyspace, node }.into());
+        }
+        self.check_pins(&constraint)?;
+        let general = &keyspace.record.keyspace.constraint;
+        let allowed = |node: &&NodeState| {
+            let spec = &node.record.spec;
+            constraint.allows(spec) && general.allows(spec)
+        };
+        let eligible = self.nodes.values().filter(allowed);
+        let open = eligible.filter(|node| node.accepts(at.now, &self.settings)).count();
+        let want = keyspace.wanted_replicas(id) as usize;
+        let summary = match constraint == Constraint::default() {
+            true => format!("shard {id} of keyspace {name} may be wherever its keyspace may"),
+            false => format!("shard {id} of keyspace {name} is pinned"),
+        };
+        let mut record = keyspace.record.clone();
+        let rule = record.rules.entry(id).or_default();
+        rule.constraint = constraint;
+        if *rule == ShardRule::default() {
+            record.rules.remove(&id);
+        }
+        let mut intent = Intent::new(summary, vec![Effect::Keyspace(record)]);
+        if open < want {
+            intent.warnings.push(format!(
+                "shard {id} wants {want} replicas and {open} nodes may hold it now: the rest stays where it is or \
+                 unplaced"
+            ));
+        }
+        Ok(intent)
+    }
+
+    pub(super) fn release_shard(&self, name: &KeyspaceName, id: ShardId) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        keyspace.shard(id)?;
+        let mut record = keyspace.record.clone();
+        let rule = record.rules.entry(id).or_default();
+        if rule.set_aside.take().is_none() {
+            return Err(AdminError::Refused {
+                problem: format!("shard {id} of keyspace {name} is not set aside"),
+                way_out: "there is nothing to release".into(),
+            });
+        }
+        rule.deaths = 0;
+        if *rule == ShardRule::default() {
+            record.rules.remove(&id);
+        }
+        let summary = format!("shard {id} of keyspace {name} is placed again");
+        Ok(Intent::new(summary, vec![Effect::Keyspace(record)]))
+    }
+
+    pub(super) fn release_brake(&self) -> Result<Intent, AdminError> {
+        match &self.record.brake {
+            Some(why) => Ok(Intent::new(format!("release the brake ({why})"), vec![Effect::ReleaseBrake])),
+            None => Err(AdminError::Refused {
+                problem: "the brake is not on".into(),
+                way_out: "there is nothing to release".into(),
+            }),
+        }
+    }
+
+    /// Adds the plan to an intent, or refuses where its check would.
+    pub(super) fn planned(
+        &self,
+        at: Moment,
+        by: &str,
+        name: &KeyspaceName,
+        mut intent: Intent,
+        changes: Vec<Change>,
+    ) -> Result<Intent, AdminError> {
+        let reason = format!("{by} asked for it");
+        let changes: Vec<_> = changes.into_iter().map(|change| Planned::new(change, &reason)).collect();
+        if let Some(problem) = self.objection(at, name, &Origin::Person(by.to_owned()), &changes) {
+            let way_out = "look at the shard (partage shard list) and try again".into();
+            return Err(AdminError::Refused { problem, way_out });
+        }
+        intent.effects.push(Effect::Submit(name.clone(), changes));
+        Ok(intent)
+    }
+
+    /// Refuses a node that may not take a replica of the shard.
+    fn check_target(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        id: &NodeId,
+    ) -> Result<(), AdminError> {
+        let node = self.node(id)?;
+        if let Some(why) = self.closed(at, id) {
+            return Err(AdminError::Refused {
+                problem: format!("nothing new is placed on node {id}: {why}"),
+                way_out: "choose another node".into(),
+            });
+        }
+        if shard.replicas.iter().any(|r| r.node == *id && r.state != ReplicaState::UnloadFinal) {
+            return Err(AdminError::ReplicaExists { shard: shard.id, node: id.clone() });
+        }
+        if let Some(why) = keyspace.record.rules.get(&shard.id).and_then(|rule| rule.set_aside.as_ref()) {
+            return Err(AdminError::Refused {
+                problem: format!("shard {} is set aside: {why}", shard.id),
+                way_out: "release it first".into(),
+            });
+        }
+        if !keyspace.allows(shard.id, node) {
+            return Err(AdminError::Refused {
+                problem: format!("pins, labels or exclusions keep shard {} away from node {id}", shard.id),
+                way_out: "choose another node, or change the constraint of the shard or its keyspace".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The nodes that may take one more replica of the shard now.
+    pub(in crate::cluster) fn candidates<'a>(
+        &'a self,
+        at: Moment,
+        keyspace: &'a KeyspaceState,
+        shard: &'a Shard,
+    ) -> impl Iterator<Item = &'a NodeState> {
+        self.nodes.values().filter(move |node| {
+            let id = &node.record.spec.id;
+            node.accepts(at.now, &self.settings)
+                && keyspace.allows(shard.id, node)
+                && !shard.replicas.iter().any(|r| r.node == *id && r.state != ReplicaState::UnloadFinal)
+        })
+    }
+
+    /// A warning where a replica would be in the zone of another one.
+    fn crowding(&self, shard: &Shard, leaves: Option<&Replica>, to: &NodeId) -> Option<String> {
+        let zone_of = |node: &NodeId| self.nodes.get(node).and_then(|n| n.record.spec.zone.as_ref());
+        let zone = zone_of(to)?;
+        let stays = |r: &&Replica| leaves.is_none_or(|leaves| leaves.placement != r.placement);
+        let other = shard.staying().filter(stays).find(|r| zone_of(&r.node) == Some(zone))?;
+        Some(format!("{to} is in zone {zone}, as is {}, which has a replica already", other.node))
+    }
+}
+
+impl KeyspaceState {
+    /// Replicas that a shard is to have.
+    pub fn wanted_replicas(&self, id: ShardId) -> u32 {
+        self.record.rules.get(&id).and_then(|rule| rule.replicas).unwrap_or(self.record.keyspace.replicas)
+    }
+
+    /// Whether the constraints of keyspace and shard let it be on that node.
+    pub(in crate::cluster) fn allows(&self, id: ShardId, node: &NodeState) -> bool {
+        let spec = &node.record.spec;
+        self.record.keyspace.constraint.allows(spec)
+            && self.record.rules.get(&id).is_none_or(|rule| rule.constraint.allows(spec))
+    }
+}
+
+/// The replica of the shard that serves, or prepares to, on that node.
+fn staying_on<'a>(shard: &'a Shard, node: &NodeId) -> Result<&'a Replica, AdminError> {
+    shard.staying().find(|r| r.node == *node).ok_or_else(|| AdminError::NoReplica {
+        shard: shard.id,
+        node: node.clone(),
+        on: shard.staying().map(|r| r.node.clone()).collect(),
+    })
+}
