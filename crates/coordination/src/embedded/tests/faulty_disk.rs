@@ -32,6 +32,8 @@ pub(super) enum Fault {
 struct File {
     now: Vec<u8>,
     platter: Vec<u8>,
+    /// Blocks are taken by writing, not by setting a length.
+    allocated: usize,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +130,7 @@ impl FaultyDisk {
     /// Power goes and comes back: `draw` decides, bit by bit, what had reached the platter.
     pub fn lose_power(&self, mut draw: impl FnMut() -> bool) {
         let mut state = self.0.lock().unwrap();
-        for File { now, platter } in state.files.values_mut() {
+        for File { now, platter, .. } in state.files.values_mut() {
             if draw() {
                 platter.resize(now.len(), 0);
             }
@@ -156,14 +158,15 @@ impl DiskFile for OpenFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.0.lock().unwrap();
         let offset = offset as usize;
-        let grows = offset + bytes.len() > state.files[&self.file].now.len();
+        let grows = offset + bytes.len() > state.files[&self.file].allocated;
         let fault = state.strike(Operation::Write)?;
         if grows {
             state.strike(Operation::Grow)?;
         }
         let seed = state.operations as usize;
         let part = if fault.is_some() { (seed * 7919) % (bytes.len() + 1) } else { bytes.len() };
-        let now = &mut state.files.get_mut(&self.file).unwrap().now;
+        let File { now, allocated, .. } = state.files.get_mut(&self.file).unwrap();
+        *allocated = (*allocated).max(offset + part);
         if now.len() < offset + part {
             now.resize(offset + part, 0);
         }
@@ -173,20 +176,17 @@ impl DiskFile for OpenFile {
 
     fn set_len(&mut self, bytes: u64) -> io::Result<()> {
         let mut state = self.disk.0.lock().unwrap();
-        let operation = if bytes as usize > state.files[&self.file].now.len() {
-            Operation::Grow
-        } else {
-            Operation::Names
-        };
-        state.strike(operation)?;
-        state.files.get_mut(&self.file).unwrap().now.resize(bytes as usize, 0);
+        state.strike(Operation::Names)?;
+        let File { now, allocated, .. } = state.files.get_mut(&self.file).unwrap();
+        now.resize(bytes as usize, 0);
+        *allocated = (*allocated).min(bytes as usize);
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.disk.0.lock().unwrap();
         let fault = state.strike(Operation::Sync)?;
-        let File { now, platter } = state.files.get_mut(&self.file).unwrap();
+        let File { now, platter, .. } = state.files.get_mut(&self.file).unwrap();
         match fault {
             None => platter.clone_from(now),
             Some(Fault::SyncLies) => {}
