@@ -41,6 +41,7 @@ where
     values::conditions_are_kept(&make().await).await;
     values::transactions_are_all_or_nothing(&make().await).await;
     values::no_update_is_lost(&make().await).await;
+    values::versions_are_the_order(&make().await).await;
     values::readers_never_go_back(&make().await).await;
     values::versions_are_never_reused(&make().await).await;
     values::repeating_after_an_unknown_outcome_is_safe(&make().await).await;

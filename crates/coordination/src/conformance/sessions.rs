@@ -32,6 +32,8 @@ pub(super) async fn keys_go_with_their_session(subject: &dyn Subject) {
     for at in [&a, &handed_over, &made_lasting] {
         put(&*one, at, mine).await;
     }
+    // Written again by the same session, it still goes with it.
+    put(&*one, &a, mine).await;
     put(&*one, &b, yours).await;
     put(&*one, &handed_over, yours).await;
     ok(one.commit(Transaction::new().put(&made_lasting, "stay").put(&lasting, "stay")).await);

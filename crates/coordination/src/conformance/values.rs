@@ -1,5 +1,6 @@
 //! Reads, transactions, versions, lists (C1, C2, C3, C6, C7).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 
 use super::{Subject, key, ok, refused};
 use crate::limits::{MAX_PAGE_ENTRIES, MAX_TRANSACTION_STEPS};
-use crate::{Coordination, Error, Expected, Key, Scope, Transaction, Version};
+use crate::{Coordination, Error, Expected, Key, Scope, Transaction, Version, View};
 
 async fn number_at(store: &dyn Coordination, at: &Key) -> (u64, Expected) {
     let entry = ok(store.read(at).await);
@@ -125,6 +126,39 @@ pub(super) async fn no_update_is_lost(subject: &dyn Subject) {
     versions.sort_unstable();
     versions.dedup();
     assert_eq!(versions.len() as u64, TASKS * ROUNDS, "two transactions got the same version");
+}
+
+/// Many at once to the same key: versions say the order, to readers and to watches.
+pub(super) async fn versions_are_the_order(subject: &dyn Subject) {
+    const TASKS: u64 = 16;
+    const ROUNDS: u64 = 8;
+    let at = key("order");
+    let mut watch = ok(subject.connect().await.watch(Scope::One(at.clone()), None).await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let (store, at) = (subject.connect().await, at.clone());
+        tasks.spawn(async move {
+            let mut done = BTreeMap::new();
+            for round in 0..ROUNDS {
+                let value = number(task * ROUNDS + round);
+                let version = ok(store.commit(Transaction::new().put(&at, value.clone())).await);
+                assert!(done.keys().all(|before| *before < version));
+                done.insert(version, value);
+            }
+            done
+        });
+    }
+    let done: BTreeMap<Version, Bytes> = tasks.join_all().await.into_iter().flatten().collect();
+    assert_eq!(done.len() as u64, TASKS * ROUNDS, "two transactions got the same version");
+    let (last, value) = done.last_key_value().expect("there were some");
+    let entry = ok(subject.connect().await.read(&at).await).expect("it was put");
+    assert_eq!((entry.version, &entry.value), (*last, value), "the last version is what is there");
+    let mut view = View::new();
+    while view.entries().get(&at).is_none_or(|entry| entry.version != *last) {
+        view.fold(ok(watch.next().await));
+        let seen = view.entries().get(&at);
+        assert!(seen.is_none_or(|entry| done.get(&entry.version) == Some(&entry.value)));
+    }
 }
 
 /// C1 under load: a reader never sees less than what was acknowledged before it asked, nor goes back.
