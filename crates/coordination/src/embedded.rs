@@ -45,7 +45,7 @@ use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{
     EMBEDDED_MAX_TRANSACTION_BYTES, EMBEDDED_MAX_VALUE_BYTES, EMBEDDED_MAX_WAITING, FULL_DISK_PAUSE,
-    JOURNAL_COMPACT_BYTES, JOURNAL_STEP_BYTES, MAX_PAGE_ENTRIES,
+    JOURNAL_COMPACT_BYTES, JOURNAL_STEP_BYTES, MAX_PAGE_ENTRIES, MAX_STEP_BYTES,
 };
 use crate::session::{SessionId, check_ttl};
 use crate::transaction::{Entry, Transaction, Version};
@@ -176,6 +176,11 @@ impl Drop for Embedded {
 
 /// Opens the journal, removes the ephemeral keys of the last life, and marks a new one.
 fn open_journal(dir: &Path, options: &Options) -> Result<(Journal, Tree)> {
+    if !(512..=MAX_STEP_BYTES).contains(&options.step_bytes) || !options.step_bytes.is_multiple_of(512) {
+        let step = options.step_bytes;
+        let what = format!("a step of {step} bytes: choose a multiple of 512, at most {MAX_STEP_BYTES}");
+        return Err(Error::Invalid { what });
+    }
     let (mut journal, mut tree) = Journal::open(Arc::clone(&options.disk), dir, options)?;
     let mut pending = Pending::on(&tree);
     pending.remove(tree.ephemeral_keys());

@@ -62,6 +62,7 @@ impl Key {
     }
 
     /// Where the keys that start with `prefix` would begin. Not a key: never stored, only compared with.
+    #[cfg(feature = "embedded")]
     pub(crate) fn lower_bound(prefix: &str) -> Self {
         Self(prefix.into())
     }

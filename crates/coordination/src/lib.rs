@@ -36,6 +36,7 @@
 pub mod conformance;
 mod contract;
 mod election;
+#[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
 mod key;

@@ -50,6 +50,9 @@ pub const EMBEDDED_HISTORY_BYTES: usize = 16 << 20;
 /// Embedded: the journal grows by this much at a time: one costly metadata fsync for thousands of commits.
 pub const JOURNAL_STEP_BYTES: u64 = 1 << 20;
 
+/// Embedded: largest step that a test or a setting may choose; all of a step is zeroed at once.
+pub const MAX_STEP_BYTES: u32 = 64 << 20;
+
 /// Embedded: below this, a journal is not compacted: it would cost more than reading it does.
 pub const JOURNAL_COMPACT_BYTES: u64 = 4 << 20;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use partage_coordination::embedded::salvage::{inspect, salvage};
 use partage_coordination::embedded::{ClusterId, Embedded, Options};
-use partage_coordination::{Advice, Coordination, Error, Key, Scope, Session, Transaction};
+use partage_coordination::{Advice, Coordination, Error, Key, Scope, Session, Transaction, limits};
 use tempfile::TempDir;
 
 fn options() -> Options {
@@ -51,8 +51,35 @@ async fn two_processes_never_share_a_directory() {
     let second = open(dir.path()).await.unwrap_err();
     assert_eq!(second, Error::InUse { dir: dir.path().to_owned() });
     assert!(second.to_string().contains("stop that one, or give this one a directory of its own"));
+    assert!(matches!(inspect(dir.path()), Err(Error::InUse { .. })));
     store.close().await;
     open(dir.path()).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn wrong_settings_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for step_bytes in [0, 100, 513, u32::MAX] {
+        let error = Embedded::open(dir.path(), Options { step_bytes, ..options() }).await.unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    }
+    let file = dir.path().join("a file");
+    std::fs::write(&file, "").unwrap();
+    let error = open(&file).await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { what } if what.contains("a file")), "{error}");
+}
+
+#[tokio::test]
+async fn sessions_have_a_limit() {
+    let store = Embedded::in_memory();
+    let ttl = std::time::Duration::from_secs(60);
+    let mut sessions = Vec::new();
+    for _ in 0..limits::EMBEDDED_MAX_SESSIONS {
+        sessions.push(store.open_session(ttl).await.unwrap());
+    }
+    assert!(matches!(store.open_session(ttl).await, Err(Error::TooLarge { .. })));
+    store.end_session(sessions[0]).await.unwrap();
+    store.open_session(ttl).await.unwrap();
 }
 
 #[tokio::test]

@@ -41,9 +41,11 @@ use super::replay::replay;
 use super::tree::Tree;
 use super::{ClusterId, Options};
 
-const IDENTITY: &str = "identity";
+/// The file that says that there must be a journal, and whose.
+pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_MAGIC: [u8; 8] = *b"PARTAGEI";
-const LOCK: &str = "lock";
+/// The file that one process at a time holds.
+pub(crate) const LOCK: &str = "lock";
 const UNFINISHED: &str = ".tmp";
 
 /// An open journal. Owned by the one writer.

@@ -16,7 +16,7 @@ use crate::watch::Change;
 
 use super::disk::{Disk, RealDisk};
 use super::frame::{self, FileHeader, Found};
-use super::journal::{Journal, decode_identity, failed, far_after, file_name, file_number};
+use super::journal::{IDENTITY, Journal, LOCK, decode_identity, failed, far_after, file_name, file_number};
 use super::record::Record;
 use super::tree::Tree;
 use super::{ClusterId, Options};
@@ -68,12 +68,17 @@ impl Report {
     }
 }
 
-/// Reads all of `dir`, changes nothing, and reports. A coordinator must not be running on it.
+/// Reads all of `dir`, changes nothing, and reports. Refused while a coordinator runs on it.
 pub fn inspect(dir: &Path) -> Result<Report> {
     let disk = RealDisk;
     let names = disk.list(dir).map_err(|error| failed("list", dir, &error))?;
+    // Not locked if there is no lock file, or no right to it: reading needs neither.
+    let lock = names.iter().any(|name| name == LOCK).then(|| disk.lock(&dir.join(LOCK)));
+    if let Some(Ok(None)) = lock {
+        return Err(Error::InUse { dir: dir.to_owned() });
+    }
     let mut report = Report::default();
-    if names.iter().any(|name| name == "identity") {
+    if names.iter().any(|name| name == IDENTITY) {
         inspect_identity(&disk, dir, &mut report)?;
     }
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| file_number(name)).collect();
@@ -112,7 +117,7 @@ pub fn salvage(dir: &Path, out_dir: &Path) -> Result<Report> {
 }
 
 fn inspect_identity(disk: &RealDisk, dir: &Path, report: &mut Report) -> Result<()> {
-    let path = dir.join("identity");
+    let path = dir.join(IDENTITY);
     let bytes = disk.read(&path).map_err(|error| failed("read", &path, &error))?;
     let mut damage = Vec::new();
     match decode_identity(&bytes) {
