@@ -24,7 +24,7 @@ impl Subject for InMemory {
         false
     }
     fn expiry_bound(&self) -> Duration {
-        Duration::from_millis(500)
+        Duration::from_secs(2)
     }
 }
 
@@ -54,7 +54,7 @@ impl Subject for OnDisk {
         true
     }
     fn expiry_bound(&self) -> Duration {
-        Duration::from_millis(500)
+        Duration::from_secs(2)
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Subject, key, ok, refused};
 use crate::{Coordination, Election, Error, Leader, Leadership, Session, Transaction};
 
-const TTL: Duration = Duration::from_millis(500);
+const TTL: Duration = Duration::from_millis(800);
 
 async fn candidate(subject: &dyn Subject) -> (Arc<dyn Coordination>, Election, Session) {
     let store = subject.connect().await;
