@@ -54,3 +54,26 @@ pub const NODE_WEIGHT: u32 = 10_000;
 
 /// Most tokens on one ring: 400 for each of [`NODES`]. They take 24 bytes each, so 384 MB at the most.
 pub const TOKENS_ON_RING: u64 = 16_000_000;
+
+/// How far above its share of a measured load (requests, CPU, bytes) a node may stay before anything moves
+/// for it: wide, because loads swing and a move costs more than a quarter too much does.
+pub const LOAD_TOLERANCE: f64 = 0.25;
+
+/// How far above its share of replicas a node may stay: narrower, because a count does not swing.
+pub const COUNT_TOLERANCE: f64 = 0.1;
+
+/// Mean load of a node below which a metric is not balanced at all, in the order of
+/// [`crate::load::METRICS`]: 50 requests a second, 2 % of a core, 64 MiB. Below that there is nothing to win.
+pub const LOAD_FLOORS: [f64; 3] = [50.0, 20.0, 67_108_864.0];
+
+/// How long a shard is not tried again on a node where it could not be loaded, in milliseconds: long enough
+/// for other nodes to have their turn, short enough that a mended node is found before a person waits.
+pub const AVOID_MS: u64 = 60_000;
+
+/// Least time between two runs of the planner over one keyspace that follow from its own plans, in
+/// milliseconds, so that a thousand arrivals cause one run and not a thousand. One more for each
+/// [`PLAN_PAUSE_SHARDS`] shards.
+pub const PLAN_PAUSE_MS: u64 = 20;
+
+/// See [`PLAN_PAUSE_MS`]: a run over a million shards takes about a second, and then waits as long.
+pub const PLAN_PAUSE_SHARDS: usize = 1_000;

@@ -3,9 +3,12 @@
 
 use super::{Cluster, KeyspaceState, Moment, Write, orders};
 use crate::check;
+use crate::exchange::Phase;
 use crate::handover;
 use crate::id::{PlanId, ShardId, TransactionId};
-use crate::map::{Edit, EditError, MapDiff, Shard, Stage};
+use crate::lifecycle::ReplicaState;
+use crate::limits;
+use crate::map::{Edit, EditError, MapDiff, Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::Status;
 use std::collections::BTreeSet;
@@ -23,6 +26,23 @@ impl KeyspaceState {
         }
     }
 
+    /// Notes where a shard could not be loaded, so that it is tried elsewhere.
+    fn notice_failures(&mut self, at: Moment, old: &Shard) {
+        let new = self.map.shard(old.id);
+        let state = |r: &Replica| new.and_then(|shard| shard.replica(r.placement)).map(|r| r.state);
+        let failed = |r: &&Replica| {
+            let phase = self.observed.get(&r.placement).map(|seen| &seen.phase);
+            r.state == ReplicaState::Load
+                && state(r) == Some(ReplicaState::Unload)
+                && matches!(phase, Some(Phase::Failed { .. }))
+        };
+        let nodes: Vec<_> = old.replicas.iter().filter(failed).map(|r| r.node.clone()).collect();
+        for node in nodes {
+            self.avoid.insert((old.id, node), at.now + limits::AVOID_MS);
+            self.plan_again(at);
+        }
+    }
+
     /// Shards with something under way.
     pub fn unsettled(&self) -> &BTreeSet<ShardId> {
         &self.unsettled
@@ -37,33 +57,39 @@ impl Cluster {
     }
 
     fn advance_keyspace(&mut self, at: Moment, transaction: TransactionId, name: &KeyspaceName) -> bool {
-        let plan = self.next_plan(name);
+        let plans = self.plans_in_turn(name);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        if keyspace.awake.is_empty() && plan.is_none() {
+        if keyspace.awake.is_empty() && plans.is_empty() {
             return false;
         }
         let awake = std::mem::take(&mut keyspace.awake);
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
-        let progress = plan.map(|plan| self.start_changes(keyspace, &mut edit, plan, at)).unwrap_or_default();
+        let progress = self.start_changes(keyspace, &mut edit, &plans, at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
         for refusal in refusals {
             self.notice(true, format!("keyspace {name}: {refusal}"));
         }
         let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
         self.grant(name, &awake, at);
-        if let Some(plan) = plan.and_then(|plan| self.plans.get_mut(&plan)) {
-            progress.into_iter().for_each(|(index, progress)| plan.changes[index].progress = progress);
+        for (plan, index, progress) in progress {
+            if let Some(plan) = self.plans.get_mut(&plan) {
+                plan.changes[index].progress = progress;
+            }
         }
-        self.track_plans(name);
+        self.track_plans(at, name);
         committed
     }
 
-    fn next_plan(&self, name: &KeyspaceName) -> Option<PlanId> {
-        let mut approved =
-            self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
-        approved.next().map(|plan| plan.id)
+    /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, those
+    /// that nobody asked for wait.
+    fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
+        let approved = self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
+        let mut plans: Vec<_> =
+            approved.filter(|p| self.record.brake.is_none() || !p.origin.is_automatic()).collect();
+        plans.sort_by_key(|plan| (plan.origin.urgency(), plan.id));
+        plans.into_iter().map(|plan| plan.id).collect()
     }
 
     fn settle(
@@ -140,6 +166,13 @@ impl Cluster {
                 keyspace.since.remove(&id);
                 keyspace.ungranted.remove(&id);
             }
+        }
+        if let Some(old) = old {
+            keyspace.notice_failures(at, old);
+        }
+        let settled = keyspace.map.shard(id).is_none_or(Shard::is_settled);
+        if settled && keyspace.blocked.remove(&id) {
+            keyspace.plan_again(at);
         }
         for (_, placement) in &gone {
             keyspace.observed.remove(placement);

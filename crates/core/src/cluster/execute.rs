@@ -8,7 +8,6 @@ use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Edit, EditError, Role, Shard, ShardMap, Stage};
 use crate::name::{KeyspaceName, NodeId};
-use crate::node::Health;
 use crate::plan::{Change, Progress, Status};
 use crate::sharding::Bounds;
 use std::collections::BTreeMap;
@@ -57,28 +56,27 @@ impl From<EditError> for NotNow {
 }
 
 impl Cluster {
-    /// Begins what can begin; returns progress of changes that will never begin.
+    /// Begins what can begin of `plans`, in their order; returns the progress of what began and of what will
+    /// never begin.
     pub(super) fn start_changes(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
-        plan: PlanId,
+        plans: &[PlanId],
         at: Moment,
-    ) -> Vec<(usize, Progress)> {
-        let Some(plan) = self.plans.get(&plan) else { return Vec::new() };
+    ) -> Vec<(PlanId, usize, Progress)> {
         let mut under_way = UnderWay::of(keyspace);
         let mut progress = Vec::new();
-        for (index, planned) in plan.changes.iter().enumerate() {
-            if planned.progress != Progress::Waiting {
-                continue;
-            }
-            match self.start(keyspace, edit, &planned.change, &mut under_way, at) {
-                Ok(()) => progress.push((index, Progress::Started)),
-                Err(NotNow::Throttled) => {}
-                Err(NotNow::Impossible(why)) => progress.push((index, Progress::Dropped(why))),
-            }
-            if under_way.moves >= keyspace.record.keyspace.throttle.moves && under_way.loads_on.is_empty() {
-                break;
+        for plan in plans.iter().filter_map(|id| self.plans.get(id)) {
+            for (index, planned) in plan.changes.iter().enumerate() {
+                if planned.progress != Progress::Waiting {
+                    continue;
+                }
+                match self.start(keyspace, edit, &planned.change, &mut under_way, at) {
+                    Ok(()) => progress.push((plan.id, index, Progress::Started)),
+                    Err(NotNow::Throttled) => {}
+                    Err(NotNow::Impossible(why)) => progress.push((plan.id, index, Progress::Dropped(why))),
+                }
             }
         }
         progress
@@ -94,6 +92,7 @@ impl Cluster {
     ) -> Result<(), NotNow> {
         match change {
             Change::Add { shard, node } => {
+                self.open(at, node)?;
                 let loads = under_way.loads_on.entry(node.clone()).or_default();
                 if *loads >= keyspace.record.keyspace.throttle.loads_per_node {
                     return Err(NotNow::Throttled);
@@ -122,6 +121,7 @@ impl Cluster {
     ) -> Result<(), NotNow> {
         let old = edit.shard(shard)?.replica(from).cloned();
         let old = old.ok_or(EditError::NoReplica { shard, placement: from })?;
+        self.open(at, to)?;
         let throttle = &keyspace.record.keyspace.throttle;
         let limit = |node: &NodeId| self.gentle(node, throttle.moves_per_node);
         let on = |node: &NodeId| under_way.moves_on.get(node).copied().unwrap_or(0);
@@ -147,9 +147,17 @@ impl Cluster {
         replaces: Option<PlacementId>,
         at: Moment,
     ) -> Result<PlacementId, NotNow> {
-        let state = self.nodes.get(node).filter(|n| n.signs.health(at.now, &self.settings) == Health::Up);
-        let state = state.ok_or_else(|| NotNow::Impossible(format!("node {node} is not up any more")))?;
-        Ok(edit.add_replica(shard, node, state.record.incarnation, replaces)?)
+        self.open(at, node)?;
+        let incarnation = self.nodes.get(node).map(|node| node.record.incarnation).unwrap_or_default();
+        Ok(edit.add_replica(shard, node, incarnation, replaces)?)
+    }
+
+    /// M7, asked again when a change begins: the plan was checked a while ago.
+    fn open(&self, at: Moment, node: &NodeId) -> Result<(), NotNow> {
+        match self.closed(at, node) {
+            Some(why) => Err(NotNow::Impossible(format!("nothing new is placed on node {node}: {why}"))),
+            None => Ok(()),
+        }
     }
 
     fn form(
@@ -159,12 +167,7 @@ impl Cluster {
         children: &[(Bounds, Vec<NodeId>)],
         at: Moment,
     ) -> Result<(), NotNow> {
-        let up = |node: &&NodeId| {
-            self.nodes.get(*node).is_some_and(|n| n.signs.health(at.now, &self.settings) == Health::Up)
-        };
-        if let Some(node) = children.iter().flat_map(|(_, nodes)| nodes).find(|node| !up(node)) {
-            return Err(NotNow::Impossible(format!("node {node} is not up any more")));
-        }
+        children.iter().flat_map(|(_, nodes)| nodes).try_for_each(|node| self.open(at, node))?;
         let bounds = children.iter().map(|(bounds, _)| bounds.clone()).collect();
         let ids = edit.form_shards(bounds, parents)?;
         for (id, (_, nodes)) in ids.into_iter().zip(children) {
@@ -174,8 +177,8 @@ impl Cluster {
     }
 
     /// Brings the progress of approved plans up to date with the map; finished plans are stored.
-    pub(super) fn track_plans(&mut self, name: &KeyspaceName) {
-        let Some(keyspace) = self.keyspaces.get(name) else { return };
+    pub(super) fn track_plans(&mut self, at: Moment, name: &KeyspaceName) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         let approved =
             self.plans.values_mut().filter(|p| p.keyspace == *name && p.status == Status::Approved);
         for plan in approved {
@@ -187,6 +190,7 @@ impl Cluster {
             plan.finish_if_done();
             if plan.status == Status::Finished {
                 self.outbox.writes.push(Write::Plan(plan.clone()));
+                keyspace.plan_again(at);
             }
         }
     }

@@ -107,6 +107,12 @@ pub struct KeyspaceState {
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
     /// is missing here has had it since before this coordinator started.
     since: BTreeMap<ShardId, u64>,
+    /// What could not be placed, in sentences.
+    unplaced: Vec<String>,
+    /// Why the last plan was refused or could not be made, so that it is told once.
+    failing: Option<String>,
+    /// Shards that the planner will look at again when they have settled.
+    blocked: BTreeSet<ShardId>,
 }
 
 /// A node with what is known of it.
@@ -182,7 +188,8 @@ impl Cluster {
         let wake = self.watch_over(at);
         self.begin_drains(at);
         let again = self.advance(at, transaction);
-        if again { at.now } else { wake }
+        let ready = self.plan(at);
+        if again || ready { at.now } else { wake.min(self.next_plan_due()) }
     }
 
     fn notice(&mut self, alarm: bool, text: String) {

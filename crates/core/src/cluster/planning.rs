@@ -10,14 +10,35 @@
 //! | repair             | approved       | approved            | refused        | refused           |
 //! | rebalance          | approved       | waits for a person  | refused        | refused           |
 
-use super::{Cluster, Moment, Write};
+//!
+//! [`Cluster::plan`] is the planner. It looks at a keyspace when something has happened there, and every
+//! `rebalance_ms`:
+//!
+//! ```text
+//!  map, nodes, loads, rules ─► problem.rs ─► policy ─► changes.rs ─► plans: repair, drain, rebalance ─► submit
+//! ```
+//!
+//! While a plan of a keyspace is being carried out no rebalance is planned there; repairs and drains are, for
+//! the shards that it does not touch. If nothing should change there is no plan (M10). Nothing here depends
+//! on the time of day or on chance: the same input gives the same plans (M9). A keyspace that cannot be
+//! planned says why and holds up no other.
+
+mod changes;
+mod problem;
+
+use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check;
 use crate::id::PlanId;
 use crate::keyspace::Mode;
+use crate::limits;
 use crate::map::ShardMap;
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::placement;
 use crate::plan::{Origin, Plan, Planned, Status};
+use crate::time::Millis;
+use changes::Wishes;
+use std::collections::BTreeMap;
 
 impl Cluster {
     /// Numbers a plan, checks it, approves it or lets it wait, and stores it. A plan that breaks the check is
@@ -136,5 +157,201 @@ impl Cluster {
             self.plans.remove(&id);
             self.outbox.writes.push(Write::DropPlan(id));
         }
+    }
+}
+
+impl KeyspaceState {
+    /// Sentences about what could not be placed and why, at most [`limits::COMPLAINTS`] and one (A2).
+    pub fn unplaced(&self) -> &[String] {
+        &self.unplaced
+    }
+
+    /// Something that the planner waited for has happened.
+    pub(super) fn plan_again(&mut self, at: Moment) {
+        let pause_ms = limits::PLAN_PAUSE_MS + (self.map.len() / limits::PLAN_PAUSE_SHARDS) as u64;
+        self.plan_due = self.plan_due.min(at.now + pause_ms);
+    }
+}
+
+impl Cluster {
+    /// Plans every keyspace that is due. Returns whether a plan is ready to be carried out.
+    pub(super) fn plan(&mut self, at: Moment) -> bool {
+        let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.plan_due <= at.now);
+        let names: Vec<_> = due.map(|(name, _)| name.clone()).collect();
+        names.into_iter().fold(false, |ready, name| self.plan_keyspace(at, &name) || ready)
+    }
+
+    /// When the planner has to run next if nothing happens.
+    pub(super) fn next_plan_due(&self) -> Millis {
+        self.keyspaces.values().map(|keyspace| keyspace.plan_due).min().unwrap_or(Millis::NEVER)
+    }
+
+    fn plan_keyspace(&mut self, at: Moment, name: &KeyspaceName) -> bool {
+        let rebalance_ms = self.settings.rebalance_ms;
+        let settled_at = self.last_join + self.settings.settle_ms;
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
+        keyspace.plan_due = at.now + rebalance_ms;
+        if self.record.brake.is_some() {
+            return false;
+        }
+        keyspace.avoid.retain(|_, until| *until > at.now);
+        let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
+        if nothing_placed && at.now < settled_at {
+            keyspace.plan_due = settled_at;
+            return false;
+        }
+        match self.wishes(at, name) {
+            Ok((wishes, unplaced)) => {
+                self.report_unplaced(at, name, unplaced);
+                self.make_plans(at, name, wishes)
+            }
+            Err(why) => {
+                self.fail(at, name, why);
+                false
+            }
+        }
+    }
+
+    /// What the policy would have changed, and what it cannot place.
+    fn wishes(&self, at: Moment, name: &KeyspaceName) -> Result<(Wishes, Vec<String>), String> {
+        let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
+        let policy = placement::by_name(&keyspace.record.keyspace.policy).map_err(|e| e.to_string())?;
+        let outlook = self.outlook(at, keyspace, &BTreeMap::new());
+        let solution = policy.place(&outlook.problem).map_err(|error| error.to_string())?;
+        let wishes = Wishes::from(keyspace, &outlook, &solution);
+        let mut unplaced = solution.complaints(&outlook.problem);
+        if keyspace.record.keyspace.mode == Mode::Manual && !wishes.repair.is_empty() {
+            let count = wishes.repair.len();
+            unplaced.insert(0, format!(
+                "{count} replicas wait for a person, because the keyspace is in mode manual: place them with `partage shard move`, or set another mode"
+            ));
+        }
+        for (shard, rule) in &keyspace.record.rules {
+            if let Some(why) = rule.set_aside.as_ref().filter(|_| unplaced.len() < limits::COMPLAINTS) {
+                unplaced.push(format!("{shard} is set aside and placed nowhere new: {why}"));
+            }
+        }
+        Ok((wishes, unplaced))
+    }
+
+    /// Keeps the list of what is not placed; tells when it begins and when it ends.
+    fn report_unplaced(&mut self, at: Moment, name: &KeyspaceName, unplaced: Vec<String>) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        if let Some(expiry) = keyspace.avoid.values().min().filter(|_| !unplaced.is_empty()) {
+            keyspace.plan_due = keyspace.plan_due.min((*expiry).max(at.now + 1));
+        }
+        let before = std::mem::replace(&mut keyspace.unplaced, unplaced);
+        match (before.is_empty(), keyspace.unplaced.first().cloned()) {
+            (true, Some(first)) => {
+                self.notice(true, format!("keyspace {name} is not placed as it should be: {first}"));
+            }
+            (false, None) => self.notice(false, format!("keyspace {name} is placed as it should be again")),
+            (true, None) | (false, Some(_)) => {}
+        }
+    }
+
+    /// Submits what is allowed now, the most urgent first.
+    fn make_plans(&mut self, at: Moment, name: &KeyspaceName, wishes: Wishes) -> bool {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
+        let mode = keyspace.record.keyspace.mode;
+        let complete = wishes.blocked.is_empty();
+        keyspace.blocked = wishes.blocked;
+        let mut ready = false;
+        if !wishes.repair.is_empty() && mode != Mode::Manual {
+            ready |= self.submit_own(at, name, Origin::Repair, wishes.repair);
+        }
+        if !wishes.drain.is_empty() {
+            ready |= self.submit_own(at, name, Origin::Drain, wishes.drain);
+        }
+        if ready || self.is_carrying_out(name) || !self.may_rebalance(at, name) {
+            return ready;
+        }
+        match mode {
+            Mode::Automatic if !wishes.rebalance.is_empty() => {
+                self.submit_own(at, name, Origin::Rebalance, wishes.rebalance)
+            }
+            Mode::Suggested => self.suggest(at, name, wishes.rebalance, complete),
+            Mode::Automatic | Mode::Manual => false,
+        }
+    }
+
+    /// Whether some plan of the keyspace is approved and not finished.
+    fn is_carrying_out(&self, name: &KeyspaceName) -> bool {
+        self.plans.values().any(|plan| plan.keyspace == *name && plan.status == Status::Approved)
+    }
+
+    /// A coordinator that has just started has not heard what its nodes carry: it repairs, but improves
+    /// nothing until it knows, or until everybody has had time to say (R6: a restart moves nothing).
+    fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName) -> bool {
+        let heard_at = self.started + self.settings.rebalance_ms.max(self.settings.dead_after_ms);
+        let may = at.now >= heard_at || self.has_heard_all(at, name);
+        if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| !may) {
+            keyspace.plan_due = keyspace.plan_due.min(heard_at);
+        }
+        may
+    }
+
+    fn has_heard_all(&self, at: Moment, name: &KeyspaceName) -> bool {
+        let unknown = |node: &super::NodeState| {
+            node.signs.health(at.now, &self.settings) == Health::Unknown && !node.record.ended
+        };
+        let Some(keyspace) = self.keyspaces.get(name) else { return false };
+        let mut live = keyspace.map.shards().flat_map(|shard| shard.live());
+        let knows = |r: &crate::map::Replica| keyspace.observed.contains_key(&r.placement);
+        live.all(knows) && !self.nodes.values().any(unknown)
+    }
+
+    /// Returns whether the plan was approved. One that the check refuses is stored and told of once.
+    fn submit_own(&mut self, at: Moment, name: &KeyspaceName, origin: Origin, changes: Vec<Planned>) -> bool {
+        if let Some(why) = self.objection(at, name, &origin, &changes) {
+            let repeated = self.keyspaces.get(name).is_some_and(|k| k.failing.as_ref() == Some(&why));
+            if repeated {
+                return false;
+            }
+            if let Some(keyspace) = self.keyspaces.get_mut(name) {
+                keyspace.failing = Some(why);
+            }
+        } else if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            keyspace.failing = None;
+        }
+        let id = self.submit(at, name, origin, changes);
+        self.plans.get(&id).is_some_and(|plan| plan.status == Status::Approved)
+    }
+
+    /// Mode `suggested`: at most one rebalance waits for a person, always the latest.
+    fn suggest(&mut self, at: Moment, name: &KeyspaceName, changes: Vec<Planned>, complete: bool) -> bool {
+        let waiting = |plan: &&Plan| {
+            plan.keyspace == *name && plan.origin == Origin::Rebalance && plan.status == Status::Suggested
+        };
+        let earlier: Vec<PlanId> = self.plans.values().filter(waiting).map(|plan| plan.id).collect();
+        let same = |id: &PlanId| {
+            let ours = changes.iter().map(|planned| &planned.change);
+            self.plans.get(id).is_some_and(|plan| plan.changes.iter().map(|p| &p.change).eq(ours))
+        };
+        if earlier.iter().any(same) || (changes.is_empty() && !complete) {
+            return false;
+        }
+        for id in earlier {
+            let Some(mut plan) = self.plans.get(&id).cloned() else { continue };
+            plan.status = Status::Superseded;
+            self.store_plan(plan);
+        }
+        !changes.is_empty() && self.submit_own(at, name, Origin::Rebalance, changes)
+    }
+
+    /// A keyspace that cannot be planned: told once, stored as a refused plan without changes.
+    fn fail(&mut self, at: Moment, name: &KeyspaceName, why: String) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        if keyspace.failing.as_ref() == Some(&why) {
+            return;
+        }
+        keyspace.failing = Some(why.clone());
+        keyspace.unplaced = vec![format!("nothing can be planned: {why}")];
+        self.notice(true, format!("keyspace {name} cannot be planned, its map stays as it is: {why}"));
+        let plan = Plan { status: Status::Refused(why), ..self.draft_plan(at, name, Origin::Repair, vec![]) };
+        self.record.next_plan = plan.id.next();
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        self.store_plan(plan);
+        self.drop_old_plans();
     }
 }

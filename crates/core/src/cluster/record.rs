@@ -15,7 +15,7 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec};
 use crate::plan::Plan;
 use crate::settings::{Settings, SettingsError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Counters and switches of the whole cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -220,6 +220,9 @@ impl KeyspaceState {
             avoid: BTreeMap::new(),
             plan_due: at.now,
             since: BTreeMap::new(),
+            unplaced: Vec::new(),
+            failing: None,
+            blocked: BTreeSet::new(),
             map,
         }
     }

@@ -1,1 +1,4 @@
+//! Scenarios of a whole cluster on simulated time, each short enough to be followed by hand.
 
+mod planning;
+mod town;

@@ -1,0 +1,238 @@
+//! Placement from the first to the last: what follows from joins, deaths, drains, restarts and loads.
+
+use super::super::Write;
+use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
+use crate::id::ShardId;
+use crate::keyspace::{Keyspace, Mode};
+use crate::load::Load;
+use crate::map::Shard;
+use crate::plan::{Change, Origin, Progress, Status};
+use std::collections::BTreeMap;
+
+/// Three nodes that serve `shards` shards of a keyspace like this.
+fn settled(keyspace: Keyspace, shards: u32) -> Town {
+    let replicas = keyspace.replicas as usize;
+    let mut town = Town::new(keyspace, slots(shards));
+    ["a", "b", "c"].into_iter().for_each(|name| town.join(name));
+    town.run(3_000);
+    assert!(town.is_at_rest(replicas), "{:#?}", town.notices);
+    town
+}
+
+fn epochs(town: &Town) -> BTreeMap<ShardId, u64> {
+    town.map().shards().map(|shard| (shard.id, shard.epoch.0)).collect()
+}
+
+#[test]
+fn a_hundred_shards_spread_over_three_nodes_and_then_nothing_happens() {
+    let mut town = settled(keyspace(100), 100);
+    assert!(town.counts().values().all(|count| (33..=34).contains(count)), "{:?}", town.counts());
+    assert_eq!(town.served().len(), 100);
+    assert_eq!(town.plans().len(), 1);
+    let plan = town.plans()[0];
+    assert_eq!((&plan.origin, &plan.status, plan.changes.len()), (&Origin::Repair, &Status::Finished, 100));
+    assert!(plan.changes.iter().all(|c| c.progress == Progress::Done && c.reason.contains("has 0 of 1")));
+    let (writes, generation) = (town.writes.len(), town.map().generation());
+    town.run(20_000);
+    assert_eq!((town.writes.len(), town.map().generation()), (writes, generation), "M10, L2");
+}
+
+#[test]
+fn s9_the_first_placement_waits_until_nodes_have_stopped_joining() {
+    let mut town = Town::new(keyspace(9), slots(9));
+    town.join("a");
+    town.run(200);
+    town.join("b");
+    town.run(200);
+    assert!(town.plans().is_empty());
+    town.join("c");
+    town.run(settings().settle_ms);
+    assert_eq!(town.plans().len(), 1);
+    town.run(1_000);
+    assert_eq!(town.counts().into_values().collect::<Vec<_>>(), [3, 3, 3]);
+}
+
+#[test]
+fn the_shards_of_a_dead_node_are_served_again_under_higher_epochs() {
+    let mut town = settled(Keyspace { replicas: 2, ..keyspace(30) }, 30);
+    let (before, led) = (epochs(&town), |shard: &&Shard| shard.leader().unwrap().node == node("b"));
+    let led_by_b: Vec<_> = town.map().shards().filter(led).map(|shard| shard.id).collect();
+    assert!(!led_by_b.is_empty());
+    town.kill("b");
+    town.run(settings().dead_after_ms + 2_000);
+    assert!(town.is_at_rest(2), "{:#?}", town.notices);
+    assert!(!town.counts().contains_key("b"));
+    assert_eq!(town.served().len(), 30);
+    for (id, epoch) in epochs(&town) {
+        assert_eq!(
+            epoch > before[&id],
+            led_by_b.contains(&id),
+            "{id}: only a change of leader raises the epoch"
+        );
+    }
+}
+
+#[test]
+fn a_drain_empties_the_node_and_nobody_else_moves() {
+    for mode in [Mode::Automatic, Mode::Suggested, Mode::Manual] {
+        let mut town = settled(keyspace(60), 60);
+        town.cluster.keyspaces.get_mut(&name()).unwrap().record.keyspace.mode = mode;
+        let before: BTreeMap<_, _> = town.map().shards().map(|s| (s.id, s.replicas[0].clone())).collect();
+        town.drain("a");
+        for _ in 0..30 {
+            town.run(BEAT_MS);
+            let leading = town.map().shards().filter(|shard| shard.leader().is_some()).count();
+            assert_eq!(leading, 60, "O11: make before break");
+        }
+        assert!(town.is_at_rest(1) && !town.counts().contains_key("a"), "{mode}: {:#?}", town.notices);
+        for shard in town.map().shards().filter(|shard| before[&shard.id].node != node("a")) {
+            assert_eq!(shard.replicas[0], before[&shard.id], "{mode}");
+        }
+        assert_eq!(town.plans().last().unwrap().origin, Origin::Drain);
+    }
+}
+
+#[test]
+fn a13_a_worker_that_leaves_goes_when_its_shards_are_served_elsewhere() {
+    let mut town = settled(keyspace(30), 30);
+    town.workers.get_mut(&node("c")).unwrap().leaving = true;
+    town.run(2_000);
+    assert!(!town.workers.contains_key(&node("c")) && town.is_at_rest(1), "{:#?}", town.notices);
+    assert_eq!(town.served().len(), 30);
+}
+
+#[test]
+fn r6_a_restart_moves_nothing() {
+    let mut town = settled(Keyspace { replicas: 2, ..keyspace(50) }, 50);
+    let map = town.map().clone();
+    town = town.restart_coordinator();
+    assert_eq!(town.map(), &map);
+    town.run(20_000);
+    assert_eq!(town.map(), &map, "{:#?}", town.notices);
+}
+
+#[test]
+fn a_restart_in_the_middle_of_a_drain_finishes_it() {
+    let mut town = settled(keyspace(60), 60);
+    town.drain("a");
+    town.run(BEAT_MS);
+    town = town.restart_coordinator();
+    town.run(5_000);
+    assert!(town.is_at_rest(1) && !town.counts().contains_key("a"), "{:#?}", town.notices);
+}
+
+#[test]
+fn what_cannot_be_placed_is_reported_until_it_is() {
+    let mut town = Town::new(Keyspace { replicas: 3, ..keyspace(4) }, slots(4));
+    town.join("a");
+    town.join("b");
+    town.run(2_000);
+    assert_eq!(town.unplaced().len(), 4);
+    assert!(
+        town.unplaced()[0].contains("needs 3 distinct nodes and 2 are eligible"),
+        "{:?}",
+        town.unplaced()
+    );
+    let told = |town: &Town| town.notices.iter().filter(|n| n.contains("not placed as it should be")).count();
+    town.run(20_000);
+    assert_eq!(told(&town), 1, "told once");
+    town.join("c");
+    town.run(2_000);
+    assert!(town.unplaced().is_empty() && town.is_at_rest(3));
+}
+
+/// Loads that put everything on the shards of one node.
+fn lopsided(town: &Town, heavy: &str) -> BTreeMap<ShardId, Load> {
+    let load = |shard: &Shard| {
+        let requests = if shard.leader().unwrap().node == node(heavy) { 1_000.0 } else { 100.0 };
+        (shard.id, Load { requests_per_s: requests, ..Load::default() })
+    };
+    town.map().shards().map(load).collect()
+}
+
+#[test]
+fn k15_automatic_mode_evens_out_a_load_and_comes_to_rest() {
+    let mut town = settled(keyspace(30), 30);
+    town.loads = lopsided(&town, "a");
+    town.run(10_000);
+    let plans: Vec<_> = town.plans().iter().map(|p| (p.origin.clone(), p.status.clone())).collect();
+    assert!(plans.contains(&(Origin::Rebalance, Status::Finished)), "{plans:?} {:#?}", town.notices);
+    assert!(town.counts()["a"] < 10, "{:?}", town.counts());
+    let generation = town.map().generation();
+    town.run(20_000);
+    assert_eq!(town.map().generation(), generation, "L2");
+}
+
+#[test]
+fn k15_suggested_mode_waits_and_says_it_once_and_manual_makes_no_plan() {
+    let mut town = settled(Keyspace { mode: Mode::Suggested, ..keyspace(30) }, 30);
+    town.loads = lopsided(&town, "a");
+    town.run(30_000);
+    assert_eq!(town.plans().len(), 2, "one repair, and one suggestion however often it was found");
+    let suggestion = town.plans()[1].clone();
+    assert_eq!((&suggestion.origin, &suggestion.status), (&Origin::Rebalance, &Status::Suggested));
+    assert_eq!(town.counts()["a"], 10);
+
+    town.loads = lopsided(&town, "b");
+    town.run(10_000);
+    assert_eq!(town.plan(suggestion.id).status, Status::Superseded);
+    assert_eq!(town.plans().last().unwrap().status, Status::Suggested);
+
+    town.loads.clear();
+    let mut town = Town::new(Keyspace { mode: Mode::Manual, ..keyspace(4) }, slots(4));
+    town.join("a");
+    town.run(10_000);
+    assert!(town.plans().is_empty() && town.counts().is_empty());
+    assert!(town.unplaced()[0].contains("mode manual"), "{:?}", town.unplaced());
+}
+
+#[test]
+fn a_shard_that_cannot_be_loaded_on_one_node_is_loaded_on_another() {
+    let mut town = Town::new(Keyspace { replicas: 1, ..keyspace(30) }, slots(30));
+    town.fails.extend((1..=30).map(|id| (ShardId(id), node("a"))));
+    ["a", "b", "c"].into_iter().for_each(|name| town.join(name));
+    town.run(10_000);
+    assert_eq!(town.served().len(), 30, "{:#?}", town.notices);
+    assert!(!town.counts().contains_key("a"));
+}
+
+#[test]
+fn m9_the_same_input_planned_again_gives_the_same_plan() {
+    let run = || {
+        let mut town = settled(Keyspace { replicas: 2, ..keyspace(40) }, 40);
+        town.kill("a");
+        town.run(5_000);
+        format!("{:?}", town.writes)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn old_plans_are_forgotten_on_disk_too() {
+    let mut town = settled(keyspace(6), 6);
+    let at = town.at();
+    let kept = settings().plans_kept;
+    for _ in 0..kept + 10 {
+        let change = Change::Remove { shard: ShardId(99), placement: crate::id::PlacementId(1) };
+        town.cluster.submit(
+            at,
+            &name(),
+            Origin::Person("mia".to_owned()),
+            vec![crate::plan::Planned::new(change, "a try")],
+        );
+    }
+    town.decide();
+    assert_eq!((town.plans().len(), town.disk.plans.len()), (kept, kept));
+    assert!(matches!(town.plans()[5].status, Status::Refused(_)));
+    assert!(town.writes.iter().any(|write| matches!(write, Write::DropPlan(_))));
+}
+
+#[test]
+fn an_unknown_policy_fails_its_own_keyspace_once_and_loudly() {
+    let mut town = Town::new(Keyspace { policy: "work_stealin".to_owned(), ..keyspace(3) }, slots(3));
+    town.join("a");
+    town.run(20_000);
+    assert_eq!(town.plans().len(), 1);
+    assert!(matches!(&town.plans()[0].status, Status::Refused(why) if why.contains("did you mean")));
+    assert!(town.unplaced()[0].contains("did you mean"));
+}

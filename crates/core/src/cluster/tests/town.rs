@@ -1,0 +1,300 @@
+//! A cluster with its workers and its disk, on simulated time: everybody is honest and quick, nothing is lost
+//! on the way. What the network and the disk may do to it is another test's matter.
+
+use super::super::{Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
+use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
+use crate::hash::HashFunction;
+use crate::id::{Incarnation, PlanId, ShardId, TransactionId};
+use crate::keyspace::Keyspace;
+use crate::lifecycle::ReplicaState;
+use crate::load::Load;
+use crate::map::{Role, ShardMap};
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::NodeSpec;
+use crate::plan::Plan;
+use crate::settings::Settings;
+use crate::sharding::{Bounds, Sharding};
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const BEAT_MS: u64 = 100;
+
+pub fn settings() -> Settings {
+    Settings {
+        heartbeat_ms: BEAT_MS,
+        lease_ms: 1_000,
+        dead_after_ms: 1_500,
+        settle_ms: 300,
+        rebalance_ms: 5_000,
+        ..Settings::default()
+    }
+}
+
+pub fn node(name: &str) -> NodeId {
+    NodeId::new(name).unwrap()
+}
+
+pub fn name() -> KeyspaceName {
+    KeyspaceName::new("users").unwrap()
+}
+
+/// `users`, of as many fixed shards.
+pub fn keyspace(shards: u32) -> Keyspace {
+    let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards };
+    Keyspace { policy: "work_stealing".to_owned(), ..Keyspace::new(name(), sharding) }
+}
+
+pub fn slots(shards: u32) -> Vec<Bounds> {
+    (0..shards).map(Bounds::Slot).collect()
+}
+
+/// One worker process.
+pub struct Worker {
+    incarnation: Incarnation,
+    sequence: u64,
+    applied: u64,
+    pub leaving: bool,
+    holds: BTreeMap<ReplicaKey, (Order, Phase)>,
+}
+
+/// See the module.
+pub struct Town {
+    pub cluster: Cluster,
+    pub now: u64,
+    pub workers: BTreeMap<NodeId, Worker>,
+    pub disk: Records,
+    pub writes: Vec<Write>,
+    pub notices: Vec<String>,
+    /// Shards that cannot be loaded on some nodes.
+    pub fails: BTreeSet<(ShardId, NodeId)>,
+    /// Loads to report; others report none.
+    pub loads: BTreeMap<ShardId, Load>,
+    transactions: u8,
+}
+
+impl Town {
+    pub fn new(keyspace: Keyspace, bounds: Vec<Bounds>) -> Town {
+        let empty = ShardMap::empty(keyspace.name.clone(), keyspace.sharding, keyspace.partition_key);
+        let mut map = empty.clone();
+        let mut edit = empty.edit();
+        for bounds in bounds {
+            edit.create_shard(bounds).unwrap();
+        }
+        map.apply(&edit.commit(TransactionId([255; 20]))).unwrap();
+        let record = KeyspaceRecord { keyspace, rules: BTreeMap::new(), created_ms: 0 };
+        Town::from(Records { keyspaces: vec![(record, map)], ..Records::default() }, 1_000)
+    }
+
+    fn from(disk: Records, now: u64) -> Town {
+        let at = Moment { now: Millis(now), wall_ms: now };
+        Town {
+            cluster: Cluster::recover(at, settings(), disk.clone()).unwrap(),
+            now,
+            workers: BTreeMap::new(),
+            disk,
+            writes: Vec::new(),
+            notices: Vec::new(),
+            fails: BTreeSet::new(),
+            loads: BTreeMap::new(),
+            transactions: 0,
+        }
+    }
+
+    /// The coordinator dies and another one starts from the disk; the workers live on.
+    pub fn restart_coordinator(self) -> Town {
+        let fresh = Town::from(self.disk, self.now);
+        let mut workers = self.workers;
+        workers.values_mut().for_each(|worker| worker.applied = 0);
+        Town { workers, notices: self.notices, fails: self.fails, loads: self.loads, ..fresh }
+    }
+
+    pub fn at(&self) -> Moment {
+        Moment { now: Millis(self.now), wall_ms: self.now }
+    }
+
+    pub fn join(&mut self, name: &str) {
+        let port = 7_000 + self.now % 1_000 + 1_000 * self.workers.len() as u64;
+        self.join_as(NodeSpec::new(node(name), format!("127.0.0.1:{port}")));
+    }
+
+    pub fn join_as(&mut self, spec: NodeSpec) {
+        let at = self.at();
+        let id = spec.id.clone();
+        let welcome = self.cluster.register(at, Registration { spec, incarnation: None }).unwrap();
+        let holds = BTreeMap::new();
+        let incarnation = welcome.incarnation;
+        self.workers.insert(id, Worker { incarnation, sequence: 0, applied: 0, leaving: false, holds });
+        self.decide();
+    }
+
+    pub fn kill(&mut self, name: &str) {
+        self.workers.remove(&node(name)).unwrap();
+    }
+
+    /// Time passes, in beats.
+    pub fn run(&mut self, ms: u64) {
+        for _ in 0..ms / BEAT_MS {
+            self.now += BEAT_MS;
+            let names: Vec<_> = self.workers.keys().cloned().collect();
+            names.iter().for_each(|name| self.beat(name));
+            self.decide();
+        }
+    }
+
+    fn beat(&mut self, name: &NodeId) {
+        let at = self.at();
+        let worker = self.workers.get_mut(name).unwrap();
+        worker.sequence += 1;
+        for (key, (order, phase)) in &mut worker.holds {
+            let fails = self.fails.contains(&(key.shard, name.clone()));
+            *phase = next_phase(order, phase, fails);
+        }
+        let report = |(key, (order, phase)): (&ReplicaKey, &(Order, Phase))| Report {
+            replica: key.clone(),
+            phase: phase.clone(),
+            epoch: order.epoch,
+            load: self.loads.get(&key.shard).cloned(),
+        };
+        let beat = Beat {
+            node: name.clone(),
+            incarnation: worker.incarnation,
+            sequence: worker.sequence,
+            sent_at: at.now,
+            applied: worker.applied,
+            whole: true,
+            reports: worker.holds.iter().map(report).collect(),
+            leaving: worker.leaving,
+            busy: 0.0,
+        };
+        let Ok(orders) = self.cluster.beat(at, beat) else { return };
+        if orders.base == 0 {
+            let named: BTreeSet<_> = orders.changed.iter().map(|order| order.replica.clone()).collect();
+            worker.holds.retain(|key, _| named.contains(key));
+        }
+        orders.removed.iter().for_each(|key| drop(worker.holds.remove(key)));
+        for order in orders.changed {
+            let phase = worker.holds.get(&order.replica).map_or(Phase::Loading, |(_, phase)| phase.clone());
+            worker.holds.insert(order.replica.clone(), (order, phase));
+        }
+        worker.applied = orders.version;
+        if orders.may_go {
+            let incarnation = worker.incarnation;
+            self.workers.remove(name);
+            self.cluster.leave(at, name, incarnation).unwrap();
+        }
+    }
+
+    /// Decides until nothing more is ready, and makes everything durable.
+    pub fn decide(&mut self) {
+        for _ in 0..1_000 {
+            self.transactions = self.transactions.wrapping_add(1);
+            let wake = self.cluster.decide(self.at(), TransactionId([self.transactions; 20]));
+            let outbox = self.cluster.take_outbox();
+            self.store(outbox);
+            if wake.0 > self.now {
+                return;
+            }
+        }
+        panic!("the cluster does not come to rest at {}: {:#?}", self.now, self.notices);
+    }
+
+    fn store(&mut self, outbox: Outbox) {
+        self.notices.extend(outbox.notices.into_iter().map(|notice| notice.text));
+        for write in outbox.writes {
+            self.writes.push(write.clone());
+            match write {
+                Write::Cluster(record) => self.disk.cluster = record,
+                Write::Keyspace(record) => {
+                    let mut stored = self.disk.keyspaces.iter_mut();
+                    let slot = stored.find(|(r, _)| r.keyspace.name == record.keyspace.name).unwrap();
+                    slot.0 = record;
+                }
+                Write::DropKeyspace(name) => self.disk.keyspaces.retain(|(r, _)| r.keyspace.name != name),
+                Write::Map(diff) => {
+                    let mut stored = self.disk.keyspaces.iter_mut();
+                    stored.find(|(r, _)| r.keyspace.name == diff.keyspace).unwrap().1.apply(&diff).unwrap();
+                }
+                Write::Node(record) => {
+                    self.disk.nodes.retain(|r| r.spec.id != record.spec.id);
+                    self.disk.nodes.push(record);
+                }
+                Write::DropNode(id) => self.disk.nodes.retain(|r| r.spec.id != id),
+                Write::Plan(plan) => {
+                    self.disk.plans.retain(|p| p.id != plan.id);
+                    self.disk.plans.push(plan);
+                }
+                Write::DropPlan(id) => self.disk.plans.retain(|p| p.id != id),
+            }
+        }
+    }
+
+    pub fn map(&self) -> &ShardMap {
+        &self.cluster.keyspaces()[&name()].map
+    }
+
+    pub fn unplaced(&self) -> &[String] {
+        self.cluster.keyspaces()[&name()].unplaced()
+    }
+
+    /// Live replicas on each node that has any.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for replica in self.map().shards().flat_map(|shard| shard.live()) {
+            *counts.entry(replica.node.to_string()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Whether each shard has `replicas` live ones, one of which leads, and nothing is under way.
+    pub fn is_at_rest(&self, replicas: usize) -> bool {
+        let rests = |shard: &crate::map::Shard| shard.is_settled() && shard.replicas.len() == replicas;
+        self.map().shards().all(rests)
+    }
+
+    /// Shards that a live worker really serves as leader.
+    pub fn served(&self) -> BTreeSet<ShardId> {
+        let held = self.workers.values().flat_map(|worker| &worker.holds);
+        let serving =
+            held.filter(|(_, (order, phase))| order.role == Role::Leader && *phase == Phase::Serving);
+        serving.map(|(key, _)| key.shard).collect()
+    }
+
+    pub fn plans(&self) -> Vec<&Plan> {
+        self.cluster.plans().values().collect()
+    }
+
+    pub fn plan(&self, id: PlanId) -> &Plan {
+        &self.cluster.plans()[&id]
+    }
+
+    /// Starts a drain as an admin's command does.
+    pub fn drain(&mut self, name: &str) {
+        let at = self.at();
+        let state = self.cluster.nodes.get_mut(&node(name)).unwrap();
+        let began_with = Some(state.held() as u32);
+        let reason = "new disks".to_owned();
+        state.record.drain =
+            Some(super::super::Drain { reason, asked_ms: self.now, max_down: None, began_with });
+        let record = state.record.clone();
+        self.cluster.outbox.writes.push(Write::Node(record));
+        self.cluster.plan_soon(at, 0);
+        self.decide();
+    }
+}
+
+/// What an honest worker does next about an order.
+fn next_phase(order: &Order, phase: &Phase, fails: bool) -> Phase {
+    match (order.state, phase) {
+        (ReplicaState::Load, Phase::Failed { attempts, reason }) if fails => {
+            Phase::Failed { attempts: attempts + 1, reason: reason.clone() }
+        }
+        (ReplicaState::Load, _) if fails => Phase::Failed { attempts: 1, reason: "no such file".to_owned() },
+        (ReplicaState::Load, _) => Phase::Ready,
+        (ReplicaState::Live, _) if order.granted => Phase::Serving,
+        (ReplicaState::Live, phase) => phase.clone(),
+        (ReplicaState::Unload, Phase::Unloading) => Phase::Unloaded,
+        (ReplicaState::Unload, Phase::Unloaded) => Phase::Unloaded,
+        (ReplicaState::Unload, _) => Phase::Unloading,
+        (ReplicaState::UnloadFinal, _) => Phase::Dropped,
+    }
+}
