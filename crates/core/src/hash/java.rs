@@ -13,16 +13,22 @@
 
 /// `String.hashCode` of the key read as UTF-8.
 ///
-/// Bytes that are not UTF-8 count as U+FFFD, one for each longest piece that could have begun a character.
-/// This is what `new String(key, UTF_8).hashCode()` gives in Java, so it is defined, but two different
-/// malformed keys may share a hash more often than chance would have it.
+/// Bytes that are not UTF-8 count as U+FFFD, one for each longest piece that could have begun a character; a
+/// lone surrogate, whole or cut off, counts as such a piece. This is what `new String(key, UTF_8).hashCode()` gives in
+/// Java, so it is defined, but two different malformed keys may share a hash more often than chance
+/// would have it.
 pub fn string(key: &[u8]) -> u32 {
     let mut hash = 0u32;
     let mut push = |unit: u16| hash = hash.wrapping_mul(31).wrapping_add(u32::from(unit));
-    for chunk in key.utf8_chunks() {
+    let mut rest = key;
+    while let Some(chunk) = rest.utf8_chunks().next() {
         chunk.valid().encode_utf16().for_each(&mut push);
         if !chunk.invalid().is_empty() {
             push(0xfffd);
+        }
+        rest = &rest[chunk.valid().len() + chunk.invalid().len()..];
+        if let (&[0xed], [0xa0..=0xbf, after @ ..]) = (chunk.invalid(), rest) {
+            rest = if let [0x80..=0xbf, after @ ..] = after { after } else { after };
         }
     }
     hash
@@ -61,6 +67,7 @@ mod tests {
         assert_eq!(string(b"\xff"), 0xfffd);
         assert_eq!(string(b"\xffa"), 0xfffd * 31 + 0x61);
         assert_eq!(string(b"\xe2\x82"), 0xfffd, "one cut-off character is one replacement");
+        assert_eq!(string(b"\xed\xa0\x80"), 0xfffd, "and so is a lone surrogate");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Binary search touches a new cache line at nearly each of its twenty steps over a million numbers. Here the
 //! numbers lie in blocks of sixteen, two cache lines, with smaller lists above that tell which block to go
-//! to: a B-tree without pointers, of five layers for a million numbers. In a block all sixteen are compared
-//! without a branch, so nothing is mispredicted, and the processor works on the next search meanwhile. The
+//! to: a B-tree without pointers, of five layers for a million numbers. In a block seven are compared, without
+//! a branch, so nothing is mispredicted, and the processor works on the next search meanwhile. The
 //! shape depends on the count of the numbers only: there is no bad distribution.
 //!
 //! Not here: interpolation and learned indexes, which are faster on even numbers and slow on real keys.
@@ -19,10 +19,15 @@ const LAYERS: usize = 8;
 struct Block([u64; BLOCK]);
 
 impl Block {
-    /// How many of its numbers are at most `number`.
+    /// How many of its numbers are at most `number`. Three numbers say which four to look at, so seven are
+    /// compared, none of them with a branch.
     #[inline(always)]
     fn rank(&self, number: u64) -> usize {
-        self.0.iter().map(|held| usize::from(*held <= number)).sum()
+        let upto = |at: usize| usize::from(self.0[at] <= number);
+        let first = 4 * (upto(3) + upto(7) + upto(11));
+        // The mask changes nothing, but lets the compiler see that `first` is in bounds.
+        let first = first & 12;
+        first + upto(first) + upto(first + 1) + upto(first + 2) + upto(first + 3)
     }
 }
 

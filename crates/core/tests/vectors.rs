@@ -1,0 +1,166 @@
+//! The golden cases of `vectors/`, which `vectors/check.py` computes from their description alone.
+
+use partage_core::hash::HashFunction;
+use partage_core::key::Key;
+use partage_core::lookup::{HashIndex, RangeIndex};
+use partage_core::name::NodeId;
+use partage_core::sharding::jump::{self, Jump};
+use partage_core::sharding::modulo::Modulo;
+use partage_core::sharding::nodes::{NodeScheme, WeightedNode};
+use partage_core::sharding::rendezvous::Rendezvous;
+use partage_core::sharding::ring::Ring;
+use partage_core::sharding::{PartitionKey, presplit};
+use serde_json::Value;
+use std::path::Path;
+
+fn file(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors").join(name);
+    serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap()
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().unwrap_or_else(|| panic!("no list {name} in {value}"))
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_else(|| panic!("no text {name} in {value}"))
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {value}"))
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+fn key(value: &Value) -> Vec<u8> {
+    bytes(text(value, "key"))
+}
+
+fn hash(value: &Value) -> HashFunction {
+    text(value, "hash").parse().unwrap()
+}
+
+#[test]
+fn hashes() {
+    let file = file("hashes.json");
+    assert!(list(&file, "cases").len() >= 25);
+    for case in list(&file, "cases") {
+        let key = key(case);
+        for hash in HashFunction::ALL {
+            let expected = &case["hashes"][hash.name()];
+            let digits = hash.bits().div_ceil(4) as usize;
+            assert_eq!(format!("{:0digits$x}", hash.hash(&key)), text(expected, "value"), "{hash} of {case}");
+            assert_eq!(format!("{:016x}", hash.point(&key)), text(expected, "point"), "{hash}");
+            assert_eq!(format!("{:016x}", hash.scatter(&key)), text(expected, "scatter"), "{hash}");
+            assert_eq!(u64::from(hash.slot(&key, 1_000)), number(expected, "slot_of_1000"), "{hash}");
+        }
+    }
+}
+
+#[test]
+fn fixed_slots_and_hash_ranges() {
+    let file = file("schemes.json");
+    for case in list(&file, "fixed") {
+        let slot = hash(case).slot(&key(case), number(case, "shards") as u32);
+        assert_eq!(u64::from(slot), number(case, "slot"), "{case}");
+    }
+    for case in list(&file, "hash_ranges") {
+        let ranges = presplit::even_hashes(number(case, "ranges") as usize).unwrap();
+        let begins: Vec<u64> = ranges.iter().map(|range| range.first).collect();
+        let point = hash(case).point(&key(case));
+        let found = HashIndex::build(&begins).unwrap().find(point);
+        assert!(found as u64 == number(case, "range") && ranges[found].contains(point), "{case}");
+    }
+}
+
+#[test]
+fn key_ranges() {
+    let file = file("schemes.json");
+    let case = &file["key_ranges"];
+    let begins: Vec<Vec<u8>> =
+        list(case, "begins").iter().map(|begin| bytes(begin.as_str().unwrap())).collect();
+    let points: Vec<Key> = begins[1..].iter().map(|begin| Key::new(begin).unwrap()).collect();
+    let ranges = presplit::at_points(&points).unwrap();
+    let index = RangeIndex::build(begins.iter().map(Vec::as_slice)).unwrap();
+    for case in list(case, "lookups") {
+        let found = index.find(&key(case));
+        assert!(found as u64 == number(case, "range") && ranges[found].contains(&key(case)), "{case}");
+    }
+}
+
+#[test]
+fn partition_keys() {
+    for case in list(&file("schemes.json"), "partition_keys") {
+        let rule = match text(case, "rule").split_once(' ') {
+            None if case["rule"] == "whole" => PartitionKey::Whole,
+            None => PartitionKey::HashTag,
+            Some(("prefix", bytes)) => PartitionKey::Prefix { bytes: bytes.parse().unwrap() },
+            Some((_, delimiter)) => PartitionKey::UpTo { delimiter: delimiter.parse().unwrap() },
+        };
+        assert_eq!(rule.of(&key(case)), bytes(text(case, "partition_key")), "{case}");
+    }
+}
+
+#[test]
+fn samples() {
+    for case in list(&file("schemes.json"), "sample_presplit") {
+        let sample = list(case, "sample")
+            .iter()
+            .map(|pair| (Key::new(&bytes(pair[0].as_str().unwrap())).unwrap(), pair[1].as_u64().unwrap()));
+        let ranges = presplit::from_sample(sample, number(case, "shards") as usize).unwrap();
+        let begins: Vec<&[u8]> = ranges.iter().map(|range| range.begin.as_bytes()).collect();
+        let expected: Vec<Vec<u8>> =
+            list(case, "begins").iter().map(|begin| bytes(begin.as_str().unwrap())).collect();
+        assert_eq!(begins, expected, "{}", case["shards"]);
+    }
+}
+
+#[test]
+fn jump_buckets() {
+    for case in list(&file("schemes.json"), "jump_buckets") {
+        let key = u64::from_str_radix(text(case, "key"), 16).unwrap();
+        assert_eq!(jump::bucket(key, number(case, "buckets")), number(case, "bucket"), "{case}");
+    }
+}
+
+fn nodes(case: &Value) -> Vec<WeightedNode> {
+    let node = |node: &Value| WeightedNode {
+        name: NodeId::new(node[0].as_str().unwrap()).unwrap(),
+        weight: node[1].as_u64().unwrap() as u32,
+    };
+    list(case, "nodes").iter().map(node).collect()
+}
+
+#[test]
+fn schemes_from_hashes_to_nodes() {
+    let file = file("schemes.json");
+    let mut seen = std::collections::BTreeSet::new();
+    for case in list(&file, "nodes") {
+        let nodes = nodes(case);
+        let ring = || Ring::build(&nodes, number(case, "tokens_per_weight") as u32).unwrap();
+        let scheme: Box<dyn NodeScheme> = match text(case, "scheme") {
+            "modulo" => Box::new(Modulo::build(&nodes).unwrap()),
+            "jump" => Box::new(Jump::build(&nodes).unwrap()),
+            "rendezvous" => Box::new(Rendezvous::build(&nodes).unwrap()),
+            "ring" => Box::new(ring()),
+            other => panic!("no scheme {other}"),
+        };
+        seen.insert(text(case, "scheme"));
+        let name = |node: usize| nodes[node].name.as_str();
+        let mut hashes = Vec::new();
+        for lookup in list(case, "lookups") {
+            let hash = u64::from_str_radix(text(lookup, "hash"), 16).unwrap();
+            assert_eq!(name(scheme.node(hash)), text(lookup, "node"), "{} {lookup}", case["scheme"]);
+            let first: Vec<&str> = scheme.first(hash, 3).into_iter().map(name).collect();
+            assert_eq!(Value::from(first), lookup["first_3"], "{} {lookup}", case["scheme"]);
+            hashes.push(hash);
+        }
+        if case["scheme"] == "ring" {
+            let bounded: Vec<&str> = ring().bounded(&hashes, 10).into_iter().map(name).collect();
+            assert_eq!(Value::from(bounded), case["bounded_10_percent"]);
+        }
+    }
+    assert_eq!(seen.len(), 4);
+}

@@ -1,0 +1,526 @@
+#!/usr/bin/env python3
+"""Checks the golden cases against an implementation of README.md that shares no code with Partage.
+
+    python3 vectors/check.py            checks; exit code 1 if anything differs
+    python3 vectors/check.py --write    computes the cases anew (needs `xxhash`) and writes them
+
+Standard library only. If `mmh3`, `xxhash` or `siphash24` can be imported, and if `java` is on the path,
+they are asked too, and what was asked is printed.
+"""
+
+import binascii
+import bisect
+import codecs
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+M32, M64 = (1 << 32) - 1, (1 << 64) - 1
+
+
+def optional(name):
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
+
+
+mmh3, xxhash, siphash24 = optional("mmh3"), optional("xxhash"), optional("siphash24")
+
+# ── Hash functions ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def java(units, start=0):
+    h = start
+    for x in units:
+        h = (31 * h + x) & M32
+    return h
+
+
+def one_for_a_surrogate(error):
+    key, at = error.object, error.start
+    if key[at] != 0xED or not 0xA0 <= (key[at + 1 : at + 2] or b"\0")[0] <= 0xBF:
+        return "\ufffd", error.end
+    third = 0x80 <= (key[at + 2 : at + 3] or b"\0")[0] <= 0xBF
+    return "\ufffd", at + 2 + third
+
+
+codecs.register_error("one-for-a-surrogate", one_for_a_surrogate)
+
+
+def java_string(key):
+    utf16 = key.decode("utf-8", "one-for-a-surrogate").encode("utf-16-be")
+    return java(int.from_bytes(utf16[i : i + 2], "big") for i in range(0, len(utf16), 2))
+
+
+def hadoop_bytes(key):
+    return java(((b + 128) % 256 - 128 for b in key), 1)
+
+
+def rotl(x, r, bits):
+    return (x << r | x >> (bits - r)) & ((1 << bits) - 1)
+
+
+def murmur3_32(key):
+    def scramble(k):
+        return rotl(k * 0xCC9E2D51 & M32, 15, 32) * 0x1B873593 & M32
+
+    h, whole = 0, len(key) // 4 * 4
+    for i in range(0, whole, 4):
+        h = (rotl(h ^ scramble(int.from_bytes(key[i : i + 4], "little")), 13, 32) * 5 + 0xE6546B64) & M32
+    h ^= scramble(int.from_bytes(key[whole:], "little")) ^ len(key)
+    h = (h ^ h >> 16) * 0x85EBCA6B & M32
+    h = (h ^ h >> 13) * 0xC2B2AE35 & M32
+    return h ^ h >> 16
+
+
+def murmur3_x64_128(key):
+    c1, c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+
+    def scramble1(k):
+        return rotl(k * c1 & M64, 31, 64) * c2 & M64
+
+    def scramble2(k):
+        return rotl(k * c2 & M64, 33, 64) * c1 & M64
+
+    def finish(h):
+        h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & M64
+        h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & M64
+        return h ^ h >> 33
+
+    def halves(block):
+        return int.from_bytes(block[:8], "little"), int.from_bytes(block[8:16], "little")
+
+    h1 = h2 = 0
+    whole = len(key) // 16 * 16
+    for i in range(0, whole, 16):
+        low, high = halves(key[i : i + 16])
+        h1 = ((rotl(h1 ^ scramble1(low), 27, 64) + h2) * 5 + 0x52DCE729) & M64
+        h2 = ((rotl(h2 ^ scramble2(high), 31, 64) + h1) * 5 + 0x38495AB5) & M64
+    low, high = halves(key[whole:])
+    h1 ^= scramble1(low) ^ len(key)
+    h2 ^= scramble2(high) ^ len(key)
+    h1 = (h1 + h2) & M64
+    h2 = (h2 + h1) & M64
+    h1, h2 = finish(h1), finish(h2)
+    h1 = (h1 + h2) & M64
+    h2 = (h2 + h1) & M64
+    return h1 << 64 | h2
+
+
+def sip_1_3(key):
+    v = [0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573]
+
+    def rounds(count):
+        for _ in range(count):
+            v[0] = (v[0] + v[1]) & M64
+            v[1] = rotl(v[1], 13, 64) ^ v[0]
+            v[0] = rotl(v[0], 32, 64)
+            v[2] = (v[2] + v[3]) & M64
+            v[3] = rotl(v[3], 16, 64) ^ v[2]
+            v[0] = (v[0] + v[3]) & M64
+            v[3] = rotl(v[3], 21, 64) ^ v[0]
+            v[2] = (v[2] + v[1]) & M64
+            v[1] = rotl(v[1], 17, 64) ^ v[2]
+            v[2] = rotl(v[2], 32, 64)
+
+    whole = len(key) // 8 * 8
+    last = int.from_bytes(key[whole:], "little") | (len(key) & 255) << 56
+    for block in [int.from_bytes(key[i : i + 8], "little") for i in range(0, whole, 8)] + [last]:
+        v[3] ^= block
+        rounds(1)
+        v[0] ^= block
+    v[2] ^= 0xFF
+    rounds(3)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def xxh3_64(key):
+    if xxhash is None:
+        raise ModuleNotFoundError("xxhash")
+    return xxhash.xxh3_64_intdigest(key)
+
+
+# name: (bits, function)
+HASHES = {
+    "java-string": (32, java_string),
+    "java-bytes": (32, java),
+    "hadoop-bytes": (32, hadoop_bytes),
+    "murmur3-32": (32, murmur3_32),
+    "murmur3-x64-128": (128, murmur3_x64_128),
+    "xxh3-64": (64, xxh3_64),
+    "md5": (128, lambda key: int.from_bytes(hashlib.md5(key).digest(), "big")),
+    "crc16": (14, lambda key: binascii.crc_hqx(key, 0) % 16384),
+    "sip-1-3": (64, sip_1_3),
+}
+
+
+def mix(z):
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & M64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & M64
+    return z ^ z >> 31
+
+
+def point(name, key):
+    bits, function = HASHES[name]
+    value = function(key)
+    return value >> (bits - 64) if bits > 64 else value << (64 - bits)
+
+
+def scatter(name, key):
+    p = point(name, key)
+    return mix(p) if HASHES[name][0] < 64 else p
+
+
+def slot(name, key, n):
+    value = HASHES[name][1](key)
+    if name.startswith(("java-", "hadoop-")):
+        value &= 0x7FFFFFFF
+    return value % n
+
+
+# ── Schemes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+STEP = 0x9E3779B97F4A7C15
+
+
+def node_seed(name):
+    return murmur3_x64_128(name.encode()) >> 64
+
+
+def jump_bucket(key, buckets):
+    at, following = 0, 0
+    while following < buckets:
+        at = following
+        key = (key * 2862933555777941757 + 1) & M64
+        following = int((at + 1) * (float(1 << 31) / float((key >> 33) + 1)))
+    return at
+
+
+class Modulo:
+    def __init__(self, nodes, _):
+        self.stretch = [name for name, weight in nodes for _ in range(weight)]
+        self.names = [name for name, _ in nodes]
+
+    def node(self, h):
+        return self.stretch[h % len(self.stretch)]
+
+    def successors(self, name):
+        at = self.names.index(name)
+        return self.names[at:] + self.names[:at]
+
+    def first(self, h, count):
+        return self.successors(self.node(h))[:count]
+
+
+class Jump(Modulo):
+    def node(self, h):
+        return self.stretch[jump_bucket(h, len(self.stretch))]
+
+    def first(self, h, count):
+        count = min(count, len(self.names))
+        found, i = [self.node(h)], 0
+        while len(found) < count:
+            for _ in range(8):
+                i += 1
+                name = self.node(mix((h + i * STEP) & M64))
+                if name not in found:
+                    break
+            else:
+                name = next(n for n in self.successors(found[-1]) if n not in found)
+            found.append(name)
+        return found
+
+
+class Ring:
+    def __init__(self, nodes, case):
+        per = case["tokens_per_weight"]
+        self.weights = dict(nodes)
+        self.tokens = sorted(
+            (mix((node_seed(name) + i * STEP) & M64), name)
+            for name, weight in nodes
+            for i in range(1, weight * per + 1)
+        )
+
+    def walk(self, h):
+        at = bisect.bisect_left(self.tokens, (h, ""))
+        return [name for _, name in self.tokens[at:] + self.tokens[:at]]
+
+    def node(self, h):
+        return self.walk(h)[0]
+
+    def first(self, h, count):
+        return list(dict.fromkeys(self.walk(h)))[:count]
+
+    def bounded(self, hashes, slack):
+        total = sum(self.weights.values())
+        room = {n: -(-len(hashes) * w * (100 + slack) // (100 * total)) for n, w in self.weights.items()}
+        placed = []
+        for h in hashes:
+            name = next(n for n in self.walk(h) if room[n])
+            room[name] -= 1
+            placed.append(name)
+        return placed
+
+
+def log2_table():
+    table = []
+    for i in range(256):
+        y, log = (256 + i) << 55, 0
+        for _ in range(44):
+            y, log = y * y >> 63, log << 1
+            if y >> 64:
+                y, log = y >> 1, log | 1
+        table.append(log)
+    return table + [1 << 44]
+
+
+LOG2 = log2_table()
+
+
+def cost(lot):
+    if lot == 0:
+        return 64 << 44
+    whole = lot.bit_length() - 1
+    fraction = (lot << (64 - whole)) & M64
+    line, along = fraction >> 56, fraction & ((1 << 56) - 1)
+    return (64 << 44) - (whole << 44) - LOG2[line] - ((LOG2[line + 1] - LOG2[line]) * along >> 56)
+
+
+class Rendezvous:
+    def __init__(self, nodes, _):
+        self.nodes = nodes
+
+    def first(self, h, count):
+        from fractions import Fraction
+
+        def draw(node):
+            name, weight = node
+            lot = mix(node_seed(name) ^ mix(h))
+            return (Fraction(cost(lot), weight), -lot, name)
+
+        return [name for name, _ in sorted(self.nodes, key=draw)[:count]]
+
+    def node(self, h):
+        return self.first(h, 1)[0]
+
+
+SCHEMES = {"modulo": Modulo, "jump": Jump, "ring": Ring, "rendezvous": Rendezvous}
+
+
+def partition(rule, key):
+    if rule == "whole":
+        return key
+    if rule == "hash-tag":
+        at = key.find(b"{")
+        end = key.find(b"}", at + 1) if at >= 0 else -1
+        return key[at + 1 : end] if end > at + 1 else key
+    kind, number = rule.split(" ")
+    if kind == "prefix":
+        return key[: int(number)]
+    return key.split(bytes([int(number)]), 1)[0]
+
+
+def even(n):
+    return [(i << 64) // n for i in range(n)]
+
+
+def quantiles(sample, shards):
+    weights = {}
+    for key, weight in sample:
+        weights[key] = weights.get(key, 0) + weight
+    keys = sorted(weights)
+    left, following, begins = sum(weights.values()), 0, [b""]
+    for parts in range(shards, 1, -1):
+        aim, last = left // parts, len(keys) - (parts - 1)
+        taken = weights[keys[following]]
+        following += 1
+        while following < last and 2 * taken + weights[keys[following]] <= 2 * aim:
+            taken += weights[keys[following]]
+            following += 1
+        left -= taken
+        begins.append(keys[following])
+    return begins
+
+
+# ── The cases ───────────────────────────────────────────────────────────────────────────────────────────
+
+KEYS = [
+    b"", b"\0", b"a", b"ab", b"abc", b"abcd", b"hello", b"123456789", b"foo", b"user1000", b"libc6",
+    b"python3-numpy", b"polygenelubricants", b"The quick brown fox jumps over the lazy dog",
+    "é".encode(), "naïve café".encode(), "日本語".encode(), "😀".encode(), b"\xff", b"\xff\xfe\xfd",
+    b"a\xe2\x82", b"\xed\xa0\x80", b"\xed\xa0a\xf4\x90\x80\x80\xc0\x80", bytes(range(16)), bytes(range(256)), b"x" * 240, b"y" * 241,
+    bytes(i * 7 & 255 for i in range(1025)), b"\0" * 4096,
+]  # fmt: skip
+NODE_LISTS = [
+    [["solo", 1]],
+    [[f"node-{i}", 1] for i in range(10)],
+    [["small", 1], ["middle", 3], ["large", 10]],
+    [["eu-west-1.a:7000", 10000], ["eu-west-1.b:7000", 9999], ["tiny", 1]],
+]
+
+
+def hash_cases():
+    def answers(name, key):
+        bits, function = HASHES[name]
+        return {
+            "value": f"{function(key):0{-(-bits // 4)}x}",
+            "point": f"{point(name, key):016x}",
+            "scatter": f"{scatter(name, key):016x}",
+            "slot_of_1000": slot(name, key, 1000),
+        }
+
+    return {"cases": [{"key": k.hex(), "hashes": {n: answers(n, k) for n in HASHES}} for k in KEYS]}
+
+
+def node_case(scheme, nodes, extra):
+    case = {"scheme": scheme, **extra, "nodes": nodes}
+    built = SCHEMES[scheme](nodes, case)
+    hashes = [scatter("md5", f"key-{i}".encode()) for i in range(20)] + [0, 1, M64]
+    case["lookups"] = [
+        {"hash": f"{h:016x}", "node": built.node(h), "first_3": built.first(h, 3)} for h in hashes
+    ]
+    if scheme == "ring":
+        case["bounded_10_percent"] = built.bounded(hashes, 10)
+    return case
+
+
+def scheme_cases():
+    begins = sorted({b"", b"a", b"ab", b"ab\0", b"ab\0\0", b"abcdefgh", b"abcdefghi", b"m", b"python3-",
+                     b"python3-numpy", b"python3-yaml", b"\xff", b"\xff\xff"})  # fmt: skip
+    keys = KEYS + begins + [b"abcdefgh\0", b"python3-nump", b"python3-numpy-dev", b"\xff\xfe\xff"]
+    sample = [[k, 1 + i % 5 + 90 * (k == b"foo")] for i, k in enumerate(KEYS)]
+    rules = ["whole", "prefix 3", "up-to 45", "up-to 0", "hash-tag"]
+    tagged = [b"{user1000}.following", b"foo{}{bar}", b"foo{{bar}}zap", b"foo{bar}{zap}", b"a-b-c", b"a\0b"]
+    nodes = [node_case(s, n, {}) for s in ("modulo", "jump", "rendezvous") for n in NODE_LISTS]
+    nodes += [node_case("ring", n, {"tokens_per_weight": t}) for n in NODE_LISTS[:3] for t in (1, 100)]
+    jumps = [(0, 1), (42, 57), (0xDEAD10CC, 1), (0xDEAD10CC, 666), (256, 1024), (M64, 1000), (1, 2**31 - 1)]
+    return {
+        "fixed": [
+            {"hash": h, "shards": n, "key": k.hex(), "slot": slot(h, k, n)}
+            for h in HASHES for n in (1, 7, 1024, 16384) for k in KEYS[2:14:3]
+        ],
+        "hash_ranges": [
+            {"hash": h, "ranges": n, "key": k.hex(), "range": bisect.bisect_right(even(n), point(h, k)) - 1}
+            for h in HASHES for n in (1, 3, 1000) for k in KEYS[1:14:3]
+        ],
+        "key_ranges": {
+            "begins": [b.hex() for b in begins],
+            "lookups": [{"key": k.hex(), "range": bisect.bisect_right(begins, k) - 1} for k in keys],
+        },
+        "partition_keys": [
+            {"rule": r, "key": k.hex(), "partition_key": partition(r, k).hex()} for r in rules for k in tagged
+        ],
+        "sample_presplit": [
+            {"sample": [[k.hex(), w] for k, w in sample], "shards": n,
+             "begins": [b.hex() for b in quantiles(sample, n)]}
+            for n in (1, 2, 5, len(KEYS))
+        ],
+        "jump_buckets": [{"key": f"{k:016x}", "buckets": n, "bucket": jump_bucket(k, n)} for k, n in jumps],
+        "nodes": nodes,
+    }  # fmt: skip
+
+
+# ── Other people's implementations ──────────────────────────────────────────────────────────────────────
+
+JAVA = """
+public class Ask { public static void main(String[] a) throws Exception {
+    var in = new java.io.BufferedReader(new java.io.InputStreamReader(System.in));
+    for (String line; (line = in.readLine()) != null; ) {
+        byte[] key = java.util.HexFormat.of().parseHex(line);
+        String s = new String(key, java.nio.charset.StandardCharsets.UTF_8);
+        System.out.printf("%08x %08x%n", s.hashCode(), java.util.Arrays.hashCode(key));
+    } } }
+"""
+
+
+def ask_others():
+    """Yields (who, hash, key, their value)."""
+    for key in KEYS:
+        if mmh3:
+            yield "mmh3", "murmur3-32", key, mmh3.hash(key, 0, signed=False)
+            h1, h2 = mmh3.hash64(key, 0, signed=False)
+            yield "mmh3", "murmur3-x64-128", key, h1 << 64 | h2
+        if xxhash:
+            yield "xxhash", "xxh3-64", key, xxhash.xxh3_64_intdigest(key)
+        if siphash24:
+            digest = siphash24.siphash13(key, key=bytes(16)).digest()
+            yield "siphash24", "sip-1-3", key, int.from_bytes(digest, "little")
+    yield from ask_python()
+    if shutil.which("java"):
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder, "Ask.java")
+            source.write_text(JAVA)
+            lines = "\n".join(key.hex() for key in KEYS)
+            out = subprocess.run(["java", source], input=lines, capture_output=True, text=True, check=True)
+        for key, line in zip(KEYS, out.stdout.splitlines()):
+            string, array = line.split()
+            yield "java String.hashCode", "java-string", key, int(string, 16)
+            # Arrays.hashCode(byte[]) is the same sum as Hadoop's hashBytes.
+            yield "java Arrays.hashCode", "hadoop-bytes", key, int(array, 16)
+
+
+def ask_python():
+    """Python's own hash of bytes is SipHash-1-3 under the key (0, 0) when PYTHONHASHSEED is 0."""
+    if sys.hash_info.algorithm != "siphash13":
+        return
+    program = "import sys\nfor l in sys.stdin: print(hash(bytes.fromhex(l.strip())))"
+    keys = [key for key in KEYS if key]  # It answers 0 for the empty one without hashing.
+    env = {**os.environ, "PYTHONHASHSEED": "0"}
+    lines = "\n".join(key.hex() for key in keys)
+    out = subprocess.run([sys.executable, "-c", program], input=lines, env=env, capture_output=True, text=True, check=True)
+    for key, line in zip(keys, out.stdout.split()):
+        yield "python hash()", "sip-1-3", key, int(line) & M64
+
+
+def differences(path, ours, theirs):
+    """Compares as far as `ours` could be computed."""
+    if isinstance(ours, dict):
+        for name in theirs:
+            yield from differences(f"{path}.{name}", ours.get(name), theirs[name])
+    elif isinstance(ours, list) and len(ours) == len(theirs):
+        for at, pair in enumerate(zip(ours, theirs)):
+            yield from differences(f"{path}[{at}]", *pair)
+    elif ours != theirs:
+        yield f"{path}: computed {ours}, the file has {theirs}"
+
+
+def main():
+    files = {"hashes.json": hash_cases, "schemes.json": scheme_cases}
+    if "--write" in sys.argv:
+        for name, cases in files.items():
+            (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")
+    skipped = []
+    if xxhash is None:
+        skipped.append("xxh3-64 (no module xxhash)")
+        del HASHES["xxh3-64"]
+    wrong = []
+    for name, cases in files.items():
+        held = json.loads((HERE / name).read_text())
+        if xxhash is None:
+            for case in held.get("cases", []):
+                case["hashes"].pop("xxh3-64")
+            for kind in ("fixed", "hash_ranges"):
+                if kind in held:
+                    held[kind] = [case for case in held[kind] if case["hash"] != "xxh3-64"]
+        wrong += differences(name, cases(), held)
+    asked = {}
+    for who, name, key, value in ask_others():
+        asked[who] = asked.get(who, 0) + 1
+        if HASHES[name][1](key) != value:
+            wrong.append(f"{name} of {key.hex()}: {who} says {value:x}")
+    print("asked:", ", ".join(f"{who} ({count} keys)" for who, count in asked.items()) or "nobody else")
+    if skipped:
+        print("not checked:", ", ".join(skipped))
+    print("\n".join(wrong[:20]) or "all cases agree")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
