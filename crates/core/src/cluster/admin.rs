@@ -291,7 +291,7 @@ struct Intent {
 #[derive(Debug)]
 enum Effect {
     Create(KeyspaceRecord, MapDiff),
-    Drop(KeyspaceName),
+    Drop(MapDiff),
     Keyspace(KeyspaceRecord),
     Map(MapDiff),
     Node(NodeRecord),
@@ -351,7 +351,7 @@ impl Cluster {
             Command::CreateKeyspace { keyspace, presplit } => {
                 self.create_keyspace(at, transaction, *keyspace, presplit)
             }
-            Command::DeleteKeyspace { keyspace } => self.delete_keyspace(&keyspace),
+            Command::DeleteKeyspace { keyspace } => self.delete_keyspace(transaction, &keyspace),
             Command::UpdateKeyspace { keyspace, changes } => self.update_keyspace(at, &keyspace, *changes),
             Command::RegisterPartitions { keyspace, partitions, replicas } => {
                 self.register_partitions(transaction, &keyspace, &partitions, replicas)
@@ -417,7 +417,7 @@ impl Cluster {
     fn apply(&mut self, at: Moment, by: &str, effect: Effect) -> Option<PlanId> {
         match effect {
             Effect::Create(record, diff) => self.take_keyspace(at, record, diff),
-            Effect::Drop(name) => self.drop_keyspace(at, &name),
+            Effect::Drop(diff) => self.drop_keyspace(at, diff),
             Effect::Keyspace(record) => {
                 self.outbox.writes.push(Write::Keyspace(record.clone()));
                 if let Some(keyspace) = self.keyspaces.get_mut(&record.keyspace.name) {

@@ -134,6 +134,7 @@ impl Cluster {
         for (id, old) in before {
             self.follow_up(at, name, id, old.as_ref());
         }
+        self.carry_rules(name, &ids);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             keyspace.wake(ids.iter().copied());
         }
@@ -179,6 +180,28 @@ impl Cluster {
         }
         for (node, placement) in gone {
             self.withdraw_order(&node, orders::key(name, id, placement));
+        }
+    }
+
+    /// What was said about a shard goes with it: to its children, who hold its keys, and then out.
+    fn carry_rules(&mut self, name: &KeyspaceName, touched: &[ShardId]) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        if keyspace.record.rules.is_empty() {
+            return;
+        }
+        let rules = &mut keyspace.record.rules;
+        // Children first, as a parent may go in the same commit.
+        let children = touched.iter().filter_map(|id| keyspace.map.shard(*id));
+        let forming = children.filter(|shard| matches!(shard.stage, Stage::Forming(_)));
+        let new = forming.filter(|child| !rules.contains_key(&child.id));
+        let inherited: Vec<_> = new
+            .filter_map(|child| Some((child.id, child.parents.iter().find_map(|p| rules.get(p))?.clone())))
+            .collect();
+        let gone = touched.iter().filter(|id| keyspace.map.shard(**id).is_none());
+        let removed = gone.filter_map(|id| rules.remove(id)).count();
+        if removed > 0 || !inherited.is_empty() {
+            rules.extend(inherited);
+            self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
         }
     }
 

@@ -19,14 +19,19 @@
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what is stored, and how it comes back          | `record.rs`     |
+//! | what people and services may ask to be done    | `admin.rs`      |
+//! | why a key is served where it is                | `explain.rs`    |
+//! | how everything stands, in counts and tables    | `status.rs`     |
 
 pub mod admin;
 mod advance;
 mod execute;
+pub mod explain;
 mod membership;
 mod orders;
 mod planning;
 mod record;
+pub mod status;
 
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
 pub use record::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};

@@ -3,7 +3,7 @@
 use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
 use crate::check;
 use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write, orders};
-use crate::id::{ShardId, TransactionId};
+use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
 use crate::keyspace::{Constraint, Keyspace, Ownership};
 use crate::limits;
@@ -127,7 +127,11 @@ impl Cluster {
         self.keyspaces.insert(name, keyspace);
     }
 
-    pub(super) fn delete_keyspace(&self, name: &KeyspaceName) -> Result<Intent, AdminError> {
+    pub(super) fn delete_keyspace(
+        &self,
+        transaction: TransactionId,
+        name: &KeyspaceName,
+    ) -> Result<Intent, AdminError> {
         let keyspace = self.keyspace(name)?;
         let nodes: BTreeSet<_> =
             keyspace.map.shards().flat_map(|shard| &shard.replicas).map(|r| &r.node).collect();
@@ -136,18 +140,15 @@ impl Cluster {
             keyspace.map.len(),
             nodes.len()
         );
-        Ok(Intent::new(summary, vec![Effect::Drop(name.clone())]))
+        let mut edit = keyspace.map.edit();
+        keyspace.map.shards().try_for_each(|shard| edit.remove_shard(shard.id))?;
+        Ok(Intent::new(summary, vec![Effect::Drop(edit.commit(transaction))]))
     }
 
-    pub(super) fn drop_keyspace(&mut self, at: Moment, name: &KeyspaceName) {
+    pub(super) fn drop_keyspace(&mut self, at: Moment, diff: MapDiff) {
+        let name = &diff.keyspace.clone();
         let Some(keyspace) = self.keyspaces.remove(name) else { return };
-        let mut edit = keyspace.map.edit();
-        let shards: Vec<ShardId> = keyspace.map.shards().map(|shard| shard.id).collect();
-        // Each of them is in the map, which is all that taking one out asks for.
-        let removed = shards.into_iter().try_for_each(|id| edit.remove_shard(id));
-        debug_assert_eq!(removed, Ok(()));
-        let last = keyspace.map.generation().transaction;
-        self.outbox.maps.push(edit.commit(last));
+        self.outbox.maps.push(diff);
         for shard in keyspace.map.shards() {
             for replica in &shard.replicas {
                 self.withdraw_order(&replica.node, orders::key(name, shard.id, replica.placement));

@@ -15,14 +15,15 @@
 use super::{AdminError, Effect, Intent};
 use crate::cluster::{Cluster, Drain, KeyspaceState, Moment, NodeState, Write};
 use crate::exchange::Phase;
-use crate::id::ShardId;
+use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::map::{Replica, Shard};
-use crate::name::{NodeId, Zone};
+use crate::name::{KeyspaceName, NodeId, Zone};
 use crate::node::Health;
 use crate::plan::{Change, Progress, Status};
 use crate::suggest;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// How a drain stands: the answer to "may I stop this node now?"
@@ -199,8 +200,7 @@ impl Cluster {
                 ),
             });
         }
-        let lease_holds = !node.lease_is_over(node.record.incarnation, at.now) && held > 0;
-        if lease_holds || !node.former.is_empty() {
+        if !node.former.is_empty() {
             return Err(AdminError::Conflict {
                 problem: format!("an earlier start of node {id} may still hold a lease"),
                 way_out: format!("try again in {} ms", self.record.longest_lease_ms),
@@ -283,8 +283,9 @@ impl Cluster {
     fn drain_progress(&self, at: Moment, node: &NodeState, began_with: u32) -> DrainProgress {
         let held = self.needed(node);
         let left = held.len() as u32;
+        let departures = self.departures();
         let stuck = held.iter().filter_map(|(keyspace, shard, replica)| {
-            let why = self.stuck(at, keyspace, shard, replica)?;
+            let why = self.stuck(at, &departures, (keyspace, shard, replica))?;
             Some(format!("shard {} of keyspace {}: {why}", shard.id, keyspace.record.keyspace.name))
         });
         let mut stuck: Vec<String> = stuck.collect();
@@ -312,9 +313,8 @@ impl Cluster {
     fn stuck(
         &self,
         at: Moment,
-        keyspace: &KeyspaceState,
-        shard: &Shard,
-        replica: &Replica,
+        departures: &Departures<'_>,
+        (keyspace, shard, replica): Held<'_>,
     ) -> Option<String> {
         if let Some(Phase::Failed { reason, .. }) = keyspace
             .observed
@@ -337,20 +337,19 @@ impl Cluster {
         if !replica.state.is_staying() || !shard.is_serving() {
             return None;
         }
-        self.stuck_unplanned(at, keyspace, shard, replica)
+        self.stuck_unplanned(at, departures, (keyspace, shard, replica))
     }
 
     /// The same for a replica whose move has not begun.
     fn stuck_unplanned(
         &self,
         at: Moment,
-        keyspace: &KeyspaceState,
-        shard: &Shard,
-        replica: &Replica,
+        departures: &Departures<'_>,
+        (keyspace, shard, replica): Held<'_>,
     ) -> Option<String> {
-        if let Some((plan, status)) = self.planned_departure(keyspace, shard.id, replica) {
-            return (status == Status::Suggested)
-                .then(|| format!("{plan} waits for a person: partage plan approve {plan}"));
+        let name = &keyspace.record.keyspace.name;
+        if let Some((plan, suggested)) = departures.get(&(name, shard.id, replica.placement)) {
+            return suggested.then(|| format!("{plan} waits for a person: partage plan approve {plan}"));
         }
         if let Some(why) = &self.record.brake {
             return Some(format!("the brake is on ({why}): release it when the cluster is well"));
@@ -361,28 +360,24 @@ impl Cluster {
         None
     }
 
-    /// The plan by which a replica is to leave, if there is one that is not over.
-    fn planned_departure(
-        &self,
-        keyspace: &KeyspaceState,
-        id: ShardId,
-        replica: &Replica,
-    ) -> Option<(crate::id::PlanId, Status)> {
-        let leaves = |change: &Change| match change {
-            Change::Move { shard, from, .. } => (*shard, *from) == (id, replica.placement),
-            Change::Remove { shard, placement } => (*shard, *placement) == (id, replica.placement),
-            Change::Add { .. } | Change::Lead { .. } | Change::Split { .. } | Change::Merge { .. } => false,
-        };
-        let mut open = self
-            .plans
-            .values()
-            .rev()
-            .filter(|plan| plan.keyspace == keyspace.record.keyspace.name && !plan.is_over());
-        let named = |plan: &&crate::plan::Plan| {
-            plan.changes.iter().any(|p| p.progress == Progress::Waiting && leaves(&p.change))
-        };
-        open.find(named).map(|plan| (plan.id, plan.status.clone()))
+    /// The replicas that are to leave by a plan that is not over: which plan, and whether it waits for a person.
+    fn departures(&self) -> Departures<'_> {
+        let mut departures = Departures::new();
+        for plan in self.plans.values().filter(|plan| !plan.is_over()) {
+            for planned in plan.changes.iter().filter(|p| p.progress == Progress::Waiting) {
+                let (Change::Move { shard, from: replica, .. }
+                | Change::Remove { shard, placement: replica }) = &planned.change
+                else {
+                    continue;
+                };
+                let suggested = plan.status == Status::Suggested;
+                departures.insert((&plan.keyspace, *shard, *replica), (plan.id, suggested));
+            }
+        }
+        departures
     }
 }
+
+type Departures<'a> = BTreeMap<(&'a KeyspaceName, ShardId, PlacementId), (PlanId, bool)>;
 
 type Held<'a> = (&'a KeyspaceState, &'a Shard, &'a Replica);

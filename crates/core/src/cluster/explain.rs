@@ -1,0 +1,307 @@
+//! Why is this key served there? The shard that holds it, who serves it and since when, the reason that was
+//! given when each replica was placed, what is under way, what is in the way, and what would move it.
+//!
+//! Reasons are read from the plans, which are stored, so they outlive the coordinator; a replica whose plan
+//! is no longer kept has none. Since when a shard is as it is is not stored: after a restart the answer is
+//! "at least since the start".
+
+use super::admin::AdminError;
+use super::status::{ReplicaRow, ShardRow, Since};
+use super::{Cluster, KeyspaceState, Moment, NodeState};
+use crate::exchange::Phase;
+use crate::handover;
+use crate::id::PlanId;
+use crate::key::Key;
+use crate::lifecycle::ReplicaState;
+use crate::limits;
+use crate::load::{Load, METRICS};
+use crate::map::{Replica, Role, Shard, Stage};
+use crate::name::{KeyspaceName, NodeId};
+use crate::plan::{Change, Plan, Progress, Status};
+use std::fmt;
+
+/// Everything about where a key is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// Of which keyspace.
+    pub keyspace: KeyspaceName,
+    /// Which key.
+    pub key: Key,
+    /// Name of its placement policy.
+    pub policy: String,
+    /// The shard that holds it.
+    pub shard: ShardRow,
+    /// For each replica of [`ShardRow::replicas`], the plan that placed it, and its reason.
+    pub reasons: Vec<Option<(PlanId, String)>>,
+    /// Whether the leader may act: nobody else can still own the shard.
+    pub granted: bool,
+    /// What would move it, with the numbers of now, one sentence each.
+    pub would_move: Vec<String>,
+    /// What is on its way, one sentence each.
+    pub under_way: Vec<String>,
+    /// What is in the way, and the way out, one sentence each.
+    pub blocked: Vec<String>,
+}
+
+impl Cluster {
+    /// Why `key` is where it is.
+    pub fn explain(&self, at: Moment, name: &KeyspaceName, key: &Key) -> Result<Explanation, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let Some(shard) = keyspace.map.find(key.as_bytes()) else {
+            return Err(AdminError::Refused {
+                problem: format!("no shard of keyspace {name} holds the key {key:?}"),
+                way_out: "where partitions are named, the key is the name of one: register it first".into(),
+            });
+        };
+        let reasons = shard.replicas.iter().map(|replica| self.reason(name, shard, replica)).collect();
+        let sight = self.sight(keyspace, at.now);
+        let granted = shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight);
+        Ok(Explanation {
+            keyspace: name.clone(),
+            key: key.clone(),
+            policy: keyspace.record.keyspace.policy.clone(),
+            shard: self.shard_row(at, keyspace, shard),
+            reasons,
+            granted,
+            would_move: self.would_move(at, keyspace, shard),
+            under_way: self.under_way(keyspace, shard),
+            blocked: self.blocked(at, keyspace, shard, granted),
+        })
+    }
+
+    /// The latest plan that put a replica of the shard there, and the reason that it gave.
+    fn reason(&self, name: &KeyspaceName, shard: &Shard, replica: &Replica) -> Option<(PlanId, String)> {
+        let begun = |progress: &Progress| matches!(progress, Progress::Started | Progress::Done);
+        let mine = self.plans.values().rev().filter(|plan| plan.keyspace == *name);
+        let line = |plan: &Plan| {
+            let mut lines = plan.changes.iter().rev();
+            let found = lines.find(|p| begun(&p.progress) && places(&p.change, shard, &replica.node))?;
+            Some((plan.id, found.reason.clone()))
+        };
+        mine.into_iter().find_map(line)
+    }
+
+    fn would_move(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
+        let mut told = Vec::new();
+        for replica in shard.staying() {
+            let Some(node) = self.nodes.get(&replica.node) else { continue };
+            let id = &replica.node;
+            match &node.record.drain {
+                Some(drain) if drain.has_begun() => {
+                    told.push(format!("{id} is being drained ({}): it is moved off", drain.reason));
+                }
+                Some(drain) => told.push(format!(
+                    "{id} waits in the queue to be drained ({}): it is moved off then",
+                    drain.reason
+                )),
+                None if node.leaving => told.push(format!("{id} wants to leave: it is moved off")),
+                None => told.push(format!("a drain of {id}, or its death")),
+            }
+            if !keyspace.allows(shard.id, node) {
+                told.push(format!("pins, labels or exclusions do not allow {id}: it is moved off"));
+            }
+            told.push(self.imbalance(at, keyspace, node));
+        }
+        told
+    }
+
+    /// What a node carries of the keyspace against its share by capacity.
+    fn imbalance(&self, at: Moment, keyspace: &KeyspaceState, node: &NodeState) -> String {
+        let settings = &keyspace.record.keyspace;
+        let takes =
+            |n: &&NodeState| n.accepts(at.now, &self.settings) && settings.constraint.allows(&n.record.spec);
+        let capacity: f64 = self.nodes.values().filter(takes).map(|n| n.record.spec.capacity).sum();
+        let part = if capacity > 0.0 { node.record.spec.capacity / capacity } else { 1.0 };
+        let (here, all) = loads(keyspace, &node.record.spec.id);
+        let names = ["replicas"].into_iter().chain(METRICS);
+        let told: Vec<String> = names
+            .zip(here.into_iter().zip(all))
+            .filter(|(_, (_, all))| *all > 0.0)
+            .map(|(what, (here, all))| {
+                format!("{here:.0} {what}, {:.2} times its share of {:.0}", here / (all * part), all * part)
+            })
+            .collect();
+        let bound = match settings.policy.as_str() {
+            "work_stealing" => format!("gives up what is above {} times its share", limits::STEAL_ABOVE),
+            "balanced" => "gives up what is above its share and tolerance".to_owned(),
+            _ => "moves shards only when nodes come or go".to_owned(),
+        };
+        let told = if told.is_empty() { "nothing that is measured".to_owned() } else { told.join("; ") };
+        format!("balance: {} carries {told}; {} {bound}", node.record.spec.id, settings.policy)
+    }
+
+    fn under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
+        let mut told = Vec::new();
+        for replica in &shard.replicas {
+            let seen = keyspace.observed.get(&replica.placement).map(|seen| &seen.phase);
+            let node = &replica.node;
+            let old = replica.replaces.and_then(|old| shard.replica(old));
+            match (replica.state, old) {
+                (ReplicaState::Load, Some(old)) => {
+                    told.push(format!("it moves from {} to {node}, which {}", old.node, doing(seen)));
+                }
+                (ReplicaState::Load, None) => {
+                    told.push(format!("it is loaded on {node}, which {}", doing(seen)))
+                }
+                (ReplicaState::Unload, _) => told.push(format!("{node} hands over, and {}", doing(seen))),
+                (ReplicaState::UnloadFinal, _) => {
+                    told.push(format!("{node} may delete it, and {}", doing(seen)))
+                }
+                (ReplicaState::Live, _) => {}
+            }
+        }
+        let children = keyspace.map.shards().filter(|s| s.parents.contains(&shard.id));
+        let forming: Vec<_> =
+            children.filter(|s| matches!(s.stage, Stage::Forming(_))).map(|s| s.id.to_string()).collect();
+        if !forming.is_empty() {
+            told.push(format!("it is split or merged into {}, which prepare", forming.join(", ")));
+        }
+        let parents: Vec<_> = shard.parents.iter().filter(|p| keyspace.map.shard(**p).is_some()).collect();
+        told.extend(parents.into_iter().map(|parent| format!("its parent {parent} still closes")));
+        let open = self.plans.values().filter(|p| p.keyspace == *keyspace.map.keyspace() && !p.is_over());
+        for plan in open {
+            let waits = |p: &&crate::plan::Planned| {
+                p.progress == Progress::Waiting && p.change.shards().contains(&shard.id)
+            };
+            let lines = plan.changes.iter().filter(waits);
+            told.extend(
+                lines.map(|p| format!("{} ({}) is to {}: {}", plan.id, plan.status, p.change, p.reason)),
+            );
+        }
+        told
+    }
+
+    fn blocked(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard, granted: bool) -> Vec<String> {
+        let mut told = Vec::new();
+        if let Some(unplaced) = self.unplaced(at, keyspace, shard, keyspace.wanted_replicas(shard.id)) {
+            told.push(format!("it has {} of {} replicas: {}", unplaced.have, unplaced.want, unplaced.why));
+        }
+        match shard.leader() {
+            None => told.push("nobody leads it: writes wait until a replica serves".to_owned()),
+            Some(leader) if !granted => told.push(format!(
+                "{} may not begin yet: a former owner has neither let go nor run out of its lease",
+                leader.node
+            )),
+            Some(_) => {}
+        }
+        for replica in &shard.replicas {
+            let Some(seen) = keyspace.observed.get(&replica.placement) else { continue };
+            if let Phase::Failed { attempts, reason } = &seen.phase {
+                told.push(format!("on {} it failed {attempts} times: {reason}", replica.node));
+            }
+        }
+        if let Some(why) = &self.record.brake {
+            told.push(format!("the brake is on ({why}): release it when the cluster is well"));
+        }
+        let waits = |plan: &&Plan| {
+            plan.status == Status::Suggested
+                && plan.keyspace == *keyspace.map.keyspace()
+                && plan.changes.iter().any(|p| p.change.shards().contains(&shard.id))
+        };
+        told.extend(
+            self.plans
+                .values()
+                .filter(waits)
+                .map(|plan| format!("{} waits for a person: partage plan approve {}", plan.id, plan.id)),
+        );
+        told
+    }
+}
+
+/// Whether a change put a replica of the shard on that node.
+fn places(change: &Change, shard: &Shard, node: &NodeId) -> bool {
+    let child = |(bounds, nodes): &(_, Vec<NodeId>)| *bounds == shard.bounds && nodes.contains(node);
+    match change {
+        Change::Add { shard: id, node: to } | Change::Move { shard: id, to, .. } => {
+            *id == shard.id && to == node
+        }
+        Change::Split { shard: parent, children } => shard.parents == [*parent] && children.iter().any(child),
+        Change::Merge { shards, child: merged } => shard.parents == *shards && child(merged),
+        Change::Remove { .. } | Change::Lead { .. } => false,
+    }
+}
+
+/// Replicas and loads of the keyspace: on that node, and on all.
+fn loads(keyspace: &KeyspaceState, node: &NodeId) -> ([f64; 4], [f64; 4]) {
+    let (mut here, mut all) = ([0.0; 4], [0.0; 4]);
+    let serving = keyspace.map.shards().filter(|shard| shard.is_serving());
+    for replica in serving.flat_map(Shard::staying) {
+        let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load.as_deref());
+        let [requests, cpu, bytes] = load.map(Load::metrics).unwrap_or_default();
+        for (at, value) in [1.0, requests, cpu, bytes].into_iter().enumerate() {
+            all[at] += value;
+            here[at] += if replica.node == *node { value } else { 0.0 };
+        }
+    }
+    (here, all)
+}
+
+fn doing(phase: Option<&Phase>) -> &'static str {
+    match phase {
+        None => "has not reported yet",
+        Some(Phase::Loading) => "is loading it",
+        Some(Phase::Ready) => "is ready to serve",
+        Some(Phase::Serving) => "serves it",
+        Some(Phase::Unloading) => "is unloading it",
+        Some(Phase::Unloaded) => "has unloaded it",
+        Some(Phase::Dropped) => "has dropped it",
+        Some(Phase::Failed { .. }) => "failed at it",
+    }
+}
+
+impl fmt::Display for Since {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Since::At(ms) => write!(f, "since {ms} ms"),
+            Since::AtLeast(ms) => write!(f, "since {ms} ms or longer"),
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = &self.shard;
+        writeln!(
+            f,
+            "key {:?} of keyspace {} is in shard {} {}",
+            self.key, self.keyspace, row.shard, row.bounds
+        )?;
+        writeln!(f, "epoch {}, {}; {} of {} replicas live", row.epoch, row.since, live(row), row.want)?;
+        for (replica, reason) in row.replicas.iter().zip(&self.reasons) {
+            write_replica(f, replica, self.granted)?;
+            match reason {
+                Some((plan, why)) => writeln!(f, "    there by {plan}: {why}")?,
+                None => writeln!(f, "    the plan that placed it is no longer kept")?,
+            }
+        }
+        let parts = [
+            ("under way", &self.under_way),
+            ("in the way", &self.blocked),
+            ("what would move it", &self.would_move),
+        ];
+        for (title, sentences) in parts.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
+            writeln!(f, "{title}:")?;
+            sentences.iter().try_for_each(|sentence| writeln!(f, "  {sentence}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn live(row: &ShardRow) -> usize {
+    row.replicas.iter().filter(|r| r.state == ReplicaState::Live).count()
+}
+
+fn write_replica(f: &mut fmt::Formatter<'_>, replica: &ReplicaRow, granted: bool) -> fmt::Result {
+    let zone = replica.zone.as_ref().map_or(String::new(), |zone| format!(" in zone {zone}"));
+    let waits = if replica.role == Role::Leader && !granted { ", waits for its grant" } else { "" };
+    writeln!(
+        f,
+        "  {} on {}{zone} ({}): {} in {}, {}{waits}",
+        replica.placement,
+        replica.node,
+        replica.health,
+        replica.role,
+        replica.state,
+        doing(replica.phase.as_ref())
+    )
+}

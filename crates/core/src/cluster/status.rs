@@ -1,0 +1,325 @@
+//! How it stands: counts for a glance, and the tables that people and programs draw from (A7).
+//!
+//! Everything here is read from the state as it is, and nothing is kept for it. A pass over a million shards
+//! takes some tens of milliseconds, so ask when somebody looks, not in a loop.
+
+use super::admin::{AdminError, DrainStatus};
+use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, ShardRule};
+use crate::exchange::Phase;
+use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
+use crate::lifecycle::ReplicaState;
+use crate::limits;
+use crate::load::{Load, METRICS};
+use crate::map::{Replica, Role, Shard, Stage};
+use crate::name::{KeyspaceName, Label, NodeId, Zone};
+use crate::node::Health;
+use crate::plan::Status;
+use crate::sharding::Bounds;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The cluster at a glance.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Summary {
+    /// Keyspaces.
+    pub keyspaces: usize,
+    /// Shards by stage.
+    pub shards: ShardCounts,
+    /// Replicas by state.
+    pub replicas: BTreeMap<ReplicaState, usize>,
+    /// Nodes by health.
+    pub nodes: BTreeMap<Health, usize>,
+    /// Drains that were asked for, and how they stand.
+    pub drains: Vec<DrainStatus>,
+    /// Why automatic moves are stopped.
+    pub brake: Option<String>,
+    /// Shards that are placed nowhere until a person releases them.
+    pub set_aside: Vec<(KeyspaceName, ShardId, String)>,
+    /// Moves under way.
+    pub moves: usize,
+    /// First loads and repairs under way.
+    pub loads: usize,
+    /// Shards that have fewer replicas than they want, whether or not more are on their way.
+    pub short: usize,
+    /// The first of those for which nothing is on its way, at most [`limits::COMPLAINTS`].
+    pub unplaced: Vec<Unplaced>,
+    /// Plans that wait for a person.
+    pub suggested: Vec<PlanId>,
+}
+
+/// Shards by stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShardCounts {
+    /// They answer for their bounds, with a leader.
+    pub led: usize,
+    /// They should answer for their bounds, and nobody leads them.
+    pub leaderless: usize,
+    /// Children of a split or merge that prepare.
+    pub forming: usize,
+    /// Parents of a finished split or merge that go.
+    pub closing: usize,
+    /// Unregistered partitions that go.
+    pub removing: usize,
+}
+
+/// A shard that has fewer replicas than it wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unplaced {
+    /// Of which keyspace.
+    pub keyspace: KeyspaceName,
+    /// Which shard.
+    pub shard: ShardId,
+    /// Replicas that serve or prepare to.
+    pub have: u32,
+    /// Replicas that it wants.
+    pub want: u32,
+    /// Why, and the way out.
+    pub why: String,
+}
+
+/// Since when something has been as it is, in milliseconds of Unix time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// Since that moment.
+    At(u64),
+    /// Since that moment, when this coordinator started, or longer.
+    AtLeast(u64),
+}
+
+/// One replica as the map wants it and its worker reports it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplicaRow {
+    /// Which stay.
+    pub placement: PlacementId,
+    /// Where.
+    pub node: NodeId,
+    /// In which zone that is.
+    pub zone: Option<Zone>,
+    /// How that node is.
+    pub health: Health,
+    /// Leader or follower.
+    pub role: Role,
+    /// What it should be.
+    pub state: ReplicaState,
+    /// What its worker says; none before the first report.
+    pub phase: Option<Phase>,
+    /// What it last measured.
+    pub load: Option<Load>,
+}
+
+/// One shard of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShardRow {
+    /// Which.
+    pub shard: ShardId,
+    /// What it holds.
+    pub bounds: Bounds,
+    /// Whether it serves.
+    pub stage: Stage,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Since when it has that epoch, and so this leader.
+    pub since: Since,
+    /// Replicas that it wants.
+    pub want: u32,
+    /// What was said about it alone.
+    pub rule: Option<ShardRule>,
+    /// Its replicas, in the order of their placement ids.
+    pub replicas: Vec<ReplicaRow>,
+}
+
+/// One node of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeRow {
+    /// Which.
+    pub node: NodeId,
+    /// `host:port`.
+    pub address: String,
+    /// Its latest start.
+    pub incarnation: Incarnation,
+    /// When that registered, in milliseconds of Unix time.
+    pub since_ms: u64,
+    /// How it is.
+    pub health: Health,
+    /// Its zone.
+    pub zone: Option<Zone>,
+    /// Its rack.
+    pub rack: Option<Zone>,
+    /// Its labels.
+    pub labels: BTreeSet<Label>,
+    /// Its share of every load, relative to other nodes.
+    pub capacity: f64,
+    /// What was asked for; [`Cluster::drain_status`] says how far it is.
+    pub drain: Option<Drain>,
+    /// It has asked to leave.
+    pub leaving: bool,
+    /// Share of its capacity that foreground work takes.
+    pub busy: f64,
+    /// Replicas that it should hold, by keyspace.
+    pub replicas: BTreeMap<KeyspaceName, usize>,
+    /// How many of them lead.
+    pub leaders: usize,
+    /// Sums of what its replicas report, in the order of [`METRICS`].
+    pub load: [f64; METRICS.len()],
+}
+
+impl Cluster {
+    /// The cluster at a glance.
+    pub fn status(&self, at: Moment) -> Summary {
+        let mut summary = Summary {
+            keyspaces: self.keyspaces.len(),
+            drains: self.drains(at),
+            brake: self.record.brake.clone(),
+            ..Summary::default()
+        };
+        for node in self.nodes.values() {
+            *summary.nodes.entry(node.signs.health(at.now, &self.settings)).or_default() += 1;
+        }
+        for (name, keyspace) in &self.keyspaces {
+            let aside = keyspace.record.rules.iter();
+            let aside = aside.filter_map(|(id, rule)| Some((name.clone(), *id, rule.set_aside.clone()?)));
+            summary.set_aside.extend(aside);
+            keyspace.map.shards().for_each(|shard| self.count(at, &mut summary, keyspace, shard));
+        }
+        let waiting = self.plans.values().filter(|plan| plan.status == Status::Suggested);
+        summary.suggested = waiting.map(|plan| plan.id).collect();
+        summary
+    }
+
+    fn count(&self, at: Moment, summary: &mut Summary, keyspace: &KeyspaceState, shard: &Shard) {
+        let counts = &mut summary.shards;
+        *match shard.stage {
+            Stage::Serving if shard.leader().is_some() => &mut counts.led,
+            Stage::Serving => &mut counts.leaderless,
+            Stage::Forming(_) => &mut counts.forming,
+            Stage::Closing(_) => &mut counts.closing,
+            Stage::Removing => &mut counts.removing,
+        } += 1;
+        for replica in &shard.replicas {
+            *summary.replicas.entry(replica.state).or_default() += 1;
+            match (replica.state, replica.replaces) {
+                (ReplicaState::Load, Some(_)) => summary.moves += 1,
+                (ReplicaState::Load, None) => summary.loads += 1,
+                (ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal, _) => {}
+            }
+        }
+        let want = keyspace.wanted_replicas(shard.id);
+        if shard.is_serving() && (shard.live().count() as u32) < want {
+            summary.short += 1;
+            if summary.unplaced.len() < limits::COMPLAINTS {
+                summary.unplaced.extend(self.unplaced(at, keyspace, shard, want));
+            }
+        }
+    }
+
+    /// What a shard lacks for which nothing is on its way.
+    pub(super) fn unplaced(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        want: u32,
+    ) -> Option<Unplaced> {
+        let arrivals = shard.replicas.iter().filter(|r| r.replaces.is_none() && r.state.is_staying());
+        let have = arrivals.count() as u32;
+        let aside = keyspace.record.rules.get(&shard.id).and_then(|rule| rule.set_aside.as_ref());
+        let why = match aside {
+            Some(why) => format!("it is set aside ({why}): release it when that is mended"),
+            None if self.candidates(at, keyspace, shard).next().is_none() => {
+                "no other node may take it: add a node, relax its constraints, or lower its replicas".into()
+            }
+            None => "it is placed with one of the next plans".into(),
+        };
+        let keyspace = keyspace.record.keyspace.name.clone();
+        (have < want).then_some(Unplaced { keyspace, shard: shard.id, have, want, why })
+    }
+
+    /// The shards of a keyspace in the order of their ids: at most `limit` of those after `after`.
+    pub fn shard_table(
+        &self,
+        at: Moment,
+        name: &KeyspaceName,
+        after: Option<ShardId>,
+        limit: usize,
+    ) -> Result<Vec<ShardRow>, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let from = keyspace.map.shards().filter(|shard| after.is_none_or(|after| shard.id > after));
+        Ok(from.take(limit).map(|shard| self.shard_row(at, keyspace, shard)).collect())
+    }
+
+    pub(super) fn shard_row(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> ShardRow {
+        ShardRow {
+            shard: shard.id,
+            bounds: shard.bounds.clone(),
+            stage: shard.stage.clone(),
+            epoch: shard.epoch,
+            since: self.since(at, keyspace, shard.id),
+            want: keyspace.wanted_replicas(shard.id),
+            rule: keyspace.record.rules.get(&shard.id).cloned(),
+            replicas: shard.replicas.iter().map(|r| self.replica_row(at, keyspace, r)).collect(),
+        }
+    }
+
+    fn since(&self, at: Moment, keyspace: &KeyspaceState, id: ShardId) -> Since {
+        let started_ms = at.wall_ms.saturating_sub(at.now.since(self.started));
+        keyspace.since.get(&id).map_or(Since::AtLeast(started_ms), |ms| Since::At(*ms))
+    }
+
+    fn replica_row(&self, at: Moment, keyspace: &KeyspaceState, replica: &Replica) -> ReplicaRow {
+        let node = self.nodes.get(&replica.node);
+        let seen = keyspace.observed.get(&replica.placement);
+        let current = node.filter(|node| node.record.incarnation == replica.incarnation);
+        ReplicaRow {
+            placement: replica.placement,
+            node: replica.node.clone(),
+            zone: node.and_then(|node| node.record.spec.zone.clone()),
+            health: current.map_or(Health::Down, |node| node.signs.health(at.now, &self.settings)),
+            role: replica.role,
+            state: replica.state,
+            phase: seen.map(|seen| seen.phase.clone()),
+            load: seen.and_then(|seen| seen.load.as_deref().cloned()),
+        }
+    }
+
+    /// All nodes, in the order of their names.
+    pub fn node_table(&self, at: Moment) -> Vec<NodeRow> {
+        let rows = self.nodes.iter().map(|(id, node)| (id, node_row(node, at, self)));
+        let mut rows: BTreeMap<&NodeId, NodeRow> = rows.collect();
+        for (name, keyspace) in &self.keyspaces {
+            for replica in keyspace.map.shards().flat_map(|shard| &shard.replicas) {
+                let Some(row) = rows.get_mut(&replica.node) else { continue };
+                if row.incarnation != replica.incarnation {
+                    continue;
+                }
+                *row.replicas.entry(name.clone()).or_default() += 1;
+                row.leaders += usize::from(replica.role == Role::Leader);
+                let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load.as_deref());
+                for (sum, value) in row.load.iter_mut().zip(load.map(Load::metrics).unwrap_or_default()) {
+                    *sum += value;
+                }
+            }
+        }
+        rows.into_values().collect()
+    }
+}
+
+fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeRow {
+    let record = &node.record;
+    let spec = &record.spec;
+    NodeRow {
+        node: spec.id.clone(),
+        address: spec.address.clone(),
+        incarnation: record.incarnation,
+        since_ms: record.since_ms,
+        health: node.signs.health(at.now, &cluster.settings),
+        zone: spec.zone.clone(),
+        rack: spec.rack.clone(),
+        labels: spec.labels.clone(),
+        capacity: spec.capacity,
+        drain: record.drain.clone(),
+        leaving: node.leaving,
+        busy: node.busy,
+        replicas: BTreeMap::new(),
+        leaders: 0,
+        load: [0.0; METRICS.len()],
+    }
+}
