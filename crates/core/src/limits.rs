@@ -77,3 +77,13 @@ pub const PLAN_PAUSE_MS: u64 = 20;
 
 /// See [`PLAN_PAUSE_MS`]: a run over a million shards takes about a second, and then waits as long.
 pub const PLAN_PAUSE_SHARDS: usize = 1_000;
+
+/// How far above its share of replicas a node may stay in a problem that has no metrics at all.
+pub const PLAIN_TOLERANCE: f64 = 0.05;
+
+/// `balanced`: nodes looked at for one replica, the coldest first, before it is reported as unplaced. Only
+/// reached when thousands of nodes are full or forbidden.
+pub const FILL_LOOKS: usize = 4096;
+
+/// `balanced`: candidate steps weighed to make a plan smaller once it works. Some milliseconds.
+pub const THIN_EVALUATIONS: u64 = 200_000;

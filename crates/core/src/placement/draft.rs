@@ -10,6 +10,7 @@ use super::problem::{
     Level, NodeIndex, Placement, Problem, Rule, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN,
 };
 use super::solution::{Decision, Reason, Solution, Unplaceable, Unplaced};
+use crate::limits;
 
 /// A slot without a node.
 const EMPTY: NodeIndex = NodeIndex::MAX;
@@ -159,6 +160,36 @@ impl<'p> Draft<'p> {
         self.problem.current.of(shard).get(slot - self.starts[shard as usize] as usize).copied()
     }
 
+    /// The nodes that have a replica of the shard.
+    pub(super) fn holders(&self, shard: ShardIndex) -> impl Iterator<Item = NodeIndex> + Clone + '_ {
+        self.nodes_of(shard).iter().copied().filter(|node| *node != EMPTY)
+    }
+
+    pub(super) fn is_draining(&self, node: NodeIndex) -> bool {
+        self.standing(node) == Standing::Drains
+    }
+
+    /// By what nodes are sorted, the coldest first: level, number of replicas, index.
+    pub(super) fn rank(&self, node: NodeIndex) -> (u64, u32, NodeIndex) {
+        // The bits of floats that are not negative sort as the floats do.
+        (self.highest(node).0.max(0.0).to_bits(), self.count(node), node)
+    }
+
+    /// How far above its share a node may be.
+    pub(super) fn tolerance(&self, metric: usize) -> f64 {
+        self.problem.metrics.get(metric).map_or(limits::PLAIN_TOLERANCE, |metric| metric.tolerance)
+    }
+
+    /// A share of the metric, to tell whether there is any load at all.
+    pub(super) fn share_of_any(&self, metric: usize) -> f64 {
+        self.share.iter().skip(metric).step_by(self.metrics).copied().fold(0.0, f64::max)
+    }
+
+    /// Whether nothing was left undone.
+    pub(super) fn is_complete(&self) -> bool {
+        self.unplaced.is_empty() && self.deferred == 0
+    }
+
     /// How many replicas of the shard have a node.
     pub(super) fn have(&self, shard: ShardIndex) -> usize {
         self.nodes_of(shard).iter().filter(|node| **node != EMPTY).count()
@@ -183,10 +214,15 @@ impl<'p> Draft<'p> {
 
     /// Whether every hard rule lets the shard have a replica on the node, besides those it has.
     pub(super) fn admits(&self, shard: ShardIndex, node: NodeIndex) -> bool {
+        self.admits_but(shard, node, None)
+    }
+
+    /// The same when the replica in slot `but` leaves its place.
+    pub(super) fn admits_but(&self, shard: ShardIndex, node: NodeIndex, but: Option<usize>) -> bool {
         self.standing(node) == Standing::Accepts
             && self.allows(shard, node)
             && !self.nodes_of(shard).contains(&node)
-            && self.hard_spread(shard, node, None)
+            && self.hard_spread(shard, node, but)
             && self.room(shard, node).is_none()
     }
 
@@ -229,10 +265,22 @@ impl<'p> Draft<'p> {
 
     /// The metric of which the node has no room for the shard, if any.
     pub(super) fn room(&self, shard: ShardIndex, node: NodeIndex) -> Option<usize> {
+        self.room_without(shard, node, None)
+    }
+
+    /// The same when another shard's replica leaves the node.
+    pub(super) fn room_without(
+        &self,
+        shard: ShardIndex,
+        node: NodeIndex,
+        leaving: Option<ShardIndex>,
+    ) -> Option<usize> {
         self.problem.metrics.iter().enumerate().position(|(metric, spec)| {
             let capacity = self.problem.capacities[node as usize * self.metrics + metric];
-            spec.limit
-                .is_some_and(|limit| self.load(node, metric) + self.size(shard, metric) > limit * capacity)
+            spec.limit.is_some_and(|limit| {
+                let freed = leaving.map_or(0.0, |leaving| self.size(leaving, metric));
+                self.load(node, metric) + self.size(shard, metric) - freed > limit * capacity
+            })
         })
     }
 
@@ -268,6 +316,11 @@ impl<'p> Draft<'p> {
         self.put(shard, slot, node);
     }
 
+    /// Notes why a slot is where it is, when it was put there by [`Draft::restore`].
+    pub(super) fn note(&mut self, slot: usize, reason: Reason) {
+        self.log.push((slot as u32, reason));
+    }
+
     /// Removes a replica for good.
     pub(super) fn remove(&mut self, shard: ShardIndex, slot: usize, reason: Reason) {
         self.vacate(shard, slot);
@@ -293,10 +346,15 @@ impl<'p> Draft<'p> {
 
     /// Gives back a move that came to nothing.
     pub(super) fn refund(&mut self) {
-        self.budget += 1;
+        self.budget = self.budget.saturating_add(1);
     }
 
-    #[allow(dead_code)] // for `balanced`
+    /// Takes out of the budget what a search has used of it.
+    pub(super) fn charge(&mut self, moves: u32, deferred: u32) {
+        self.budget = self.budget.saturating_sub(moves);
+        self.deferred += deferred;
+    }
+
     pub(super) fn budget(&self) -> u32 {
         self.budget
     }
@@ -343,23 +401,34 @@ impl<'p> Draft<'p> {
     /// Ends the draft: what differs from the current placement, and how good it is.
     pub(super) fn finish(mut self) -> Solution {
         self.log.sort_by_key(|(slot, _)| *slot);
+        let log = std::mem::take(&mut self.log);
         let after = Balance::of(&self);
         let mut placement = Placement::with_capacity(self.problem.shard_count(), self.slots.len());
-        let (mut decisions, mut bytes, mut logged) = (Vec::with_capacity(self.log.len()), 0, 0);
+        let (mut decisions, mut bytes, mut logged) = (Vec::with_capacity(log.len()), 0, 0);
+        let mut reasons: Vec<Option<Reason>> = Vec::new();
         for shard in 0..self.problem.shard_count() as ShardIndex {
             let slots = self.slot_range(shard);
+            reasons.clear();
+            reasons.resize(slots.len(), None);
+            while let Some((slot, reason)) =
+                log.get(logged).filter(|(slot, _)| slots.contains(&(*slot as usize)))
+            {
+                reasons[*slot as usize - slots.start] = Some(*reason);
+                logged += 1;
+            }
+            if reasons.iter().any(Option::is_some) {
+                self.untangle(shard, &mut reasons);
+            }
             let stayed =
                 |slot: &usize| self.at(*slot).is_some() && self.at(*slot) == self.origin(shard, *slot);
             let newcomer = |slot: &usize| self.at(*slot).is_some() && !stayed(slot);
             let order = slots.clone().filter(stayed).chain(slots.clone().filter(newcomer));
             placement.push(order.map(|slot| self.slots[slot]));
-            for slot in slots {
-                let mut reason = Reason::Lost;
-                while let Some((_, last)) = self.log.get(logged).filter(|(of, _)| *of as usize == slot) {
-                    (reason, logged) = (*last, logged + 1);
-                }
+            for slot in slots.clone() {
                 let (from, to) = (self.origin(shard, slot), self.at(slot));
                 if from != to {
+                    // Only what is lost and found no place has no stroke.
+                    let reason = reasons[slot - slots.start].unwrap_or(Reason::Lost);
                     decisions.push(Decision { shard, from, to, reason });
                     bytes += if to.is_some() { self.problem.move_bytes(shard) } else { 0 };
                 }
@@ -369,5 +438,23 @@ impl<'p> Draft<'p> {
         let score = Score::of(&self, &after, nowhere, decisions.len() as u64, bytes);
         let Draft { unplaced, deferred, before, .. } = self;
         Solution { placement, decisions, unplaced, deferred, before, after, score }
+    }
+
+    /// When one replica of a shard has come to where another of it was, that other stays and the first
+    /// goes where the other would have gone: the same nodes, one move less, and a leader that stays.
+    fn untangle(&mut self, shard: ShardIndex, reasons: &mut [Option<Reason>]) {
+        let slots = self.slot_range(shard);
+        for slot in slots.clone() {
+            while let Some(node) = self.at(slot).filter(|node| self.origin(shard, slot) != Some(*node)) {
+                let was_here =
+                    |other: &usize| self.origin(shard, *other) == Some(node) && self.at(*other) != Some(node);
+                let Some(other) = slots.clone().find(was_here) else { break };
+                self.slots.swap(slot, other);
+                let (mine, its) = (slot - slots.start, other - slots.start);
+                if self.at(slot).is_none() || reasons[mine].is_none() {
+                    reasons[mine] = reasons[its];
+                }
+            }
+        }
     }
 }

@@ -24,6 +24,7 @@
 //! either role.
 
 mod balance;
+pub mod balanced;
 mod draft;
 mod evict;
 mod problem;
@@ -34,6 +35,7 @@ pub mod work_stealing;
 mod tests;
 
 pub use balance::{Balance, MetricBalance, Score};
+pub use balanced::Balanced;
 pub use problem::{
     Level, Metric, NodeIndex, NodeSet, NodeSpec, Placement, Problem, ProblemError, Rule, Settings,
     ShardIndex, Spread, Standing, UNKNOWN_DOMAIN,
@@ -54,7 +56,7 @@ pub trait Policy: Send + Sync {
 }
 
 /// The names of the policies that are shipped, the default first.
-pub const POLICIES: [&str; 1] = ["work_stealing"];
+pub const POLICIES: [&str; 2] = ["work_stealing", "balanced"];
 
 /// A policy name that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +72,7 @@ pub struct UnknownPolicy {
 pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
     match name {
         "work_stealing" => Ok(Box::new(WorkStealing)),
+        "balanced" => Ok(Box::new(Balanced)),
         _ => {
             let nearest = crate::suggest::nearest(name, POLICIES).unwrap_or(POLICIES[0]);
             Err(UnknownPolicy { name: name.chars().take(40).collect(), nearest })

@@ -252,7 +252,7 @@ pub struct Problem {
 
 /// Why a problem is nonsense. Each names the thing and the way out.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // the sentences say it
+#[allow(missing_docs, reason = "the sentences say it")]
 pub enum ProblemError {
     #[error("{array} has {found} entries where {expected} are needed: give one for each {each}")]
     Length { array: &'static str, found: usize, expected: usize, each: &'static str },

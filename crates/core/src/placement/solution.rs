@@ -39,7 +39,7 @@ pub struct Decision {
 
 /// Why a replica comes, goes or moves, with the facts at the moment of the decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[allow(missing_docs)] // the sentences say it
+#[allow(missing_docs, reason = "the sentences say it")]
 pub enum Reason {
     /// The shard has fewer replicas than it wants.
     Missing { have: u8, want: u8 },
@@ -78,7 +78,7 @@ pub struct Unplaced {
 
 /// Why no node was found.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[allow(missing_docs)] // the sentences say it
+#[allow(missing_docs, reason = "the sentences say it")]
 pub enum Unplaceable {
     /// There is no node that takes new replicas.
     NoNodes,

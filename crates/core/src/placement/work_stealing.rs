@@ -16,9 +16,7 @@
 //! `steal_above`. A node that joins an even cluster gets the next shards, but draws none: `balanced` does.
 
 use super::draft::Draft;
-use super::problem::{
-    Level, NodeIndex, Problem, ProblemError, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN, spread_bits,
-};
+use super::problem::{Level, NodeIndex, Problem, ProblemError, ShardIndex, Spread, Standing, spread_bits};
 use super::solution::{Reason, Solution};
 use super::{Policy, evict};
 use crate::limits;
@@ -67,15 +65,10 @@ impl Queue {
     fn new(draft: &Draft<'_>) -> Queue {
         let nodes = 0..draft.problem.nodes.len() as NodeIndex;
         let accepting: Vec<_> = nodes.filter(|node| draft.standing(*node) == Standing::Accepts).collect();
-        let heap = accepting.iter().map(|node| Reverse(rank(draft, *node))).collect();
-        let domains = |level| {
-            let mut all: Vec<u32> = accepting.iter().map(|node| draft.domain(*node, level)).collect();
-            all.sort_unstable();
-            // A node of no known domain is one of its own.
-            all.dedup_by(|a, b| a == b && *a != UNKNOWN_DOMAIN);
-            all.len()
-        };
-        Queue { heap, zones: domains(Level::Zone), racks: domains(Level::Rack), accepting }
+        let heap = accepting.iter().map(|node| Reverse(draft.rank(*node))).collect();
+        let zones = evict::accepting_domains(draft, Level::Zone);
+        let racks = evict::accepting_domains(draft, Level::Rack);
+        Queue { heap, zones, racks, accepting }
     }
 
     /// The least loaded node, as of now.
@@ -83,7 +76,7 @@ impl Queue {
         loop {
             let mut top = self.heap.peek_mut()?;
             let node = top.0.2;
-            let now = rank(draft, node);
+            let now = draft.rank(node);
             if top.0 == now {
                 return Some(node);
             }
@@ -94,7 +87,7 @@ impl Queue {
     /// Notes that a node has less to do than its entry says.
     fn lighter(&mut self, draft: &Draft<'_>, node: NodeIndex) {
         if draft.standing(node) == Standing::Accepts {
-            self.heap.push(Reverse(rank(draft, node)));
+            self.heap.push(Reverse(draft.rank(node)));
         }
     }
 
@@ -167,12 +160,19 @@ impl Queue {
             }
             let node = draft.vacate(shard, slot);
             self.lighter(draft, node);
-            match self.choose(draft, shard, f64::INFINITY).filter(|to| *to != node) {
+            // Crowded where that is only undesirable: moves if that helps, else stays without complaint.
+            let optional = matches!(reason, Reason::Crowded { .. }) && draft.hard_spread(shard, node, None);
+            let before = draft.crowding(shard, node, None);
+            let helps =
+                |to: &NodeIndex| *to != node && (!optional || draft.crowding(shard, *to, None) < before);
+            match self.choose(draft, shard, f64::INFINITY).filter(helps) {
                 Some(to) => draft.place(shard, slot, to, reason),
                 None => {
                     draft.restore(shard, slot, node);
-                    draft.give_up(shard, slot);
                     draft.refund();
+                    if !optional {
+                        draft.give_up(shard, slot);
+                    }
                 }
             }
         }
@@ -214,7 +214,9 @@ impl Queue {
             };
             draft.vacate(shard, slot);
             self.lighter(draft, node);
-            match self.choose(draft, shard, above).filter(|to| *to != node) {
+            let before = draft.crowding(shard, node, None);
+            let helps = |to: &NodeIndex| *to != node && draft.crowding(shard, *to, None) <= before;
+            match self.choose(draft, shard, above).filter(helps) {
                 Some(to) => draft.place(shard, slot, to, reason),
                 None => {
                     draft.restore(shard, slot, node);
@@ -223,12 +225,6 @@ impl Queue {
             }
         }
     }
-}
-
-/// By what the queue is sorted: the load, then the number of replicas, then the index.
-fn rank(draft: &Draft<'_>, node: NodeIndex) -> (u64, u32, NodeIndex) {
-    // The bits of floats that are not negative sort as the floats do.
-    (draft.highest(node).0.max(0.0).to_bits(), draft.count(node), node)
 }
 
 /// The shards that each of the nodes holds.

@@ -1,0 +1,227 @@
+//! Phase *fill*: everything that has no place gets one, the largest first, on the coldest node.
+//!
+//! Nodes wait in heaps, one for each zone, so that a shard which needs a certain zone does not wade through
+//! the others. An entry that has grown stale is put right when it comes to the top. Shards whose rule names
+//! its nodes have heaps of their own.
+
+use super::Pending;
+use crate::limits;
+use crate::placement::draft::Draft;
+use crate::placement::problem::{Level, NodeIndex, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
+use crate::placement::solution::Reason;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// Runs the phase.
+pub(super) fn fill(draft: &mut Draft<'_>, mut pending: Vec<Pending>) {
+    add_missing(draft, &mut pending);
+    if pending.is_empty() {
+        return;
+    }
+    let weights = weights(draft);
+    let size = |one: &Pending| {
+        let part = |(metric, weight): (usize, &f64)| draft.size(one.shard, metric) * weight;
+        weights.iter().enumerate().map(part).fold(0.0, f64::max)
+    };
+    let mut order: Vec<(f64, usize)> = pending.iter().map(size).zip(0..).collect();
+    order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    // Where a replica may yet have to go back to, no other of its shard goes.
+    let was = pending.iter().filter_map(|one| Some((one.shard, one.was?)));
+    let mut heaps = Heaps { reserved: was.collect(), ..Heaps::default() };
+    for (_, at) in order {
+        place(draft, &mut heaps, &pending[at]);
+    }
+}
+
+fn add_missing(draft: &Draft<'_>, pending: &mut Vec<Pending>) {
+    // Those already taken up have empty slots too.
+    let mut taken: Vec<usize> = pending.iter().map(|one| one.slot).collect();
+    taken.sort_unstable();
+    for shard in 0..draft.problem.shard_count() as ShardIndex {
+        let want = draft.problem.replicas[shard as usize];
+        let have = draft.have(shard);
+        if have >= want as usize {
+            continue;
+        }
+        let slots = draft.slot_range(shard);
+        let up = taken.partition_point(|slot| *slot < slots.end)
+            - taken.partition_point(|slot| *slot < slots.start);
+        let missing = (want as usize).saturating_sub(have + up);
+        let empty = slots.filter(|slot| draft.at(*slot).is_none() && taken.binary_search(slot).is_err());
+        for slot in empty.take(missing) {
+            let lost = draft.origin(shard, slot).is_some_and(|node| draft.standing(node) == Standing::Gone);
+            let reason = if lost { Reason::Lost } else { Reason::Missing { have: (have + up) as u8, want } };
+            pending.push(Pending { shard, slot, was: None, reason });
+        }
+    }
+}
+
+/// Makes sizes in different metrics comparable: one over the mean share.
+fn weights(draft: &Draft<'_>) -> Vec<f64> {
+    (0..draft.metrics())
+        .map(|metric| {
+            let sum: f64 =
+                (0..draft.problem.nodes.len()).map(|node| draft.share(node as NodeIndex, metric)).sum();
+            if sum > 0.0 { 1.0 / sum } else { 0.0 }
+        })
+        .collect()
+}
+
+fn place(draft: &mut Draft<'_>, heaps: &mut Heaps, one: &Pending) {
+    if let Some(was) = one.was {
+        heaps.reserved.remove(&(one.shard, was));
+    }
+    let before = one.was.map(|was| draft.crowding(one.shard, was, None));
+    match (heaps.choose(draft, one.shard, one.was), one.was, one.reason) {
+        // Crowded where that is only undesirable: moves if that helps, else stays without complaint.
+        (Some((_, crowding)), Some(was), Reason::Crowded { .. })
+            if draft.hard_spread(one.shard, was, None) && Some(crowding) >= before =>
+        {
+            draft.restore(one.shard, one.slot, was);
+            draft.refund();
+        }
+        (Some((node, _)), _, _) => draft.place(one.shard, one.slot, node, one.reason),
+        (None, Some(was), reason) => {
+            let soft = matches!(reason, Reason::Crowded { .. }) && draft.hard_spread(one.shard, was, None);
+            draft.restore(one.shard, one.slot, was);
+            draft.refund();
+            if !soft {
+                draft.give_up(one.shard, one.slot);
+            }
+        }
+        (None, None, _) => draft.give_up(one.shard, one.slot),
+    }
+}
+
+type Entry = Reverse<(u64, u32, NodeIndex)>;
+type Heap = BinaryHeap<Entry>;
+
+/// The nodes that accept shards of one rule.
+struct Candidates {
+    zones: Vec<(u32, Heap)>,
+    nodes: usize,
+    racks: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Heaps {
+    by_rule: BTreeMap<usize, Candidates>,
+    stash: Vec<(usize, Entry)>,
+    reserved: BTreeSet<(ShardIndex, NodeIndex)>,
+}
+
+impl Heaps {
+    /// The coldest node for a further replica, and how crowded it will be there.
+    fn choose(
+        &mut self,
+        draft: &Draft<'_>,
+        shard: ShardIndex,
+        was: Option<NodeIndex>,
+    ) -> Option<(NodeIndex, u32)> {
+        let rule = draft.problem.rule_index(shard);
+        let key = if draft.rule(shard).nodes.is_some() { rule + 1 } else { 0 };
+        let candidates = self.by_rule.entry(key).or_insert_with(|| Candidates::new(draft, shard));
+        let (stash, reserved) = (&mut self.stash, &self.reserved);
+        let bars = |node| Some(node) == was || reserved.contains(&(shard, node));
+        (candidates.least_crowding(draft, shard)?..=2).find_map(|crowding| {
+            candidates.coldest(draft, shard, &bars, crowding, stash).map(|node| (node, crowding))
+        })
+    }
+}
+
+impl Candidates {
+    fn new(draft: &Draft<'_>, shard: ShardIndex) -> Candidates {
+        let mut zones: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        let (mut nodes, mut racks) = (0, Vec::new());
+        for node in 0..draft.problem.nodes.len() as NodeIndex {
+            if draft.standing(node) == Standing::Accepts && draft.allows(shard, node) {
+                zones.entry(draft.domain(node, Level::Zone)).or_default().push(Reverse(draft.rank(node)));
+                racks.push(draft.domain(node, Level::Rack));
+                nodes += 1;
+            }
+        }
+        racks.sort_unstable();
+        racks.dedup_by(|a, b| a == b && *a != UNKNOWN_DOMAIN);
+        let zones = zones.into_iter().map(|(zone, entries)| (zone, Heap::from(entries))).collect();
+        Candidates { zones, nodes, racks }
+    }
+
+    /// The crowding below which it is no use to look, by counting; none when every node or domain that
+    /// could take the shard has a replica already and may not have two.
+    fn least_crowding(&self, draft: &Draft<'_>, shard: ShardIndex) -> Option<u32> {
+        let rule = draft.rule(shard);
+        let held = || draft.holders(shard);
+        let full = |count: usize, holds: &dyn Fn(NodeIndex) -> bool| {
+            held().filter(|node| holds(*node)).count() >= count
+        };
+        let accepts = |node| draft.standing(node) == Standing::Accepts && draft.allows(shard, node);
+        let racks = self.racks.len();
+        let no_rack = full(racks, &|node| self.racks.binary_search(&draft.domain(node, Level::Rack)).is_ok());
+        let zone_known =
+            |node| self.zones.binary_search_by_key(&draft.domain(node, Level::Zone), |zone| zone.0).is_ok();
+        let unknown = self.zones.last().is_some_and(|zone| zone.0 == UNKNOWN_DOMAIN);
+        let no_zone = !unknown && full(self.zones.len(), &zone_known) && self.all_zones_used(draft, shard);
+        let no_rack = no_rack && self.all_racks_used(draft, shard);
+        if full(self.nodes, &accepts)
+            || (no_zone && rule.zone == Spread::Hard)
+            || (no_rack && rule.rack == Spread::Hard)
+        {
+            return None;
+        }
+        Some(
+            u32::from(no_zone && rule.zone == Spread::Soft) + u32::from(no_rack && rule.rack == Spread::Soft),
+        )
+    }
+
+    fn all_zones_used(&self, draft: &Draft<'_>, shard: ShardIndex) -> bool {
+        let used = |zone: u32| draft.holders(shard).any(|node| draft.domain(node, Level::Zone) == zone);
+        self.zones.iter().all(|(zone, _)| used(*zone))
+    }
+
+    fn all_racks_used(&self, draft: &Draft<'_>, shard: ShardIndex) -> bool {
+        let used = |rack: u32| draft.holders(shard).any(|node| draft.domain(node, Level::Rack) == rack);
+        self.racks.iter().all(|rack| *rack != UNKNOWN_DOMAIN && used(*rack))
+    }
+
+    fn coldest(
+        &mut self,
+        draft: &Draft<'_>,
+        shard: ShardIndex,
+        bars: &dyn Fn(NodeIndex) -> bool,
+        crowding: u32,
+        stash: &mut Vec<(usize, Entry)>,
+    ) -> Option<NodeIndex> {
+        let rule = draft.rule(shard);
+        let apart = rule.zone == Spread::Hard || (rule.zone == Spread::Soft && crowding == 0);
+        let taken = |zone: u32| draft.holders(shard).any(|node| draft.domain(node, Level::Zone) == zone);
+        let open: Vec<bool> =
+            self.zones.iter().map(|(zone, _)| !apart || *zone == UNKNOWN_DOMAIN || !taken(*zone)).collect();
+        let mut found = None;
+        while found.is_none() && stash.len() < limits::FILL_LOOKS {
+            let tops = (0..self.zones.len())
+                .filter(|at| open[*at])
+                .filter_map(|at| Some((self.top(draft, at)?, at)));
+            let Some((top, at)) = tops.collect::<Vec<_>>().into_iter().min() else { break };
+            let node = top.2;
+            if draft.admits(shard, node) && !bars(node) && draft.crowding(shard, node, None) <= crowding {
+                found = Some(node);
+            } else if let Some(entry) = self.zones[at].1.pop() {
+                stash.push((at, entry));
+            }
+        }
+        stash.drain(..).for_each(|(at, entry)| self.zones[at].1.push(entry));
+        found
+    }
+
+    /// The coldest node of a zone, as of now.
+    fn top(&mut self, draft: &Draft<'_>, at: usize) -> Option<(u64, u32, NodeIndex)> {
+        loop {
+            let mut top = self.zones[at].1.peek_mut()?;
+            let now = draft.rank(top.0.2);
+            if top.0 == now {
+                return Some(now);
+            }
+            top.0 = now;
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The local search under the balance phase: which single move or swap helps most, at what price.
+//!
+//! Picture scales with a mark on each beam. A node above the mark in some metric is *hot*; how far all nodes
+//! are above their marks, summed, is the *excess*. A step moves one replica, or swaps two. Its price is not
+//! the number of steps but the number of replicas that end up away from home: sending one back is a gain of
+//! one, sending another in its stead is free, and so is sending a replica that is away already to somewhere
+//! else. So a plan is drawn, then redrawn at no cost until it fits.
+//!
+//! A node's neighbours are all nodes in small clusters and the coldest [`NEIGHBOURS`] in large ones.
+
+use super::super::draft::Draft;
+use super::super::problem::{NodeIndex, ShardIndex, Standing};
+use super::super::solution::Reason;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// No node: the home of a replica whose home is lost, drained, forbidden, or was never there.
+const AWAY: NodeIndex = NodeIndex::MAX;
+
+/// In clusters larger than this only the coldest so many nodes are looked at as partners of a hot one.
+const NEIGHBOURS: usize = 256;
+
+/// A change of excess below this is noise of floating point.
+pub(super) const NOISE: f64 = 1e-9;
+
+/// One move, or a swap of two replicas.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    /// The replica that leaves the hot node, as a slot.
+    slot: u32,
+    /// Where it goes.
+    to: NodeIndex,
+    /// The replica that comes back from there.
+    back: Option<u32>,
+    /// How much the excess shrinks.
+    pub(super) gain: f64,
+    /// Tie-break: how much evener the two nodes get.
+    evener: f64,
+}
+
+pub(super) struct Search<'d, 'p> {
+    pub(super) draft: &'d mut Draft<'p>,
+    metrics: usize,
+    /// 1 / share, node-major; 0 where there is nothing to share.
+    inverse: Vec<f64>,
+    /// Level above which a node is hot, by metric.
+    marks: Vec<f64>,
+    /// The slots on each node.
+    pub(super) held: Vec<Vec<u32>>,
+    /// Where each slot is in its node's list.
+    seat: Vec<u32>,
+    shard_of: Vec<ShardIndex>,
+    home: Vec<NodeIndex>,
+    /// Slots on each node that are not at home there.
+    pub(super) arrived: Vec<Vec<u32>>,
+    /// Slots that are at home on each node and are elsewhere.
+    pub(super) departed: Vec<Vec<u32>>,
+    /// Nodes that accept, by highest level.
+    coldest: BTreeSet<(u64, NodeIndex)>,
+    /// Nodes above a mark, by how far.
+    hot: BTreeSet<(u64, NodeIndex)>,
+    over: Vec<f64>,
+    rank: Vec<u64>,
+    /// How far all nodes are above their marks.
+    pub(super) excess: f64,
+    /// Replicas with a home that are not there.
+    pub(super) away: i64,
+    /// What was done, to be undone: slot, from, to.
+    journal: Vec<(u32, NodeIndex, NodeIndex)>,
+    /// Why a replica left home.
+    why: BTreeMap<u32, Reason>,
+    pub(super) evaluations: u64,
+}
+
+impl<'d, 'p> Search<'d, 'p> {
+    /// None when no node is hot: then there is nothing to do, and nothing is read twice.
+    pub(super) fn new(draft: &'d mut Draft<'p>) -> Option<Search<'d, 'p>> {
+        let metrics = draft.metrics();
+        let marks: Vec<f64> =
+            (0..metrics).map(|metric| (1.0 + draft.tolerance(metric)) * (1.0 - NOISE)).collect();
+        let nodes = draft.problem.nodes.len();
+        let hot = (0..nodes as NodeIndex).filter(|node| stays(draft, *node));
+        let is_hot = |node: NodeIndex| (0..metrics).any(|metric| draft.level(node, metric) > marks[metric]);
+        if !hot.clone().any(is_hot) {
+            return None;
+        }
+        let inverse = (0..nodes * metrics).map(|at| {
+            let share = draft.share((at / metrics) as NodeIndex, at % metrics);
+            if share > 0.0 { 1.0 / share } else { 0.0 }
+        });
+        let mut search = Search {
+            metrics,
+            inverse: inverse.collect(),
+            marks,
+            held: vec![Vec::new(); nodes],
+            seat: Vec::new(),
+            shard_of: Vec::new(),
+            home: Vec::new(),
+            arrived: vec![Vec::new(); nodes],
+            departed: vec![Vec::new(); nodes],
+            coldest: BTreeSet::new(),
+            hot: BTreeSet::new(),
+            excess: 0.0,
+            over: vec![0.0; nodes],
+            rank: vec![0; nodes],
+            journal: Vec::new(),
+            away: 0,
+            evaluations: 0,
+            why: BTreeMap::new(),
+            draft,
+        };
+        search.list_replicas();
+        Some(search)
+    }
+
+    fn list_replicas(&mut self) {
+        for node in 0..self.held.len() {
+            self.held[node].reserve_exact(self.draft.count(node as NodeIndex) as usize + 8);
+        }
+        for shard in 0..self.draft.problem.shard_count() as ShardIndex {
+            let free = self.draft.slot_range(shard);
+            for slot in free {
+                let now = self.draft.at(slot);
+                let home = self.draft.origin(shard, slot).filter(|home| {
+                    stays(self.draft, *home) && (now == Some(*home) || self.draft.allows(shard, *home))
+                });
+                self.shard_of.push(shard);
+                self.home.push(home.unwrap_or(AWAY));
+                self.seat.push(0);
+                if let Some(node) = now {
+                    self.sit(slot as u32, node);
+                }
+            }
+        }
+        for node in 0..self.held.len() as NodeIndex {
+            if stays(self.draft, node) {
+                self.refresh(node);
+            }
+        }
+    }
+
+    /// Adds a slot to the lists of its node.
+    fn sit(&mut self, slot: u32, node: NodeIndex) {
+        let home = self.home[slot as usize];
+        self.seat[slot as usize] = self.held[node as usize].len() as u32;
+        self.held[node as usize].push(slot);
+        if home == node {
+            self.departed[node as usize].retain(|other| *other != slot);
+        } else {
+            self.arrived[node as usize].push(slot);
+            self.away += i64::from(home != AWAY);
+        }
+    }
+
+    /// Removes a slot from the lists of its node.
+    fn rise(&mut self, slot: u32, node: NodeIndex) {
+        let (home, seat) = (self.home[slot as usize], self.seat[slot as usize] as usize);
+        let held = &mut self.held[node as usize];
+        held.swap_remove(seat);
+        if let Some(moved) = held.get(seat) {
+            self.seat[*moved as usize] = seat as u32;
+        }
+        if home == node {
+            self.departed[node as usize].push(slot);
+        } else {
+            self.arrived[node as usize].retain(|other| *other != slot);
+            self.away -= i64::from(home != AWAY);
+        }
+    }
+
+    /// Brings what is known of a node up to date with its load.
+    fn refresh(&mut self, node: NodeIndex) {
+        let at = node as usize;
+        let (over, _) = self.weigh(node, None, None);
+        let (was, rank) = (self.over[at], self.draft.highest(node).0.max(0.0).to_bits());
+        self.excess += over - was;
+        if was > 0.0 {
+            self.hot.remove(&(was.to_bits(), node));
+        }
+        if over > 0.0 {
+            self.hot.insert((over.to_bits(), node));
+        }
+        self.over[at] = over;
+        if self.draft.standing(node) == Standing::Accepts {
+            self.coldest.remove(&(self.rank[at], node));
+            self.coldest.insert((rank, node));
+            self.rank[at] = rank;
+        }
+    }
+
+    /// How far a node is above its marks, and how uneven it is, with one replica more and one less.
+    fn weigh(&self, node: NodeIndex, plus: Option<u32>, minus: Option<u32>) -> (f64, f64) {
+        let (mut over, mut squares) = (0.0, 0.0);
+        for metric in 0..self.metrics {
+            let size = |slot: u32| self.draft.size(self.shard_of[slot as usize], metric);
+            let change = plus.map_or(0.0, size) - minus.map_or(0.0, size);
+            let at = node as usize * self.metrics + metric;
+            let level = (self.draft.load(node, metric) + change) * self.inverse[at];
+            over += (level - self.marks[metric]).max(0.0);
+            squares += level * level;
+        }
+        (over, squares)
+    }
+
+    pub(super) fn place_of(&self, slot: u32) -> NodeIndex {
+        self.draft.at(slot as usize).expect("only slots with a node are in the lists")
+    }
+
+    /// Replicas away from home, after minus before, if the slot went there.
+    pub(super) fn price(&self, slot: u32, to: NodeIndex) -> i64 {
+        let home = self.home[slot as usize];
+        if home == AWAY { 0 } else { i64::from(to != home) - i64::from(self.place_of(slot) != home) }
+    }
+
+    /// Whether the rules let the replica go there, when `leaving` goes away from there.
+    fn may(&self, slot: u32, to: NodeIndex, leaving: Option<u32>) -> bool {
+        let (shard, draft) = (self.shard_of[slot as usize], &*self.draft);
+        let opens = draft.standing(to) == Standing::Accepts || self.home[slot as usize] == to;
+        let but = Some(slot as usize);
+        opens
+            && !draft.nodes_of(shard).contains(&to)
+            && draft.allows(shard, to)
+            && draft.hard_spread(shard, to, but)
+            && draft.crowding(shard, to, but) <= draft.crowding(shard, self.place_of(slot), but)
+            && draft.room_without(shard, to, leaving.map(|slot| self.shard_of[slot as usize])).is_none()
+    }
+
+    /// How much a node's own excess shrinks when the replica leaves it: no step with it gains more.
+    pub(super) fn relief(&self, node: NodeIndex, slot: u32) -> f64 {
+        self.over[node as usize] - self.weigh(node, None, Some(slot)).0
+    }
+
+    /// Measures a step out of `from` and keeps it if it is the best so far.
+    pub(super) fn consider(
+        &mut self,
+        best: &mut Option<Step>,
+        from: NodeIndex,
+        slot: u32,
+        to: NodeIndex,
+        back: Option<u32>,
+    ) {
+        self.evaluations += 1;
+        let (old, new) =
+            (self.over[from as usize] + self.over[to as usize], self.weigh(from, back, Some(slot)));
+        let bar = best.map_or((NOISE, f64::MIN), |best| (best.gain, best.evener));
+        if old - new.0 < bar.0 - NOISE {
+            return;
+        }
+        let there = self.weigh(to, Some(slot), back);
+        let gain = old - new.0 - there.0;
+        if gain <= NOISE || gain < bar.0 - NOISE {
+            return;
+        }
+        let before = self.weigh(from, None, None).1 + self.weigh(to, None, None).1;
+        let evener = before - new.1 - there.1;
+        let better = gain > bar.0 + NOISE || evener > bar.1;
+        let back_may = || back.is_none_or(|back| self.may(back, from, Some(slot)));
+        if better && self.may(slot, to, back) && back_may() {
+            *best = Some(Step { slot, to, back, gain, evener });
+        }
+    }
+
+    /// The hottest node that is not known to be stuck.
+    pub(super) fn hottest(&self) -> Option<NodeIndex> {
+        self.hot.last().map(|(_, node)| *node)
+    }
+
+    /// Puts a node out of sight of [`Search::hottest`] until its load changes.
+    pub(super) fn set_aside(&mut self, node: NodeIndex) {
+        self.hot.remove(&(self.over[node as usize].to_bits(), node));
+    }
+
+    /// Makes nodes that were set aside visible again.
+    pub(super) fn look_again(&mut self, nodes: &[NodeIndex]) {
+        for node in nodes.iter().filter(|node| self.over[**node as usize] > 0.0) {
+            self.hot.insert((self.over[*node as usize].to_bits(), *node));
+        }
+    }
+
+    /// The nodes that may be a hot node's partners.
+    pub(super) fn neighbours(&self, of: NodeIndex) -> Vec<NodeIndex> {
+        self.coldest.iter().map(|(_, node)| *node).filter(|node| *node != of).take(NEIGHBOURS).collect()
+    }
+
+    /// Does a step and notes why.
+    pub(super) fn apply(&mut self, step: Step) {
+        let from = self.place_of(step.slot);
+        let metric = self.draft.highest(from).1;
+        self.why.insert(
+            step.slot,
+            Reason::Overfull {
+                metric: metric as u16,
+                load: self.draft.load(from, metric) as f32,
+                share: self.draft.share(from, metric) as f32,
+                times: (self.marks[metric] * 1e4).round() as f32 / 1e4,
+            },
+        );
+        if let Some(back) = step.back {
+            let with = self.shard_of[step.slot as usize];
+            self.why.insert(back, Reason::Exchanged { with, metric: metric as u16 });
+            self.shift(back, from);
+        }
+        self.shift(step.slot, step.to);
+        self.refresh(from);
+        self.refresh(step.to);
+    }
+
+    fn shift(&mut self, slot: u32, to: NodeIndex) {
+        let from = self.relocate(slot, to);
+        self.journal.push((slot, from, to));
+    }
+
+    fn relocate(&mut self, slot: u32, to: NodeIndex) -> NodeIndex {
+        let shard = self.shard_of[slot as usize];
+        let from = self.draft.vacate(shard, slot as usize);
+        self.rise(slot, from);
+        self.draft.restore(shard, slot as usize, to);
+        self.sit(slot, to);
+        from
+    }
+
+    /// A point in the journal to which [`Search::undo`] can go back.
+    pub(super) fn mark(&self) -> usize {
+        self.journal.len()
+    }
+
+    /// Takes back all steps since the mark.
+    pub(super) fn undo(&mut self, mark: usize) {
+        while self.journal.len() > mark
+            && let Some((slot, from, to)) = self.journal.pop()
+        {
+            self.relocate(slot, from);
+            self.refresh(from);
+            self.refresh(to);
+        }
+    }
+
+    /// Sends a replica home, if the rules let it.
+    pub(super) fn send_home(&mut self, slot: u32) -> bool {
+        let (home, from) = (self.home[slot as usize], self.place_of(slot));
+        if home == AWAY || home == from || !self.may(slot, home, None) {
+            return false;
+        }
+        self.shift(slot, home);
+        self.refresh(from);
+        self.refresh(home);
+        true
+    }
+
+    /// Where the replica is at home.
+    pub(super) fn home(&self, slot: u32) -> Option<NodeIndex> {
+        Some(self.home[slot as usize]).filter(|home| *home != AWAY)
+    }
+
+    /// The replicas that are away from a home they have, in slot order.
+    pub(super) fn travellers(&self) -> Vec<u32> {
+        let mut slots: Vec<u32> = self.departed.iter().flatten().copied().collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// The highest price, up to `most`, that the budget of moves leaves.
+    pub(super) fn affordable(&self, most: i64) -> i64 {
+        most.min(i64::from(self.draft.budget()) - self.away)
+    }
+
+    /// Writes the reasons of all that ended up away from home into the draft, and settles the account;
+    /// `stuck` nodes wait for the next plan if it was the budget that held them up.
+    pub(super) fn close(self, stuck: u32) {
+        for (slot, reason) in &self.why {
+            let home = self.home[*slot as usize];
+            if home != AWAY && self.draft.at(*slot as usize) != Some(home) {
+                self.draft.note(*slot as usize, *reason);
+            }
+        }
+        let moves = self.away.clamp(0, i64::from(u32::MAX)) as u32;
+        let deferred = if self.draft.budget() <= moves { stuck } else { 0 };
+        self.draft.charge(moves, deferred);
+    }
+}
+
+fn stays(draft: &Draft<'_>, node: NodeIndex) -> bool {
+    matches!(draft.standing(node), Standing::Accepts | Standing::Keeps)
+}

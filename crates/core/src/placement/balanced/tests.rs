@@ -1,0 +1,234 @@
+use super::super::problem::{NodeSet, Rule, Spread, Standing, spread_bits};
+use super::super::solution::Unplaceable;
+use super::super::tests::{after, loaded, place};
+use super::super::{Metric, Placement, Score};
+use super::*;
+
+fn run(problem: &Problem) -> Solution {
+    place("balanced", problem)
+}
+
+/// Loads with a tail: most are small, a few are large.
+fn tailed(count: usize) -> Vec<f64> {
+    (0..count as u64).map(|at| 1.0 + 1000.0 / (25.0 + (spread_bits(at) % 997) as f64)).collect()
+}
+
+/// A problem placed by the policy itself, so in balance.
+fn even(nodes: usize, replicas: u8, shards: usize) -> Problem {
+    let problem = loaded(nodes, replicas, &tailed(shards));
+    let done = after(&problem, &run(&problem));
+    assert!(run(&done).after.max_over_share() <= 1.05);
+    done
+}
+
+#[test]
+fn ba_the_order_of_the_fields_is_the_policy() {
+    let worse = [
+        Score { violations: 1, ..Score::default() },
+        Score { unplaced: 1, violations: 0, ..Score::default() },
+        Score { draining: 1, ..Score::default() },
+        Score { crowded: 1, ..Score::default() },
+        Score { excess_ppm: 1, ..Score::default() },
+        Score { moves: 1, ..Score::default() },
+        Score { bytes: 1, ..Score::default() },
+    ];
+    assert!(worse.windows(2).all(|pair| pair[0] > pair[1]));
+}
+
+#[test]
+fn bb_hot_nodes_are_relieved_in_every_metric() {
+    let mut problem = loaded(8, 2, &[]);
+    let shards = 200;
+    problem = Problem { replicas: vec![2; shards], ..problem };
+    problem.shards = (0..shards as u64).map(crate::id::ShardId).collect();
+    problem.hashes = (0..shards as u64).map(spread_bits).collect();
+    problem.metrics.push(Metric { name: "bytes".into(), tolerance: 0.02, limit: None });
+    problem.capacities = vec![1.0; 16];
+    problem.loads = (0..2 * shards as u64).map(|at| (1 + spread_bits(at) % 50) as f64).collect();
+    // Everything is on the first three nodes and unevenly so.
+    problem.current = (0..shards as u32).map(|shard| vec![shard % 2, 2]).collect();
+    let solution = run(&problem);
+    let over: Vec<f64> = solution.after.metrics.iter().map(|metric| metric.max_over_share).collect();
+    assert!(over[0] <= 1.05 && over[1] <= 1.02, "{over:?}");
+}
+
+#[test]
+fn bc_within_tolerance_nothing_moves() {
+    let mut problem = loaded(4, 1, &[1.0; 400]);
+    // 104 replicas on node 0, its share is 100.
+    problem.current = (0..400_u32).map(|shard| vec![if shard < 4 { 0 } else { shard % 4 }]).collect();
+    assert_eq!(run(&problem).decisions, vec![]);
+}
+
+#[test]
+fn bc_no_load_means_no_moves() {
+    let mut problem = loaded(4, 1, &[0.0; 40]);
+    problem.current = (0..40).map(|_| vec![0]).collect();
+    assert_eq!(run(&problem).decisions, vec![]);
+}
+
+#[test]
+fn bd_after_a_loss_only_the_lost_replicas_move() {
+    let mut problem = even(100, 3, 5000);
+    for node in &mut problem.nodes {
+        node.rack = node.ring_index % 10;
+    }
+    problem.rules = vec![Rule { rack: Spread::Hard, ..Rule::default() }];
+    problem.current = run(&problem).placement;
+    problem.nodes[42].standing = Standing::Gone;
+    let lost = problem.current.iter().flatten().filter(|node| **node == 42).count();
+    let solution = run(&problem);
+    assert_eq!((solution.decisions.len(), solution.unplaced.len()), (lost, 0));
+    assert!(solution.decisions.iter().all(|one| one.from == Some(42) && one.reason == Reason::Lost));
+    assert_eq!(solution.score.violations, 0);
+}
+
+#[test]
+fn be_a_node_that_joins_draws_its_share_and_nothing_else_moves() {
+    for nodes in [4, 10, 50] {
+        let mut problem = even(nodes + 1, 2, 40 * nodes);
+        // As it was before the last node came.
+        problem.nodes[nodes].standing = Standing::Drains;
+        problem.current = run(&problem).placement;
+        problem.nodes[nodes].standing = Standing::Accepts;
+        let solution = run(&problem);
+        let to_it = |one: &&crate::placement::Decision| one.to == Some(nodes as u32);
+        assert_eq!(solution.decisions.iter().filter(to_it).count(), solution.decisions.len());
+        let moved: f64 = solution.decisions.iter().map(|one| problem.loads[one.shard as usize]).sum();
+        let share = 2.0 * problem.loads.iter().sum::<f64>() / (nodes + 1) as f64;
+        assert!(moved > 0.75 * share && moved < 1.06 * share, "{nodes}: {} of a share", moved / share);
+        let said = solution.decisions[0].sentence(&problem);
+        assert!(said.contains(&format!("to n{nodes}: n{nodes} carries 0 requests, less than 0.5")), "{said}");
+    }
+}
+
+#[test]
+fn bf_capacities_weight_and_limits_bind() {
+    let mut problem = loaded(3, 1, &[1.0; 90]);
+    problem.capacities = vec![60.0, 30.0, 10.0];
+    problem.metrics[0].limit = Some(0.95);
+    let solution = run(&problem);
+    let on = |node: u32| solution.placement.iter().filter(|nodes| nodes == &[node]).count();
+    assert!(on(0) <= 57 && on(1) <= 28 && on(2) <= 9, "{} {} {}", on(0), on(1), on(2));
+    assert_eq!(solution.unplaced, vec![]);
+    // 90 fit in 0.95 of 100, 99 do not.
+    problem =
+        Problem { metrics: problem.metrics, capacities: problem.capacities, ..loaded(3, 1, &[1.0; 99]) };
+    let full = run(&problem);
+    assert_eq!(full.unplaced.len(), 99 - (57 + 28 + 9));
+    assert!(full.unplaced.iter().all(|one| one.why == Unplaceable::NoRoom { metric: 0 }));
+    let said = full.unplaced[0].sentence(&problem);
+    assert!(said.contains("exceed its limit of requests: add a node or raise the limit"), "{said}");
+}
+
+#[test]
+fn bf_one_huge_shard_does_not_fail_the_rest() {
+    let mut loads = vec![1.0; 99];
+    loads.push(1000.0);
+    let mut problem = loaded(5, 1, &loads);
+    problem.current = (0..100).map(|_| vec![0]).collect();
+    let solution = run(&problem);
+    assert_eq!(solution.placement.replicas(), 100);
+    let beside: Vec<f64> = (0..99)
+        .filter(|shard| solution.placement.of(*shard) == solution.placement.of(99))
+        .map(|_| 1.0)
+        .collect();
+    assert_eq!(beside.len(), 0, "nothing stays with the huge one");
+}
+
+#[test]
+fn bg_crowded_replicas_are_spread_when_there_is_room() {
+    let mut problem = loaded(6, 2, &[1.0; 30]);
+    problem.nodes.iter_mut().for_each(|node| node.zone = node.ring_index / 3);
+    problem.current = (0..30_u32).map(|shard| vec![shard % 3, (shard + 1) % 3]).collect();
+    let solution = run(&problem);
+    assert_eq!((solution.score.crowded, solution.decisions.len()), (0, 30));
+    assert!(solution.decisions[0].sentence(&problem).contains("another replica is in the zone of n"));
+    // One zone: no complaint, no move.
+    problem.nodes.iter_mut().for_each(|node| node.zone = 0);
+    problem.nodes.truncate(3);
+    problem.capacities.truncate(3);
+    let nowhere_else = run(&problem);
+    assert_eq!((nowhere_else.decisions.len(), nowhere_else.unplaced.len()), (0, 0));
+    assert_eq!(nowhere_else.score.crowded, 30);
+}
+
+#[test]
+fn bg_labels_pins_and_exclusions_are_followed_and_mended() {
+    let mut problem = loaded(6, 1, &[1.0; 60]);
+    let only = |nodes: &'static [u32]| Rule {
+        nodes: Some(NodeSet::of(6, |node| nodes.contains(&node))),
+        ..Rule::default()
+    };
+    // Shard 0 has node 5 for itself; the others may be anywhere else.
+    problem.rules = vec![only(&[0, 1, 2, 3, 4]), only(&[5])];
+    problem.rule_of = (0..60).map(|shard| u32::from(shard == 0)).collect();
+    problem.current = (0..60_u32).map(|shard| vec![shard % 6]).collect();
+    let solution = run(&problem);
+    assert_eq!(solution.placement.of(0), [5]);
+    assert!((1..60).all(|shard| solution.placement.of(shard) != [5]));
+    let moved = solution.decisions.iter().find(|one| one.shard == 0).unwrap();
+    assert_eq!(moved.reason, Reason::Forbidden);
+    assert_eq!(moved.sentence(&problem), "move a replica of s0 from n0 to n5: its rule does not allow n0");
+}
+
+#[test]
+fn bg_replica_counts_may_differ_and_change() {
+    let mut problem = loaded(5, 1, &[1.0, 10.0, 1.0]);
+    problem.replicas = vec![1, 4, 0];
+    problem.current = [vec![0, 1, 2], vec![3], vec![4]].into_iter().collect();
+    let solution = run(&problem);
+    let counts: Vec<usize> = solution.placement.iter().map(<[u32]>::len).collect();
+    assert_eq!(counts, [1, 4, 0]);
+    assert_eq!((solution.placement.of(0), solution.placement.of(1)[0]), (&[0][..], 3));
+}
+
+#[test]
+fn bh_reasons_carry_the_numbers() {
+    let mut problem = loaded(2, 1, &[400.0, 412.0, 100.0, 88.0]);
+    problem.current = [vec![0], vec![0], vec![1], vec![1]].into_iter().collect();
+    let solution = run(&problem);
+    let said: Vec<String> = solution.decisions.iter().map(|one| one.sentence(&problem)).collect();
+    assert!(
+        said.iter()
+            .any(|line| line.contains("n0 carries 812 requests, more than 1.05 times its share of 500")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_drain_empties_the_node_and_the_rest_stays_even() {
+    let mut problem = even(40, 3, 2000);
+    problem.nodes[7].standing = Standing::Drains;
+    let solution = run(&problem);
+    assert!(solution.placement.iter().flatten().all(|node| *node != 7));
+    assert!(solution.after.max_over_share() <= 1.05);
+    assert!(solution.decisions.iter().all(|one| one.reason == Reason::Drained));
+}
+
+#[test]
+fn the_family_of_the_bench_takes_few_moves() {
+    // 333 shards of three replicas on 50 nodes in ten racks, two metrics, to 1.01.
+    let mut problem = loaded(50, 3, &tailed(333));
+    problem.metrics =
+        ["cpu", "memory"].map(|name| Metric { name: name.into(), tolerance: 0.01, limit: None }).into();
+    problem.capacities = vec![1.0; 100];
+    problem.loads = tailed(333)
+        .into_iter()
+        .enumerate()
+        .flat_map(|(at, load)| [load.sqrt(), 1.0 + (spread_bits(at as u64) % 9) as f64])
+        .collect();
+    problem.nodes.iter_mut().for_each(|node| node.rack = node.ring_index % 10);
+    problem.rules = vec![Rule { rack: Spread::Hard, ..Rule::default() }];
+    problem.current = (0..333_u64)
+        .map(|shard| {
+            let first = spread_bits(shard) % 50;
+            [first, first + 1 + spread_bits(first + shard) % 4, first + 5 + spread_bits(shard + 7) % 4]
+                .map(|node| (node % 50) as u32)
+        })
+        .collect::<Placement>();
+    let solution = run(&problem);
+    assert!(solution.after.max_over_share() <= 1.01, "{:?}", solution.after);
+    assert!(solution.decisions.len() <= 250, "{} moves", solution.decisions.len());
+    assert_eq!(solution.score.violations, 0);
+}

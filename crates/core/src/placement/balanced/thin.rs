@@ -1,0 +1,81 @@
+//! Makes a plan that works smaller: sends replicas home and mends what that breaks, at a lower price.
+
+use super::search::{NOISE, Search};
+
+/// Most steps to mend one attempt.
+const MENDING: usize = 8;
+
+impl Search<'_, '_> {
+    /// Tries to do with fewer moves until nothing helps or the evaluations are used up.
+    pub(super) fn thin(&mut self, evaluations: u64) {
+        let end = self.evaluations + evaluations;
+        loop {
+            let before = self.away;
+            for slot in self.travellers() {
+                if self.evaluations > end {
+                    return;
+                }
+                self.attempt(&[slot]);
+            }
+            for slot in self.travellers() {
+                for other in self.companions(slot) {
+                    if self.evaluations > end {
+                        return;
+                    }
+                    if self.attempt(&[slot, other]) {
+                        break;
+                    }
+                }
+            }
+            if self.away == before {
+                return;
+            }
+        }
+    }
+
+    /// Travellers from the same home or at the same place, later in slot order.
+    fn companions(&self, slot: u32) -> Vec<u32> {
+        let Some(home) = self.home(slot) else { return Vec::new() };
+        let from_home = self.departed[home as usize].iter();
+        let here = self.arrived[self.place_of(slot) as usize].iter();
+        let into_home = self.arrived[home as usize].iter();
+        let out_of_here = self.departed[self.place_of(slot) as usize].iter();
+        let mut slots: Vec<u32> = from_home
+            .chain(here)
+            .chain(into_home)
+            .chain(out_of_here)
+            .copied()
+            .filter(|other| *other > slot && self.home(*other).is_some())
+            .collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// Sends these home and mends the rest; undone unless it ends with fewer away and no more excess.
+    fn attempt(&mut self, slots: &[u32]) -> bool {
+        let (mark, away, excess) = (self.mark(), self.away, self.excess);
+        let sent = slots.iter().all(|slot| {
+            self.home(*slot).is_some_and(|home| home != self.place_of(*slot)) && self.send_home(*slot)
+        });
+        if sent && self.mend(away, excess) {
+            return true;
+        }
+        self.undo(mark);
+        false
+    }
+
+    fn mend(&mut self, away: i64, excess: f64) -> bool {
+        for _ in 0..MENDING {
+            if self.excess <= excess + NOISE {
+                return self.away < away;
+            }
+            let dearest = away - 1 - self.away;
+            let Some(step) = self.hottest().and_then(|hot| self.best_step(hot, dearest.clamp(0, 1))) else {
+                return false;
+            };
+            self.apply(step);
+        }
+        self.excess <= excess + NOISE && self.away < away
+    }
+}
