@@ -246,7 +246,7 @@ fn cut_points(range: &HashRange, points: &[u64]) -> Result<Vec<Bounds>, AdminErr
     Ok(parts)
 }
 
-fn around_key(range: &KeyRange, partition: &[u8]) -> Result<Vec<Bounds>, AdminError> {
+pub(super) fn around_key(range: &KeyRange, partition: &[u8]) -> Result<Vec<Bounds>, AdminError> {
     let long = || invalid("the key is as long as a key can be".into(), "cut beside it instead");
     let key = Key::new(partition).map_err(|_| long())?;
     let after = key.successor().ok_or_else(long)?;
@@ -255,7 +255,7 @@ fn around_key(range: &KeyRange, partition: &[u8]) -> Result<Vec<Bounds>, AdminEr
     if cuts.is_empty() { Ok(vec![Bounds::Keys(range.clone())]) } else { cut_keys(range, &cuts) }
 }
 
-fn around_point(range: &HashRange, point: u64) -> Result<Vec<Bounds>, AdminError> {
+pub(super) fn around_point(range: &HashRange, point: u64) -> Result<Vec<Bounds>, AdminError> {
     let after = point.checked_add(1).filter(|after| *after <= range.last);
     let cuts: Vec<_> = Some(point).filter(|p| *p > range.first).into_iter().chain(after).collect();
     if cuts.is_empty() { Ok(vec![Bounds::Hashes(*range)]) } else { cut_points(range, &cuts) }
