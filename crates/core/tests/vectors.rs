@@ -1,5 +1,7 @@
 //! The golden cases of `vectors/`, which `vectors/check.py` computes from their description alone.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helping functions too")]
+
 use partage_core::hash::HashFunction;
 use partage_core::key::Key;
 use partage_core::lookup::{HashIndex, RangeIndex};
