@@ -5,7 +5,7 @@ use partage_core::hash::mix;
 use std::hint::black_box;
 use std::time::Instant;
 
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 25;
 
 /// Lookups timed together: long against reading the clock, short against a time slice of the scheduler.
 const BATCH: usize = 512;

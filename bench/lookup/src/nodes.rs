@@ -18,7 +18,7 @@ use partage_core::sharding::rendezvous::Rendezvous;
 use partage_core::sharding::ring::Ring;
 use std::hash::{BuildHasher, Hasher};
 
-const LOOKUPS: usize = 1 << 14;
+const LOOKUPS: usize = 1 << 12;
 
 /// A hasher for the peers, as fast as the one our schemes use.
 #[derive(Clone, Copy, Default)]
@@ -155,7 +155,7 @@ pub fn run(nodes: usize) -> Table {
     let keys: Vec<u64> = measure::random(5, LOOKUPS).collect();
     for (name, build) in WAYS.into_iter().chain([("maglev, table of 65,537", maglev as fn(usize) -> Find)]) {
         let (before, after) = (build(nodes), build(nodes + 1));
-        let many = || measure::random(6, (200 * nodes).max(200_000));
+        let many = || measure::random(6, 200 * nodes.max(500));
         let moved = many().filter(|key| before(*key) != after(*key)).count() as f64;
         let gained = many().filter(|key| after(*key) == nodes).count() as f64;
         let mut load = vec![0u32; nodes];

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 const RANGES: usize = 1_000_000;
-const LOOKUPS: usize = 1 << 18;
+const LOOKUPS: usize = 1 << 16;
 
 type Draw = fn(u64) -> Vec<u8>;
 

@@ -7,7 +7,7 @@ use partage_core::lookup::{HashIndex, SlotTable};
 use partage_core::sharding::presplit;
 
 const SLOTS: u32 = 16_384;
-const LOOKUPS: usize = 1 << 18;
+const LOOKUPS: usize = 1 << 16;
 
 pub fn run() -> Table {
     let mut table = measure::table(&["table", "given", "ns", "ns, chained", "MB", "allocations"]);

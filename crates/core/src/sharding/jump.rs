@@ -17,14 +17,17 @@ use crate::hash::mix;
 
 /// The bucket of `key` among `buckets` (at least 1), as published: the same answers as every other
 /// implementation for up to 2^31 buckets.
-pub fn bucket(mut key: u64, buckets: u64) -> u64 {
-    let (mut at, mut next) = (0, 0);
-    while next < buckets {
+pub fn bucket(mut key: u64, buckets: u32) -> u32 {
+    // Signed, because processors turn f64 into signed numbers with one instruction and into unsigned with
+    // several. The highest, 2^31 · 2^31, fits.
+    let (mut at, mut next) = (0i64, 0i64);
+    while next < i64::from(buckets) {
         at = next;
         key = key.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
-        next = ((at + 1) as f64 * ((1u64 << 31) as f64 / ((key >> 33) + 1) as f64)) as u64;
+        let rest = (key >> 33) as i64 + 1;
+        next = ((at + 1) as f64 * ((1i64 << 31) as f64 / rest as f64)) as i64;
     }
-    at
+    at as u32
 }
 
 /// Jump over a list of nodes whose order is part of the scheme.
@@ -49,7 +52,8 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl NodeScheme for Jump {
     fn node(&self, hash: u64) -> usize {
-        self.stretches.node(bucket(hash, self.stretches.total()))
+        // Node count and weights are limited so that the sum is below 2^31.
+        self.stretches.node(bucket(hash, self.stretches.total() as u32).into())
     }
 
     /// The node of the hash, then those of further hashes `mix(hash + i·STEP)` for i = 1, 2, …, as far as
