@@ -5,7 +5,7 @@
 //!
 //! | sharding | table | memory |
 //! |---|---|---|
-//! | key ranges | [`RangeIndex`] | the begins, and 13 to 25 bytes for each |
+//! | key ranges | [`RangeIndex`] | the begins, and 12 to 25 bytes for each |
 //! | hash ranges | [`HashIndex`] | 9 bytes a range |
 //! | fixed slots | [`SlotTable`] | 4 bytes a slot |
 
