@@ -25,8 +25,8 @@
 //! | `Load`        | `Ready`                                 | `Live`; replaced one → `Unload`; leads if that led or none does |
 //! | `Load`        | `Failed` too often                      | `Unload`: the planner tries another node        |
 //! | `Live`        | nobody leads, it serves or is the first | leads                                           |
-//! | `Live`        | leads and `Failed`, a follower serves   | the follower leads                              |
-//! | `Unload`      | `Unloaded`, and the leader serves       | `UnloadFinal`                                   |
+//! | `Live`        | leads and `Failed` or silent, a follower serves | the follower leads                      |
+//! | `Unload`      | `Unloaded`, and the leader serves, or nobody ever led | `UnloadFinal`                     |
 //! | `UnloadFinal` | `Dropped`                               | removed                                         |
 //!
 //! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`. A
@@ -49,6 +49,11 @@ pub trait Sight {
     fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool;
     /// Whether that start of that node was declared dead (or left).
     fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool;
+    /// Whether that start of that node is silent beyond its lease but has not been declared dead: the brake
+    /// is on. It stays in the map, but need not lead.
+    fn is_silent(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
+        false
+    }
     /// What a worker may believe.
     fn ownership(&self) -> Ownership;
     /// Failed loads after which a replica is given up.
@@ -104,13 +109,15 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
             {
                 edit.step(id, placement, ReplicaState::Unload)?;
             }
-            (ReplicaState::Live, Some(Phase::Failed { .. })) if replica.role == Role::Leader => {
+            (ReplicaState::Live, phase)
+                if replica.role == Role::Leader && cannot_lead(&replica, phase, sight) =>
+            {
                 if let Some(heir) = heir(shard, placement, sight) {
                     edit.lead(id, heir)?;
                 }
             }
             (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) => {
-                if leader_serves(shard, sight) {
+                if leader_serves(shard, sight) || shard.epoch == Epoch(0) {
                     edit.step(id, placement, ReplicaState::UnloadFinal)?;
                 }
             }
@@ -138,9 +145,15 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
     Ok(())
 }
 
+fn cannot_lead(leader: &Replica, phase: Option<&Phase>, sight: &dyn Sight) -> bool {
+    matches!(phase, Some(Phase::Failed { .. })) || sight.is_silent(&leader.node, leader.incarnation)
+}
+
 /// The live replica that should lead in the place of `except`: one that is known to serve.
 fn heir(shard: &Shard, except: PlacementId, sight: &dyn Sight) -> Option<PlacementId> {
-    let serves = |r: &&Replica| sight.phase(r.placement) == Some(&Phase::Serving);
+    let serves = |r: &&Replica| {
+        sight.phase(r.placement) == Some(&Phase::Serving) && !sight.is_silent(&r.node, r.incarnation)
+    };
     shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
 }
 

@@ -41,6 +41,12 @@ impl Signs {
         Signs { since: now, last_beat: None, lease, failed_checks: 0, left: false, ended: false }
     }
 
+    /// Whoever listens was deaf for `ms` until `now`: what was not heard meanwhile does not count.
+    pub fn excuse(&mut self, now: Millis, ms: u64) {
+        self.since = (self.since + ms).min(now);
+        self.last_beat = self.last_beat.map(|heard| (heard + ms).min(now));
+    }
+
     /// The word of the table above.
     pub fn health(&self, now: Millis, settings: &Settings) -> Health {
         let silent_ms = now.since(self.last_beat.unwrap_or(self.since));

@@ -4,6 +4,7 @@
 //! seeds are arguments; a timer is a returned "call me again by". The same input gives the same bytes
 //! out, so the coordinator, `partage simulate` and the simulator that tests both run this very code.
 
+pub mod brake;
 pub mod check;
 pub mod cluster;
 pub mod exchange;
@@ -23,6 +24,7 @@ pub mod name;
 pub mod node;
 pub mod placement;
 pub mod plan;
+pub mod poison;
 pub mod settings;
 pub mod sharding;
 pub mod suggest;

@@ -421,8 +421,7 @@ impl Cluster {
             Effect::Keyspace(record) => {
                 self.outbox.writes.push(Write::Keyspace(record.clone()));
                 if let Some(keyspace) = self.keyspaces.get_mut(&record.keyspace.name) {
-                    keyspace.plan_due = at.now;
-                    keyspace.record = record;
+                    keyspace.take_record(at, record);
                 }
             }
             Effect::Map(diff) => {
@@ -441,9 +440,7 @@ impl Cluster {
             }
             Effect::DropNode(id) => self.drop_node(at, &id),
             Effect::ReleaseBrake => {
-                self.record.brake = None;
-                self.outbox.writes.push(Write::Cluster(self.record.clone()));
-                self.plan_soon(at, 0);
+                self.let_go_brake(at);
             }
             Effect::Submit(name, changes) => {
                 return Some(self.submit(at, &name, Origin::Person(by.to_owned()), changes));

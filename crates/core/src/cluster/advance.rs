@@ -5,7 +5,7 @@ use super::{Cluster, KeyspaceState, Moment, Write, orders};
 use crate::check;
 use crate::exchange::Phase;
 use crate::handover;
-use crate::id::{PlanId, ShardId, TransactionId};
+use crate::id::{PlacementId, PlanId, ShardId, TransactionId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::map::{Edit, EditError, MapDiff, Replica, Shard, Stage};
@@ -26,8 +26,9 @@ impl KeyspaceState {
         }
     }
 
-    /// Notes where a shard could not be loaded, so that it is tried elsewhere.
-    fn notice_failures(&mut self, at: Moment, old: &Shard) {
+    /// Notes where a shard could not be loaded, so that it is tried elsewhere. Returns whether there was such
+    /// a node.
+    fn notice_failures(&mut self, at: Moment, old: &Shard) -> bool {
         let new = self.map.shard(old.id);
         let state = |r: &Replica| new.and_then(|shard| shard.replica(r.placement)).map(|r| r.state);
         let failed = |r: &&Replica| {
@@ -37,10 +38,12 @@ impl KeyspaceState {
                 && matches!(phase, Some(Phase::Failed { .. }))
         };
         let nodes: Vec<_> = old.replicas.iter().filter(failed).map(|r| r.node.clone()).collect();
+        let failed = !nodes.is_empty();
         for node in nodes {
             self.avoid.insert((old.id, node), at.now + limits::AVOID_MS);
             self.plan_again(at);
         }
+        failed
     }
 
     /// Shards with something under way.
@@ -53,7 +56,11 @@ impl Cluster {
     /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
     pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
         let names: Vec<_> = self.keyspaces.keys().cloned().collect();
-        names.into_iter().fold(false, |again, name| self.advance_keyspace(at, transaction, &name) || again)
+        let mut again = false;
+        for name in names {
+            again |= self.advance_keyspace(at, transaction, &name);
+        }
+        again
     }
 
     fn advance_keyspace(&mut self, at: Moment, transaction: TransactionId, name: &KeyspaceName) -> bool {
@@ -168,18 +175,22 @@ impl Cluster {
                 keyspace.ungranted.remove(&id);
             }
         }
-        if let Some(old) = old {
-            keyspace.notice_failures(at, old);
-        }
+        let failed = old.is_some_and(|old| keyspace.notice_failures(at, old));
+        let fresh = new_replicas(old, keyspace.map.shard(id));
+        keyspace.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
         let settled = keyspace.map.shard(id).is_none_or(Shard::is_settled);
         if settled && keyspace.blocked.remove(&id) {
             keyspace.plan_again(at);
         }
         for (_, placement) in &gone {
             keyspace.observed.remove(placement);
+            keyspace.taken.remove(placement);
         }
         for (node, placement) in gone {
             self.withdraw_order(&node, orders::key(name, id, placement));
+        }
+        if failed {
+            self.set_unloadable_aside(at, name, id);
         }
     }
 
@@ -218,4 +229,10 @@ impl Cluster {
         }
         self.refresh_orders(name, ids);
     }
+}
+
+fn new_replicas(old: Option<&Shard>, new: Option<&Shard>) -> Vec<PlacementId> {
+    let known = |r: &&Replica| old.is_some_and(|old| old.replica(r.placement).is_some());
+    let replicas = new.into_iter().flat_map(|shard| &shard.replicas);
+    replicas.filter(|r| !known(r)).map(|r| r.placement).collect()
 }

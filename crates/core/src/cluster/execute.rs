@@ -8,7 +8,7 @@ use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Edit, EditError, Role, Shard, ShardMap, Stage};
 use crate::name::{KeyspaceName, NodeId};
-use crate::plan::{Change, Progress, Status};
+use crate::plan::{Change, Origin, Progress, Status};
 use crate::sharding::Bounds;
 use std::collections::BTreeMap;
 
@@ -72,7 +72,9 @@ impl Cluster {
                 if planned.progress != Progress::Waiting {
                     continue;
                 }
-                match self.start(keyspace, edit, &planned.change, &mut under_way, at) {
+                let started = not_set_aside(keyspace, &planned.change, &plan.origin)
+                    .and_then(|()| self.start(keyspace, edit, &planned.change, &mut under_way, at));
+                match started {
                     Ok(()) => progress.push((plan.id, index, Progress::Started)),
                     Err(NotNow::Throttled) => {}
                     Err(NotNow::Impossible(why)) => progress.push((plan.id, index, Progress::Dropped(why))),
@@ -193,6 +195,16 @@ impl Cluster {
                 keyspace.plan_again(at);
             }
         }
+    }
+}
+
+/// A shard that was set aside after the plan was made goes nowhere new, unless a person says so.
+fn not_set_aside(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Result<(), NotNow> {
+    let rules = &keyspace.record.rules;
+    let aside = |id: &&ShardId| rules.get(id).is_some_and(|rule| rule.set_aside.is_some());
+    match change.shards().iter().find(aside) {
+        Some(id) if origin.is_automatic() => Err(NotNow::Impossible(format!("{id} is set aside"))),
+        _ => Ok(()),
     }
 }
 

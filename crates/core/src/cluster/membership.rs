@@ -135,6 +135,11 @@ impl NodeState {
         }
     }
 
+    /// Whether it was found dead when last looked at, and its lease is over.
+    pub(super) fn is_silent(&self, now: Millis) -> bool {
+        self.told == Health::Down && self.signs.lease.is_over(now)
+    }
+
     /// Whether something new may be placed here (M7).
     pub fn accepts(&self, now: Millis, settings: &crate::settings::Settings) -> bool {
         self.signs.health(now, settings) == Health::Up && self.record.drain.is_none() && !self.leaving
@@ -236,6 +241,7 @@ impl Cluster {
         self.notice(false, format!("node {id} registered as {incarnation} at {}", node.record.spec.address));
         self.nodes.insert(id.clone(), node);
         self.wake_replicas_of(&id);
+        self.losses.returned(&id);
         self.last_join = at.now;
         self.plan_soon(at, self.settings.settle_ms);
     }
@@ -349,8 +355,24 @@ impl Cluster {
         due
     }
 
+    /// A coordinator that was asleep itself has heard nobody meanwhile: that says nothing about the nodes.
+    /// What it owes them is the time by which it woke late; leases run on regardless.
+    pub(super) fn excuse_own_silence(&mut self, at: Moment) {
+        let late_ms = at.now.since(self.promised);
+        if late_ms < self.settings.suspect_after_ms() {
+            return;
+        }
+        self.nodes.values_mut().for_each(|node| node.signs.excuse(at.now, late_ms));
+        self.notice(
+            false,
+            format!("this coordinator was asleep for {late_ms} ms: its nodes get as much more time"),
+        );
+    }
+
     /// Declares dead who is, notices whose health has changed; returns when to look again.
     pub(super) fn watch_over(&mut self, at: Moment) -> Millis {
+        self.brake_if_too_many(at);
+        let braked = self.record.brake.is_some();
         let mut wake = Millis::NEVER;
         let ids: Vec<_> = self.nodes.keys().cloned().collect();
         for id in ids {
@@ -365,11 +387,14 @@ impl Cluster {
                 wake = wake.min(lease_end);
             }
             let lapsed = lease_end <= at.now && !std::mem::replace(&mut node.lapsed, lease_end <= at.now);
-            if health == Health::Down && !node.record.ended {
+            if health == Health::Down && !node.record.ended && !braked {
+                self.suspect(at, &id);
+                self.losses.add(id.clone(), at.now);
                 self.bury(at, &id);
             } else if told != health {
                 self.notice(health == Health::Unreachable, format!("node {id} is {health}, was {told}"));
                 self.plan_soon(at, 0);
+                self.wake_replicas_of(&id);
             }
             if lapsed {
                 self.wake_replicas_of(&id);
@@ -388,7 +413,7 @@ impl Cluster {
         }
     }
 
-    fn bury(&mut self, at: Moment, id: &NodeId) {
+    pub(super) fn bury(&mut self, at: Moment, id: &NodeId) {
         let held = self.nodes.get(id).map_or(0, |node| node.orders.len());
         self.notice(
             true,

@@ -16,6 +16,7 @@
 //! | who is a node, is it alive, may it go          | `membership.rs` |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
 //! | which changes of a plan begin now              | `execute.rs`    |
+//! | what stops the planner                         | `guard.rs`      |
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what is stored, and how it comes back          | `record.rs`     |
@@ -27,6 +28,7 @@ pub mod admin;
 mod advance;
 mod execute;
 pub mod explain;
+mod guard;
 mod membership;
 mod orders;
 mod planning;
@@ -36,6 +38,7 @@ pub mod status;
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
 pub use record::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
 
+use crate::brake::Losses;
 use crate::exchange::{Phase, ReplicaKey};
 use crate::health::Signs;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
@@ -118,6 +121,8 @@ pub struct KeyspaceState {
     failing: Option<String>,
     /// Shards that the planner will look at again when they have settled.
     blocked: BTreeSet<ShardId>,
+    /// When replicas were given to their nodes, for the last `poison_window_ms`; not stored.
+    taken: BTreeMap<PlacementId, (ShardId, Millis)>,
 }
 
 /// A node with what is known of it.
@@ -158,6 +163,12 @@ pub struct Cluster {
     /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
     /// out again. Not stored: a restart forgets the last few seconds of it.
     deleted: BTreeMap<KeyspaceName, Millis>,
+    /// When this coordinator said that it would look again.
+    promised: Millis,
+    /// Nodes that were given up lately.
+    losses: Losses,
+    /// Planning waits because too few nodes answer.
+    waiting: bool,
     outbox: Outbox,
 }
 
@@ -190,11 +201,13 @@ impl Cluster {
     /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
+        self.excuse_own_silence(at);
         let wake = self.watch_over(at);
         self.begin_drains(at);
         let again = self.advance(at, transaction);
         let ready = self.plan(at);
-        if again || ready { at.now } else { wake.min(self.next_plan_due()) }
+        self.promised = if again || ready { at.now } else { wake.min(self.next_plan_due()) };
+        self.promised
     }
 
     fn notice(&mut self, alarm: bool, text: String) {

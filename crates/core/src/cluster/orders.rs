@@ -84,6 +84,12 @@ impl Sight for KeyspaceSight<'_> {
         self.nodes.get(node).is_none_or(|node| node.has_ended(incarnation))
     }
 
+    fn is_silent(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        self.nodes.get(node).is_some_and(|node| {
+            node.record.incarnation == incarnation && node.is_silent(self.now) && !node.record.ended
+        })
+    }
+
     fn ownership(&self) -> Ownership {
         self.ownership
     }

@@ -178,7 +178,11 @@ impl Cluster {
     pub(super) fn plan(&mut self, at: Moment) -> bool {
         let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.plan_due <= at.now);
         let names: Vec<_> = due.map(|(name, _)| name.clone()).collect();
-        names.into_iter().fold(false, |ready, name| self.plan_keyspace(at, &name) || ready)
+        let mut ready = false;
+        for name in names {
+            ready |= self.plan_keyspace(at, &name);
+        }
+        ready
     }
 
     /// When the planner has to run next if nothing happens.
@@ -194,10 +198,14 @@ impl Cluster {
         if self.record.brake.is_some() {
             return false;
         }
+        self.outbox.writes.extend(keyspace.clear_survivors(at, &self.settings));
         keyspace.avoid.retain(|_, until| *until > at.now);
         let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
         if nothing_placed && at.now < settled_at {
             keyspace.plan_due = settled_at;
+            return false;
+        }
+        if self.waits_for_nodes(at) {
             return false;
         }
         match self.wishes(at, name) {

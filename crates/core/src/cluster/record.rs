@@ -5,6 +5,7 @@
 //! (R6); so a restart moves nothing.
 
 use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, orders::OrderBook};
+use crate::brake::Losses;
 use crate::check;
 use crate::health::Signs;
 use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
@@ -171,6 +172,9 @@ impl Cluster {
             nodes: BTreeMap::new(),
             plans: records.plans.into_iter().map(|plan| (plan.id, plan)).collect(),
             deleted: BTreeMap::new(),
+            promised: at.now,
+            losses: Losses::default(),
+            waiting: false,
             outbox: Outbox::default(),
             settings,
         };
@@ -223,6 +227,7 @@ impl KeyspaceState {
             unplaced: Vec::new(),
             failing: None,
             blocked: BTreeSet::new(),
+            taken: BTreeMap::new(),
             map,
         }
     }

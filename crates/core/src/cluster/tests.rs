@@ -1,4 +1,5 @@
 //! Scenarios of a whole cluster on simulated time, each short enough to be followed by hand.
 
+mod guard;
 mod planning;
 mod town;

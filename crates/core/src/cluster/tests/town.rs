@@ -67,6 +67,10 @@ pub struct Town {
     pub notices: Vec<String>,
     /// Shards that cannot be loaded on some nodes.
     pub fails: BTreeSet<(ShardId, NodeId)>,
+    /// Whoever serves this shard dies.
+    pub poison: Option<ShardId>,
+    /// Workers that neither send nor receive.
+    pub cut_off: BTreeSet<NodeId>,
     /// Loads to report; others report none.
     pub loads: BTreeMap<ShardId, Load>,
     transactions: u8,
@@ -95,6 +99,8 @@ impl Town {
             writes: Vec::new(),
             notices: Vec::new(),
             fails: BTreeSet::new(),
+            poison: None,
+            cut_off: BTreeSet::new(),
             loads: BTreeMap::new(),
             transactions: 0,
         }
@@ -135,7 +141,14 @@ impl Town {
     pub fn run(&mut self, ms: u64) {
         for _ in 0..ms / BEAT_MS {
             self.now += BEAT_MS;
-            let names: Vec<_> = self.workers.keys().cloned().collect();
+            let serves = |worker: &Worker, shard| {
+                worker.holds.iter().any(|(key, (_, phase))| key.shard == shard && *phase == Phase::Serving)
+            };
+            if let Some(poison) = self.poison {
+                self.workers.retain(|_, worker| !serves(worker, poison));
+            }
+            let names: Vec<_> =
+                self.workers.keys().filter(|name| !self.cut_off.contains(*name)).cloned().collect();
             names.iter().for_each(|name| self.beat(name));
             self.decide();
         }

@@ -1,0 +1,175 @@
+//! What stops the planner: the brake of the whole cluster ([`crate::brake`]) and shards that are set aside
+//! ([`crate::poison`]). Here they meet what is stored and what is told to people.
+
+use super::{Cluster, KeyspaceState, Moment, ShardRule, Write};
+use crate::brake;
+use crate::exchange::Phase;
+use crate::id::{PlacementId, ShardId};
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
+use crate::poison;
+use crate::settings::Settings;
+use crate::time::Millis;
+use std::collections::BTreeMap;
+
+impl Cluster {
+    /// Why automatic moves are stopped, if they are.
+    pub fn brake(&self) -> Option<&str> {
+        self.record.brake.as_deref()
+    }
+
+    /// Puts the brake on when giving up everybody who is dead by now would be too much.
+    pub(super) fn brake_if_too_many(&mut self, at: Moment) {
+        if self.record.brake.is_some() {
+            return;
+        }
+        let standing = self.nodes.values().filter(|node| !node.record.ended).count();
+        let dying = self.dying(at);
+        let Some(why) = self.losses.too_many(&dying, standing, at.now, &self.settings) else { return };
+        self.notice(
+            true,
+            format!(
+                "the brake is on, nothing moves by itself and no node is given up: {why}. Look at the nodes and \
+                 the network, then run `partage brake release`"
+            ),
+        );
+        self.record.brake = Some(why);
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+    }
+
+    /// Nodes that would be given up now.
+    fn dying(&self, at: Moment) -> Vec<NodeId> {
+        let dead = self
+            .nodes
+            .values()
+            .filter(|node| !node.record.ended && node.signs.health(at.now, &self.settings) == Health::Down);
+        dead.map(|node| node.record.spec.id.clone()).collect()
+    }
+
+    /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard.
+    pub(super) fn let_go_brake(&mut self, at: Moment) {
+        self.record.brake = None;
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        for id in self.dying(at) {
+            self.bury(at, &id);
+        }
+        self.losses.clear();
+        self.plan_soon(at, 0);
+    }
+
+    /// Whether planning waits because too few nodes answer; told when it begins and when it ends.
+    pub(super) fn waits_for_nodes(&mut self, at: Moment) -> bool {
+        let wanted = self.nodes.values().filter(|node| !node.record.ended && node.record.drain.is_none());
+        let wanted: Vec<_> = wanted.filter(|node| !node.leaving).collect();
+        let answering = wanted.iter().filter(|node| node.accepts(at.now, &self.settings)).count();
+        let verdict = brake::too_few(answering, wanted.len());
+        match (self.waiting, &verdict) {
+            (false, Some(why)) => self.notice(true, format!("{why}; look at the nodes and the network")),
+            (true, None) => self.notice(false, "enough nodes answer: planning goes on".to_owned()),
+            (true, Some(_)) | (false, None) => {}
+        }
+        self.waiting = verdict.is_some();
+        self.waiting
+    }
+
+    /// Strikes against the shards that a node had just taken on when it died.
+    pub(super) fn suspect(&mut self, at: Moment, node: &NodeId) {
+        let Some(state) = self.nodes.get(node) else { return };
+        let incarnation = state.record.incarnation;
+        let died = state.signs.last_beat.unwrap_or(state.signs.since);
+        for name in self.keyspaces.keys().cloned().collect::<Vec<_>>() {
+            let Some(keyspace) = self.keyspaces.get_mut(&name) else { continue };
+            let young = |placement: &PlacementId| {
+                let taken = keyspace.taken.get(placement);
+                taken.is_some_and(|(_, taken)| poison::is_suspect(*taken, died, &self.settings))
+            };
+            let held = keyspace.map.shards().flat_map(|s| s.replicas.iter().map(move |r| (s.id, r)));
+            let suspects: Vec<ShardId> = held
+                .filter(|(_, r)| r.node == *node && r.incarnation == incarnation && r.state.is_staying())
+                .filter(|(_, r)| young(&r.placement))
+                .map(|(shard, _)| shard)
+                .collect();
+            if suspects.is_empty() {
+                continue;
+            }
+            let mut verdicts = Vec::new();
+            for shard in suspects {
+                let rule = keyspace.record.rules.entry(shard).or_default();
+                rule.deaths += 1;
+                verdicts
+                    .extend(poison::after_death(rule.deaths, node, &self.settings).map(|why| (shard, why)));
+            }
+            self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+            verdicts.into_iter().for_each(|(shard, why)| self.set_aside(at, &name, shard, why));
+        }
+    }
+
+    /// The shards that could not be loaded on too many nodes.
+    pub(super) fn set_unloadable_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
+        let Some(keyspace) = self.keyspaces.get(name) else { return };
+        let nodes: Vec<&NodeId> =
+            keyspace.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
+        let failures = keyspace.map.shard(shard).into_iter().flat_map(|s| &s.replicas);
+        let mut said = failures.filter_map(|r| match &keyspace.observed.get(&r.placement)?.phase {
+            Phase::Failed { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        });
+        let said = said.next_back().unwrap_or("nothing");
+        if let Some(why) = poison::after_failures(&nodes, said, &self.settings) {
+            self.set_aside(at, name, shard, why);
+        }
+    }
+
+    fn set_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, why: String) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        let rule = keyspace.record.rules.entry(shard).or_default();
+        if rule.set_aside.is_some() {
+            return;
+        }
+        rule.set_aside = Some(why.clone());
+        keyspace.plan_again(at);
+        self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+        self.notice(
+            true,
+            format!(
+                "shard {shard} of keyspace {name} is set aside and placed nowhere new: {why}. Mend it, then run \
+                 `partage shard release {name} {shard}`"
+            ),
+        );
+    }
+}
+
+impl KeyspaceState {
+    /// Takes over what a person has changed. A shard that is released is tried everywhere again.
+    pub(super) fn take_record(&mut self, at: Moment, record: super::KeyspaceRecord) {
+        let aside = |rules: &BTreeMap<ShardId, ShardRule>, id: &ShardId| {
+            rules.get(id).is_some_and(|rule| rule.set_aside.is_some())
+        };
+        self.avoid.retain(|(id, _), _| !aside(&self.record.rules, id) || aside(&record.rules, id));
+        self.record = record;
+        self.plan_due = at.now;
+    }
+
+    /// Forgets who took on what longer ago than the window; whoever lived through it clears the shard.
+    pub(super) fn clear_survivors(&mut self, at: Moment, settings: &Settings) -> Option<Write> {
+        let is_old = |taken: &Millis| poison::is_cleared(*taken, at.now, settings);
+        let mut cleared = false;
+        for (placement, (shard, taken)) in &self.taken {
+            let is_live =
+                || self.map.shard(*shard).is_some_and(|s| s.live().any(|r| r.placement == *placement));
+            let Some(rule) = self.record.rules.get_mut(shard).filter(|rule| rule.deaths > 0) else {
+                continue;
+            };
+            if !is_old(taken) || !is_live() {
+                continue;
+            }
+            cleared = true;
+            rule.deaths = 0;
+            if *rule == ShardRule::default() {
+                self.record.rules.remove(shard);
+            }
+        }
+        self.taken.retain(|_, (_, taken)| !is_old(taken));
+        cleared.then(|| Write::Keyspace(self.record.clone()))
+    }
+}

@@ -1,0 +1,156 @@
+//! When too much dies, and when one shard kills: what stops, what goes on, how a person lets it go on.
+
+use super::super::admin::Command;
+use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
+use crate::id::{ShardId, TransactionId};
+use crate::keyspace::Keyspace;
+
+fn town_of(nodes: usize, keyspace: Keyspace, shards: u32) -> Town {
+    let replicas = keyspace.replicas as usize;
+    let mut town = Town::new(keyspace, slots(shards));
+    (0..nodes).for_each(|at| town.join(&format!("n{at:02}")));
+    town.run(3_000);
+    assert!(town.is_at_rest(replicas), "{:#?}", town.notices);
+    town
+}
+
+fn command(town: &mut Town, command: Command) {
+    let at = town.at();
+    town.cluster.command(at, TransactionId([9; 20]), "mia", command, false).unwrap();
+    town.decide();
+}
+
+fn told(town: &Town, text: &str) -> usize {
+    town.notices.iter().filter(|notice| notice.contains(text)).count()
+}
+
+#[test]
+fn r4_two_of_ten_are_replaced_and_a_third_within_the_window_puts_the_brake_on() {
+    let mut town = town_of(10, keyspace(40), 40);
+    town.kill("n00");
+    town.kill("n01");
+    town.run(4_000);
+    assert!(town.is_at_rest(1) && town.cluster.brake().is_none());
+    town.kill("n02");
+    let generation = town.map().generation();
+    town.run(20_000);
+    assert!(town.cluster.brake().unwrap().contains("3 of 10 nodes"), "{:?}", town.cluster.brake());
+    assert_eq!(town.map().generation(), generation, "nothing moves, not even repairs");
+    assert_eq!(told(&town, "partage brake release"), 1);
+    assert!(town.disk.cluster.brake.is_some(), "it is durable");
+
+    command(&mut town, Command::ReleaseBrake);
+    town.run(3_000);
+    assert!(town.is_at_rest(1) && !town.counts().contains_key("n02"), "{:#?}", town.notices);
+    assert!(town.cluster.brake().is_none() && town.disk.cluster.brake.is_none());
+}
+
+#[test]
+fn r4_nodes_that_are_heard_again_under_the_brake_go_on_as_if_nothing_had_been() {
+    let mut town = town_of(10, keyspace(40), 40);
+    let map = town.map().clone();
+    town.cut_off.extend(["n00", "n01", "n02", "n03"].map(node));
+    town.run(10_000);
+    assert!(town.cluster.brake().is_some());
+    town = town.restart_coordinator();
+    town.run(10_000);
+    assert!(town.cluster.brake().is_some(), "a restart does not release it");
+    town.cut_off.clear();
+    town.run(1_000);
+    command(&mut town, Command::ReleaseBrake);
+    town.run(10_000);
+    assert_eq!(town.map(), &map);
+    assert_eq!(town.served().len(), 40);
+}
+
+#[test]
+fn under_the_brake_followers_still_take_the_lead_of_silent_leaders() {
+    let mut town = town_of(6, Keyspace { replicas: 2, ..keyspace(30) }, 30);
+    ["n00", "n01", "n02"].into_iter().for_each(|name| town.kill(name));
+    town.run(10_000);
+    assert!(town.cluster.brake().is_some());
+    let alive = |r: &crate::map::Replica| town.workers.contains_key(&r.node);
+    for shard in town.map().shards() {
+        assert_eq!(shard.replicas.len(), 2, "the map keeps who is silent");
+        let leader = shard.leader().unwrap();
+        assert!(alive(leader) || !shard.replicas.iter().any(alive), "{}", shard.id);
+    }
+}
+
+#[test]
+fn leaves_and_drains_are_no_losses() {
+    let mut town = town_of(6, keyspace(30), 30);
+    ["n00", "n01", "n02", "n03"]
+        .into_iter()
+        .for_each(|name| town.workers.get_mut(&node(name)).unwrap().leaving = true);
+    town.run(5_000);
+    assert_eq!(town.workers.len(), 2, "{:#?}", town.notices);
+    assert!(town.cluster.brake().is_none() && town.is_at_rest(1));
+}
+
+#[test]
+fn planning_waits_while_most_nodes_are_silent_and_goes_on_by_itself() {
+    let mut town = town_of(8, keyspace(40), 40);
+    town.cut_off.extend(["n00", "n01", "n02", "n03", "n04"].map(node));
+    let generation = town.map().generation();
+    town.run(1_000);
+    assert_eq!(told(&town, "only 3 of 8 nodes answer"), 1, "{:#?}", town.notices);
+    town.cut_off.clear();
+    town.run(1_000);
+    assert_eq!(told(&town, "planning goes on"), 1);
+    assert_eq!(town.map().generation(), generation);
+    assert!(town.cluster.brake().is_none());
+}
+
+#[test]
+fn r6_a_coordinator_that_slept_does_not_take_its_own_silence_for_theirs() {
+    let mut town = town_of(3, keyspace(12), 12);
+    let generation = town.map().generation();
+    town.now += 60_000;
+    town.decide();
+    town.run(2_000);
+    assert_eq!(town.map().generation(), generation, "{:#?}", town.notices);
+    assert!(town.cluster.brake().is_none());
+    town.kill("n01");
+    town.run(settings().dead_after_ms + 2_000);
+    assert!(town.is_at_rest(1) && town.counts().len() == 2, "who is really dead is still found out");
+}
+
+#[test]
+fn r5_a_shard_that_kills_its_owners_is_set_aside_after_three() {
+    let mut town = town_of(20, keyspace(60), 60);
+    town.poison = Some(ShardId(7));
+    town.run(30_000);
+    assert_eq!(town.workers.len(), 17, "{:#?}", town.notices);
+    assert_eq!(told(&town, "shard s7 of keyspace users is set aside"), 1, "{:#?}", town.notices);
+    assert_eq!(told(&town, "of keyspace users is set aside"), 1, "no innocent shard is");
+    assert_eq!(town.served().len(), 59);
+    assert!(town.unplaced().iter().any(|line| line.contains("s7 is set aside")), "{:?}", town.unplaced());
+    assert!(town.cluster.brake().is_none());
+
+    town.poison = None;
+    command(&mut town, Command::ReleaseShard { keyspace: name(), shard: ShardId(7) });
+    town.run(2_000);
+    assert_eq!(town.served().len(), 60);
+    town.run(settings().poison_window_ms + 10_000);
+    assert!(town.disk.keyspaces[0].0.rules.is_empty(), "who survived clears the strikes of everybody");
+}
+
+#[test]
+fn l5_a_shard_that_nobody_can_load_is_set_aside_and_holds_up_nobody() {
+    let mut town = Town::new(keyspace(9), slots(9));
+    town.fails.extend(["a", "b", "c"].map(|at| (ShardId(4), node(at))));
+    ["a", "b", "c"].into_iter().for_each(|name| town.join(name));
+    town.run(10_000);
+    assert_eq!(town.served().len(), 8);
+    let why = "s4 of keyspace users is set aside and placed nowhere new: it could not be loaded on 3 nodes, the last said: no such file";
+    assert_eq!(told(&town, why), 1, "{:#?}", town.notices);
+    let plans = town.plans().len();
+    town.run(20_000);
+    assert_eq!(town.plans().len(), plans, "it is not tried on and on");
+
+    town.fails.clear();
+    command(&mut town, Command::ReleaseShard { keyspace: name(), shard: ShardId(4) });
+    town.run(20 * BEAT_MS);
+    assert_eq!(town.served().len(), 9, "{:#?}", town.notices);
+}
