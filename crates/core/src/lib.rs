@@ -29,4 +29,5 @@ pub mod settings;
 pub mod sharding;
 pub mod suggest;
 pub mod time;
+pub mod whatif;
 pub mod worker;

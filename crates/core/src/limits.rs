@@ -87,3 +87,18 @@ pub const FILL_LOOKS: usize = 4096;
 
 /// `balanced`: candidate steps weighed to make a plan smaller once it works. Some milliseconds.
 pub const THIN_EVALUATIONS: u64 = 200_000;
+
+/// Most keys that a what-if looks at. A sample tells as much as all keys do, and ten million fit in memory.
+pub const WHATIF_KEYS: usize = 10_000_000;
+
+/// Most events of one what-if: each costs a pass over all keys for every scheme.
+pub const WHATIF_EVENTS: usize = 32;
+
+/// Most schemes compared in one what-if: as many as a person can still compare in a table.
+pub const WHATIF_SCHEMES: usize = 32;
+
+/// Largest factor by which an event lets keys grow or a key become hot.
+pub const WHATIF_FACTOR: f64 = 1_000_000.0;
+
+/// Most sub-keys of a salted key: beyond a hundred, gathering them costs every reader more than the key did.
+pub const SALT_WAYS: u32 = 100;

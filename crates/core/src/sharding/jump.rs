@@ -79,6 +79,10 @@ impl NodeScheme for Jump {
     fn nodes(&self) -> usize {
         self.stretches.nodes()
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.stretches.memory_bytes()
+    }
 }
 
 #[cfg(test)]

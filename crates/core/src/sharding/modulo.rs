@@ -35,6 +35,10 @@ impl NodeScheme for Modulo {
     fn nodes(&self) -> usize {
         self.stretches.nodes()
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.stretches.memory_bytes()
+    }
 }
 
 #[cfg(test)]

@@ -84,6 +84,9 @@ pub trait NodeScheme {
 
     /// How many nodes there are.
     fn nodes(&self) -> usize;
+
+    /// Bytes held for lookups, names not counted: they stay with the caller.
+    fn memory_bytes(&self) -> usize;
 }
 
 /// The checks that every scheme begins with.
@@ -143,6 +146,10 @@ impl Stretches {
 
     pub(super) fn nodes(&self) -> usize {
         self.ends.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Stretches>() + size_of_val(&*self.ends)
     }
 
     /// `node`, then the nodes after it in the list, round to the start, to `count` in all.

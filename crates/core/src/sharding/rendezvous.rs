@@ -158,6 +158,10 @@ impl NodeScheme for Rendezvous {
     fn nodes(&self) -> usize {
         self.seats.len()
     }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Rendezvous>() + size_of_val(&*self.seats)
+    }
 }
 
 #[cfg(test)]

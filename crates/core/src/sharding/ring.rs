@@ -130,6 +130,13 @@ impl NodeScheme for Ring {
     fn nodes(&self) -> usize {
         self.weights.len()
     }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Ring>()
+            + size_of_val(&*self.tokens)
+            + size_of_val(&*self.starts)
+            + size_of_val(&*self.weights)
+    }
 }
 
 #[cfg(test)]

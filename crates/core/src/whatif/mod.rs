@@ -1,0 +1,133 @@
+//! What would happen to my keys? Schemes compared on a sample, before anything is built on one of them.
+//!
+//! Think of a dress rehearsal. On stage are a [`Sample`] of real keys and a [`World`] of nodes; the play is a
+//! list of [`Event`]s: a node joins, one leaves, the keys grow, one becomes hot. Each [`Scheme`] plays it from
+//! the beginning, and after every scene the same things are written down: how even the nodes are, what had
+//! to move and what the least was, who is hottest, and what the lookup table weighs.
+//!
+//! The actors are those of the first night: [`sharding`](crate::sharding), [`lookup`](crate::lookup) and
+//! [`placement`](crate::placement), the code that production runs. Only the splitting of ranges is decided
+//! here, by a simple rule (a range with more than twice the load that ranges had at the start is cut at its
+//! median), as there is no time in a what-if and thus no hysteresis.
+//!
+//! **The least possible.** To get from the loads before an event to the loads after it, at least what nodes
+//! have gained must have moved. That sum is the yardstick of each scheme: a scheme that leaves the nodes
+//! uneven needs to move less, and that shows in the balance. New keys arrive; they do not move.
+//!
+//! Not here: clocks (the caller times [`Layout::owner`]), replicas (each multiplies every figure alike), and
+//! the pace of moves, which is the plan's.
+
+mod direct;
+mod error;
+mod layout;
+mod measure;
+mod sample;
+mod scheme;
+mod shards;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::WhatIfError;
+pub use layout::Layout;
+pub use measure::{Balance, Balances, HotKey, Load, Moved, Movement, Step};
+pub use sample::{Item, Sample};
+pub use scheme::{Cut, Placed, Scheme, UnknownScheme};
+pub use world::{Event, Heat, Node, World};
+
+use crate::hash::HashFunction;
+use crate::limits;
+
+/// What is to be compared.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// The keys.
+    pub sample: Sample,
+    /// The nodes at the start.
+    pub nodes: Vec<Node>,
+    /// What happens, in order, each on top of the ones before.
+    pub events: Vec<Event>,
+    /// Who is compared.
+    pub schemes: Vec<Scheme>,
+    /// How keys are hashed, by those schemes that hash.
+    pub hash: HashFunction,
+    /// Source of every "random" choice of a placement policy.
+    pub seed: u64,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Comparison {
+    /// The start, and then the state after each event.
+    pub scenes: Vec<Scene>,
+    /// In the order of the question.
+    pub outcomes: Vec<Outcome>,
+    /// Every node there ever was, in the order of appearance. Loads are in this order.
+    pub roster: Vec<Node>,
+}
+
+/// What is the same for every scheme after an event.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    /// What happened, in words, with what the event left open filled in; empty for the start.
+    pub title: String,
+    /// All keys together.
+    pub total: Load,
+    /// The nodes that are there, as indexes of the roster.
+    pub present: Vec<u32>,
+}
+
+/// How one scheme fared.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Which.
+    pub scheme: Scheme,
+    /// One for each scene.
+    pub steps: Vec<Step>,
+    /// Its layout at the start, to be timed.
+    pub start: Layout,
+}
+
+/// Plays the events with every scheme. The same question gives the same answer, to the bit.
+pub fn compare(question: Question) -> Result<Comparison, WhatIfError> {
+    let Question { sample, nodes, events, schemes, hash, seed } = question;
+    check_counts(&events, &schemes)?;
+    let mut world = World::new(sample, nodes, hash, seed)?;
+    let mut scenes = vec![world.scene(String::new())];
+    let mut outcomes = Vec::with_capacity(schemes.len());
+    let mut now = Vec::with_capacity(schemes.len());
+    for scheme in schemes {
+        let start = Layout::build(&scheme, &world)?;
+        let owners = start.owners(&world);
+        let step = measure::step(&world, &start, &owners, None);
+        outcomes.push(Outcome { scheme, steps: vec![step], start: start.clone() });
+        now.push((start, owners));
+    }
+    for event in &events {
+        let known = world.sample.len();
+        let title = world.apply(event)?;
+        scenes.push(world.scene(title));
+        for ((layout, owners), outcome) in now.iter_mut().zip(&mut outcomes) {
+            let next = layout.follow(&outcome.scheme, &world)?;
+            let after = next.owners(&world);
+            outcome.steps.push(measure::step(&world, &next, &after, Some((owners, known))));
+            (*layout, *owners) = (next, after);
+        }
+    }
+    Ok(Comparison { scenes, outcomes, roster: world.roster })
+}
+
+fn check_counts(events: &[Event], schemes: &[Scheme]) -> Result<(), WhatIfError> {
+    for (what, found, limit) in
+        [("events", events.len(), limits::WHATIF_EVENTS), ("schemes", schemes.len(), limits::WHATIF_SCHEMES)]
+    {
+        if found > limit {
+            return Err(WhatIfError::TooMany { what, found, limit });
+        }
+    }
+    if schemes.is_empty() {
+        return Err(WhatIfError::NoSchemes);
+    }
+    Ok(())
+}
