@@ -106,6 +106,13 @@ words!(
     }
 );
 
+impl Spread {
+    /// Whether a replica rather stays unplaced than shares a domain.
+    pub fn is_strict(self) -> bool {
+        matches!(self, Spread::ZoneStrict | Spread::RackStrict)
+    }
+}
+
 /// Where shards of a keyspace may go.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Constraint {

@@ -5,8 +5,10 @@
 //! takes them over, and has nothing left to refuse. So nothing is ever half done, and a dry run is simply
 //! the first step alone.
 //!
-//! | commands about                    | file            |
+//! | what                              | file            |
 //! |-----------------------------------|-----------------|
+//! | the commands themselves           | `command.rs`    |
+//! | why one is not carried out        | `error.rs`      |
 //! | keyspaces                         | `keyspaces.rs`  |
 //! | named partitions                  | `partitions.rs` |
 //! | nodes, and the queue of drains    | `nodes.rs`      |
@@ -14,6 +16,7 @@
 //! | splits, merges, isolated keys     | `reshape.rs`    |
 //! | plans that wait for a person      | `plans.rs`      |
 
+mod command;
 mod error;
 mod keyspaces;
 mod nodes;
@@ -22,246 +25,16 @@ mod plans;
 mod reshape;
 mod shards;
 
+pub use command::{Command, KeyspaceChanges, Presplit, SplitAt};
 pub use error::{AdminError, Kind};
 pub use nodes::{DrainProgress, DrainStatus};
 
 use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Write};
 use crate::id::{PlanId, ShardId, TransactionId};
-use crate::key::Key;
-use crate::keyspace::{Constraint, Keyspace, Mode, Resharding, Spread, Throttle};
 use crate::map::{MapDiff, Shard};
-use crate::name::{KeyspaceName, NodeId, PartitionName, Zone};
+use crate::name::{KeyspaceName, NodeId};
 use crate::plan::{Origin, Plan, Planned};
 use crate::suggest;
-
-/// Something to do. A driver passes on who asks; rights were checked before.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Command {
-    /// A new keyspace with its first shards (K4).
-    CreateKeyspace {
-        /// Everything its owner says.
-        keyspace: Box<Keyspace>,
-        /// Its first shards.
-        presplit: Presplit,
-    },
-    /// Takes a keyspace away at once, with all that workers hold of it.
-    DeleteKeyspace {
-        /// Which.
-        keyspace: KeyspaceName,
-    },
-    /// Changes what may change about a keyspace. Its name, kind, sharding, partition key and ownership may not.
-    UpdateKeyspace {
-        /// Which.
-        keyspace: KeyspaceName,
-        /// What.
-        changes: Box<KeyspaceChanges>,
-    },
-    /// New partitions of a keyspace with named sharding (A1).
-    RegisterPartitions {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Their names.
-        partitions: Vec<PartitionName>,
-        /// Replicas of each of them; none = as the keyspace says.
-        replicas: Option<u32>,
-    },
-    /// Takes partitions away; each goes when its replicas have unloaded.
-    UnregisterPartitions {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Their names.
-        partitions: Vec<PartitionName>,
-    },
-    /// Empties a node (A19).
-    DrainNode {
-        /// Which.
-        node: NodeId,
-        /// Why, for people.
-        reason: String,
-        /// Waits until fewer nodes than this are down or being drained; none = begins at once.
-        max_down: Option<u32>,
-    },
-    /// Empties every node of a zone (A19).
-    DrainZone {
-        /// Which.
-        zone: Zone,
-        /// Why, for people.
-        reason: String,
-        /// As of [`Command::DrainNode`]: the nodes follow one another at this many at once.
-        max_down: Option<u32>,
-    },
-    /// Lets a node take shards again.
-    UndrainNode {
-        /// Which.
-        node: NodeId,
-    },
-    /// Forgets a node that is dead, has left, or holds nothing.
-    RemoveNode {
-        /// Which.
-        node: NodeId,
-    },
-    /// One replica to another node, make before break.
-    MoveShard {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which shard.
-        shard: ShardId,
-        /// The node that it leaves.
-        from: NodeId,
-        /// The node that takes over.
-        to: NodeId,
-    },
-    /// Another leader among the live replicas.
-    TransferLeader {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which shard.
-        shard: ShardId,
-        /// The node whose replica leads then.
-        to: NodeId,
-    },
-    /// One replica more.
-    AddReplica {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which shard.
-        shard: ShardId,
-        /// Where.
-        node: NodeId,
-    },
-    /// One replica less.
-    RemoveReplica {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which shard.
-        shard: ShardId,
-        /// Where.
-        node: NodeId,
-    },
-    /// One shard becomes several, on the nodes where it is.
-    SplitShard {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which shard.
-        shard: ShardId,
-        /// Where to cut.
-        at: SplitAt,
-    },
-    /// Two neighbours become one.
-    MergeShards {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// The one with the lower bounds.
-        left: ShardId,
-        /// The one that begins where the first ends.
-        right: ShardId,
-    },
-    /// A hot key gets a shard of its own (K12).
-    IsolateKey {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which key; its whole partition is isolated.
-        key: Key,
-    },
-    /// A shard gets a number of replicas of its own (K12).
-    SetShardReplicas {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which shard.
-        shard: ShardId,
-        /// How many; none = as the keyspace says.
-        replicas: Option<u32>,
-    },
-    /// Says where a shard may be, on top of what its keyspace says; the default constraint unpins it.
-    PinShard {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which shard.
-        shard: ShardId,
-        /// Where.
-        constraint: Constraint,
-    },
-    /// Lets a shard that was set aside be placed again (A20).
-    ReleaseShard {
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// Which shard.
-        shard: ShardId,
-    },
-    /// Lets automatic moves go on (K18).
-    ReleaseBrake,
-    /// Has a suggested plan carried out.
-    ApprovePlan {
-        /// Which.
-        plan: PlanId,
-    },
-    /// Says no to a suggested plan.
-    RejectPlan {
-        /// Which.
-        plan: PlanId,
-    },
-    /// Leaves changes out of a suggested plan: gives a new one to approve, in place of the old (K15).
-    EditPlan {
-        /// Which.
-        plan: PlanId,
-        /// Places of the changes to leave out, from 0.
-        drop: Vec<usize>,
-    },
-}
-
-/// The first shards of a keyspace.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Presplit {
-    /// One shard for all keys; every slot of a fixed number; no partition of named ones.
-    #[default]
-    None,
-    /// Cut at these keys, in order (key ranges).
-    Points(Vec<Key>),
-    /// Cut at the quantiles of a sample (key ranges).
-    SampleKeys {
-        /// The sample, in any order; sampled partition keys, where keys have such.
-        keys: Vec<Key>,
-        /// The weight of each key; empty = 1 each.
-        weights: Vec<u64>,
-        /// How many shards.
-        shards: u32,
-    },
-    /// This many equal ranges of hashes (hash ranges).
-    HashRanges(u32),
-    /// These partitions (named).
-    Names(Vec<PartitionName>),
-}
-
-/// Where a shard is cut.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum SplitAt {
-    /// In two: at the median key that its leader reports, or at half of its hashes.
-    #[default]
-    Middle,
-    /// At these keys, each of which begins a new shard (key ranges).
-    Keys(Vec<Key>),
-    /// At these points, each of which begins a new shard (hash ranges).
-    Points(Vec<u64>),
-}
-
-/// What may change about a keyspace; none = stays as it is.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct KeyspaceChanges {
-    /// Replicas of each shard.
-    pub replicas: Option<u32>,
-    /// Name of the placement policy.
-    pub policy: Option<String>,
-    /// Who decides.
-    pub mode: Option<Mode>,
-    /// Over what replicas are spread.
-    pub spread: Option<Spread>,
-    /// Where all its shards may go.
-    pub constraint: Option<Constraint>,
-    /// How fast they may move.
-    pub throttle: Option<Throttle>,
-    /// When they split and merge.
-    pub resharding: Option<Resharding>,
-}
 
 /// What a command has done, or, in a dry run, would do.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,6 +7,7 @@ use super::admin::{AdminError, DrainStatus};
 use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
+use crate::keyspace::Mode;
 use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::load::{Load, METRICS};
@@ -42,6 +43,8 @@ pub struct Summary {
     pub short: usize,
     /// The first of those for which nothing is on its way, at most [`limits::COMPLAINTS`].
     pub unplaced: Vec<Unplaced>,
+    /// What the planner last could not do, by keyspace, in its own sentences.
+    pub complaints: BTreeMap<KeyspaceName, Vec<String>>,
     /// Plans that wait for a person.
     pub suggested: Vec<PlanId>,
 }
@@ -178,6 +181,9 @@ impl Cluster {
             let aside = keyspace.record.rules.iter();
             let aside = aside.filter_map(|(id, rule)| Some((name.clone(), *id, rule.set_aside.clone()?)));
             summary.set_aside.extend(aside);
+            if !keyspace.unplaced().is_empty() {
+                summary.complaints.insert(name.clone(), keyspace.unplaced().to_vec());
+            }
             keyspace.map.shards().for_each(|shard| self.count(at, &mut summary, keyspace, shard));
         }
         let waiting = self.plans.values().filter(|plan| plan.status == Status::Suggested);
@@ -224,8 +230,11 @@ impl Cluster {
         let aside = keyspace.record.rules.get(&shard.id).and_then(|rule| rule.set_aside.as_ref());
         let why = match aside {
             Some(why) => format!("it is set aside ({why}): release it when that is mended"),
-            None if self.candidates(at, keyspace, shard).next().is_none() => {
+            None if self.candidates(at, keyspace, shard, None).next().is_none() => {
                 "no other node may take it: add a node, relax its constraints, or lower its replicas".into()
+            }
+            None if keyspace.record.keyspace.mode == Mode::Manual => {
+                "its keyspace is in mode manual: place it yourself, or set another mode".into()
             }
             None => "it is placed with one of the next plans".into(),
         };

@@ -165,8 +165,10 @@ impl Cluster {
     fn homeless(&self, at: Moment, drained: &[NodeId]) -> Vec<String> {
         let nodes = drained.iter().filter_map(|id| self.nodes.get(id));
         let held = nodes.flat_map(|node| self.needed(node).into_iter().map(move |held| (node, held)));
-        let homeless = held.filter(|(_, (keyspace, shard, _))| {
-            !self.candidates(at, keyspace, shard).any(|other| !drained.contains(&other.record.spec.id))
+        let homeless = held.filter(|(_, (keyspace, shard, replica))| {
+            !self
+                .candidates(at, keyspace, shard, Some(replica))
+                .any(|other| !drained.contains(&other.record.spec.id))
         });
         let sentence = |(node, (keyspace, shard, _)): (&NodeState, Held<'_>)| {
             format!(
@@ -354,10 +356,10 @@ impl Cluster {
         if let Some(why) = &self.record.brake {
             return Some(format!("the brake is on ({why}): release it when the cluster is well"));
         }
-        if self.candidates(at, keyspace, shard).next().is_none() {
+        if self.candidates(at, keyspace, shard, Some(replica)).next().is_none() {
             return Some("no other node may take it: add a node, or relax its constraints".into());
         }
-        None
+        keyspace.failing.as_ref().map(|why| format!("its keyspace cannot be planned: {why}"))
     }
 
     /// The replicas that are to leave by a plan that is not over: which plan, and whether it waits for a person.

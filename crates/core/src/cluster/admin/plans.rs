@@ -3,7 +3,7 @@
 use super::{AdminError, Effect, Intent};
 use crate::cluster::{Cluster, Moment};
 use crate::id::PlanId;
-use crate::plan::{Plan, Planned, Status};
+use crate::plan::{Origin, Plan, Planned, Status};
 use std::collections::BTreeSet;
 
 impl Cluster {
@@ -94,6 +94,8 @@ impl Cluster {
         let new = Plan {
             id: self.record.next_plan,
             changes: kept.map(|(_, planned)| planned.clone()).collect(),
+            // Not the planner's any more, which would put its next idea in the place of it.
+            origin: Origin::Person(by.to_owned()),
             made_ms: at.wall_ms,
             ..plan.clone()
         };

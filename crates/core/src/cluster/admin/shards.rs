@@ -3,10 +3,10 @@
 use super::{AdminError, Effect, Intent, partitions::check_replicas};
 use crate::cluster::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::id::ShardId;
-use crate::keyspace::{Constraint, KeyspaceError};
+use crate::keyspace::{Constraint, KeyspaceError, Spread};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Role, Shard};
-use crate::name::{KeyspaceName, NodeId};
+use crate::name::{KeyspaceName, NodeId, Zone};
 use crate::plan::{Change, Origin, Planned};
 
 impl Cluster {
@@ -30,7 +30,7 @@ impl Cluster {
         self.check_target(at, keyspace, shard, to)?;
         let summary = format!("move shard {id} of keyspace {name} from {from} to {to}");
         let change = Change::Move { shard: id, from: replica.placement, to: to.clone() };
-        let warnings = self.crowding(shard, Some(replica), to).into_iter().collect();
+        let warnings = self.check_spread(keyspace, shard, Some(replica), to)?;
         self.planned(at, by, name, Intent { warnings, ..Intent::new(summary, vec![]) }, vec![change])
     }
 
@@ -79,7 +79,7 @@ impl Cluster {
                  taken away again"
             ));
         }
-        intent.warnings.extend(self.crowding(shard, None, node));
+        intent.warnings.extend(self.check_spread(keyspace, shard, None, node)?);
         let change = Change::Add { shard: id, node: node.clone() };
         self.planned(at, by, name, intent, vec![change])
     }
@@ -132,7 +132,7 @@ impl Cluster {
         if *rule == ShardRule::default() {
             record.rules.remove(&id);
         }
-        let able = shard.staying().count() + self.candidates(at, keyspace, shard).count();
+        let able = shard.staying().count() + self.candidates(at, keyspace, shard, None).count();
         let mut intent = Intent::new(summary, vec![Effect::Keyspace(record)]);
         if able < want as usize {
             intent.warnings.push(format!("only {able} nodes may hold shard {id} now: the rest is unplaced"));
@@ -263,28 +263,62 @@ impl Cluster {
         Ok(())
     }
 
-    /// The nodes that may take one more replica of the shard now.
+    /// The nodes that may take one more replica of the shard now, when `leaves` goes.
     pub(in crate::cluster) fn candidates<'a>(
         &'a self,
         at: Moment,
         keyspace: &'a KeyspaceState,
         shard: &'a Shard,
+        leaves: Option<&'a Replica>,
     ) -> impl Iterator<Item = &'a NodeState> {
+        let strict = keyspace.record.keyspace.spread.is_strict();
         self.nodes.values().filter(move |node| {
             let id = &node.record.spec.id;
             node.accepts(at.now, &self.settings)
                 && keyspace.allows(shard.id, node)
                 && !shard.replicas.iter().any(|r| r.node == *id && r.state != ReplicaState::UnloadFinal)
+                && !(strict && self.crowded(keyspace, shard, leaves, id).is_some())
         })
     }
 
-    /// A warning where a replica would be in the zone of another one.
-    fn crowding(&self, shard: &Shard, leaves: Option<&Replica>, to: &NodeId) -> Option<String> {
-        let zone_of = |node: &NodeId| self.nodes.get(node).and_then(|n| n.record.spec.zone.as_ref());
-        let zone = zone_of(to)?;
+    /// Another replica that would be lost together with one on `to`, and the domain that they would share.
+    fn crowded<'a>(
+        &'a self,
+        keyspace: &KeyspaceState,
+        shard: &'a Shard,
+        leaves: Option<&Replica>,
+        to: &NodeId,
+    ) -> Option<(&'a Zone, &'a NodeId)> {
+        let domain = |node: &NodeId| {
+            let spec = &self.nodes.get(node)?.record.spec;
+            match keyspace.record.keyspace.spread {
+                Spread::Node => None,
+                Spread::Zone | Spread::ZoneStrict => spec.zone.as_ref(),
+                Spread::Rack | Spread::RackStrict => spec.rack.as_ref(),
+            }
+        };
+        let shared = domain(to)?;
         let stays = |r: &&Replica| leaves.is_none_or(|leaves| leaves.placement != r.placement);
-        let other = shard.staying().filter(stays).find(|r| zone_of(&r.node) == Some(zone))?;
-        Some(format!("{to} is in zone {zone}, as is {}, which has a replica already", other.node))
+        let other = shard.staying().filter(stays).find(|r| domain(&r.node) == Some(shared))?;
+        Some((shared, &other.node))
+    }
+
+    /// A warning where a replica would be in the domain of another one, or a refusal where that must not be.
+    fn check_spread(
+        &self,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        leaves: Option<&Replica>,
+        to: &NodeId,
+    ) -> Result<Vec<String>, AdminError> {
+        let Some((domain, other)) = self.crowded(keyspace, shard, leaves, to) else { return Ok(vec![]) };
+        let spread = keyspace.record.keyspace.spread;
+        let problem = format!("{to} is in {domain}, as is {other}, which has a replica already");
+        if !spread.is_strict() {
+            return Ok(vec![problem]);
+        }
+        let way_out = format!("choose a node elsewhere, or make the spread less strict than {spread}");
+        Err(AdminError::Refused { problem, way_out })
     }
 }
 

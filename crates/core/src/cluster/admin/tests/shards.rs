@@ -95,7 +95,26 @@ fn a_move_that_cannot_be_is_refused() {
 fn a_move_into_the_zone_of_another_replica_is_warned_of() {
     let mut town = town(&["a", "b", "c"], &["a", "b"]);
     let answer = town.done(shift(S1, "b", "c"));
-    assert!(answer.warnings[0].contains("zone z0, as is a"), "{answer:?}");
+    assert!(answer.warnings[0].contains("in z0, as is a"), "{answer:?}");
+}
+
+#[test]
+fn a_strict_spread_refuses_that_move_and_a_spread_over_nodes_does_not_mind() {
+    for (spread, refused) in [(Spread::ZoneStrict, true), (Spread::Node, false)] {
+        let mut town = town(&["a", "b", "c"], &["a", "b"]);
+        let changes = Box::new(KeyspaceChanges { spread: Some(spread), ..KeyspaceChanges::default() });
+        town.done(Command::UpdateKeyspace { keyspace: name("users"), changes });
+        if refused {
+            town.refused(shift(S1, "b", "c"), Kind::Refused, "less strict than zone-strict");
+            town.refused(add(S1, "c"), Kind::Refused, "choose a node elsewhere");
+            let mut warnings = town
+                .done(Command::DrainNode { node: node("b"), reason: "x".into(), max_down: None })
+                .warnings;
+            assert!(warnings.pop().unwrap().contains("no node could take shard s1"));
+        } else {
+            assert!(town.done(shift(S1, "b", "c")).warnings.is_empty());
+        }
+    }
 }
 
 #[test]
