@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | protobuf over gRPC | worker SDK, routers, programs | [`proto`] (generated), [`form`] (to and from core) |
 //! | JSON over HTTP | workers in any language, `curl`, the console | `json` |
-//! | checksummed bytes | the coordination store | `stored` |
+//! | checksummed bytes | the coordination store | [`stored`] |
 //!
 //! Whatever comes in is parsed at the door: names, keys, ranges and capacities are checked here, once, and a
 //! [`Malformed`] names the field and what is wrong with it. Behind the door everybody trusts the types.
@@ -20,6 +20,9 @@ mod malformed;
 pub mod maps;
 pub mod proto;
 mod refusal;
+pub mod stored;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use malformed::Malformed;
 pub use refusal::{Refusal, Retry};

@@ -8,6 +8,9 @@ mod map;
 pub(crate) mod node;
 mod plan;
 mod sharding;
+mod stored;
+#[cfg(test)]
+mod tests;
 
 use crate::Malformed;
 use crate::limits;

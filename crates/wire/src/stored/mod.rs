@@ -1,0 +1,45 @@
+//! What a coordinator keeps: each of core's writes as keys and checksummed bytes, and all of them read back.
+//!
+//! Think of a ledger with a bookmark. A map is one *base*, written whole, and a *log* of diffs on it; the
+//! bookmark, called *head*, says which base counts. Now and then a new base is written beside the old one, and
+//! then the bookmark moves, in the same transaction as everything else that happened. Whatever the bookmark
+//! does not lead to is litter, whoever crashed when.
+//!
+//! | key | value |
+//! |---|---|
+//! | `cluster` | counters and switches |
+//! | `keyspaces/<name>/record` | settings and rules |
+//! | `keyspaces/<name>/map/head` | which log counts |
+//! | `keyspaces/<name>/map/logs/<log>/base/<chunk>` | some shards of the base |
+//! | `keyspaces/<name>/map/logs/<log>/diff/<sequence>` | from the map before to the map at `<sequence>` |
+//! | `nodes/<id>` | a node |
+//! | `plans/<number>` | a plan with its progress |
+//!
+//! `<log>` is the base's sequence, a dash, and the first 16 hex digits of its transaction, so no two lives
+//! of a keyspace share one. A value above [`limits::VALUE_BYTES`] goes on in `<key>/1`, `<key>/2` and so on.
+//!
+//! The driver, in numbered sentences:
+//! 1. Read all keys below [`ROOTS`] and call [`read`]; it gives the records, the [`Shelf`] and the litter.
+//! 2. For every outbox call [`Shelf::encode`]. Carry out `prepare` in any number of transactions, in order;
+//!    then `commit` in one; then `tidy` in any number, or never.
+//! 3. If `prepare` or `commit` fails, throw the shelf away with the cluster, and begin again at 1.
+//! 4. Delete the litter when there is time.
+//!
+//! Not done: compression (diffs are small, and the store does it better), and checksums over several keys
+//! (the store's transactions are trusted to be whole; that parts belong together is checked).
+
+mod envelope;
+mod path;
+mod read;
+mod shelf;
+#[cfg(test)]
+mod tests;
+
+pub use read::{Recovered, StoredError, read};
+pub use shelf::{Batch, EncodeError, Shelf, StoreOp};
+
+/// The first segments of all keys: what to list.
+pub const ROOTS: [&str; 4] = ["cluster", "keyspaces", "nodes", "plans"];
+
+#[cfg(doc)]
+use crate::limits;
