@@ -254,6 +254,12 @@ impl<'p> Draft<'p> {
                 .any(|slot| other(slot) && self.domain(self.slots[slot], level) == domain)
     }
 
+    /// Whether two nodes are in the same known domain.
+    pub(super) fn same_domain(&self, one: NodeIndex, other: NodeIndex, level: Level) -> bool {
+        let domain = self.domain(one, level);
+        domain != UNKNOWN_DOMAIN && domain == self.domain(other, level)
+    }
+
     pub(super) fn domain(&self, node: NodeIndex, level: Level) -> u32 {
         let spec = &self.problem.nodes[node as usize];
         match level {
@@ -334,14 +340,19 @@ impl<'p> Draft<'p> {
         self.log.len()
     }
 
-    /// Takes one move out of the budget, or counts it as deferred.
-    pub(super) fn spend(&mut self) -> bool {
-        if self.budget == 0 {
-            self.deferred += 1;
+    /// Takes that many moves out of the budget, or counts them as deferred.
+    pub(super) fn afford(&mut self, moves: u32) -> bool {
+        if self.budget < moves {
+            self.deferred += moves;
             return false;
         }
-        self.budget -= 1;
+        self.budget -= moves;
         true
+    }
+
+    /// Takes one move out of the budget, or counts it as deferred.
+    pub(super) fn spend(&mut self) -> bool {
+        self.afford(1)
     }
 
     /// Gives back a move that came to nothing.

@@ -50,7 +50,7 @@ pub(super) fn misplaced(draft: &Draft<'_>) -> Vec<(ShardIndex, usize, Reason)> {
 }
 
 /// Why the shard should not be on the node whatever else is there, if so.
-fn unfit(draft: &Draft<'_>, shard: ShardIndex, node: NodeIndex) -> Option<Reason> {
+pub(super) fn unfit(draft: &Draft<'_>, shard: ShardIndex, node: NodeIndex) -> Option<Reason> {
     match draft.standing(node) {
         Standing::Drains => Some(Reason::Drained),
         _ if !draft.allows(shard, node) => Some(Reason::Forbidden),

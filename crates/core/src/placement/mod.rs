@@ -25,9 +25,14 @@
 
 mod balance;
 pub mod balanced;
+mod computed;
 mod draft;
 mod evict;
+pub mod jump;
 mod problem;
+pub mod rendezvous;
+pub mod ring;
+pub mod ring_index;
 mod solution;
 pub mod work_stealing;
 
@@ -36,10 +41,14 @@ mod tests;
 
 pub use balance::{Balance, MetricBalance, Score};
 pub use balanced::Balanced;
+pub use jump::Jump;
 pub use problem::{
     Level, Metric, NodeIndex, NodeSet, NodeSpec, Placement, Problem, ProblemError, Rule, Settings,
     ShardIndex, Spread, Standing, UNKNOWN_DOMAIN,
 };
+pub use rendezvous::Rendezvous;
+pub use ring::Ring;
+pub use ring_index::RingIndex;
 pub use solution::{Decision, Reason, Solution, Unplaceable, Unplaced};
 pub use work_stealing::WorkStealing;
 
@@ -56,7 +65,7 @@ pub trait Policy: Send + Sync {
 }
 
 /// The names of the policies that are shipped, the default first.
-pub const POLICIES: [&str; 2] = ["work_stealing", "balanced"];
+pub const POLICIES: [&str; 6] = ["work_stealing", "balanced", "ring_index", "ring", "rendezvous", "jump"];
 
 /// A policy name that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +82,10 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
     match name {
         "work_stealing" => Ok(Box::new(WorkStealing)),
         "balanced" => Ok(Box::new(Balanced)),
+        "ring_index" => Ok(Box::new(RingIndex)),
+        "ring" => Ok(Box::new(Ring)),
+        "rendezvous" => Ok(Box::new(Rendezvous)),
+        "jump" => Ok(Box::new(Jump)),
         _ => {
             let nearest = crate::suggest::nearest(name, POLICIES).unwrap_or(POLICIES[0]);
             Err(UnknownPolicy { name: name.chars().take(40).collect(), nearest })

@@ -2,7 +2,8 @@
 
 use crate::id::ShardId;
 use crate::limits;
-use crate::name::{NodeId, Zone};
+use crate::name::NodeId;
+use crate::sharding::nodes::SchemeError;
 use std::sync::Arc;
 
 /// Index of a shard in a [`Problem`], from 0.
@@ -42,11 +43,9 @@ pub enum Standing {
 /// A node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeSpec {
-    /// For people, and for telling twice the same node.
+    /// For people, and the only thing about a node that enters a hash: so the order of nodes in a problem
+    /// does not matter to the policies that compute.
     pub name: NodeId,
-    /// A hash of the name that never changes; the hash policies look at this only, so that the order of
-    /// nodes in a problem does not matter to them.
-    pub hash: u64,
     /// Its place among the nodes for `ring_index` (S11); nodes with one number take the same shards.
     pub ring_index: u32,
     /// What is lost together, in the large: an index the caller gives out, or [`UNKNOWN_DOMAIN`].
@@ -270,8 +269,6 @@ pub enum ProblemError {
     Setting { what: &'static str, value: f64, allowed: &'static str },
     #[error("node {node} is listed twice: remove one of them")]
     DuplicateNode { node: NodeId },
-    #[error("nodes {one} and {other} have the same hash: rename one of them")]
-    SameHash { one: NodeId, other: NodeId },
     #[error("shard {shard} wants {replicas} replicas: the limit is {max}; split it, or lower the replicas", max = limits::REPLICAS)]
     Replicas { shard: ShardId, replicas: u8 },
     #[error(
@@ -284,6 +281,8 @@ pub enum ProblemError {
     DuplicateReplica { shard: ShardId, node: NodeId },
     #[error("shard {shard} follows rule number {rule}, but there are {rules} rules: add it or name another")]
     NoSuchRule { shard: ShardId, rule: u32, rules: usize },
+    #[error(transparent)]
+    Scheme(#[from] SchemeError),
 }
 
 impl Problem {
@@ -415,10 +414,6 @@ impl Problem {
         if let Some(twice) = order.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(ProblemError::DuplicateNode { node: twice[0].name.clone() });
         }
-        order.sort_unstable_by_key(|node| node.hash);
-        if let Some(same) = order.windows(2).find(|pair| pair[0].hash == pair[1].hash) {
-            return Err(ProblemError::SameHash { one: same[0].name.clone(), other: same[1].name.clone() });
-        }
         Ok(())
     }
 
@@ -463,34 +458,11 @@ impl Problem {
 impl NodeSpec {
     /// A node that accepts, in no known zone or rack, whose ring index is its place in the list.
     pub fn new(name: NodeId, ring_index: u32) -> NodeSpec {
-        let hash = name.as_str().bytes().fold(0, |hash, byte| spread_bits(hash ^ u64::from(byte)));
-        NodeSpec {
-            name,
-            hash,
-            ring_index,
-            zone: UNKNOWN_DOMAIN,
-            rack: UNKNOWN_DOMAIN,
-            standing: Standing::Accepts,
-        }
-    }
-
-    /// The same node in that zone of `zones`; adds the zone when it is new.
-    #[must_use]
-    pub fn in_zone(mut self, zone: &Zone, zones: &mut Vec<Zone>) -> NodeSpec {
-        let at = zones.iter().position(|known| known == zone).unwrap_or_else(|| {
-            zones.push(zone.clone());
-            zones.len() - 1
-        });
-        self.zone = at as u32;
-        self
+        NodeSpec { name, ring_index, zone: UNKNOWN_DOMAIN, rack: UNKNOWN_DOMAIN, standing: Standing::Accepts }
     }
 }
 
-/// A mixing of 64 bits in which each input bit reaches each output bit (SplitMix64's finalizer). Also the
-/// source of seeded choices.
+/// Mixes a number that may be small or one of a row: the source of seeded choices.
 pub(crate) fn spread_bits(n: u64) -> u64 {
-    let mut x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    crate::hash::mix(n.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }

@@ -23,6 +23,13 @@ pub(super) fn after(problem: &Problem, solution: &Solution) -> Problem {
     Problem { current: solution.placement.clone(), ..problem.clone() }
 }
 
+/// The part of all replicas that each node has.
+pub(super) fn shares(problem: &Problem, solution: &Solution) -> Vec<f64> {
+    let mut counts = vec![0.0; problem.nodes.len()];
+    solution.placement.iter().flatten().for_each(|node| counts[*node as usize] += 1.0);
+    counts.into_iter().map(|count| count / solution.placement.replicas() as f64).collect()
+}
+
 pub(super) fn place(policy: &str, problem: &Problem) -> Solution {
     by_name(policy).unwrap().place(problem).unwrap()
 }
@@ -135,7 +142,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn every_policy_holds_its_promises(problem in problem()) {
@@ -188,14 +195,13 @@ fn every_shipped_policy_is_found_by_its_name() {
 fn nonsense_is_refused_with_its_place() {
     let good = || loaded(2, 1, &[1.0, 2.0]);
     type Spoil = fn(&mut Problem);
-    let cases: [(Spoil, &str); 12] = [
+    let cases: [(Spoil, &str); 11] = [
         (|p| p.loads[1] = f64::NAN, "the requests load of shard s1 is NaN"),
         (|p| p.loads[1] = -1.0, "the requests load of shard s1 is -1"),
         (|p| p.loads[0] = f64::INFINITY, "the requests load of shard s0 is inf"),
         (|p| p.capacities[1] = 0.0, "the requests capacity of node n1 is 0"),
         (|p| p.capacities[1] = -3.0, "the requests capacity of node n1 is -3"),
         (|p| p.nodes[1] = p.nodes[0].clone(), "node n0 is listed twice"),
-        (|p| p.nodes[1].hash = p.nodes[0].hash, "have the same hash"),
         (|p| p.current = [vec![7], vec![]].into_iter().collect(), "shard s0 is said to be on node number 7"),
         (
             |p| p.current = [vec![], vec![1, 1]].into_iter().collect(),

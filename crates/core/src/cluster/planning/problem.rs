@@ -93,7 +93,6 @@ impl Cluster {
             let announced = &node.record.spec;
             NodeSpec {
                 name: announced.id.clone(),
-                hash: HashFunction::Xxh3_64.scatter(announced.id.as_str().as_bytes()),
                 ring_index: ring[&announced.id],
                 zone: domains.zone(announced.zone.as_ref()),
                 rack: domains.rack(announced.zone.as_ref(), announced.rack.as_ref()),
