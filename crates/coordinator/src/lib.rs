@@ -1,1 +1,31 @@
-//! stub
+//! The coordinator: a thin driver around [`partage_core::cluster::Cluster`].
+//!
+//! ```text
+//!  worker streams ─┐                      ┌─► orders to worker streams
+//!  HTTP workers  ──┤   calls    mind      ├─► maps to routers
+//!  admin API     ──┼──(bounded)──► core ──┤
+//!  address checks ─┘              │       └─► answers
+//!                                 ▼
+//!                               store: nothing leaves before it is durable
+//! ```
+//!
+//! One task, the [`mind`], owns the cluster and takes calls one batch at a time: all calls of a batch, then
+//! the decisions that follow, then one durable transaction, then everything that leaves. A transaction
+//! that fails ends the mind; what was in memory is thrown away and a new mind starts from what is durable.
+//! Questions never wait for a disk.
+
+mod audience;
+mod check_back;
+mod clock;
+mod grpc;
+mod http;
+pub mod limits;
+mod listen;
+mod metrics;
+mod mind;
+mod publish;
+mod service;
+mod store;
+
+pub use service::{Config, Coordinator, StartError};
+pub use store::StoreError;

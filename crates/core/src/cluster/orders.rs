@@ -154,7 +154,8 @@ impl Cluster {
         let fresh = book.held.iter().filter(|(_, version)| **version > base);
         let changed: Vec<Order> = fresh.filter_map(|(key, _)| self.order(key, now)).collect();
         let names: BTreeSet<_> = changed.iter().map(|order| &order.replica.keyspace).collect();
-        let keyspaces = names.into_iter().filter_map(|name| self.keyspaces.get(name)).map(brief).collect();
+        let keyspaces =
+            names.into_iter().filter_map(|name| self.keyspaces.get(name)).map(KeyspaceState::brief).collect();
         let gone = book.removed.iter().filter(|(_, version)| base > 0 && **version > base);
         Some(Orders {
             incarnation: state.record.incarnation,
@@ -211,14 +212,17 @@ impl Cluster {
     }
 }
 
-fn brief(keyspace: &KeyspaceState) -> KeyspaceBrief {
-    let settings = &keyspace.record.keyspace;
-    KeyspaceBrief {
-        name: settings.name.clone(),
-        sharding: settings.sharding,
-        partition_key: settings.partition_key,
-        ownership: settings.ownership,
-        generation: keyspace.map.generation(),
+impl KeyspaceState {
+    /// What a worker or router must know of it.
+    pub fn brief(&self) -> KeyspaceBrief {
+        let settings = &self.record.keyspace;
+        KeyspaceBrief {
+            name: settings.name.clone(),
+            sharding: settings.sharding,
+            partition_key: settings.partition_key,
+            ownership: settings.ownership,
+            generation: self.map.generation(),
+        }
     }
 }
 

@@ -1,0 +1,57 @@
+//! Where the mind's news goes: to routers, to the log, to the metrics.
+
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::mind::Audience;
+use crate::publish::Publisher;
+use partage_core::cluster::Cluster;
+use partage_core::map::MapDiff;
+use partage_core::time::Millis;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The coordinator's audience.
+pub struct Herald {
+    publisher: Arc<Publisher>,
+    clock: Clock,
+    /// The numbers.
+    pub metrics: Metrics,
+    /// Whether something was said since settings and addresses were last published.
+    news: AtomicBool,
+}
+
+impl Herald {
+    /// Tells that publisher.
+    pub fn new(publisher: Arc<Publisher>, clock: Clock) -> Herald {
+        Herald { publisher, clock, metrics: Metrics::default(), news: AtomicBool::new(false) }
+    }
+}
+
+impl Audience for Herald {
+    fn maps(&self, cluster: &Cluster, diffs: Vec<MapDiff>) {
+        self.publisher.publish(cluster, diffs, self.clock.now());
+    }
+
+    fn notice(&self, alarm: bool, text: &str) {
+        self.metrics.noticed(alarm);
+        self.news.store(true, Ordering::Relaxed);
+        if alarm {
+            tracing::warn!(alarm, "{text}");
+        } else {
+            tracing::info!("{text}");
+        }
+    }
+
+    fn committed(&self, seconds: f64) {
+        self.metrics.committed(seconds);
+    }
+
+    fn looked(&self, cluster: &Cluster, now: Millis, calls: usize) {
+        self.metrics.decided(calls);
+        self.metrics.look(cluster, now);
+        // Whatever changes an address, a health or a setting is told as a notice too.
+        if self.news.swap(false, Ordering::Relaxed) {
+            self.publisher.refresh(cluster, now);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The worker protocol over one long-lived stream; see `worker.proto` for its rules.
+
+use crate::limits;
+use crate::mind::{Gone, Mind};
+use futures::StreamExt;
+use partage_core::cluster::Registration;
+use partage_core::exchange::{Beat, Orders};
+use partage_core::id::Incarnation;
+use partage_core::name::NodeId;
+use partage_wire::proto::worker_server::Worker;
+use partage_wire::proto::{FromWorker, ToWorker, from_worker, to_worker};
+use partage_wire::{Malformed, Refusal, Retry};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Serves [`Worker`].
+pub struct WorkerDoor {
+    mind: Mind,
+}
+
+impl WorkerDoor {
+    /// In front of that mind.
+    pub fn new(mind: Mind) -> WorkerDoor {
+        WorkerDoor { mind }
+    }
+}
+
+#[tonic::async_trait]
+impl Worker for WorkerDoor {
+    type AttendStream = ReceiverStream<Result<ToWorker, Status>>;
+
+    async fn attend(
+        &self,
+        request: Request<Streaming<FromWorker>>,
+    ) -> Result<Response<Self::AttendStream>, Status> {
+        let (out, answers) = mpsc::channel(limits::WORKER_MESSAGES);
+        let session = Session { mind: self.mind.clone(), out, who: None, sent: 0 };
+        tokio::spawn(session.run(request.into_inner()));
+        Ok(Response::new(ReceiverStream::new(answers)))
+    }
+}
+
+/// Ends the stream: the worker or the mind is gone. The worker opens another one.
+struct Over;
+
+impl From<Gone> for Over {
+    fn from(_: Gone) -> Over {
+        Over
+    }
+}
+
+struct Session {
+    mind: Mind,
+    out: mpsc::Sender<Result<ToWorker, Status>>,
+    who: Option<(NodeId, Incarnation)>,
+    /// The version of the orders sent last. The stream is in order, so it counts as taken in.
+    sent: u64,
+}
+
+impl Session {
+    async fn run(mut self, mut from: Streaming<FromWorker>) {
+        let mut bell: Option<watch::Receiver<u64>> = None;
+        loop {
+            let rung = async {
+                match &mut bell {
+                    Some(bell) => bell.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let step = tokio::select! {
+                message = from.next() => match message {
+                    Some(Ok(message)) => self.take(message, &mut bell).await,
+                    Some(Err(_)) | None => return,
+                },
+                alive = rung => if alive { self.push().await } else { return },
+            };
+            if step.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn take(
+        &mut self,
+        message: FromWorker,
+        bell: &mut Option<watch::Receiver<u64>>,
+    ) -> Result<(), Over> {
+        match message.message {
+            Some(from_worker::Message::Register(form)) => match Registration::try_from(form) {
+                Ok(registration) => self.register(registration, bell).await,
+                Err(malformed) => self.refuse(&Refusal::from(&malformed)).await,
+            },
+            Some(from_worker::Message::Beat(form)) => match Beat::try_from(form) {
+                Ok(beat) => self.beat(beat).await,
+                Err(malformed) => self.refuse(&Refusal::from(&malformed)).await,
+            },
+            Some(from_worker::Message::Leave(form)) => match NodeId::new(&form.node) {
+                Ok(node) => self.leave(node, Incarnation(form.incarnation)).await,
+                Err(error) => self.refuse(&Refusal::from(&Malformed::new("node", error))).await,
+            },
+            None => {
+                let unknown = "the message is none that this coordinator knows: register, beat or leave";
+                self.refuse(&Refusal::new("malformed", unknown, Retry::Never)).await
+            }
+        }
+    }
+
+    async fn register(
+        &mut self,
+        registration: Registration,
+        bell: &mut Option<watch::Receiver<u64>>,
+    ) -> Result<(), Over> {
+        let node = registration.spec.id.clone();
+        match self.mind.call(move |cluster, at| cluster.register(at, registration)).await? {
+            Ok(welcome) => {
+                *bell = Some(self.mind.bell(&node));
+                self.who = Some((node, welcome.incarnation));
+                self.sent = 0;
+                self.send(to_worker::Message::Welcome((&welcome).into())).await
+            }
+            Err(error) => self.refuse(&Refusal::from(&error)).await,
+        }
+    }
+
+    async fn beat(&mut self, mut beat: Beat) -> Result<(), Over> {
+        beat.applied = beat.applied.max(self.sent);
+        match self.mind.call(move |cluster, at| cluster.beat(at, beat)).await? {
+            Ok(orders) => self.orders(orders).await,
+            Err(error) => self.refuse(&Refusal::from(&error)).await,
+        }
+    }
+
+    async fn leave(&mut self, node: NodeId, incarnation: Incarnation) -> Result<(), Over> {
+        match self.mind.call(move |cluster, at| cluster.leave(at, &node, incarnation)).await? {
+            Ok(()) => Err(Over),
+            Err(error) => self.refuse(&Refusal::from(&error)).await,
+        }
+    }
+
+    /// Orders that nobody asked for, because they have changed.
+    async fn push(&mut self) -> Result<(), Over> {
+        let Some((node, incarnation)) = self.who.clone() else { return Ok(()) };
+        let sent = self.sent;
+        let orders =
+            self.mind.call(move |cluster, at| cluster.orders_since(&node, sent, None, at.now)).await?;
+        match orders {
+            Some(orders) if orders.incarnation == incarnation => self.orders(orders).await,
+            // A later process of that name has registered: this one hears so when it beats.
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    async fn orders(&mut self, orders: Orders) -> Result<(), Over> {
+        self.sent = orders.version;
+        self.send(to_worker::Message::Orders((&orders).into())).await
+    }
+
+    async fn refuse(&self, refusal: &Refusal) -> Result<(), Over> {
+        self.send(to_worker::Message::Refused(refusal.into())).await
+    }
+
+    async fn send(&self, message: to_worker::Message) -> Result<(), Over> {
+        self.out.send(Ok(ToWorker { message: Some(message) })).await.map_err(|_| Over)
+    }
+}

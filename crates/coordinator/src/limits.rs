@@ -1,0 +1,65 @@
+//! Every limit of the coordinator: its name, its value, and why it is that value.
+
+/// Calls waiting for the mind. Beyond this callers wait, which slows workers' beats down before memory
+/// grows; ten thousand workers' beats of half a second fit.
+pub const CALLS: usize = 16_384;
+
+/// Calls taken into one batch, and so behind one durable transaction: enough to share the cost of the
+/// disk, few enough that the first of them does not wait for long.
+pub const BATCH: usize = 1_024;
+
+/// Times that the cluster may ask to decide again at once before outside calls get a turn.
+pub const ROUNDS: usize = 16;
+
+/// Map changes kept for subscribers that are behind, per keyspace. Who is further behind gets the whole map.
+pub const DIFFS: usize = 1_024;
+
+/// Shards in the changes kept, per keyspace: bounds their memory where single changes are large.
+pub const DIFF_SHARDS: usize = 200_000;
+
+/// Messages waiting on one worker's stream. Orders are differences against what was sent, so more than a
+/// few are never needed.
+pub const WORKER_MESSAGES: usize = 16;
+
+/// Address checks and callbacks under way at once.
+pub const CHECKS: usize = 64;
+
+/// How long an address check or a callback may take, in milliseconds.
+pub const CHECK_MS: u64 = 1_000;
+
+/// Largest JSON body that is read, in bytes: room for a million short keys of a pre-split sample.
+pub const BODY_BYTES: usize = 64 << 20;
+
+/// Longest that a heartbeat over HTTP may ask to be held for news, in milliseconds.
+pub const WAIT_MS: u64 = 30_000;
+
+/// Removed nodes remembered for subscribers. One that missed a removal keeps an address that no map names.
+pub const FORGOTTEN: usize = 1_024;
+
+/// Map messages waiting on one router's stream. It is small because nothing is queued for a router: what it
+/// has not taken yet is made anew from what it has.
+pub const MAP_MESSAGES: usize = 4;
+
+/// HTTP/2 pings on idle connections, and how long their answer may take, in milliseconds: without them a
+/// connection across a healed partition hangs for ever.
+pub const KEEP_ALIVE_MS: u64 = 5_000;
+
+/// Streams on one HTTP/2 connection.
+pub const STREAMS: u32 = 1_024;
+
+/// Connections at once: the largest fleet of workers and routers that is measured, and some.
+pub const CONNECTIONS: usize = 32_768;
+
+/// Rest after a failed accept, in milliseconds.
+pub const ACCEPT_REST_MS: u64 = 50;
+
+/// Time-to-live of the coordinator's own session, in milliseconds: how long a standby waits for a leader
+/// that was killed.
+pub const SESSION_MS: u64 = 5_000;
+
+/// How often due address checks are looked for, in milliseconds.
+pub const CHECK_TICK_MS: u64 = 250;
+
+/// Rest before a mind that ended with an error is started anew, in milliseconds: short against a lease, so
+/// that a full disk does not cost the workers theirs.
+pub const RESTART_MS: u64 = 500;

@@ -1,0 +1,170 @@
+//! The task that owns the cluster. Everybody else talks to it through a [`Mind`] handle.
+
+use crate::clock::Clock;
+use crate::limits;
+use crate::store::{Store, StoreError};
+use partage_core::cluster::{Cluster, Moment, Outbox};
+use partage_core::id::TransactionId;
+use partage_core::map::MapDiff;
+use partage_core::name::NodeId;
+use partage_core::time::Millis;
+use rand::Rng;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// A piece of work on the cluster; what it gives back is sent only when everything before it is durable.
+type Call = Box<dyn FnOnce(&mut Cluster, Moment) -> Reply + Send>;
+/// Sends the answer of a call, or, dropped unsent, says that there is none.
+type Reply = Box<dyn FnOnce() + Send>;
+
+/// The mind is gone: the coordinator stops or starts anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the coordinator is starting or stopping: try again in a moment")]
+pub struct Gone;
+
+/// What follows from the mind's decisions, after they are durable.
+pub trait Audience: Send + Sync + 'static {
+    /// New maps, in order.
+    fn maps(&self, cluster: &Cluster, diffs: Vec<MapDiff>);
+    /// Something was logged.
+    fn notice(&self, alarm: bool, text: &str);
+    /// Something was made durable in that many seconds.
+    fn committed(&self, seconds: f64);
+    /// A round of decisions behind that many calls is over.
+    fn looked(&self, cluster: &Cluster, now: Millis, calls: usize);
+}
+
+/// A handle to the mind.
+#[derive(Clone)]
+pub struct Mind {
+    calls: mpsc::Sender<Call>,
+    bells: Arc<Bells>,
+}
+
+/// One bell for each node: rung when its orders have changed.
+#[derive(Default)]
+struct Bells(Mutex<BTreeMap<NodeId, watch::Sender<u64>>>);
+
+impl Bells {
+    fn of(&self, node: &NodeId) -> watch::Receiver<u64> {
+        let mut bells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bells.retain(|_, bell| bell.receiver_count() > 0);
+        bells.entry(node.clone()).or_default().subscribe()
+    }
+
+    fn ring(&self, node: &NodeId) {
+        let bells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bell) = bells.get(node) {
+            bell.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+impl Mind {
+    /// Starts the mind of a recovered cluster. The returned task ends when every handle is gone, or with
+    /// the error of the store that could not keep what was decided.
+    pub fn start(
+        cluster: Cluster,
+        store: Store,
+        clock: Clock,
+        audience: Arc<dyn Audience>,
+    ) -> (Mind, tokio::task::JoinHandle<Result<(), StoreError>>) {
+        let (calls, inbox) = mpsc::channel(limits::CALLS);
+        let bells = Arc::new(Bells::default());
+        let task = Task { cluster, store, clock, audience, bells: bells.clone() };
+        (Mind { calls, bells }, tokio::spawn(task.run(inbox)))
+    }
+
+    /// Does `work` on the cluster and gives back what it returns, once everything it did is durable.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Cluster, Moment) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        let (answer, answered) = oneshot::channel();
+        let call: Call = Box::new(move |cluster, at| {
+            let result = work(cluster, at);
+            // Whoever asked may have gone: nobody is told then.
+            Box::new(move || drop(answer.send(result)))
+        });
+        self.calls.send(call).await.map_err(|_| Gone)?;
+        answered.await.map_err(|_| Gone)
+    }
+
+    /// Rings whenever the orders of `node` have changed.
+    pub fn bell(&self, node: &NodeId) -> watch::Receiver<u64> {
+        self.bells.of(node)
+    }
+}
+
+struct Task {
+    cluster: Cluster,
+    store: Store,
+    clock: Clock,
+    audience: Arc<dyn Audience>,
+    bells: Arc<Bells>,
+}
+
+impl Task {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Call>) -> Result<(), StoreError> {
+        let mut wake = self.decide(Vec::new()).await?;
+        loop {
+            let rest_ms = wake.since(self.clock.now()).min(60_000);
+            let first = tokio::select! {
+                call = inbox.recv() => match call {
+                    Some(call) => Some(call),
+                    None => return Ok(()),
+                },
+                () = tokio::time::sleep(Duration::from_millis(rest_ms)) => None,
+            };
+            let at = self.clock.moment();
+            let mut replies = Vec::new();
+            let mut next = first;
+            while let Some(call) = next {
+                replies.push(call(&mut self.cluster, at));
+                next = if replies.len() < limits::BATCH { inbox.try_recv().ok() } else { None };
+            }
+            wake = self.decide(replies).await?;
+        }
+    }
+
+    /// Decides until nothing more follows at once, makes it durable, lets it out, and answers.
+    async fn decide(&mut self, replies: Vec<Reply>) -> Result<Millis, StoreError> {
+        let mut wake = Millis(0);
+        for _ in 0..limits::ROUNDS {
+            let at = self.clock.moment();
+            wake = self.cluster.decide(at, transaction());
+            let outbox = self.cluster.take_outbox();
+            if !outbox.writes.is_empty() {
+                self.store.commit(&outbox.writes, &self.cluster).await?;
+                self.audience.committed(self.clock.now().since(at.now) as f64 / 1_000.0);
+            }
+            self.let_out(outbox);
+            if wake > at.now {
+                break;
+            }
+        }
+        self.audience.looked(&self.cluster, self.clock.now(), replies.len());
+        replies.into_iter().for_each(|reply| reply());
+        Ok(wake)
+    }
+
+    fn let_out(&mut self, outbox: Outbox) {
+        for notice in &outbox.notices {
+            self.audience.notice(notice.alarm, &notice.text);
+        }
+        if !outbox.maps.is_empty() {
+            self.audience.maps(&self.cluster, outbox.maps);
+        }
+        outbox.orders.iter().for_each(|node| self.bells.ring(node));
+    }
+}
+
+/// A fresh name for what is committed next.
+#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
+fn transaction() -> TransactionId {
+    let mut bytes = [0; 20];
+    rand::rng().fill_bytes(&mut bytes);
+    TransactionId(bytes)
+}
