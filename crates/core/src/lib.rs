@@ -26,6 +26,7 @@ pub mod placement;
 pub mod plan;
 pub mod poison;
 pub mod settings;
+pub mod sharder;
 pub mod sharding;
 pub mod suggest;
 pub mod time;
