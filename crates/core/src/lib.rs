@@ -25,6 +25,7 @@ pub mod node;
 pub mod placement;
 pub mod plan;
 pub mod poison;
+pub mod reshard;
 pub mod settings;
 pub mod sharder;
 pub mod sharding;

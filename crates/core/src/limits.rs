@@ -102,3 +102,7 @@ pub const WHATIF_FACTOR: f64 = 1_000_000.0;
 
 /// Most sub-keys of a salted key: beyond a hundred, gathering them costs every reader more than the key did.
 pub const SALT_WAYS: u32 = 100;
+
+/// Most splits and merges that one plan of the planner asks for: enough to halve every shard of a busy
+/// keyspace within minutes, few enough to be read by who approves them.
+pub const RESHAPES: usize = 64;

@@ -47,6 +47,7 @@ use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::plan::Plan;
+use crate::reshard::Tracker;
 use crate::settings::Settings;
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,6 +122,10 @@ pub struct KeyspaceState {
     failing: Option<String>,
     /// Shards that the planner will look at again when they have settled.
     blocked: BTreeSet<ShardId>,
+    /// Since when shards are too large, too hot or too small; not stored.
+    tracker: Tracker,
+    /// What no plan can help, in sentences.
+    advice: Vec<String>,
     /// When replicas were given to their nodes, for the last `poison_window_ms`; not stored.
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
 }

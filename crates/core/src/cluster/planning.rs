@@ -25,6 +25,7 @@
 
 mod changes;
 mod problem;
+mod reshape;
 
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check;
@@ -36,9 +37,9 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::placement;
 use crate::plan::{Origin, Plan, Planned, Status};
+use crate::reshard::Proposals;
 use crate::time::Millis;
 use changes::Wishes;
-use std::collections::BTreeMap;
 
 impl Cluster {
     /// Numbers a plan, checks it, approves it or lets it wait, and stores it. A plan that breaks the check is
@@ -208,8 +209,10 @@ impl Cluster {
         if self.waits_for_nodes(at) {
             return false;
         }
-        match self.wishes(at, name) {
-            Ok((wishes, unplaced)) => {
+        let proposals = self.reshape(at, name);
+        match self.wishes(at, name, &proposals) {
+            Ok((mut wishes, unplaced)) => {
+                wishes.rebalance = reshape::with_reshapes(proposals, wishes.rebalance);
                 self.report_unplaced(at, name, unplaced);
                 self.make_plans(at, name, wishes)
             }
@@ -221,10 +224,15 @@ impl Cluster {
     }
 
     /// What the policy would have changed, and what it cannot place.
-    fn wishes(&self, at: Moment, name: &KeyspaceName) -> Result<(Wishes, Vec<String>), String> {
+    fn wishes(
+        &self,
+        at: Moment,
+        name: &KeyspaceName,
+        proposals: &Proposals,
+    ) -> Result<(Wishes, Vec<String>), String> {
         let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
         let policy = placement::by_name(&keyspace.record.keyspace.policy).map_err(|e| e.to_string())?;
-        let outlook = self.outlook(at, keyspace, &BTreeMap::new());
+        let outlook = self.outlook(at, keyspace, &proposals.replicas);
         let solution = policy.place(&outlook.problem).map_err(|error| error.to_string())?;
         let wishes = Wishes::from(keyspace, &outlook, &solution);
         let mut unplaced = solution.complaints(&outlook.problem);
@@ -333,8 +341,11 @@ impl Cluster {
         };
         let earlier: Vec<PlanId> = self.plans.values().filter(waiting).map(|plan| plan.id).collect();
         let same = |id: &PlanId| {
-            let ours = changes.iter().map(|planned| &planned.change);
-            self.plans.get(id).is_some_and(|plan| plan.changes.iter().map(|p| &p.change).eq(ours))
+            let is_alike = |plan: &Plan| {
+                plan.changes.len() == changes.len()
+                    && plan.changes.iter().zip(&changes).all(|(a, b)| reshape::is_alike(&a.change, &b.change))
+            };
+            self.plans.get(id).is_some_and(is_alike)
         };
         if earlier.iter().any(same) || (changes.is_empty() && !complete) {
             return false;

@@ -15,6 +15,7 @@ use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec};
 use crate::plan::Plan;
+use crate::reshard::Tracker;
 use crate::settings::{Settings, SettingsError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -227,6 +228,8 @@ impl KeyspaceState {
             unplaced: Vec::new(),
             failing: None,
             blocked: BTreeSet::new(),
+            tracker: Tracker::default(),
+            advice: Vec::new(),
             taken: BTreeMap::new(),
             map,
         }

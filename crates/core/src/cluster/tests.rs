@@ -2,4 +2,5 @@
 
 mod guard;
 mod planning;
+mod reshape;
 mod town;

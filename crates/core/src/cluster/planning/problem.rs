@@ -43,7 +43,7 @@ impl Cluster {
         let index: BTreeMap<&NodeId, u32> =
             nodes.iter().zip(0..).map(|(node, at)| (&node.record.spec.id, at)).collect();
         let pending = self.pending(keyspace);
-        let mut busy = busy(keyspace, &pending);
+        let mut busy = self.busy(keyspace);
         let shards: Vec<&Shard> = keyspace.map.shards().filter(|shard| shard.is_serving()).collect();
         let mut current = Placement::with_capacity(shards.len(), shards.len());
         let mut replicas = Vec::with_capacity(shards.len());
@@ -116,6 +116,16 @@ impl Cluster {
         }
     }
 
+    /// Shards with something under way, or waiting in an approved plan.
+    pub(super) fn busy(&self, keyspace: &KeyspaceState) -> BTreeSet<ShardId> {
+        let pending = self.pending(keyspace);
+        let mut busy: BTreeSet<ShardId> = keyspace.unsettled.iter().chain(pending.keys()).copied().collect();
+        let unsettled = keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
+        let forming = unsettled.filter(|shard| matches!(shard.stage, Stage::Forming(_)));
+        busy.extend(forming.flat_map(|shard| &shard.parents));
+        busy
+    }
+
     fn pending(&self, keyspace: &KeyspaceState) -> Pending<'_> {
         let name = &keyspace.record.keyspace.name;
         let approved = self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
@@ -151,14 +161,6 @@ impl<'a> Domains<'a> {
 
 fn hash(keyspace: &str, of: &[u8]) -> u64 {
     HashFunction::Xxh3_64.scatter(&[keyspace.as_bytes(), &[0], of].concat())
-}
-
-fn busy(keyspace: &KeyspaceState, pending: &Pending<'_>) -> BTreeSet<ShardId> {
-    let mut busy: BTreeSet<ShardId> = keyspace.unsettled.iter().chain(pending.keys()).copied().collect();
-    let unsettled = keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
-    let forming = unsettled.filter(|shard| matches!(shard.stage, Stage::Forming(_)));
-    busy.extend(forming.flat_map(|shard| &shard.parents));
-    busy
 }
 
 pub(super) fn is_set_aside(keyspace: &KeyspaceState, shard: ShardId) -> bool {

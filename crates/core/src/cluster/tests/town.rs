@@ -71,6 +71,8 @@ pub struct Town {
     pub poison: Option<ShardId>,
     /// Workers that neither send nor receive.
     pub cut_off: BTreeSet<NodeId>,
+    /// Requests a second over all points of the hash space, spread evenly.
+    pub rate: Option<f64>,
     /// Loads to report; others report none.
     pub loads: BTreeMap<ShardId, Load>,
     transactions: u8,
@@ -101,6 +103,7 @@ impl Town {
             fails: BTreeSet::new(),
             poison: None,
             cut_off: BTreeSet::new(),
+            rate: None,
             loads: BTreeMap::new(),
             transactions: 0,
         }
@@ -166,7 +169,7 @@ impl Town {
             replica: key.clone(),
             phase: phase.clone(),
             epoch: order.epoch,
-            load: self.loads.get(&key.shard).cloned(),
+            load: self.loads.get(&key.shard).cloned().or(even_load(self.rate, order)),
         };
         let beat = Beat {
             node: name.clone(),
@@ -310,4 +313,12 @@ fn next_phase(order: &Order, phase: &Phase, fails: bool) -> Phase {
         (ReplicaState::Unload, _) => Phase::Unloading,
         (ReplicaState::UnloadFinal, _) => Phase::Dropped,
     }
+}
+
+/// What the leader of a hash range has of `rate` requests a second over all of the hash space.
+fn even_load(rate: Option<f64>, order: &Order) -> Option<Load> {
+    let Bounds::Hashes(range) = &order.bounds else { return None };
+    let part = (range.last - range.first) as f64 / u64::MAX as f64;
+    let part = if order.role == Role::Leader { part } else { 0.0 };
+    rate.map(|rate| Load { requests_per_s: rate * part, ..Load::default() })
 }

@@ -1,0 +1,104 @@
+//! Which shards of a keyspace may be cut or joined now, and what [`crate::reshard`] says about them.
+
+use super::super::{Cluster, KeyspaceState, Moment};
+use super::problem::is_set_aside;
+use crate::id::ShardId;
+use crate::keyspace::Mode;
+use crate::limits;
+use crate::map::{Role, Shard};
+use crate::name::{KeyspaceName, NodeId};
+use crate::plan::{Change, Planned};
+use crate::reshard::{Candidate, Carried, Proposals, Terms};
+use std::collections::BTreeSet;
+
+impl Cluster {
+    /// Looks at the loads of a keyspace. Nothing is proposed in mode `manual`, or when no threshold is set.
+    pub(super) fn reshape(&mut self, at: Moment, name: &KeyspaceName) -> Proposals {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return Proposals::default() };
+        let settings = &keyspace.record.keyspace;
+        let limits = &settings.resharding;
+        let has_threshold = limits.split_bytes > 0 || limits.split_requests_per_s > 0.0;
+        if settings.mode == Mode::Manual || !has_threshold {
+            return Proposals::default();
+        }
+        let mut tracker = std::mem::take(&mut keyspace.tracker);
+        let Some(keyspace) = self.keyspaces.get(name) else { return Proposals::default() };
+        let settings = &keyspace.record.keyspace;
+        let busy = self.busy(keyspace);
+        let shards: Vec<&Shard> = keyspace.map.shards().filter(|shard| shard.is_serving()).collect();
+        let free = shards.iter().copied().filter(|s| !busy.contains(&s.id) && !is_set_aside(keyspace, s.id));
+        let candidates: Vec<_> = free.filter_map(|shard| self.candidate(at, keyspace, shard)).collect();
+        let terms = Terms {
+            resharding: &settings.resharding,
+            sharding: settings.sharding,
+            partition_key: settings.partition_key,
+            replicas: settings.replicas,
+            shards: shards.len(),
+        };
+        let proposals = tracker.look(&candidates, &terms, at.now);
+        if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            keyspace.tracker = tracker;
+            keyspace.look_again(at, &proposals);
+        }
+        self.report_advice(name, proposals.advice.clone());
+        proposals
+    }
+
+    fn candidate<'a>(&self, at: Moment, keyspace: &KeyspaceState, shard: &'a Shard) -> Option<Candidate<'a>> {
+        let mut replicas: Vec<_> = shard.live().collect();
+        replicas.sort_by_key(|r| (r.role != Role::Leader, r.placement));
+        let reports = replicas.iter().filter_map(|r| keyspace.observed.get(&r.placement)?.load.as_deref());
+        let carried = Carried::of(reports)?;
+        let nodes: Vec<NodeId> = replicas.iter().map(|r| r.node.clone()).collect();
+        // Children begin on these nodes, and nothing new is placed on a closed one (M7).
+        nodes.iter().all(|node| self.closed(at, node).is_none()).then_some(Candidate {
+            shard,
+            carried,
+            nodes,
+        })
+    }
+
+    fn report_advice(&mut self, name: &KeyspaceName, advice: Vec<String>) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        let first = advice.first().filter(|_| keyspace.advice.is_empty()).cloned();
+        keyspace.advice = advice;
+        if let Some(first) = first {
+            self.notice(true, format!("keyspace {name}: {first}"));
+        }
+    }
+}
+
+impl KeyspaceState {
+    /// Sentences about hot shards that no plan can help, at most [`limits::COMPLAINTS`].
+    pub fn advice(&self) -> &[String] {
+        &self.advice
+    }
+
+    /// The planner runs again when a window has passed, but not once for each of many shards.
+    fn look_again(&mut self, at: Moment, proposals: &Proposals) {
+        let pause_ms = (self.record.keyspace.resharding.window_ms / 8).max(limits::PLAN_PAUSE_MS);
+        if let Some(ripe) = proposals.look_again {
+            self.plan_due = self.plan_due.min(ripe.max(at.now + pause_ms));
+        }
+    }
+}
+
+/// The cuts and joins before the moves; a shard that is cut or joined is not moved as well.
+pub(super) fn with_reshapes(proposals: Proposals, moves: Vec<Planned>) -> Vec<Planned> {
+    let reshaped: BTreeSet<ShardId> =
+        proposals.changes.iter().flat_map(|(change, _)| change.shards()).copied().collect();
+    let reshapes = proposals.changes.into_iter().map(|(change, reason)| Planned::new(change, reason));
+    let others = moves.into_iter().filter(|p| !p.change.shards().iter().any(|id| reshaped.contains(id)));
+    reshapes.chain(others).collect()
+}
+
+/// Whether a person would call two suggestions the same: a cut at a median that has moved a little is.
+pub(super) fn is_alike(one: &Change, other: &Change) -> bool {
+    match (one, other) {
+        (Change::Split { shard, children }, Change::Split { shard: also, children: parts }) => {
+            shard == also && children.len() == parts.len()
+        }
+        (Change::Merge { shards, .. }, Change::Merge { shards: also, .. }) => shards == also,
+        (one, other) => one == other,
+    }
+}

@@ -1,0 +1,90 @@
+//! Which neighbours become one shard: two that came from cuts and that together have been below half of every
+//! threshold for the whole window.
+
+use super::{Candidate, Proposals, Since, Terms};
+use crate::id::ShardId;
+use crate::key::{HashRange, KeyRange};
+use crate::limits;
+use crate::plan::Change;
+use crate::sharding::Bounds;
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The bounds of both, if the second begins where the first ends.
+pub fn joined(left: &Bounds, right: &Bounds) -> Option<Bounds> {
+    match (left, right) {
+        (Bounds::Keys(a), Bounds::Keys(b)) if a.end == b.begin && !a.end.is_empty() => {
+            Some(Bounds::Keys(KeyRange { begin: a.begin.clone(), end: b.end.clone() }))
+        }
+        (Bounds::Hashes(a), Bounds::Hashes(b)) if a.last.checked_add(1) == Some(b.first) => {
+            Some(Bounds::Hashes(HashRange { first: a.first, last: b.last }))
+        }
+        _ => None,
+    }
+}
+
+/// Where a range begins, in an order in which neighbours stand side by side. None for what has no neighbours.
+fn begin(bounds: &Bounds) -> Option<(u64, &[u8])> {
+    match bounds {
+        Bounds::Keys(range) => Some((0, range.begin.as_bytes())),
+        Bounds::Hashes(range) => Some((range.first, &[])),
+        Bounds::Slot(_) | Bounds::Name(_) => None,
+    }
+}
+
+pub(super) fn propose(
+    small: &mut BTreeMap<(ShardId, ShardId), Since>,
+    candidates: &[Candidate<'_>],
+    terms: &Terms<'_>,
+    now: Millis,
+    taken: &BTreeSet<ShardId>,
+    out: &mut Proposals,
+) {
+    let mut before = std::mem::take(small);
+    let from_cuts = |c: &&Candidate<'_>| !c.shard.parents.is_empty() && begin(&c.shard.bounds).is_some();
+    let mut order: Vec<&Candidate<'_>> = candidates.iter().filter(from_cuts).collect();
+    order.sort_by_key(|candidate| begin(&candidate.shard.bounds));
+    let mut taken = taken.clone();
+    let mut shards = terms.shards;
+    for pair in order.windows(2) {
+        let (left, right) = (pair[0], pair[1]);
+        let Some(bounds) = joined(&left.shard.bounds, &right.shard.bounds) else { continue };
+        let ids = (left.shard.id, right.shard.id);
+        let mut since = before.remove(&ids).unwrap_or_default();
+        let ripe = since.look(is_small(left, right, terms), now, terms.resharding.window_ms);
+        if since != Since::default() {
+            small.insert(ids, since);
+        }
+        let free = !taken.contains(&ids.0) && !taken.contains(&ids.1);
+        let allowed = shards > terms.resharding.min_shards.max(1) as usize;
+        if ripe && free && allowed && out.changes.len() < limits::RESHAPES {
+            shards -= 1;
+            taken.extend([ids.0, ids.1]);
+            out.changes.push(join(left, right, bounds, terms));
+        }
+    }
+}
+
+/// Whether both together are below half of every threshold that there is.
+fn is_small(left: &Candidate<'_>, right: &Candidate<'_>, terms: &Terms<'_>) -> bool {
+    let (bytes, rate) = (terms.resharding.split_bytes, terms.resharding.split_requests_per_s);
+    let size = left.carried.size_bytes.saturating_add(right.carried.size_bytes);
+    let requests = left.carried.requests_per_s + right.carried.requests_per_s;
+    (bytes > 0 || rate > 0.0) && (bytes == 0 || size < bytes / 2) && (rate == 0.0 || requests < rate / 2.0)
+}
+
+/// The child begins where the heavier parent is, so that the smaller part of the data moves.
+fn join(left: &Candidate<'_>, right: &Candidate<'_>, bounds: Bounds, terms: &Terms<'_>) -> (Change, String) {
+    let heavier = if right.carried.size_bytes > left.carried.size_bytes { right } else { left };
+    let reason = format!(
+        "{} and {} together have had {} MiB and {:.0} requests a second for {} s, less than half of what one may \
+         have",
+        left.shard.id,
+        right.shard.id,
+        (left.carried.size_bytes.saturating_add(right.carried.size_bytes)) >> 20,
+        left.carried.requests_per_s + right.carried.requests_per_s,
+        terms.resharding.window_ms.div_ceil(1_000)
+    );
+    let shards = vec![left.shard.id, right.shard.id];
+    (Change::Merge { shards, child: (bounds, heavier.nodes.clone()) }, reason)
+}
