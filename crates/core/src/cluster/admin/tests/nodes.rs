@@ -113,6 +113,21 @@ fn a19_drains_above_the_limit_wait_and_follow_in_the_order_asked() {
 }
 
 #[test]
+fn asking_again_keeps_the_place_in_the_queue_and_what_has_begun() {
+    let mut town = Town::new(&["a", "b", "c"]);
+    for id in ["c", "b", "a"] {
+        town.done(drain(id, Some(1)));
+        town.rounds(1);
+    }
+    town.done(drain("c", Some(1)));
+    assert_eq!(town.progress("c"), DrainProgress::SafeToStop, "it does not go back into the queue");
+    let answer = town.done(drain("b", Some(1)));
+    assert_eq!(answer.drains[0].asked_ms, town.at.wall_ms - 1_000);
+    town.done(drain("b", None));
+    assert_eq!(town.progress("b"), DrainProgress::SafeToStop, "without a limit it begins at once");
+}
+
+#[test]
 fn a_queued_drain_takes_nothing_new_moves_nothing_and_survives_a_restart() {
     let mut town = Town::new(&["a", "b"]);
     town.keyspace("users", HASHES, Presplit::None);

@@ -144,4 +144,7 @@ fn tables_give_every_shard_and_node_with_their_loads() {
     assert_eq!(ids(page(Some(ShardId(2)), 2)), [3]);
     assert_eq!(page(Some(S1), 1)[0].replicas[0].node, node("b"));
     assert!(town.cluster.shard_table(town.at, &name("none"), None, 9).is_err());
+    // A node that has started anew holds nothing of what its former start held.
+    town.start("b", 1);
+    assert!(town.cluster.node_table(town.at)[1].replicas.is_empty());
 }

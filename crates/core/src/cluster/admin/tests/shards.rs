@@ -177,6 +177,16 @@ fn hash_ranges_split_at_the_middle_or_at_points() {
 }
 
 #[test]
+fn children_begin_where_their_parent_is_and_are_led_where_it_was_led() {
+    let mut town = town(&["a", "b"], &["a", "b"]);
+    town.done(lead(S1, "b"));
+    town.rounds(2);
+    town.done(split(S1, SplitAt::Middle));
+    town.rounds(6);
+    assert_eq!([town.homes("users", 2), town.homes("users", 3)], [["b", "a"], ["b", "a"]]);
+}
+
+#[test]
 fn key_ranges_split_at_the_reported_median_or_at_keys() {
     let mut town = Town::new(&["a"]);
     town.keyspace("users", Sharding::KeyRange, Presplit::None);
