@@ -6,6 +6,7 @@ use crate::id::ShardId;
 use crate::keyspace::{Keyspace, Mode};
 use crate::load::Load;
 use crate::map::Shard;
+use crate::placement;
 use crate::plan::{Change, Origin, Progress, Status};
 use std::collections::BTreeMap;
 
@@ -150,17 +151,64 @@ fn lopsided(town: &Town, heavy: &str) -> BTreeMap<ShardId, Load> {
     town.map().shards().map(load).collect()
 }
 
+/// Requests a second on the fullest node over the mean.
+fn fullest(town: &Town) -> f64 {
+    let mut on: BTreeMap<_, f64> = BTreeMap::new();
+    for shard in town.map().shards() {
+        *on.entry(&shard.leader().unwrap().node).or_default() += town.loads[&shard.id].requests_per_s;
+    }
+    on.values().fold(0.0, |most: f64, load| most.max(*load)) / (on.values().sum::<f64>() / on.len() as f64)
+}
+
 #[test]
 fn k15_automatic_mode_evens_out_a_load_and_comes_to_rest() {
-    let mut town = settled(keyspace(30), 30);
-    town.loads = lopsided(&town, "a");
+    for policy in ["work_stealing", "balanced"] {
+        let mut town = settled(Keyspace { policy: policy.to_owned(), ..keyspace(30) }, 30);
+        town.loads = lopsided(&town, "a");
+        assert!(fullest(&town) > 2.0);
+        town.run(10_000);
+        let plans: Vec<_> = town.plans().iter().map(|p| (p.origin.clone(), p.status.clone())).collect();
+        assert!(plans.contains(&(Origin::Rebalance, Status::Finished)), "{plans:?} {:#?}", town.notices);
+        assert!(town.is_at_rest(1) && fullest(&town) <= 1.3, "{policy}: {}", fullest(&town));
+        let generation = town.map().generation();
+        town.run(20_000);
+        assert_eq!(town.map().generation(), generation, "{policy}: L2");
+    }
+}
+
+#[test]
+fn under_every_policy_deaths_are_repaired_drains_end_and_restarts_move_nothing() {
+    for policy in placement::POLICIES {
+        let settings_of = Keyspace { policy: policy.to_owned(), replicas: 2, ..keyspace(24) };
+        let mut town = Town::new(settings_of, slots(24));
+        ["a", "b", "c", "d", "e"].into_iter().for_each(|name| town.join(name));
+        town.run(3_000);
+        assert!(town.is_at_rest(2), "{policy}: {:#?}", town.notices);
+        let map = town.map().clone();
+        town = town.restart_coordinator();
+        town.run(10_000);
+        assert_eq!(town.map(), &map, "{policy}: {:#?}", town.notices);
+        town.kill("b");
+        town.run(10_000);
+        assert!(town.is_at_rest(2) && !town.counts().contains_key("b"), "{policy}: {:#?}", town.notices);
+        town.drain("d");
+        town.run(10_000);
+        assert!(town.is_at_rest(2) && !town.counts().contains_key("d"), "{policy}: {:#?}", town.notices);
+        assert_eq!(town.served().len(), 24, "{policy}");
+        let generation = town.map().generation();
+        town.run(20_000);
+        assert_eq!(town.map().generation(), generation, "{policy}: M10");
+    }
+}
+
+#[test]
+fn a_node_that_joins_draws_its_share_and_no_more() {
+    let mut town = settled(keyspace(60), 60);
+    town.join("d");
     town.run(10_000);
-    let plans: Vec<_> = town.plans().iter().map(|p| (p.origin.clone(), p.status.clone())).collect();
-    assert!(plans.contains(&(Origin::Rebalance, Status::Finished)), "{plans:?} {:#?}", town.notices);
-    assert!(town.counts()["a"] < 10, "{:?}", town.counts());
-    let generation = town.map().generation();
-    town.run(20_000);
-    assert_eq!(town.map().generation(), generation, "L2");
+    assert!(town.is_at_rest(1), "{:#?}", town.notices);
+    let moved: usize = town.plans().iter().skip(1).map(|plan| plan.changes.len()).sum();
+    assert!((12..=15).contains(&moved), "{moved} moves for a quarter of 60 shards: {:?}", town.counts());
 }
 
 #[test]

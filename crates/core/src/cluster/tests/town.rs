@@ -41,7 +41,7 @@ pub fn name() -> KeyspaceName {
 /// `users`, of as many fixed shards.
 pub fn keyspace(shards: u32) -> Keyspace {
     let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards };
-    Keyspace { policy: "work_stealing".to_owned(), ..Keyspace::new(name(), sharding) }
+    Keyspace::new(name(), sharding)
 }
 
 pub fn slots(shards: u32) -> Vec<Bounds> {
