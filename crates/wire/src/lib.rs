@@ -1,11 +1,12 @@
 //! Network and stored forms, with versions; the only place that knows how anything looks outside of memory.
 //!
-//! Three doors, and behind each the same `core` types:
+//! Four doors, and behind each the same `core` types:
 //!
 //! | form | for whom | where |
 //! |---|---|---|
 //! | protobuf over gRPC | worker SDK, routers, programs | [`proto`] (generated), [`form`] (to and from core) |
 //! | JSON over HTTP | workers in any language, `curl`, the console | `json` |
+//! | TOML | operators, one file a role | [`config`] |
 //! | checksummed bytes | the coordination store | [`stored`] |
 //!
 //! Whatever comes in is parsed at the door: names, keys, ranges and capacities are checked here, once, and a
@@ -14,6 +15,7 @@
 //! There is no I/O here, and no type of its own where core has one. Deriving the forms on core's types
 //! would be shorter; but then a renamed field in core would change what is on disk.
 
+pub mod config;
 pub mod form;
 pub mod limits;
 mod malformed;

@@ -1,0 +1,70 @@
+//! `coordinator.toml`.
+
+use super::ConfigError;
+use partage_core::settings::Settings;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// The file. What is absent has the default of [`Settings`] or of the command line.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CoordinatorFile {
+    /// `host:port` to listen on.
+    pub listen: Option<String>,
+    /// Where the state is kept.
+    pub data_dir: Option<PathBuf>,
+    /// See [`Settings::heartbeat_ms`].
+    pub heartbeat_ms: Option<u64>,
+    /// See [`Settings::lease_ms`].
+    pub lease_ms: Option<u64>,
+    /// See [`Settings::dead_after_ms`].
+    pub dead_after_ms: Option<u64>,
+    /// See [`Settings::check_back_ms`].
+    pub check_back_ms: Option<u64>,
+    /// See [`Settings::failed_checks`].
+    pub failed_checks: Option<u32>,
+    /// See [`Settings::settle_ms`].
+    pub settle_ms: Option<u64>,
+    /// See [`Settings::rebalance_ms`].
+    pub rebalance_ms: Option<u64>,
+    /// See [`Settings::brake_window_ms`].
+    pub brake_window_ms: Option<u64>,
+    /// See [`Settings::brake_share`].
+    pub brake_share: Option<f64>,
+    /// See [`Settings::poison_deaths`].
+    pub poison_deaths: Option<u32>,
+    /// See [`Settings::poison_window_ms`].
+    pub poison_window_ms: Option<u64>,
+    /// See [`Settings::load_attempts`].
+    pub load_attempts: Option<u32>,
+    /// See [`Settings::plans_kept`].
+    pub plans_kept: Option<usize>,
+}
+
+impl CoordinatorFile {
+    /// The settings, checked.
+    pub fn settings(&self, file: &str) -> Result<Settings, ConfigError> {
+        let default = Settings::default();
+        let settings = Settings {
+            heartbeat_ms: self.heartbeat_ms.unwrap_or(default.heartbeat_ms),
+            lease_ms: self.lease_ms.unwrap_or(default.lease_ms),
+            dead_after_ms: self.dead_after_ms.unwrap_or(default.dead_after_ms),
+            check_back_ms: self.check_back_ms.unwrap_or(default.check_back_ms),
+            failed_checks: self.failed_checks.unwrap_or(default.failed_checks),
+            settle_ms: self.settle_ms.unwrap_or(default.settle_ms),
+            rebalance_ms: self.rebalance_ms.unwrap_or(default.rebalance_ms),
+            brake_window_ms: self.brake_window_ms.unwrap_or(default.brake_window_ms),
+            brake_share: self.brake_share.unwrap_or(default.brake_share),
+            poison_deaths: self.poison_deaths.unwrap_or(default.poison_deaths),
+            poison_window_ms: self.poison_window_ms.unwrap_or(default.poison_window_ms),
+            load_attempts: self.load_attempts.unwrap_or(default.load_attempts),
+            plans_kept: self.plans_kept.unwrap_or(default.plans_kept),
+        };
+        let value = |error: partage_core::settings::SettingsError| ConfigError::Value {
+            file: file.to_owned(),
+            what: error.to_string(),
+        };
+        settings.check().map_err(value)?;
+        Ok(settings)
+    }
+}

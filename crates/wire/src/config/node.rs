@@ -1,0 +1,51 @@
+//! `node.toml`.
+
+use super::ConfigError;
+use partage_core::name::{Label, NameError, NodeId, Zone};
+use partage_core::node::NodeSpec;
+use serde::Deserialize;
+
+/// The file. What is absent is told on the command line or has a default.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeFile {
+    /// The node's name.
+    pub id: Option<String>,
+    /// `host:port` to listen on.
+    pub listen: Option<String>,
+    /// `host:port` where others reach it; absent = `listen`.
+    pub address: Option<String>,
+    /// `host:port` of each coordinator.
+    pub coordinators: Vec<String>,
+    /// Its share of every load; absent = 1.
+    pub capacity: Option<f64>,
+    /// What fails with it.
+    pub zone: Option<String>,
+    /// A smaller failure domain inside the zone.
+    pub rack: Option<String>,
+    /// Free words to pin and exclude by.
+    pub labels: Vec<String>,
+}
+
+impl NodeFile {
+    /// The announcement of the node `id` at `address`, checked.
+    pub fn spec(&self, file: &str, id: &str, address: &str) -> Result<NodeSpec, ConfigError> {
+        let value = |what: String| ConfigError::Value { file: file.to_owned(), what };
+        let name = |error: NameError| value(error.to_string());
+        let zone = |zone: &Option<String>| zone.as_deref().map(Zone::new).transpose();
+        let spec = NodeSpec {
+            capacity: self.capacity.unwrap_or(1.0),
+            zone: zone(&self.zone).map_err(name)?,
+            rack: zone(&self.rack).map_err(name)?,
+            labels: self
+                .labels
+                .iter()
+                .map(|label| Label::new(label))
+                .collect::<Result<_, _>>()
+                .map_err(name)?,
+            ..NodeSpec::new(NodeId::new(id).map_err(name)?, address)
+        };
+        spec.check().map_err(|error| value(error.to_string()))?;
+        Ok(spec)
+    }
+}
