@@ -1,13 +1,12 @@
 """Plans an instance of `bench-placement generate` with Meta's Rebalancer and prints a line of figures.
 
-usage: peer.py FILE [SECONDS]
+usage: peer.py FILE [SECONDS [FORMULA]]
 
 The problem put to it: no container above (1 + tolerance) x mean in any metric, replicas of a shard in
-distinct racks, drained and lost nodes empty and accepting nothing. Its local search, single moves first and
-swaps then, stops when no step helps or the time is up.
+distinct racks, drained and lost nodes empty and accepting nothing. Its local search stops when no step helps
+or the time is up.
 """
 
-import os
 import resource
 import sys
 import time
@@ -16,7 +15,8 @@ from collections import defaultdict
 from rebalancer import ProblemSolver
 
 
-FORMULA = int(os.environ.get('FORMULA', '0'))
+# How excess is counted, as numbers of the peer's own enumeration: by the sum over nodes (0), by the fullest (2).
+FORMULA = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 
 
 def read(path):
@@ -34,10 +34,10 @@ def read(path):
     return metrics, tolerance, nodes, shards
 
 
-def local_search(seconds):
-    single = {"singleMoveTypeSpec": {}}
-    swap = {"swapMoveTypeSpec": {}}
-    return {"localSearchSolverSpec": {"solveTime": seconds, "moveTypeList": [single, swap]}}
+def local_search(seconds, objects):
+    """Single moves, then swaps; on large instances the fast single moves only, or it hardly begins."""
+    kinds = ["singleFastMoveTypeSpec"] if objects > 20_000 else ["singleMoveTypeSpec", "swapMoveTypeSpec"]
+    return {"localSearchSolverSpec": {"solveTime": seconds, "moveTypeList": [{kind: {}} for kind in kinds]}}
 
 
 def main():
@@ -68,17 +68,15 @@ def main():
     solver.add_constraint({"groupCountSpec": {
         "name": "racks", "scope": "rack", "partitionName": "shard",
         "limit": {"type": 1, "globalLimit": 1.0}}})
-    position = 0
     if leaving:
         solver.add_constraint({"nonAcceptingSpec": {"name": "leaving", "scope": "node", "items": leaving}})
-        solver.add_goal({"toFreeSpec": {"name": "free", "containers": leaving}}, 1.0, position)
-        position += 1
+        solver.add_goal({"toFreeSpec": {"name": "free", "containers": leaving}}, 10.0, 0)
     # "Drained" and "gone" nodes hold nothing in the end, so the mean is over those that stay.
     for m in range(metrics):
         solver.add_goal({"balanceSpec": {
             "name": f"even{m}", "scope": "node", "dimension": f"m{m}", "upperBound": (1 + tolerance) * len(nodes) / len(staying),
-            "formula": FORMULA}}, 1.0, position)
-    solver.add_solver(local_search(seconds))
+            "formula": FORMULA}}, 1.0, 0)
+    solver.add_solver(local_search(seconds, len(objects)))
 
     before = resource.getrusage(resource.RUSAGE_SELF)
     wall = time.monotonic()
@@ -97,7 +95,8 @@ def main():
         over.append(max(load[n] for n in staying) / (total[m] / len(staying)))
     rack_of = {name(n): rack for n, (rack, _) in enumerate(nodes)}
     crowded = sum(len(g) - len({rack_of[final[o]] for o in g}) for g in groups.values())
-    left = sum(1 for n in final.values() if n in set(leaving)) if len(leaving) < 300 else 0
+    gone = set(leaving)
+    left = sum(1 for n in final.values() if n in gone)
     print(f"core_s={cores:.4f} wall_s={wall:.4f} moves={moves} moved={100 * moves / len(objects):.2f}% "
           f"after={'/'.join(f'{x:.4f}' for x in over)} violations={crowded} left={left} "
           f"peak_mib={after.ru_maxrss / 1024:.0f}")

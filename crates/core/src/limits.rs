@@ -86,7 +86,7 @@ pub const PLAIN_TOLERANCE: f64 = 0.05;
 pub const FILL_LOOKS: usize = 4096;
 
 /// `balanced`: candidate steps weighed to make a plan smaller once it works. Some milliseconds.
-pub const THIN_EVALUATIONS: u64 = 200_000;
+pub const THIN_EVALUATIONS: u64 = 100_000;
 
 /// Most keys that a what-if looks at. A sample tells as much as all keys do, and ten million fit in memory.
 pub const WHATIF_KEYS: usize = 10_000_000;
@@ -106,3 +106,10 @@ pub const SALT_WAYS: u32 = 100;
 /// Most splits and merges that one plan of the planner asks for: enough to halve every shard of a busy
 /// keyspace within minutes, few enough to be read by who approves them.
 pub const RESHAPES: usize = 64;
+
+/// `balanced`: candidate steps weighed until a plan works, at least. A tenth of a second. Only an instance
+/// that cannot be brought within its tolerance comes to this bound.
+pub const SETTLE_EVALUATIONS: u64 = 10_000_000;
+
+/// See [`SETTLE_EVALUATIONS`]; so many more for each replica, which is a second at three million.
+pub const SETTLE_EVALUATIONS_PER_REPLICA: u64 = 20;

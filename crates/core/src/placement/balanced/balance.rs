@@ -8,22 +8,30 @@ use super::search::Search;
 use crate::limits;
 use crate::placement::draft::Draft;
 
-/// Runs the phase. False when a node stays above its tolerance.
+/// Runs the phase. True when nothing more can be done: no node is above its tolerance, or the evaluations
+/// are used up and the rest waits for the next plan.
 pub(super) fn balance(draft: &mut Draft<'_>) -> bool {
+    let replicas = draft.problem.current.replicas() as u64;
     let Some(mut search) = Search::new(draft) else { return true };
-    let stuck = search.settle();
-    search.thin(limits::THIN_EVALUATIONS);
+    let most = limits::SETTLE_EVALUATIONS + limits::SETTLE_EVALUATIONS_PER_REPLICA * replicas;
+    let stuck = search.settle(most);
+    let exhausted = search.evaluations >= most;
+    if !exhausted {
+        search.thin(limits::THIN_EVALUATIONS);
+    }
     search.close(stuck as u32);
-    stuck == 0
+    stuck == 0 || exhausted
 }
 
 impl Search<'_, '_> {
-    /// Takes the best step for the hottest node until no node is hot, or none can be helped. Returns how
-    /// many are left.
-    fn settle(&mut self) -> usize {
+    /// Takes the best step for the hottest node until no node is hot, none can be helped, or that many
+    /// steps have been weighed. Returns how many nodes are left.
+    fn settle(&mut self, most: u64) -> usize {
         loop {
             let (mut stuck, before) = (Vec::new(), self.mark());
-            while let Some(hot) = self.hottest() {
+            while self.evaluations < most
+                && let Some(hot) = self.hottest()
+            {
                 match self.best_step(hot, self.affordable(2)) {
                     Some(step) => self.apply(step),
                     None => {
@@ -32,8 +40,9 @@ impl Search<'_, '_> {
                     }
                 }
             }
-            if stuck.is_empty() || self.mark() == before {
-                return stuck.len();
+            let left = stuck.len() + self.hot_count();
+            if left == 0 || self.mark() == before || self.evaluations >= most {
+                return left;
             }
             self.look_again(&stuck);
         }

@@ -264,6 +264,11 @@ impl<'d, 'p> Search<'d, 'p> {
         self.hot.last().map(|(_, node)| *node)
     }
 
+    /// How many nodes are hot and not set aside.
+    pub(super) fn hot_count(&self) -> usize {
+        self.hot.len()
+    }
+
     /// Puts a node out of sight of [`Search::hottest`] until its load changes.
     pub(super) fn set_aside(&mut self, node: NodeIndex) {
         self.hot.remove(&(self.over[node as usize].to_bits(), node));

@@ -232,3 +232,14 @@ fn the_family_of_the_bench_takes_few_moves() {
     assert!(solution.decisions.len() <= 250, "{} moves", solution.decisions.len());
     assert_eq!(solution.score.violations, 0);
 }
+
+#[test]
+fn bb_what_cannot_be_even_is_left_after_a_bounded_search() {
+    // Tolerance zero over shards of odd sizes: every node stays hot, and the search ends all the same.
+    let mut problem = loaded(60, 2, &tailed(3000));
+    problem.metrics[0].tolerance = 0.0;
+    let solution = run(&problem);
+    assert_eq!(solution.unplaced, vec![]);
+    assert!(solution.after.max_over_share() < 1.01, "{:?}", solution.after);
+    assert!(solution.score.excess_ppm > 0);
+}
