@@ -5,7 +5,7 @@
 //! | form | for whom | where |
 //! |---|---|---|
 //! | protobuf over gRPC | worker SDK, routers, programs | [`proto`] (generated), [`form`] (to and from core) |
-//! | JSON over HTTP | workers in any language, `curl`, the console | `json` |
+//! | JSON over HTTP | workers in any language, `curl`, the console | [`json`] |
 //! | TOML | operators, one file a role | [`config`] |
 //! | checksummed bytes | the coordination store | [`stored`] |
 //!
@@ -17,6 +17,7 @@
 
 pub mod config;
 pub mod form;
+pub mod json;
 pub mod limits;
 mod malformed;
 pub mod maps;

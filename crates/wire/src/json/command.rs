@@ -1,0 +1,415 @@
+//! Commands as JSON, and their answers.
+
+use super::keyspace::{Constraint, Keyspace, Resharding, Throttle, word};
+use super::plan::Plan;
+use super::strings;
+use super::text::{KeyText, Point};
+use crate::Malformed;
+use crate::form::sentence;
+use crate::malformed::{At, Inside, each, names};
+use partage_core::cluster::admin as core;
+use partage_core::id::{PlanId, ShardId};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A command, or what it would do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommandRequest {
+    /// What to do.
+    #[serde(rename = "do")]
+    pub command: Command,
+    /// Only say what would happen.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// The first shards of a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Presplit {
+    /// One shard for all keys; every slot; no partition.
+    #[default]
+    None,
+    /// Cut at these keys.
+    Points {
+        /// In order.
+        keys: Vec<KeyText>,
+    },
+    /// Cut at the quantiles of a sample.
+    SampleKeys {
+        /// In any order.
+        keys: Vec<KeyText>,
+        /// One for each key; empty = 1 each.
+        #[serde(default)]
+        weights: Vec<u64>,
+        /// How many.
+        shards: u32,
+    },
+    /// Equal ranges of hashes.
+    HashRanges {
+        /// How many.
+        shards: u32,
+    },
+    /// Named partitions.
+    Names {
+        /// Their names.
+        names: Vec<String>,
+    },
+}
+
+/// Where a shard is cut.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum SplitAt {
+    /// In two, at the middle of its load or hashes.
+    #[default]
+    Middle,
+    /// Each begins a new shard.
+    Keys {
+        /// In order.
+        keys: Vec<KeyText>,
+    },
+    /// Each begins a new shard.
+    Points {
+        /// In order.
+        points: Vec<Point>,
+    },
+}
+
+/// What may change about a keyspace; what is left out stays.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeyspaceChanges {
+    /// Replicas of each shard.
+    pub replicas: Option<u32>,
+    /// Name of the placement policy.
+    pub policy: Option<String>,
+    /// `automatic`, `suggested`, `manual`.
+    pub mode: Option<String>,
+    /// `node`, `zone`, `zone-strict`, `rack`, `rack-strict`.
+    pub spread: Option<String>,
+    /// Where its shards may go.
+    pub constraint: Option<Constraint>,
+    /// How fast they may move.
+    pub throttle: Option<Throttle>,
+    /// When they split and merge.
+    pub resharding: Option<Resharding>,
+}
+
+/// Everything that can be asked for. The fields are those of the commands of `partage`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+#[expect(missing_docs, reason = "core documents each command and field under the same name")]
+pub enum Command {
+    CreateKeyspace {
+        keyspace: Keyspace,
+        #[serde(default)]
+        presplit: Presplit,
+    },
+    DeleteKeyspace {
+        keyspace: String,
+    },
+    UpdateKeyspace {
+        keyspace: String,
+        changes: KeyspaceChanges,
+    },
+    RegisterPartitions {
+        keyspace: String,
+        partitions: Vec<String>,
+        replicas: Option<u32>,
+    },
+    UnregisterPartitions {
+        keyspace: String,
+        partitions: Vec<String>,
+    },
+    DrainNode {
+        node: String,
+        reason: String,
+        max_down: Option<u32>,
+    },
+    DrainZone {
+        zone: String,
+        reason: String,
+        max_down: Option<u32>,
+    },
+    UndrainNode {
+        node: String,
+    },
+    RemoveNode {
+        node: String,
+    },
+    MoveShard {
+        keyspace: String,
+        shard: u64,
+        from: String,
+        to: String,
+    },
+    TransferLeader {
+        keyspace: String,
+        shard: u64,
+        to: String,
+    },
+    AddReplica {
+        keyspace: String,
+        shard: u64,
+        node: String,
+    },
+    RemoveReplica {
+        keyspace: String,
+        shard: u64,
+        node: String,
+    },
+    SplitShard {
+        keyspace: String,
+        shard: u64,
+        #[serde(default)]
+        at: SplitAt,
+    },
+    MergeShards {
+        keyspace: String,
+        left: u64,
+        right: u64,
+    },
+    IsolateKey {
+        keyspace: String,
+        key: KeyText,
+    },
+    SetShardReplicas {
+        keyspace: String,
+        shard: u64,
+        replicas: Option<u32>,
+    },
+    PinShard {
+        keyspace: String,
+        shard: u64,
+        constraint: Constraint,
+    },
+    ReleaseShard {
+        keyspace: String,
+        shard: u64,
+    },
+    ReleaseBrake {},
+    ApprovePlan {
+        plan: u64,
+    },
+    RejectPlan {
+        plan: u64,
+    },
+    EditPlan {
+        plan: u64,
+        drop: Vec<usize>,
+    },
+}
+
+impl TryFrom<Presplit> for core::Presplit {
+    type Error = Malformed;
+    fn try_from(form: Presplit) -> Result<Self, Malformed> {
+        let keys = |keys| each(keys, "keys", KeyText::try_into);
+        Ok(match form {
+            Presplit::None => core::Presplit::None,
+            Presplit::Points { keys: points } => core::Presplit::Points(keys(points)?),
+            Presplit::SampleKeys { keys: sample, weights, shards } => {
+                core::Presplit::SampleKeys { keys: keys(sample)?, weights, shards }
+            }
+            Presplit::HashRanges { shards } => core::Presplit::HashRanges(shards),
+            Presplit::Names { names: given } => core::Presplit::Names(names(&given, "names")?),
+        })
+    }
+}
+
+impl TryFrom<SplitAt> for core::SplitAt {
+    type Error = Malformed;
+    fn try_from(form: SplitAt) -> Result<Self, Malformed> {
+        Ok(match form {
+            SplitAt::Middle => core::SplitAt::Middle,
+            SplitAt::Keys { keys } => core::SplitAt::Keys(each(keys, "keys", KeyText::try_into)?),
+            SplitAt::Points { points } => core::SplitAt::Points(each(points, "points", Point::try_into)?),
+        })
+    }
+}
+
+impl TryFrom<KeyspaceChanges> for core::KeyspaceChanges {
+    type Error = Malformed;
+    fn try_from(form: KeyspaceChanges) -> Result<Self, Malformed> {
+        Ok(core::KeyspaceChanges {
+            replicas: form.replicas,
+            policy: form.policy,
+            mode: word(form.mode, "mode")?,
+            spread: word(form.spread, "spread")?,
+            constraint: form.constraint.map(TryInto::try_into).transpose().inside("constraint")?,
+            throttle: form.throttle.map(Into::into),
+            resharding: form.resharding.map(Into::into),
+        })
+    }
+}
+
+fn name<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str, field: &str) -> Result<T, Malformed> {
+    text.parse().at(field)
+}
+
+#[expect(clippy::too_many_lines, reason = "one exhaustive match, a line or two for each command")]
+impl TryFrom<Command> for core::Command {
+    type Error = Malformed;
+    fn try_from(form: Command) -> Result<Self, Malformed> {
+        use core::Command as To;
+        let in_keyspace = |text: &str| name(text, "keyspace");
+        let at_node = |text: &str| name(text, "node");
+        Ok(match form {
+            Command::CreateKeyspace { keyspace, presplit } => To::CreateKeyspace {
+                keyspace: Box::new(keyspace.try_into().inside("keyspace")?),
+                presplit: presplit.try_into().inside("presplit")?,
+            },
+            Command::DeleteKeyspace { keyspace } => To::DeleteKeyspace { keyspace: in_keyspace(&keyspace)? },
+            Command::UpdateKeyspace { keyspace, changes } => To::UpdateKeyspace {
+                keyspace: in_keyspace(&keyspace)?,
+                changes: Box::new(changes.try_into().inside("changes")?),
+            },
+            Command::RegisterPartitions { keyspace, partitions, replicas } => To::RegisterPartitions {
+                keyspace: in_keyspace(&keyspace)?,
+                partitions: names(&partitions, "partitions")?,
+                replicas,
+            },
+            Command::UnregisterPartitions { keyspace, partitions } => To::UnregisterPartitions {
+                keyspace: in_keyspace(&keyspace)?,
+                partitions: names(&partitions, "partitions")?,
+            },
+            Command::DrainNode { node, reason, max_down } => {
+                To::DrainNode { node: at_node(&node)?, reason: sentence(reason), max_down }
+            }
+            Command::DrainZone { zone, reason, max_down } => {
+                To::DrainZone { zone: name(&zone, "zone")?, reason: sentence(reason), max_down }
+            }
+            Command::UndrainNode { node } => To::UndrainNode { node: at_node(&node)? },
+            Command::RemoveNode { node } => To::RemoveNode { node: at_node(&node)? },
+            Command::MoveShard { keyspace, shard, from, to } => To::MoveShard {
+                keyspace: in_keyspace(&keyspace)?,
+                shard: ShardId(shard),
+                from: name(&from, "from")?,
+                to: name(&to, "to")?,
+            },
+            Command::TransferLeader { keyspace, shard, to } => To::TransferLeader {
+                keyspace: in_keyspace(&keyspace)?,
+                shard: ShardId(shard),
+                to: name(&to, "to")?,
+            },
+            Command::AddReplica { keyspace, shard, node } => To::AddReplica {
+                keyspace: in_keyspace(&keyspace)?,
+                shard: ShardId(shard),
+                node: at_node(&node)?,
+            },
+            Command::RemoveReplica { keyspace, shard, node } => To::RemoveReplica {
+                keyspace: in_keyspace(&keyspace)?,
+                shard: ShardId(shard),
+                node: at_node(&node)?,
+            },
+            Command::SplitShard { keyspace, shard, at } => To::SplitShard {
+                keyspace: in_keyspace(&keyspace)?,
+                shard: ShardId(shard),
+                at: at.try_into().inside("at")?,
+            },
+            Command::MergeShards { keyspace, left, right } => To::MergeShards {
+                keyspace: in_keyspace(&keyspace)?,
+                left: ShardId(left),
+                right: ShardId(right),
+            },
+            Command::IsolateKey { keyspace, key } => {
+                To::IsolateKey { keyspace: in_keyspace(&keyspace)?, key: key.try_into()? }
+            }
+            Command::SetShardReplicas { keyspace, shard, replicas } => {
+                To::SetShardReplicas { keyspace: in_keyspace(&keyspace)?, shard: ShardId(shard), replicas }
+            }
+            Command::PinShard { keyspace, shard, constraint } => To::PinShard {
+                keyspace: in_keyspace(&keyspace)?,
+                shard: ShardId(shard),
+                constraint: constraint.try_into().inside("constraint")?,
+            },
+            Command::ReleaseShard { keyspace, shard } => {
+                To::ReleaseShard { keyspace: in_keyspace(&keyspace)?, shard: ShardId(shard) }
+            }
+            Command::ReleaseBrake {} => To::ReleaseBrake,
+            Command::ApprovePlan { plan } => To::ApprovePlan { plan: PlanId(plan) },
+            Command::RejectPlan { plan } => To::RejectPlan { plan: PlanId(plan) },
+            Command::EditPlan { plan, drop } => To::EditPlan { plan: PlanId(plan), drop },
+        })
+    }
+}
+
+/// How a drain stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DrainStatus {
+    /// Which node.
+    pub node: String,
+    /// Why it is drained.
+    pub reason: String,
+    /// Unix time.
+    pub asked_ms: u64,
+    /// `queued`, `moving`, `safe_to_stop`, `blocked`.
+    pub progress: String,
+    /// When queued: nodes that must come back first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<String>,
+    /// When moving or blocked: replicas that are still there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<u32>,
+    /// When moving: replicas that were there when it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<u32>,
+    /// Sentences on what is stuck, with the way out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stuck: Vec<String>,
+}
+
+impl From<&core::DrainStatus> for DrainStatus {
+    fn from(status: &core::DrainStatus) -> Self {
+        use core::DrainProgress as Progress;
+        let none = (vec![], None, None, vec![]);
+        let (progress, (behind, left, of, stuck)) = match &status.progress {
+            Progress::Queued { behind, .. } => ("queued", (strings(behind), None, None, vec![])),
+            Progress::Moving { left, of, stuck } => {
+                ("moving", (vec![], Some(*left), Some(*of), stuck.clone()))
+            }
+            Progress::SafeToStop => ("safe_to_stop", none),
+            Progress::Blocked { left, why } => ("blocked", (vec![], Some(*left), None, why.clone())),
+        };
+        DrainStatus {
+            node: status.node.to_string(),
+            reason: status.reason.clone(),
+            asked_ms: status.asked_ms,
+            progress: progress.to_owned(),
+            behind,
+            left,
+            of,
+            stuck,
+        }
+    }
+}
+
+/// What a command has done, or would do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Answer {
+    /// One sentence.
+    pub summary: String,
+    /// What works but may not be meant.
+    pub warnings: Vec<String>,
+    /// The plan that was made, decided or edited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
+    /// How the drains stand that the command was about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drains: Vec<DrainStatus>,
+    /// Nothing was changed.
+    pub dry_run: bool,
+}
+
+impl From<&core::Answer> for Answer {
+    fn from(answer: &core::Answer) -> Self {
+        Answer {
+            summary: answer.summary.clone(),
+            warnings: answer.warnings.clone(),
+            plan: answer.plan.as_ref().map(Into::into),
+            drains: answer.drains.iter().map(Into::into).collect(),
+            dry_run: answer.dry_run,
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! What a cluster looks like, as JSON: status, nodes, shards, and why a key is where it is.
+
+use super::command::DrainStatus;
+use super::keyspace::Constraint;
+use super::sharding::Bounds;
+use super::text::KeyText;
+use super::worker::Load;
+use super::{strings, word};
+use partage_core::cluster::status as core;
+use partage_core::cluster::{self, explain};
+use partage_core::exchange::Phase;
+use partage_core::map::Stage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Shards by stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ShardCounts {
+    /// They serve, with a leader.
+    pub led: usize,
+    /// They should serve, and nobody leads them.
+    pub leaderless: usize,
+    /// Children of a split or merge that prepare.
+    pub forming: usize,
+    /// Parents of a finished split or merge that go.
+    pub closing: usize,
+    /// Unregistered partitions that go.
+    pub removing: usize,
+}
+
+/// A shard that is placed nowhere until a person releases it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SetAside {
+    /// Of which keyspace.
+    pub keyspace: String,
+    /// Which.
+    pub shard: u64,
+    /// Why.
+    pub why: String,
+}
+
+/// A shard that lacks replicas for which nothing is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Unplaced {
+    /// Of which keyspace.
+    pub keyspace: String,
+    /// Which.
+    pub shard: u64,
+    /// Replicas that serve or prepare to.
+    pub have: u32,
+    /// Replicas that it wants.
+    pub want: u32,
+    /// Why, and the way out.
+    pub why: String,
+}
+
+/// The cluster at a glance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Summary {
+    /// Keyspaces.
+    pub keyspaces: usize,
+    /// Shards by stage.
+    pub shards: ShardCounts,
+    /// Replicas by state.
+    pub replicas: BTreeMap<String, usize>,
+    /// Nodes by health.
+    pub nodes: BTreeMap<String, usize>,
+    /// How drains stand.
+    pub drains: Vec<DrainStatus>,
+    /// Why automatic moves are stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake: Option<String>,
+    /// Shards that wait for a person.
+    pub set_aside: Vec<SetAside>,
+    /// Moves under way.
+    pub moves: usize,
+    /// First loads and repairs under way.
+    pub loads: usize,
+    /// Shards with fewer replicas than they want.
+    pub short: usize,
+    /// The first of those for which nothing is on its way.
+    pub unplaced: Vec<Unplaced>,
+    /// What the planner last could not do, by keyspace.
+    pub complaints: BTreeMap<String, Vec<String>>,
+    /// Plans that wait for a person.
+    pub suggested: Vec<u64>,
+}
+
+impl From<&core::Summary> for Summary {
+    fn from(status: &core::Summary) -> Self {
+        let counts = &status.shards;
+        let set_aside = |(keyspace, shard, why): &(partage_core::name::KeyspaceName, _, String)| {
+            let shard: &partage_core::id::ShardId = shard;
+            SetAside { keyspace: keyspace.to_string(), shard: shard.0, why: why.clone() }
+        };
+        let unplaced = |lack: &core::Unplaced| Unplaced {
+            keyspace: lack.keyspace.to_string(),
+            shard: lack.shard.0,
+            have: lack.have,
+            want: lack.want,
+            why: lack.why.clone(),
+        };
+        Summary {
+            keyspaces: status.keyspaces,
+            shards: ShardCounts {
+                led: counts.led,
+                leaderless: counts.leaderless,
+                forming: counts.forming,
+                closing: counts.closing,
+                removing: counts.removing,
+            },
+            replicas: status.replicas.iter().map(|(state, count)| (word(state), *count)).collect(),
+            nodes: status.nodes.iter().map(|(health, count)| (word(health), *count)).collect(),
+            drains: status.drains.iter().map(Into::into).collect(),
+            brake: status.brake.clone(),
+            set_aside: status.set_aside.iter().map(set_aside).collect(),
+            moves: status.moves,
+            loads: status.loads,
+            short: status.short,
+            unplaced: status.unplaced.iter().map(unplaced).collect(),
+            complaints: status
+                .complaints
+                .iter()
+                .map(|(name, told)| (name.to_string(), told.clone()))
+                .collect(),
+            suggested: status.suggested.iter().map(|plan| plan.0).collect(),
+        }
+    }
+}
+
+/// One replica.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Replica {
+    /// Which stay.
+    pub placement: u64,
+    /// Where.
+    pub node: String,
+    /// In which zone that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// How that node is.
+    pub health: String,
+    /// `leader`, `follower`.
+    pub role: String,
+    /// `load`, `live`, `unload`, `unload_final`.
+    pub state: String,
+    /// What its worker says, as in its reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// When failed: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// What it last measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+}
+
+impl From<&core::ReplicaRow> for Replica {
+    fn from(row: &core::ReplicaRow) -> Self {
+        let (phase, failure) = match &row.phase {
+            None => (None, None),
+            Some(Phase::Loading) => (Some("loading"), None),
+            Some(Phase::Ready) => (Some("ready"), None),
+            Some(Phase::Serving) => (Some("serving"), None),
+            Some(Phase::Unloading) => (Some("unloading"), None),
+            Some(Phase::Unloaded) => (Some("unloaded"), None),
+            Some(Phase::Dropped) => (Some("dropped"), None),
+            Some(Phase::Failed { attempts, reason }) => {
+                (Some("failed"), Some(format!("{reason} ({attempts} times)")))
+            }
+        };
+        Replica {
+            placement: row.placement.0,
+            node: row.node.to_string(),
+            zone: row.zone.as_ref().map(ToString::to_string),
+            health: word(row.health),
+            role: word(row.role),
+            state: word(row.state),
+            phase: phase.map(str::to_owned),
+            failure,
+            load: row.load.as_ref().map(Into::into),
+        }
+    }
+}
+
+/// What was said about one shard alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShardRule {
+    /// Its own number of replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// Where it may go.
+    pub constraint: Constraint,
+    /// Why it is placed nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<String>,
+    /// Deaths of owners that had just taken it on.
+    pub deaths: u32,
+}
+
+impl From<&cluster::ShardRule> for ShardRule {
+    fn from(rule: &cluster::ShardRule) -> Self {
+        ShardRule {
+            replicas: rule.replicas,
+            constraint: (&rule.constraint).into(),
+            set_aside: rule.set_aside.clone(),
+            deaths: rule.deaths,
+        }
+    }
+}
+
+/// One shard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Shard {
+    /// Which.
+    pub shard: u64,
+    /// What it holds.
+    pub bounds: Bounds,
+    /// `serving`, `forming`, `closing`, `removing`.
+    pub stage: String,
+    /// Grows whenever its leader or bounds change.
+    pub epoch: u64,
+    /// Unix time since when it has that epoch.
+    pub since_ms: u64,
+    /// It may have had it for longer: `since_ms` is when this coordinator started.
+    pub since_at_least: bool,
+    /// Replicas that it wants.
+    pub want: u32,
+    /// What was said about it alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<ShardRule>,
+    /// Its replicas.
+    pub replicas: Vec<Replica>,
+}
+
+impl From<&core::ShardRow> for Shard {
+    fn from(row: &core::ShardRow) -> Self {
+        let stage = match &row.stage {
+            Stage::Serving => "serving",
+            Stage::Forming(_) => "forming",
+            Stage::Closing(_) => "closing",
+            Stage::Removing => "removing",
+        };
+        let (since_ms, since_at_least) = match row.since {
+            core::Since::At(ms) => (ms, false),
+            core::Since::AtLeast(ms) => (ms, true),
+        };
+        Shard {
+            shard: row.shard.0,
+            bounds: (&row.bounds).into(),
+            stage: stage.to_owned(),
+            epoch: row.epoch.0,
+            since_ms,
+            since_at_least,
+            want: row.want,
+            rule: row.rule.as_ref().map(Into::into),
+            replicas: row.replicas.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    /// Its name.
+    pub id: String,
+    /// `host:port`.
+    pub address: String,
+    /// Its latest start.
+    pub incarnation: u64,
+    /// Unix time of that.
+    pub since_ms: u64,
+    /// `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
+    pub health: String,
+    /// Its zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its rack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// Its share of every load.
+    pub capacity: f64,
+    /// Why it is drained; it may wait in the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draining: Option<String>,
+    /// It has asked to leave.
+    pub leaving: bool,
+    /// Share of its capacity that foreground work takes.
+    pub busy: f64,
+    /// Replicas that it should hold, by keyspace.
+    pub replicas: BTreeMap<String, usize>,
+    /// How many of them lead.
+    pub leaders: usize,
+    /// Sum over its replicas.
+    pub requests_per_s: f64,
+    /// Sum over its replicas.
+    pub cpu_ms_per_s: f64,
+    /// Sum over its replicas.
+    pub size_bytes: f64,
+}
+
+impl From<&core::NodeRow> for Node {
+    fn from(row: &core::NodeRow) -> Self {
+        let [requests_per_s, cpu_ms_per_s, size_bytes] = row.load;
+        Node {
+            id: row.node.to_string(),
+            address: row.address.clone(),
+            incarnation: row.incarnation.0,
+            since_ms: row.since_ms,
+            health: word(row.health),
+            zone: row.zone.as_ref().map(ToString::to_string),
+            rack: row.rack.as_ref().map(ToString::to_string),
+            labels: strings(&row.labels),
+            capacity: row.capacity,
+            draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
+            leaving: row.leaving,
+            busy: row.busy,
+            replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
+            leaders: row.leaders,
+            requests_per_s,
+            cpu_ms_per_s,
+            size_bytes,
+        }
+    }
+}
+
+/// The plan that placed a replica.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reason {
+    /// Its number.
+    pub plan: u64,
+    /// What it said.
+    pub reason: String,
+}
+
+/// Everything about where a key is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Explanation {
+    /// Of which keyspace.
+    pub keyspace: String,
+    /// Which key.
+    pub key: KeyText,
+    /// Its placement policy.
+    pub policy: String,
+    /// The shard that holds it.
+    pub shard: Shard,
+    /// For each replica of the shard; null where the plan is no longer kept.
+    pub reasons: Vec<Option<Reason>>,
+    /// Whether the leader may act.
+    pub granted: bool,
+    /// What would move it.
+    pub would_move: Vec<String>,
+    /// What is on its way.
+    pub under_way: Vec<String>,
+    /// What is in the way, and the way out.
+    pub blocked: Vec<String>,
+}
+
+impl From<&explain::Explanation> for Explanation {
+    fn from(told: &explain::Explanation) -> Self {
+        let reasons = told.reasons.iter().map(|reason| {
+            reason.as_ref().map(|(plan, reason)| Reason { plan: plan.0, reason: reason.clone() })
+        });
+        Explanation {
+            keyspace: told.keyspace.to_string(),
+            key: (&told.key).into(),
+            policy: told.policy.clone(),
+            shard: (&told.shard).into(),
+            reasons: reasons.collect(),
+            granted: told.granted,
+            would_move: told.would_move.clone(),
+            under_way: told.under_way.clone(),
+            blocked: told.blocked.clone(),
+        }
+    }
+}

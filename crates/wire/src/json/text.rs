@@ -1,0 +1,105 @@
+//! Keys, hash points and generations as JSON.
+
+use crate::Malformed;
+use crate::malformed::At;
+use partage_core::id::TransactionId;
+use partage_core::key::Key;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use utoipa::ToSchema;
+
+/// A key: text when it is UTF-8, else its bytes in hex.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum KeyText {
+    /// UTF-8.
+    Text(String),
+    /// Any bytes.
+    Hex {
+        /// Two digits a byte.
+        hex: String,
+    },
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn from_hex(text: &str) -> Result<Vec<u8>, Malformed> {
+    let wrong = || Malformed::new("hex", "must be an even number of hex digits");
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong()))
+        .collect()
+}
+
+impl From<&Key> for KeyText {
+    fn from(key: &Key) -> Self {
+        match std::str::from_utf8(key.as_bytes()) {
+            Ok(text) => KeyText::Text(text.to_owned()),
+            Err(_) => KeyText::Hex { hex: to_hex(key.as_bytes()) },
+        }
+    }
+}
+
+impl TryFrom<KeyText> for Key {
+    type Error = Malformed;
+    fn try_from(form: KeyText) -> Result<Self, Malformed> {
+        match form {
+            KeyText::Text(text) => Key::new(text.as_bytes()).at("key"),
+            KeyText::Hex { hex } => Key::new(&from_hex(&hex)?).at("hex"),
+        }
+    }
+}
+
+/// A point of the hash space: 16 hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Point(pub String);
+
+impl From<u64> for Point {
+    fn from(point: u64) -> Self {
+        Point(format!("{point:016x}"))
+    }
+}
+
+impl TryFrom<Point> for u64 {
+    type Error = Malformed;
+    fn try_from(form: Point) -> Result<Self, Malformed> {
+        match form.0.len() == 16 && form.0.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            true => u64::from_str_radix(&form.0, 16).at("point"),
+            false => Err(Malformed::new("point", format!("{:?} is no point: give 16 hex digits", form.0))),
+        }
+    }
+}
+
+/// Which map of a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Generation {
+    /// Counts commits from 1; 0 is the empty map.
+    pub sequence: u64,
+    /// 40 hex digits.
+    pub transaction: String,
+}
+
+impl From<partage_core::id::Generation> for Generation {
+    fn from(generation: partage_core::id::Generation) -> Self {
+        Generation { sequence: generation.sequence, transaction: generation.transaction.to_string() }
+    }
+}
+
+impl TryFrom<Generation> for partage_core::id::Generation {
+    type Error = Malformed;
+    fn try_from(form: Generation) -> Result<Self, Malformed> {
+        let bytes = from_hex(&form.transaction)?;
+        let transaction = <[u8; 20]>::try_from(bytes)
+            .map_err(|_| Malformed::new("transaction", "must have 40 hex digits"))?;
+        Ok(partage_core::id::Generation { sequence: form.sequence, transaction: TransactionId(transaction) })
+    }
+}

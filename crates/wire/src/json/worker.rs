@@ -1,0 +1,411 @@
+//! The worker protocol as JSON: register, then beat every `heartbeat_ms` and do as the orders say.
+
+use super::sharding::{Bounds, PartitionKey, Sharding};
+use super::text::{Generation, KeyText};
+use super::{strings, word};
+use crate::Malformed;
+use crate::form::{exchange, node, sentence};
+use crate::malformed::{At, Inside, each, names};
+use partage_core::cluster;
+use partage_core::exchange as core;
+use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::load;
+use partage_core::node::NodeSpec;
+use partage_core::time::Millis;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A worker that wants to take part.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Register {
+    /// Its name, kept across restarts.
+    pub id: String,
+    /// `host:port` where requests for its shards go.
+    pub address: String,
+    /// Its share of every load; 1 is usual.
+    pub capacity: Option<f64>,
+    /// What fails with it.
+    pub zone: Option<String>,
+    /// A smaller failure domain in the zone.
+    pub rack: Option<String>,
+    /// Free words to pin and exclude by.
+    #[serde(default)]
+    pub labels: Vec<String>,
+    /// The coordinator checks that `GET` of this path answers 200; none = that the address connects.
+    pub check_path: Option<String>,
+    /// URL where orders are posted to on every change.
+    pub callback: Option<String>,
+    /// The incarnation it has, when it comes back.
+    pub incarnation: Option<u64>,
+}
+
+impl TryFrom<Register> for cluster::Registration {
+    type Error = Malformed;
+    fn try_from(form: Register) -> Result<Self, Malformed> {
+        let spec = node::checked(NodeSpec {
+            id: form.id.parse().at("id")?,
+            address: form.address,
+            capacity: form.capacity.unwrap_or(1.0),
+            zone: form.zone.map(|zone| zone.parse()).transpose().at("zone")?,
+            rack: form.rack.map(|rack| rack.parse()).transpose().at("rack")?,
+            labels: names(&form.labels, "labels")?,
+            check_back: node::check_back(form.check_path, "check_path")?,
+            callback: node::callback(form.callback, "callback")?,
+        })?;
+        Ok(cluster::Registration { spec, incarnation: form.incarnation.map(Incarnation) })
+    }
+}
+
+/// The answer to a registration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Welcome {
+    /// To be sent with every beat.
+    pub incarnation: u64,
+    /// How often to beat.
+    pub heartbeat_ms: u64,
+    /// How long a lease is.
+    pub lease_ms: u64,
+}
+
+impl From<&cluster::Welcome> for Welcome {
+    fn from(welcome: &cluster::Welcome) -> Self {
+        let cluster::Welcome { incarnation, heartbeat_ms, lease_ms } = *welcome;
+        Welcome { incarnation: incarnation.0, heartbeat_ms, lease_ms }
+    }
+}
+
+/// The last word of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Leave {
+    /// Who.
+    pub node: String,
+    /// Which start of it.
+    pub incarnation: u64,
+}
+
+/// Names one replica.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaKey {
+    /// Which keyspace.
+    pub keyspace: String,
+    /// Which shard.
+    pub shard: u64,
+    /// Which stay of it.
+    pub placement: u64,
+}
+
+impl From<&core::ReplicaKey> for ReplicaKey {
+    fn from(key: &core::ReplicaKey) -> Self {
+        ReplicaKey { keyspace: key.keyspace.to_string(), shard: key.shard.0, placement: key.placement.0 }
+    }
+}
+
+impl TryFrom<ReplicaKey> for core::ReplicaKey {
+    type Error = Malformed;
+    fn try_from(form: ReplicaKey) -> Result<Self, Malformed> {
+        let keyspace = form.keyspace.parse().at("keyspace")?;
+        Ok(core::ReplicaKey { keyspace, shard: ShardId(form.shard), placement: PlacementId(form.placement) })
+    }
+}
+
+/// A key and how often it is asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HotKey {
+    /// The key.
+    pub key: KeyText,
+    /// Requests a second.
+    pub requests_per_s: f64,
+}
+
+/// The load of one replica.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Load {
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// CPU milliseconds a second.
+    pub cpu_ms_per_s: f64,
+    /// Bytes stored.
+    pub size_bytes: u64,
+    /// Keys stored.
+    pub keys: u64,
+    /// Heaviest first, at most 8.
+    pub hot_keys: Vec<HotKey>,
+    /// A key that halves the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub median: Option<KeyText>,
+}
+
+impl From<&load::Load> for Load {
+    fn from(load: &load::Load) -> Self {
+        let hot = |hot: &load::HotKey| HotKey { key: (&hot.key).into(), requests_per_s: hot.requests_per_s };
+        Load {
+            requests_per_s: load.requests_per_s,
+            cpu_ms_per_s: load.cpu_ms_per_s,
+            size_bytes: load.size_bytes,
+            keys: load.keys,
+            hot_keys: load.hot_keys.iter().map(hot).collect(),
+            median: load.median.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<Load> for load::Load {
+    type Error = Malformed;
+    fn try_from(form: Load) -> Result<Self, Malformed> {
+        exchange::checked(load::Load {
+            requests_per_s: form.requests_per_s,
+            cpu_ms_per_s: form.cpu_ms_per_s,
+            size_bytes: form.size_bytes,
+            keys: form.keys,
+            hot_keys: each(form.hot_keys, "hot_keys", |hot| {
+                Ok(load::HotKey { key: hot.key.try_into()?, requests_per_s: hot.requests_per_s })
+            })?,
+            median: form.median.map(TryInto::try_into).transpose().inside("median")?,
+        })
+    }
+}
+
+/// How one replica is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// Which.
+    pub replica: ReplicaKey,
+    /// `loading`, `ready`, `serving`, `unloading`, `unloaded`, `dropped`, `failed`.
+    pub phase: String,
+    /// The epoch of the last order that was carried out.
+    pub epoch: u64,
+    /// When measured anew.
+    pub load: Option<Load>,
+    /// When failed: how often in a row.
+    #[serde(default)]
+    pub attempts: u32,
+    /// When failed: why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+impl TryFrom<Report> for core::Report {
+    type Error = Malformed;
+    fn try_from(form: Report) -> Result<Self, Malformed> {
+        let phase = match form.phase.as_str() {
+            "loading" => core::Phase::Loading,
+            "ready" => core::Phase::Ready,
+            "serving" => core::Phase::Serving,
+            "unloading" => core::Phase::Unloading,
+            "unloaded" => core::Phase::Unloaded,
+            "dropped" => core::Phase::Dropped,
+            "failed" => core::Phase::Failed { attempts: form.attempts, reason: sentence(form.reason) },
+            other => {
+                let known = "loading, ready, serving, unloading, unloaded, dropped, failed";
+                return Err(Malformed::new("phase", format!("{other:?} is no phase: choose one of {known}")));
+            }
+        };
+        Ok(core::Report {
+            replica: form.replica.try_into().inside("replica")?,
+            phase,
+            epoch: Epoch(form.epoch),
+            load: form.load.map(TryInto::try_into).transpose().inside("load")?,
+        })
+    }
+}
+
+/// "I live, and this is how my replicas are."
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Beat {
+    /// Who.
+    pub node: String,
+    /// Which start of it.
+    pub incarnation: u64,
+    /// Counts this incarnation's beats from 1.
+    pub sequence: u64,
+    /// By the worker's own monotonic clock; comes back with the answer.
+    pub sent_at_ms: u64,
+    /// The version of orders that was taken in; 0 = none, send them whole.
+    #[serde(default)]
+    pub applied: u64,
+    /// Whether `reports` names every replica it holds.
+    #[serde(default)]
+    pub whole: bool,
+    /// What changed since the last answered beat.
+    #[serde(default)]
+    pub reports: Vec<Report>,
+    /// The worker wants to leave.
+    #[serde(default)]
+    pub leaving: bool,
+    /// Share of its capacity that foreground work takes, 0 to 1.
+    #[serde(default)]
+    pub busy: f64,
+}
+
+impl TryFrom<Beat> for core::Beat {
+    type Error = Malformed;
+    fn try_from(form: Beat) -> Result<Self, Malformed> {
+        Ok(core::Beat {
+            node: form.node.parse().at("node")?,
+            incarnation: Incarnation(form.incarnation),
+            sequence: form.sequence,
+            sent_at: Millis(form.sent_at_ms),
+            applied: form.applied,
+            whole: form.whole,
+            reports: each(form.reports, "reports", TryInto::try_into)?,
+            leaving: form.leaving,
+            busy: exchange::share(form.busy, "busy")?,
+        })
+    }
+}
+
+/// Another replica that a worker may need.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Peer {
+    /// Its shard.
+    pub shard: u64,
+    /// What that holds.
+    pub bounds: Bounds,
+    /// On which node.
+    pub node: String,
+    /// `host:port`.
+    pub address: String,
+    /// `leader`, `follower`.
+    pub role: String,
+    /// `load`, `live`, `unload`, `unload_final`.
+    pub state: String,
+}
+
+/// What one replica should be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Order {
+    /// Which replica.
+    pub replica: ReplicaKey,
+    /// What its shard holds.
+    pub bounds: Bounds,
+    /// `leader`, `follower`.
+    pub role: String,
+    /// `load`, `live`, `unload`, `unload_final`.
+    pub state: String,
+    /// The shard's epoch.
+    pub epoch: u64,
+    /// In exclusive mode: whether the former owner is certainly gone.
+    pub granted: bool,
+    /// Where to load from, forward to, or hint at.
+    pub peers: Vec<Peer>,
+}
+
+/// What a worker must know of a keyspace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct KeyspaceBrief {
+    /// Its name.
+    pub name: String,
+    /// How keys map to shards.
+    pub sharding: Sharding,
+    /// Which part of a key is sharded by.
+    pub partition_key: PartitionKey,
+    /// `eventual`, `exclusive`.
+    pub ownership: String,
+    /// The map behind the orders.
+    pub generation: Generation,
+}
+
+/// Until when the worker may act: `lease_ms` after it sent the beat, by its own clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Lease {
+    /// As in the beat.
+    pub sent_at_ms: u64,
+    /// For how long.
+    pub lease_ms: u64,
+}
+
+/// What a worker should hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Orders {
+    /// For which start of the node.
+    pub incarnation: u64,
+    /// To be sent back as `applied`.
+    pub version: u64,
+    /// What `changed` and `removed` build on; 0 = they are the whole.
+    pub base: u64,
+    /// The keyspaces of everything in `changed`.
+    pub keyspaces: Vec<KeyspaceBrief>,
+    /// New or different orders.
+    pub changed: Vec<Order>,
+    /// Replicas that it should no longer know.
+    pub removed: Vec<ReplicaKey>,
+    /// Only in answer to a beat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
+    /// The worker may go.
+    pub may_go: bool,
+}
+
+impl From<&core::Orders> for Orders {
+    fn from(orders: &core::Orders) -> Self {
+        let brief = |brief: &core::KeyspaceBrief| KeyspaceBrief {
+            name: brief.name.to_string(),
+            sharding: brief.sharding.into(),
+            partition_key: brief.partition_key.into(),
+            ownership: brief.ownership.to_string(),
+            generation: brief.generation.into(),
+        };
+        let lease =
+            |lease: core::LeaseRenewal| Lease { sent_at_ms: lease.sent_at.0, lease_ms: lease.lease_ms };
+        Orders {
+            incarnation: orders.incarnation.0,
+            version: orders.version,
+            base: orders.base,
+            keyspaces: orders.keyspaces.iter().map(brief).collect(),
+            changed: orders.changed.iter().map(Into::into).collect(),
+            removed: orders.removed.iter().map(Into::into).collect(),
+            lease: orders.lease.map(lease),
+            may_go: orders.may_go,
+        }
+    }
+}
+
+impl From<&core::Order> for Order {
+    fn from(order: &core::Order) -> Self {
+        let peer = |peer: &core::Peer| Peer {
+            shard: peer.shard.0,
+            bounds: (&peer.bounds).into(),
+            node: peer.node.to_string(),
+            address: peer.address.clone(),
+            role: word(peer.role),
+            state: word(peer.state),
+        };
+        Order {
+            replica: (&order.replica).into(),
+            bounds: (&order.bounds).into(),
+            role: word(order.role),
+            state: word(order.state),
+            epoch: order.epoch.0,
+            granted: order.granted,
+            peers: order.peers.iter().map(peer).collect(),
+        }
+    }
+}
+
+/// A registration as a worker would send it.
+impl From<&cluster::Registration> for Register {
+    fn from(registration: &cluster::Registration) -> Self {
+        let spec = &registration.spec;
+        Register {
+            id: spec.id.to_string(),
+            address: spec.address.clone(),
+            capacity: Some(spec.capacity),
+            zone: spec.zone.as_ref().map(ToString::to_string),
+            rack: spec.rack.as_ref().map(ToString::to_string),
+            labels: strings(&spec.labels),
+            check_path: match &spec.check_back {
+                partage_core::node::CheckBack::Connect => None,
+                partage_core::node::CheckBack::Get(path) => Some(path.clone()),
+            },
+            callback: spec.callback.clone(),
+            incarnation: registration.incarnation.map(|incarnation| incarnation.0),
+        }
+    }
+}
