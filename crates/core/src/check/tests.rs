@@ -148,7 +148,9 @@ fn m8_too_many_replicas_and_shards_without_ranges_are_refused() {
     let sharding = Sharding::Fixed { hash: crate::hash::HashFunction::Crc16, shards: 2 };
     let mut map = ShardMap::empty(name, sharding, PartitionKey::Whole);
     let mut edit = map.edit();
-    [0, 1].map(|slot| edit.create_shard(Bounds::Slot(slot)).unwrap());
+    for slot in [0, 1] {
+        edit.create_shard(Bounds::Slot(slot)).unwrap();
+    }
     let diff = edit.commit(TransactionId([1; 20]));
     map.apply(&diff).unwrap();
     let children = vec![(Bounds::Slot(0), vec![node("a")]), (Bounds::Slot(1), vec![node("a")])];
