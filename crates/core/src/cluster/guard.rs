@@ -63,6 +63,10 @@ impl Cluster {
         let wanted: Vec<_> = wanted.filter(|node| !node.leaving).collect();
         let answering = wanted.iter().filter(|node| node.accepts(at.now, &self.settings)).count();
         let verdict = brake::too_few(answering, wanted.len());
+        // A coordinator that has just started has not heard anybody yet: no reason to alarm a person.
+        if verdict.is_some() && at.now < self.started + self.settings.dead_after_ms {
+            return true;
+        }
         match (self.waiting, &verdict) {
             (false, Some(why)) => self.notice(true, format!("{why}; look at the nodes and the network")),
             (true, None) => self.notice(false, "enough nodes answer: planning goes on".to_owned()),

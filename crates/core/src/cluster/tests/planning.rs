@@ -106,10 +106,47 @@ fn a13_a_worker_that_leaves_goes_when_its_shards_are_served_elsewhere() {
 fn r6_a_restart_moves_nothing() {
     let mut town = settled(Keyspace { replicas: 2, ..keyspace(50) }, 50);
     let map = town.map().clone();
+    let told = town.notices.len();
     town = town.restart_coordinator();
     assert_eq!(town.map(), &map);
+    town.decide();
     town.run(20_000);
     assert_eq!(town.map(), &map, "{:#?}", town.notices);
+    let of_nodes = |text: &String| text.contains("is up, was unknown");
+    assert!(town.notices[told..].iter().all(of_nodes), "no alarm: {:#?}", &town.notices[told..]);
+}
+
+#[test]
+fn r6_a_restart_moves_nothing_while_loads_are_known_for_some_shards_only() {
+    let mut town = settled(Keyspace { policy: "balanced".to_owned(), ..keyspace(30) }, 30);
+    town.loads = lopsided(&town, "a");
+    town.run(10_000);
+    let map = town.map().clone();
+    town = town.restart_coordinator();
+    let late = node("b");
+    town.cut_off.insert(late.clone());
+    town.run(1_000);
+    town.cut_off.remove(&late);
+    town.run(10_000);
+    assert_eq!(town.map(), &map, "{:#?}", town.notices);
+}
+
+#[test]
+fn a_repair_does_not_wait_behind_a_rebalance() {
+    let throttle = crate::keyspace::Throttle { moves: 1, ..Default::default() };
+    let mut town = settled(Keyspace { throttle, ..keyspace(90) }, 90);
+    town.join("d");
+    town.run(500);
+    let slow = town.plans().last().unwrap().id;
+    assert_eq!((&town.plan(slow).origin, &town.plan(slow).status), (&Origin::Rebalance, &Status::Approved));
+    let on_a = |s: &&Shard| s.replicas.iter().all(|r| r.node == node("a"));
+    let lost: Vec<_> = town.map().shards().filter(on_a).map(|shard| shard.id).collect();
+    assert!(lost.len() > 20);
+    town.kill("a");
+    town.run(settings().dead_after_ms + 1_000);
+    assert_eq!(town.plan(slow).status, Status::Approved, "one move at a time takes longer than that");
+    let without: Vec<_> = lost.into_iter().filter(|id| !town.served().contains(id)).collect();
+    assert!(without.is_empty(), "{without:?}");
 }
 
 #[test]
