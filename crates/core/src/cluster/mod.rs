@@ -168,6 +168,8 @@ pub struct Cluster {
     /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
     /// out again. Not stored: a restart forgets the last few seconds of it.
     deleted: BTreeMap<KeyspaceName, Millis>,
+    /// It began with replicas of which it had heard nothing: those of a coordinator before it.
+    inherited: bool,
     /// When this coordinator said that it would look again.
     promised: Millis,
     /// Nodes that were given up lately.

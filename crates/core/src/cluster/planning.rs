@@ -300,7 +300,7 @@ impl Cluster {
     /// nothing until it knows, or until everybody has had time to say (R6: a restart moves nothing).
     fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName) -> bool {
         let heard_at = self.started + self.settings.rebalance_ms.max(self.settings.dead_after_ms);
-        let may = at.now >= heard_at || self.has_heard_all(at, name);
+        let may = !self.inherited || at.now >= heard_at || self.has_heard_all(at, name);
         if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| !may) {
             keyspace.plan_due = keyspace.plan_due.min(heard_at);
         }
@@ -313,7 +313,9 @@ impl Cluster {
         };
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut live = keyspace.map.shards().flat_map(|shard| shard.live());
-        let knows = |r: &crate::map::Replica| keyspace.observed.contains_key(&r.placement);
+        let knows = |r: &crate::map::Replica| {
+            keyspace.observed.get(&r.placement).is_some_and(|seen| seen.load.is_some())
+        };
         live.all(knows) && !self.nodes.values().any(unknown)
     }
 

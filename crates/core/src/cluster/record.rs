@@ -173,6 +173,7 @@ impl Cluster {
             nodes: BTreeMap::new(),
             plans: records.plans.into_iter().map(|plan| (plan.id, plan)).collect(),
             deleted: BTreeMap::new(),
+            inherited: false,
             promised: at.now,
             losses: Losses::default(),
             waiting: false,
@@ -191,6 +192,7 @@ impl Cluster {
                 return Err(RecoverError::Map { keyspace: map.keyspace().clone(), finding });
             }
             cluster.recall_former_incarnations(&map, at, lease);
+            cluster.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
             cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, map, at));
         }
         let names: Vec<_> = cluster.keyspaces.keys().cloned().collect();

@@ -117,18 +117,43 @@ fn r6_a_restart_moves_nothing() {
 }
 
 #[test]
-fn r6_a_restart_moves_nothing_while_loads_are_known_for_some_shards_only() {
-    let mut town = settled(Keyspace { policy: "balanced".to_owned(), ..keyspace(30) }, 30);
-    town.loads = lopsided(&town, "a");
+fn r6_a_restart_moves_nothing_before_loads_are_known() {
+    let mut town = settled(Keyspace { policy: "work_stealing".to_owned(), ..keyspace(30) }, 30);
+    let heavy = town.map().shards().next().unwrap().id;
+    let load = |rate: f64| Load { requests_per_s: rate, ..Load::default() };
+    town.loads =
+        town.map().shards().map(|s| (s.id, load(if s.id == heavy { 2_000.0 } else { 100.0 }))).collect();
     town.run(10_000);
+    let home = town.map().shard(heavy).unwrap().leader().unwrap().node.clone();
+    assert!(town.counts()[home.as_str()] <= 5, "by count alone it would have more: {:?}", town.counts());
     let map = town.map().clone();
+    let loads = std::mem::take(&mut town.loads);
     town = town.restart_coordinator();
-    let late = node("b");
-    town.cut_off.insert(late.clone());
-    town.run(1_000);
-    town.cut_off.remove(&late);
+    town.run(3_000);
+    assert_eq!(town.map(), &map, "{:#?}", town.notices);
+    town.loads = loads;
     town.run(10_000);
     assert_eq!(town.map(), &map, "{:#?}", town.notices);
+}
+
+#[test]
+fn a_drain_goes_before_a_rebalance_that_began_earlier() {
+    let throttle = crate::keyspace::Throttle { moves: 1, ..Default::default() };
+    let mut town = settled(Keyspace { throttle, ..keyspace(60) }, 60);
+    town.join("d");
+    town.run(500);
+    let slow = town.plans().last().unwrap().id;
+    assert_eq!(town.plan(slow).origin, Origin::Rebalance);
+    town.drain("a");
+    let waiting = |town: &Town, id| {
+        town.plan(id).changes.iter().filter(|planned| planned.progress == Progress::Waiting).count()
+    };
+    let before = waiting(&town, slow);
+    assert!(before > 5);
+    town.run(2_000);
+    let drain = town.plans().into_iter().find(|plan| plan.origin == Origin::Drain).unwrap();
+    assert!(waiting(&town, drain.id) < drain.changes.len());
+    assert_eq!(waiting(&town, slow), before, "the only move at a time is the drain's");
 }
 
 #[test]
