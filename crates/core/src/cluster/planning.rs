@@ -298,7 +298,7 @@ impl Cluster {
 
     /// A coordinator that has just started has not heard what its nodes carry: it repairs, but improves
     /// nothing until it knows, or until everybody has had time to say (R6: a restart moves nothing).
-    fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName) -> bool {
+    pub(super) fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName) -> bool {
         let heard_at = self.started + self.settings.rebalance_ms.max(self.settings.dead_after_ms);
         let may = !self.inherited || at.now >= heard_at || self.has_heard_all(at, name);
         if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| !may) {
