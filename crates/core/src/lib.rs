@@ -26,6 +26,7 @@ pub mod placement;
 pub mod plan;
 pub mod poison;
 pub mod reshard;
+pub mod routing;
 pub mod settings;
 pub mod sharder;
 pub mod sharding;

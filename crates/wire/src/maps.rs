@@ -10,9 +10,10 @@ use crate::{Malformed, proto};
 use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::{Generation, Incarnation};
 use partage_core::map::MapDiff;
-use partage_core::name::{KeyspaceName, NodeId, Zone};
-use partage_core::node::Health;
+use partage_core::name::{KeyspaceName, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use partage_core::routing::NodeAddress;
 
 /// What a router wants to hear of, and what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,21 +22,6 @@ pub struct Watch {
     pub keyspaces: BTreeSet<KeyspaceName>,
     /// The maps that it has.
     pub known: BTreeMap<KeyspaceName, Generation>,
-}
-
-/// Where a node is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeAddress {
-    /// Which node.
-    pub id: NodeId,
-    /// Which start of it.
-    pub incarnation: Incarnation,
-    /// `host:port`.
-    pub address: String,
-    /// Its zone.
-    pub zone: Option<Zone>,
-    /// How it looks from the coordinator.
-    pub health: Health,
 }
 
 /// What happened to one keyspace.

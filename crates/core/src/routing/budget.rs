@@ -1,0 +1,116 @@
+//! The purse that all second tries are paid from (R3).
+//!
+//! Each request puts in a tenth of a coin; a retry or a hedge takes out a whole one. So however badly things
+//! go below, retries add at most a tenth to what is sent there, and a fault is not made worse by those who
+//! suffer from it. Two allowances keep it from being mean where it need not be: the purse holds some coins
+//! from quiet times, for the short burst of a handover, and a few drip in with time, so that a router with
+//! one request a minute may repeat it.
+//!
+//! A try that never left the router, because the connection was refused, costs nothing: nothing was added.
+
+use crate::time::Millis;
+
+/// A coin in thousandths, so that no fraction is lost.
+const COIN: u64 = 1_000;
+
+/// How large the purse is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetPolicy {
+    /// Retries for each request, in percent: what R3 allows.
+    pub percent: u64,
+    /// Most coins in the purse; it begins full. 100 are the requests of 50 ms at 2,000 a second: one
+    /// handover.
+    pub purse: u64,
+    /// Coins a second that drip in whatever the traffic.
+    pub drip_per_s: u64,
+}
+
+impl Default for BudgetPolicy {
+    fn default() -> BudgetPolicy {
+        BudgetPolicy { percent: 10, purse: 100, drip_per_s: 10 }
+    }
+}
+
+/// The purse.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    policy: BudgetPolicy,
+    thousandths: u64,
+    dripped_at: Option<Millis>,
+}
+
+impl Budget {
+    /// A full purse.
+    pub fn new(policy: BudgetPolicy) -> Budget {
+        Budget { policy, thousandths: policy.purse * COIN, dripped_at: None }
+    }
+
+    /// `requests` have been sent for the first time.
+    pub fn earn(&mut self, requests: u64) {
+        self.put(requests.saturating_mul(self.policy.percent).saturating_mul(COIN / 100));
+    }
+
+    /// Takes a coin for one more try, or says that there is none.
+    pub fn spend(&mut self, now: Millis) -> bool {
+        self.drip(now);
+        let enough = self.thousandths >= COIN;
+        self.thousandths -= if enough { COIN } else { 0 };
+        enough
+    }
+
+    /// Whole coins left.
+    pub fn left(&self) -> u64 {
+        self.thousandths / COIN
+    }
+
+    fn drip(&mut self, now: Millis) {
+        let passed = now.since(*self.dripped_at.get_or_insert(now));
+        // One coin a second is a thousandth of a coin a millisecond.
+        self.put(passed.saturating_mul(self.policy.drip_per_s));
+        self.dripped_at = self.dripped_at.max(Some(now));
+    }
+
+    fn put(&mut self, thousandths: u64) {
+        self.thousandths = self.thousandths.saturating_add(thousandths).min(self.policy.purse * COIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn r3_never_more_than_a_tenth_beside_purse_and_drip(
+            steps in proptest::collection::vec((0u64..20, 0u64..20, 0u64..50), 0..200),
+        ) {
+            let policy = BudgetPolicy { purse: 7, drip_per_s: 3, ..BudgetPolicy::default() };
+            let mut budget = Budget::new(policy);
+            let (mut now, mut sent, mut again) = (Millis(5), 0, 0);
+            for (requests, wanted, pause) in steps {
+                budget.earn(requests);
+                sent += requests;
+                now = now + pause;
+                again += (0..wanted).filter(|_| budget.spend(now)).count() as u64;
+                proptest::prop_assert!(again * COIN <= 7 * COIN + sent * COIN / 10 + now.0 * 3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tenth_is_really_there() {
+        let mut budget = Budget::new(BudgetPolicy { percent: 10, purse: 100, drip_per_s: 0 });
+        while budget.spend(Millis(0)) {}
+        budget.earn(9);
+        assert!(!budget.spend(Millis(0)));
+        budget.earn(1);
+        assert!(budget.spend(Millis(1_000_000)) && !budget.spend(Millis(2_000_000)));
+    }
+
+    #[test]
+    fn a_quiet_router_may_retry_after_a_while() {
+        let mut budget = Budget::new(BudgetPolicy { percent: 10, purse: 1, drip_per_s: 1 });
+        assert!(budget.spend(Millis(0)) && !budget.spend(Millis(999)));
+        assert!(budget.spend(Millis(1_000)));
+    }
+}

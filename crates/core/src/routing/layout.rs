@@ -1,0 +1,150 @@
+//! Which serving shard holds a key: the bounds of a map, made ready for lookups.
+//!
+//! Built when bounds change (a split, a merge, a new partition), which is rare; a replica that moves leaves
+//! it as it is. It gives positions; what is at a position is for [`super::routes`] to say. A map whose
+//! serving shards leave a gap or overlap is refused as a whole (M1): better the map of a moment ago than a
+//! wrong owner.
+
+use crate::id::ShardId;
+use crate::lookup::{HashIndex, RangeIndex, SlotTable};
+use crate::map::{Shard, ShardMap};
+use crate::sharding::{Bounds, Position, Sharding};
+
+/// No shard at that slot.
+const NOBODY: u32 = u32::MAX;
+
+/// A map that cannot be looked up in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// A gap or an overlap between serving shards, or bounds of another sharding.
+    #[error("shard {shard} does not begin where the one before it ends, or is of another sharding (M1)")]
+    Misfit {
+        /// The first that is wrong.
+        shard: ShardId,
+    },
+    /// The last shard ends before the keyspace does.
+    #[error("no serving shard holds the end of the keyspace (M1)")]
+    Open,
+    /// More than an index takes.
+    #[error("the bounds cannot be indexed: {0}")]
+    Index(String),
+}
+
+/// The index of one keyspace.
+#[derive(Debug, Clone)]
+pub(super) enum Layout {
+    /// A keyspace without serving shards: as it is before its first plan.
+    Empty,
+    Keys(RangeIndex),
+    Hashes(HashIndex),
+    Slots(SlotTable),
+    /// In order.
+    Names(Vec<Box<[u8]>>),
+}
+
+/// The serving shards in the order of their positions.
+pub(super) fn in_order(map: &ShardMap) -> Vec<&Shard> {
+    let mut serving: Vec<&Shard> = map.shards().filter(|shard| shard.is_serving()).collect();
+    serving.sort_by(|a, b| lowest(&a.bounds).cmp(&lowest(&b.bounds)));
+    serving
+}
+
+fn lowest(bounds: &Bounds) -> Position<'_> {
+    match bounds {
+        Bounds::Keys(range) => Position::Key(range.begin.as_bytes()),
+        Bounds::Hashes(range) => Position::Point(range.first),
+        Bounds::Slot(slot) => Position::Slot(*slot),
+        Bounds::Name(name) => Position::Name(name.as_str().as_bytes()),
+    }
+}
+
+impl Layout {
+    /// Of shards that are [`in_order`].
+    pub(super) fn build(sharding: Sharding, shards: &[&Shard]) -> Result<Layout, LayoutError> {
+        if shards.is_empty() {
+            return Ok(Layout::Empty);
+        }
+        if let Some(misfit) = shards.iter().find(|shard| !sharding.fits(&shard.bounds)) {
+            return Err(LayoutError::Misfit { shard: misfit.id });
+        }
+        match sharding {
+            Sharding::KeyRange => keys(shards),
+            Sharding::HashRange { .. } => hashes(shards),
+            Sharding::Fixed { shards: count, .. } => slots(count, shards),
+            Sharding::Named => names(shards),
+        }
+    }
+
+    /// Where the shard that holds `position` stands in the order.
+    #[inline]
+    pub(super) fn find(&self, position: Position<'_>) -> Option<usize> {
+        match (self, position) {
+            (Layout::Keys(index), Position::Key(key)) => Some(index.find(key)),
+            (Layout::Hashes(index), Position::Point(point)) => Some(index.find(point)),
+            (Layout::Slots(table), Position::Slot(slot)) => {
+                table.find(slot).filter(|at| *at != NOBODY).map(|at| at as usize)
+            }
+            (Layout::Names(names), Position::Name(name)) => {
+                names.binary_search_by(|known| known.as_ref().cmp(name)).ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+fn keys(shards: &[&Shard]) -> Result<Layout, LayoutError> {
+    let mut begins: Vec<&[u8]> = Vec::with_capacity(shards.len());
+    let mut end: Option<&[u8]> = Some(b"");
+    for shard in shards {
+        let Bounds::Keys(range) = &shard.bounds else { continue };
+        if end != Some(range.begin.as_bytes()) {
+            return Err(LayoutError::Misfit { shard: shard.id });
+        }
+        begins.push(range.begin.as_bytes());
+        end = Some(range.end.as_bytes()).filter(|end| !end.is_empty());
+    }
+    if end.is_some() {
+        return Err(LayoutError::Open);
+    }
+    RangeIndex::build(begins).map(Layout::Keys).map_err(|error| LayoutError::Index(error.to_string()))
+}
+
+fn hashes(shards: &[&Shard]) -> Result<Layout, LayoutError> {
+    let mut begins = Vec::with_capacity(shards.len());
+    let mut next = Some(0u64);
+    for shard in shards {
+        let Bounds::Hashes(range) = &shard.bounds else { continue };
+        if next != Some(range.first) {
+            return Err(LayoutError::Misfit { shard: shard.id });
+        }
+        begins.push(range.first);
+        next = range.last.checked_add(1);
+    }
+    if next.is_some() {
+        return Err(LayoutError::Open);
+    }
+    HashIndex::build(&begins).map(Layout::Hashes).map_err(|error| LayoutError::Index(error.to_string()))
+}
+
+fn slots(count: u32, shards: &[&Shard]) -> Result<Layout, LayoutError> {
+    let mut owners = vec![NOBODY; count as usize];
+    for (at, shard) in shards.iter().enumerate() {
+        let Bounds::Slot(slot) = &shard.bounds else { continue };
+        match owners.get_mut(*slot as usize) {
+            Some(owner) if *owner == NOBODY => *owner = at as u32,
+            _ => return Err(LayoutError::Misfit { shard: shard.id }),
+        }
+    }
+    SlotTable::build(owners).map(Layout::Slots).map_err(|error| LayoutError::Index(error.to_string()))
+}
+
+fn names(shards: &[&Shard]) -> Result<Layout, LayoutError> {
+    if let Some(twice) = shards.windows(2).find(|pair| pair[0].bounds == pair[1].bounds) {
+        return Err(LayoutError::Misfit { shard: twice[1].id });
+    }
+    let name = |shard: &&Shard| match &shard.bounds {
+        Bounds::Name(name) => name.as_str().as_bytes().into(),
+        _ => Box::default(),
+    };
+    Ok(Layout::Names(shards.iter().map(name).collect()))
+}

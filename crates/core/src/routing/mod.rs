@@ -1,0 +1,47 @@
+//! The router's mind: which map it has, whom it asks, and when it asks again.
+//!
+//! Think of a switchboard with a telephone book that is corrected while people ring. The book ([`table`])
+//! is only ever replaced by a later one. For each call the operator picks a number ([`choose`]); when nobody
+//! answers, or says "not me, ask her", the operator goes by a card with rules ([`retry`]) and by a purse
+//! that keeps all second tries together small ([`budget`]).
+//!
+//! ```text
+//!  pushed maps ──► table ──► routes (immutable, shared by all threads)
+//!                               │
+//!              request ──► choose ──► asked ──► retry: deliver, ask again, rest, give up
+//! ```
+//!
+//! A driver does the sending, tells the time and draws the seeds: `crates/router` with real connections.
+
+pub mod budget;
+pub mod choose;
+mod layout;
+pub mod pace;
+pub mod retry;
+pub mod routes;
+pub mod table;
+
+pub use crate::worker::gates::Access;
+pub use layout::LayoutError;
+
+use crate::id::Incarnation;
+use crate::name::{NodeId, Zone};
+use crate::node::Health;
+
+/// Where a node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// Which node.
+    pub id: NodeId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+    /// `host:port`.
+    pub address: String,
+    /// Its zone.
+    pub zone: Option<Zone>,
+    /// How it looks from the coordinator.
+    pub health: Health,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! One request, from its first try to its answer: when it is asked again, when it rests, when it is given up.
+//!
+//! A request is *resting* (nobody is asked), *asking* (one node is) or *hedging* (two are, and the first good
+//! answer wins). What comes back falls in few classes, and only one question decides whether it may be
+//! repeated: can it have been done? A connection that never opened, a node that says "not mine" (421) or "not
+//! yet" (503 with Retry-After) has done nothing. A connection that broke after the request was sent may
+//! have done it: then only what can be done twice is sent twice.
+//!
+//! | state | event | next | action |
+//! |---|---|---|---|
+//! | Resting | `Woke` | Asking | `Ask` |
+//! | Resting | `Woke`, a coin is owed and the purse is empty | Resting | `Rest` |
+//! | Asking | `Nobody` (no leader for a moment) | Resting | `Rest` |
+//! | Asking | `Answer`, of any kind | Over | `Deliver` |
+//! | Asking | `Elsewhere` with a hint, the first | Asking | `AskHinted` |
+//! | Asking | `Elsewhere` otherwise, `Soon` | Resting | `Rest` |
+//! | Asking | `NotConnected`, another can be asked | Asking | `Ask` |
+//! | Asking | `NotConnected` otherwise | Resting | `Rest` |
+//! | Asking | `Broken`, may be done twice, budget left | Resting | `Rest` |
+//! | Asking | `Broken` otherwise | Over | `GiveUp(Broken)` |
+//! | Asking | `Slow`, a read, not hedged before, budget left | Hedging | `Hedge` |
+//! | Asking | `Slow` otherwise | Asking | `Listen` |
+//! | Hedging | `Answer` that is good | Over | `Deliver` |
+//! | Hedging | anything else that ends one of the two | Asking | `Listen` |
+//! | Hedging | `Slow` | Hedging | `Listen` |
+//! | not Over | `Late` (the deadline) | Over | `GiveUp(Deadline)` |
+//! | Over | any; and `Woke` when not Resting, all but `Woke` when Resting | same | `Listen` |
+//!
+//! The last line is no error: answers and timers cross each other on the way.
+//!
+//! A try after one that reached a node takes a coin of the [`Budget`]. Where a refusal said "not me" or "not
+//! yet" and the purse is empty, the request is not given up: it owes the coin, and rests until it can pay or
+//! its deadline comes. So a drain loses nothing, and R3 holds.
+
+use super::budget::Budget;
+use crate::hash::mix;
+use crate::time::Millis;
+
+/// How patient a request is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// From its beginning to the begin of its answer, in milliseconds.
+    pub deadline_ms: u64,
+    /// The first rest; each later one is twice as long.
+    pub rest_ms: u64,
+    /// The longest rest.
+    pub longest_rest_ms: u64,
+    /// Most tries.
+    pub tries: u32,
+}
+
+impl Default for RetryPolicy {
+    /// Ten seconds outlast a dead node's lease and the plan that follows. Rests from 10 ms to half a second
+    /// make some 25 tries of them.
+    fn default() -> RetryPolicy {
+        RetryPolicy { deadline_ms: 10_000, rest_ms: 10, longest_rest_ms: 500, tries: 64 }
+    }
+}
+
+/// What may be done with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nature {
+    /// Doing it twice is as doing it once.
+    pub idempotent: bool,
+    /// It only reads, and there is somebody else to ask: it may be hedged.
+    pub hedged: bool,
+    /// The whole of it is still at hand; else nothing that has begun to be sent can be sent again.
+    pub replayable: bool,
+}
+
+/// What became of a try, or of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The rest is over, or a new map came.
+    Woke,
+    /// There is nobody to ask: no leader, no address, no shard yet.
+    Nobody,
+    /// An answer of the service. Good is everything but a failure of the server: also "not found".
+    Answer {
+        /// Whether it is good.
+        good: bool,
+    },
+    /// "Not mine."
+    Elsewhere {
+        /// It says whose, and that is somebody else.
+        hinted: bool,
+    },
+    /// "Mine, but not yet."
+    Soon {
+        /// How long it asks us to wait, in milliseconds.
+        after_ms: u64,
+    },
+    /// Nothing was sent.
+    NotConnected {
+        /// Whether another replica can be asked.
+        another: bool,
+    },
+    /// It may have been done.
+    Broken,
+    /// Slower than nearly all.
+    Slow,
+    /// The deadline is here.
+    Late,
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Choose and ask.
+    Ask,
+    /// Ask whom the hint names, without choosing.
+    AskHinted,
+    /// Do nothing until then, or until a new map comes; then say [`Event::Woke`].
+    Rest {
+        /// Until when.
+        until: Millis,
+    },
+    /// Ask a second one as well.
+    Hedge,
+    /// Go on waiting for what is under way.
+    Listen,
+    /// The answer that came is the answer.
+    Deliver,
+    /// It has failed.
+    GiveUp(Reason),
+}
+
+/// Why a request was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The connection broke and it may have been done: its outcome is unknown.
+    Broken,
+    /// The deadline passed, after this happened last.
+    Deadline(Trouble),
+    /// So many tries were made; this happened last.
+    Tries(Trouble),
+    /// It should be sent again, but its body was too large to be kept; this happened.
+    NotKept(Trouble),
+}
+
+/// What stood in the way last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nothing: no answer came.
+    Silence,
+    /// There was nobody to ask.
+    Nobody,
+    /// Whoever was asked said that it is elsewhere.
+    Elsewhere,
+    /// Whoever was asked said that it is not ready.
+    Soon,
+    /// No connection opened.
+    NotConnected,
+    /// A connection broke.
+    Broken,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Resting,
+    Asking,
+    Hedging,
+    Over,
+}
+
+/// The machine of one request. It begins by asking.
+#[derive(Debug, Clone)]
+pub struct Attempts {
+    state: State,
+    nature: Nature,
+    deadline: Millis,
+    tries: u32,
+    rests: u32,
+    hint_used: bool,
+    hedged: bool,
+    /// The next try has yet to be paid.
+    owes: bool,
+    /// An earlier try broke off.
+    may_be_done: bool,
+    trouble: Trouble,
+    seed: u64,
+}
+
+impl Attempts {
+    /// A request that begins at `now`: its first action is [`Action::Ask`].
+    pub fn begin(now: Millis, policy: &RetryPolicy, nature: Nature, seed: u64) -> Attempts {
+        Attempts {
+            state: State::Asking,
+            nature,
+            deadline: now + policy.deadline_ms,
+            tries: 1,
+            rests: 0,
+            hint_used: false,
+            hedged: false,
+            owes: false,
+            may_be_done: false,
+            trouble: Trouble::Silence,
+            seed,
+        }
+    }
+
+    /// When [`Event::Late`] is due.
+    pub fn deadline(&self) -> Millis {
+        self.deadline
+    }
+
+    /// Tries so far, the first included, hedges too.
+    pub fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    /// Whether the request may have been carried out although no answer came: some try broke off, or was
+    /// still under way at the deadline.
+    pub fn may_be_done(&self) -> bool {
+        self.may_be_done
+    }
+
+    /// Takes the step for `event`; see the table.
+    pub fn step(&mut self, now: Millis, event: Event, policy: &RetryPolicy, purse: &mut Budget) -> Action {
+        let under_way = matches!(self.state, State::Asking | State::Hedging);
+        self.may_be_done |= under_way && matches!(event, Event::Broken | Event::Late);
+        match (self.state, event) {
+            (State::Over, _) => Action::Listen,
+            (_, Event::Late) => self.over(Reason::Deadline(self.trouble)),
+            (State::Resting, Event::Woke) => self.woke(now, policy, purse),
+            (State::Resting, _) | (_, Event::Woke) => Action::Listen,
+
+            (State::Hedging, Event::Answer { good: true }) | (State::Asking, Event::Answer { .. }) => {
+                self.state = State::Over;
+                Action::Deliver
+            }
+            (State::Hedging, Event::Slow) => Action::Listen,
+            (State::Hedging, _) => {
+                self.state = State::Asking;
+                Action::Listen
+            }
+
+            (State::Asking, Event::Slow) => {
+                if !self.nature.hedged || self.hedged || !purse.spend(now) {
+                    return Action::Listen;
+                }
+                (self.state, self.hedged, self.tries) = (State::Hedging, true, self.tries + 1);
+                Action::Hedge
+            }
+            (State::Asking, Event::Nobody) => self.rest(now, 0, Trouble::Nobody, policy),
+            (State::Asking, Event::Elsewhere { hinted }) => self.elsewhere(now, hinted, policy, purse),
+            (State::Asking, Event::Soon { after_ms }) => {
+                self.refused(now, after_ms, Trouble::Soon, policy, purse)
+            }
+            (State::Asking, Event::NotConnected { another }) => {
+                self.trouble = Trouble::NotConnected;
+                if another { self.ask(Action::Ask, policy) } else { self.rest(now, 0, self.trouble, policy) }
+            }
+            (State::Asking, Event::Broken) => {
+                self.trouble = Trouble::Broken;
+                if !self.nature.idempotent {
+                    return self.over(Reason::Broken);
+                }
+                if !self.nature.replayable {
+                    return self.over(Reason::NotKept(Trouble::Broken));
+                }
+                if !purse.spend(now) {
+                    return self.over(Reason::Broken);
+                }
+                self.rest(now, 0, Trouble::Broken, policy)
+            }
+        }
+    }
+
+    fn over(&mut self, reason: Reason) -> Action {
+        self.state = State::Over;
+        Action::GiveUp(reason)
+    }
+
+    fn ask(&mut self, action: Action, policy: &RetryPolicy) -> Action {
+        if self.tries >= policy.tries {
+            return self.over(Reason::Tries(self.trouble));
+        }
+        self.tries += 1;
+        (self.state, self.trouble) = (State::Asking, Trouble::Silence);
+        action
+    }
+
+    fn woke(&mut self, now: Millis, policy: &RetryPolicy, purse: &mut Budget) -> Action {
+        if self.owes && !purse.spend(now) {
+            return self.rest(now, policy.longest_rest_ms, self.trouble, policy);
+        }
+        self.owes = false;
+        self.ask(Action::Ask, policy)
+    }
+
+    fn elsewhere(&mut self, now: Millis, hinted: bool, policy: &RetryPolicy, purse: &mut Budget) -> Action {
+        self.trouble = Trouble::Elsewhere;
+        if hinted && !self.hint_used && self.nature.replayable && purse.spend(now) {
+            self.hint_used = true;
+            return self.ask(Action::AskHinted, policy);
+        }
+        self.refused(now, 0, Trouble::Elsewhere, policy, purse)
+    }
+
+    /// Nothing was done, but the node had work: a coin for the next try, or a rest as long as there is.
+    fn refused(
+        &mut self,
+        now: Millis,
+        after_ms: u64,
+        trouble: Trouble,
+        policy: &RetryPolicy,
+        purse: &mut Budget,
+    ) -> Action {
+        if !self.nature.replayable {
+            return self.over(Reason::NotKept(trouble));
+        }
+        self.owes = !purse.spend(now);
+        // After a rest that was long enough the hints are about another map.
+        self.hint_used = false;
+        self.rest(now, after_ms, trouble, policy)
+    }
+
+    fn rest(&mut self, now: Millis, least_ms: u64, trouble: Trouble, policy: &RetryPolicy) -> Action {
+        self.state = State::Resting;
+        self.trouble = trouble;
+        let whole = policy.rest_ms.saturating_mul(1 << self.rests);
+        let whole = whole.clamp(1, policy.longest_rest_ms.max(1));
+        self.rests = (self.rests + 1).min(32);
+        self.seed = mix(self.seed.wrapping_add(1));
+        // Half of it fixed, half by lot: those who were refused together do not come back together.
+        let jittered = whole / 2 + self.seed % (whole - whole / 2 + 1);
+        Action::Rest { until: (now + jittered.max(least_ms)).min(self.deadline) }
+    }
+}

@@ -1,0 +1,322 @@
+//! The router's maps, and how what is pushed changes them.
+//!
+//! One writer owns the table, feeds it what arrives, and hands out [`Routes`] after each change. What does
+//! not follow on what is there is refused and changes nothing; the error says whether the whole map must be
+//! asked for. A map never goes back (M2): a coordinator that has an older one is refused, and the router
+//! keeps what it has, for ever if need be. The only lower generation that is taken is that of a keyspace
+//! which was deleted and created anew, told by ids that are all new (M5).
+
+use super::NodeAddress;
+use super::layout::LayoutError;
+use super::routes::{KeyspaceRoutes, RouteNode, Routes, Seat, ShardRoute};
+use crate::exchange::KeyspaceBrief;
+use crate::id::{Generation, ShardId};
+use crate::map::{DiffError, MapDiff, Role, Shard, ShardMap};
+use crate::name::{KeyspaceName, NodeId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What was pushed about a keyspace cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// Something in between is missing: ask for a resync, by naming no generation of this keyspace.
+    #[error("keyspace {keyspace} is at {at} but the change begins at {from}: resync")]
+    Gap {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// What we have.
+        at: Generation,
+        /// What the change builds on.
+        from: Generation,
+    },
+    /// Older than what we have, or another map at the same sequence: this coordinator lags behind. Keep the
+    /// map, ask another.
+    #[error(
+        "keyspace {keyspace} is at {at} and was offered {to}: a map never goes back, ask another coordinator"
+    )]
+    Back {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// What we have.
+        at: Generation,
+        /// What was offered.
+        to: Generation,
+    },
+    /// A change of a keyspace whose settings were never sent: resync.
+    #[error("keyspace {keyspace} was changed before its settings were sent: resync")]
+    Unbriefed {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+    },
+    /// The map is none that could have been committed: resync.
+    #[error("the map of keyspace {keyspace} at {to} cannot be: {why}: resync")]
+    Layout {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// The map.
+        to: Generation,
+        /// What is wrong with it.
+        why: LayoutError,
+    },
+}
+
+#[derive(Debug)]
+struct Space {
+    map: ShardMap,
+    routes: Arc<KeyspaceRoutes>,
+}
+
+/// The numbers of nodes; see [`super::routes`].
+#[derive(Debug, Default)]
+struct Numbers {
+    by_id: BTreeMap<NodeId, u32>,
+    nodes: Vec<Option<RouteNode>>,
+    /// How many seats refer to each.
+    seats: Vec<usize>,
+    free: Vec<u32>,
+}
+
+/// Maps and addresses, and the routes made of them.
+#[derive(Debug, Default)]
+pub struct RouteTable {
+    spaces: BTreeMap<KeyspaceName, Space>,
+    numbers: Numbers,
+}
+
+impl RouteTable {
+    /// What it has, for the request that resumes: all maps, at their generations.
+    pub fn known(&self) -> BTreeMap<KeyspaceName, Generation> {
+        self.spaces.iter().map(|(name, space)| (name.clone(), space.map.generation())).collect()
+    }
+
+    /// The map of a keyspace.
+    pub fn map(&self, keyspace: &KeyspaceName) -> Option<&ShardMap> {
+        self.spaces.get(keyspace).map(|space| &space.map)
+    }
+
+    /// The settings of a keyspace, at the generation of its map.
+    pub fn brief(&self, keyspace: &KeyspaceName) -> Option<&KeyspaceBrief> {
+        self.spaces.get(keyspace).map(|space| space.routes.brief())
+    }
+
+    /// All addresses that are known.
+    pub fn addresses(&self) -> impl Iterator<Item = &NodeAddress> {
+        self.numbers.nodes.iter().flatten().filter_map(|node| node.at.as_deref())
+    }
+
+    /// The routes as they are now. Costs a copy of the two top lists, no more.
+    pub fn routes(&self) -> Routes {
+        let keyspaces = self.spaces.iter().map(|(name, space)| (name.clone(), space.routes.clone()));
+        Routes::new(keyspaces.collect(), self.numbers.nodes.clone().into())
+    }
+
+    /// Takes new or different addresses. One of an earlier start than the one we have is ignored.
+    pub fn nodes(&mut self, nodes: impl IntoIterator<Item = NodeAddress>) {
+        for node in nodes {
+            let number = self.numbers.of(&node.id);
+            let entry = &mut self.numbers.nodes[number as usize];
+            let older = |at: &Arc<NodeAddress>| node.incarnation < at.incarnation;
+            if let Some(entry) = entry.as_mut().filter(|entry| !entry.at.as_ref().is_some_and(older)) {
+                entry.at = Some(Arc::new(node));
+            }
+        }
+    }
+
+    /// Forgets addresses.
+    pub fn forget(&mut self, nodes: &[NodeId]) {
+        for id in nodes {
+            let Some(number) = self.numbers.by_id.get(id).copied() else { continue };
+            if let Some(entry) = &mut self.numbers.nodes[number as usize] {
+                entry.at = None;
+            }
+            self.numbers.free_if_unused(number);
+        }
+    }
+
+    /// A keyspace is gone. Says whether it was there.
+    pub fn delete(&mut self, keyspace: &KeyspaceName) -> bool {
+        let Some(space) = self.spaces.remove(keyspace) else { return false };
+        space.map.shards().filter(|shard| shard.is_serving()).for_each(|shard| self.numbers.leave(shard));
+        true
+    }
+
+    /// Takes a change of a map. Says whether anything is different: a change that is here already is not.
+    /// On an error nothing has changed.
+    pub fn change(
+        &mut self,
+        brief: Option<KeyspaceBrief>,
+        resync: bool,
+        diff: &MapDiff,
+    ) -> Result<bool, TableError> {
+        let keyspace = &diff.keyspace;
+        let held = self.spaces.get(keyspace);
+        let settings =
+            brief.as_ref().filter(|brief| brief.name == *keyspace).or(held.map(|space| space.routes.brief()));
+        let Some(settings) = settings.cloned() else {
+            return Err(TableError::Unbriefed { keyspace: keyspace.clone() });
+        };
+        let brief = KeyspaceBrief { generation: diff.to, ..settings };
+        let Some(held) = held else { return self.whole(brief, diff).map(|()| true) };
+        let at = held.map.generation();
+        if at == diff.to {
+            return Ok(self.rebrief(brief));
+        }
+        if resync {
+            if diff.to.sequence <= at.sequence && !is_anew(&held.map, diff) {
+                return Err(TableError::Back { keyspace: keyspace.clone(), at, to: diff.to });
+            }
+            return self.whole(brief, diff).map(|()| true);
+        }
+        if diff.from != at || diff.to.sequence <= at.sequence {
+            return Err(TableError::Gap { keyspace: keyspace.clone(), at, from: diff.from });
+        }
+        if moves_bounds(&held.map, diff) { self.laid_out(brief, diff) } else { self.moved(brief, diff) }
+    }
+
+    fn rebrief(&mut self, brief: KeyspaceBrief) -> bool {
+        let Some(space) = self.spaces.get_mut(&brief.name) else { return false };
+        let differs = *space.routes.brief() != brief;
+        if differs {
+            space.routes = Arc::new(space.routes.with(brief, std::iter::empty()));
+        }
+        differs
+    }
+
+    /// A map from nothing, in place of whatever was there.
+    fn whole(&mut self, brief: KeyspaceBrief, diff: &MapDiff) -> Result<(), TableError> {
+        let mut map = ShardMap::empty(brief.name.clone(), brief.sharding, brief.partition_key);
+        map.apply(diff).map_err(|error| gap(&brief.name, error))?;
+        self.replace(brief, map)
+    }
+
+    /// A change that splits, merges, adds or removes.
+    fn laid_out(&mut self, brief: KeyspaceBrief, diff: &MapDiff) -> Result<bool, TableError> {
+        let Some(held) = self.spaces.get(&brief.name) else { return Ok(false) };
+        let mut map = held.map.clone();
+        map.apply(diff).map_err(|error| gap(&brief.name, error))?;
+        self.replace(brief, map).map(|()| true)
+    }
+
+    /// A change that leaves all bounds: the usual one.
+    fn moved(&mut self, brief: KeyspaceBrief, diff: &MapDiff) -> Result<bool, TableError> {
+        let Some(space) = self.spaces.get_mut(&brief.name) else { return Ok(false) };
+        for shard in diff.changed.iter().filter(|shard| shard.is_serving()) {
+            self.numbers.enter(shard);
+            if let Some(before) = space.map.shard(shard.id) {
+                self.numbers.leave(before);
+            }
+        }
+        space.map.apply(diff).map_err(|error| gap(&brief.name, error))?;
+        let numbers = &self.numbers;
+        let changed = diff.changed.iter().filter(|shard| shard.is_serving());
+        space.routes = Arc::new(space.routes.with(brief, changed.map(|shard| numbers.route(shard))));
+        Ok(true)
+    }
+
+    fn replace(&mut self, brief: KeyspaceBrief, map: ShardMap) -> Result<(), TableError> {
+        let (keyspace, to) = (brief.name.clone(), brief.generation);
+        let serving = || map.shards().filter(|shard| shard.is_serving());
+        serving().for_each(|shard| self.numbers.enter(shard));
+        let numbers = &self.numbers;
+        match KeyspaceRoutes::build(brief, &map, |shard| numbers.route(shard)) {
+            Ok(routes) => {
+                let before = self.spaces.insert(keyspace, Space { map, routes: Arc::new(routes) });
+                let shards = before.iter().flat_map(|space| space.map.shards());
+                shards.filter(|shard| shard.is_serving()).for_each(|shard| self.numbers.leave(shard));
+                Ok(())
+            }
+            Err(why) => {
+                serving().for_each(|shard| self.numbers.leave(shard));
+                Err(TableError::Layout { keyspace, to, why })
+            }
+        }
+    }
+}
+
+fn gap(keyspace: &KeyspaceName, error: DiffError) -> TableError {
+    let (at, from) = match error {
+        DiffError::Gap { at, from } => (at, from),
+        DiffError::Keyspace { .. } => (Generation::default(), Generation::default()),
+    };
+    TableError::Gap { keyspace: keyspace.clone(), at, from }
+}
+
+/// Whether a whole map is of another life of its keyspace: nothing in it was there before, as ids are never
+/// used again. An empty map proves nothing.
+fn is_anew(held: &ShardMap, diff: &MapDiff) -> bool {
+    !diff.changed.is_empty()
+        && diff.changed.iter().all(|shard| shard.id >= held.next_shard())
+        && diff.next_shard >= held.next_shard()
+        && diff.next_placement >= held.next_placement()
+}
+
+/// Whether a serving shard comes, goes or gets other bounds.
+fn moves_bounds(held: &ShardMap, diff: &MapDiff) -> bool {
+    let serves = |id: &ShardId| held.shard(*id).is_some_and(Shard::is_serving);
+    diff.removed.iter().any(serves)
+        || diff.changed.iter().any(|shard| match held.shard(shard.id) {
+            Some(before) => {
+                before.is_serving() != shard.is_serving()
+                    || (shard.is_serving() && before.bounds != shard.bounds)
+            }
+            None => shard.is_serving(),
+        })
+}
+
+impl Numbers {
+    fn of(&mut self, id: &NodeId) -> u32 {
+        if let Some(number) = self.by_id.get(id) {
+            return *number;
+        }
+        let node = Some(RouteNode { id: id.clone(), at: None });
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.nodes[number as usize] = node;
+                number
+            }
+            None => {
+                self.nodes.push(node);
+                self.seats.push(0);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.by_id.insert(id.clone(), number);
+        number
+    }
+
+    fn free_if_unused(&mut self, number: u32) {
+        let entry = &mut self.nodes[number as usize];
+        if self.seats[number as usize] == 0 && entry.as_ref().is_some_and(|node| node.at.is_none()) {
+            if let Some(node) = entry.take() {
+                self.by_id.remove(&node.id);
+            }
+            self.free.push(number);
+        }
+    }
+
+    fn enter(&mut self, shard: &Shard) {
+        for replica in shard.live() {
+            let number = self.of(&replica.node);
+            self.seats[number as usize] += 1;
+        }
+    }
+
+    fn leave(&mut self, shard: &Shard) {
+        for replica in shard.live() {
+            if let Some(number) = self.by_id.get(&replica.node).copied() {
+                self.seats[number as usize] -= 1;
+                self.free_if_unused(number);
+            }
+        }
+    }
+
+    fn route(&self, shard: &Shard) -> ShardRoute {
+        let seat = |replica: &crate::map::Replica| {
+            let node = self.by_id.get(&replica.node).copied()?;
+            Some(Seat { node, incarnation: replica.incarnation, role: replica.role })
+        };
+        let mut seats: Vec<Seat> = shard.live().filter_map(seat).collect();
+        seats.sort_by_key(|seat| seat.role != Role::Leader);
+        ShardRoute { shard: shard.id, epoch: shard.epoch, seats: seats.into() }
+    }
+}

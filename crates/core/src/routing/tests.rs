@@ -1,0 +1,4 @@
+//! The table against random histories of a map, the machine against every order of events.
+
+mod requests;
+mod tables;

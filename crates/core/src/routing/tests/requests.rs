@@ -1,0 +1,191 @@
+//! One request under every order of events.
+
+use crate::routing::budget::{Budget, BudgetPolicy};
+use crate::routing::retry::{Action, Attempts, Event, Nature, Reason, RetryPolicy, Trouble};
+use crate::time::Millis;
+use proptest::prelude::*;
+
+fn events() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => Just(Event::Woke),
+        1 => Just(Event::Nobody),
+        1 => any::<bool>().prop_map(|good| Event::Answer { good }),
+        2 => any::<bool>().prop_map(|hinted| Event::Elsewhere { hinted }),
+        2 => (0u64..2_000).prop_map(|after_ms| Event::Soon { after_ms }),
+        2 => any::<bool>().prop_map(|another| Event::NotConnected { another }),
+        2 => Just(Event::Broken),
+        1 => Just(Event::Slow),
+        1 => Just(Event::Late),
+    ]
+}
+
+fn natures() -> impl Strategy<Value = Nature> {
+    any::<[bool; 3]>().prop_map(|[idempotent, hedged, replayable]| Nature {
+        idempotent,
+        hedged: hedged && idempotent,
+        replayable,
+    })
+}
+
+const EMPTY: BudgetPolicy = BudgetPolicy { percent: 10, purse: 0, drip_per_s: 0 };
+
+proptest! {
+    #[test]
+    fn what_may_have_been_done_is_not_done_again(
+        nature in natures(),
+        events in prop::collection::vec((events(), 0u64..300), 0..60),
+        purse in 0u64..20,
+        seed in any::<u64>(),
+    ) {
+        let policy = RetryPolicy { tries: 20, ..RetryPolicy::default() };
+        let mut budget = Budget::new(BudgetPolicy { purse, ..EMPTY });
+        let (begin, mut now) = (Millis(1_000), Millis(1_000));
+        let mut attempts = Attempts::begin(now, &policy, nature, seed);
+        let mut over = false;
+        let (mut under_way, mut paid, mut broken_at_last, mut resting) = (1i32, 0, false, false);
+        for (event, pause) in events {
+            now = now + pause;
+            let before = budget.left();
+            let action = attempts.step(now, event, &policy, &mut budget);
+            paid += before - budget.left();
+            if over {
+                prop_assert_eq!(action, Action::Listen);
+                continue;
+            }
+            let ended = !matches!(event, Event::Woke | Event::Slow | Event::Late | Event::Nobody);
+            if ended && under_way > 0 { under_way -= 1 }
+            if event == Event::Nobody && under_way > 0 { under_way -= 1 }
+            broken_at_last |= event == Event::Broken && !resting;
+            resting = matches!(action, Action::Rest { .. }) || (resting && action == Action::Listen);
+            match action {
+                Action::Ask | Action::AskHinted => {
+                    prop_assert_eq!(under_way, 0, "never two at once but for a hedge");
+                    prop_assert!(nature.idempotent || !broken_at_last || event != Event::Broken);
+                    under_way = 1;
+                }
+                Action::Hedge => { prop_assert!(nature.hedged && under_way == 1); under_way = 2; }
+                Action::Rest { until } => {
+                    prop_assert!(under_way == 0 && until <= attempts.deadline());
+                    prop_assert!(event != Event::Broken || (nature.idempotent && nature.replayable));
+                }
+                Action::Deliver => over = true,
+                Action::GiveUp(Reason::Broken) => {
+                    over = true;
+                    prop_assert!(event == Event::Broken && attempts.may_be_done());
+                }
+                Action::GiveUp(reason) => {
+                    over = true;
+                    prop_assert!(event == Event::Late || !matches!(reason, Reason::Deadline(_)));
+                }
+                Action::Listen => {}
+            }
+            prop_assert!(attempts.may_be_done() || !broken_at_last);
+            prop_assert!(attempts.tries() <= policy.tries + 1);
+            prop_assert!(paid <= purse);
+        }
+        prop_assert_eq!(attempts.deadline(), begin + policy.deadline_ms);
+    }
+
+    /// R3: whatever the nodes answer, no more tries reach them than the purse pays for.
+    #[test]
+    fn r3_a_storm_of_refusals_is_answered_by_rest(requests in 1u64..300, seed in any::<u64>()) {
+        let policy = RetryPolicy::default();
+        let mut budget = Budget::new(BudgetPolicy { purse: 10, ..EMPTY });
+        let mut sent = 0;
+        for request in 0..requests {
+            budget.earn(1);
+            let nature = Nature { idempotent: true, hedged: false, replayable: true };
+            let mut now = Millis(0);
+            let mut attempts = Attempts::begin(now, &policy, nature, seed ^ request);
+            let mut action = Action::Ask;
+            loop {
+                action = match action {
+                    Action::Ask => { sent += 1; attempts.step(now, Event::Soon { after_ms: 0 }, &policy, &mut budget) }
+                    Action::Rest { until } if until >= attempts.deadline() => {
+                        attempts.step(attempts.deadline(), Event::Late, &policy, &mut budget)
+                    }
+                    Action::Rest { until } => { now = until; attempts.step(now, Event::Woke, &policy, &mut budget) }
+                    Action::GiveUp(Reason::Deadline(Trouble::Soon)) => break,
+                    other => panic!("{other:?}"),
+                };
+            }
+        }
+        prop_assert!(sent <= requests + requests / 10 + 10 + 1, "{} for {}", sent, requests);
+    }
+}
+
+fn rests(nature: Nature, event: Event, purse: u64) -> Action {
+    let policy = RetryPolicy::default();
+    let mut budget = Budget::new(BudgetPolicy { purse, ..EMPTY });
+    Attempts::begin(Millis(0), &policy, nature, 1).step(Millis(0), event, &policy, &mut budget)
+}
+
+#[test]
+fn each_class_of_failure_as_the_table_says() {
+    let write = Nature { idempotent: false, hedged: false, replayable: true };
+    let streamed = Nature { replayable: false, ..write };
+    let read = Nature { idempotent: true, hedged: true, replayable: true };
+    let is_rest = |action| matches!(action, Action::Rest { .. });
+    // Nothing was done: always again, if only the purse or the body allows.
+    for event in [Event::Nobody, Event::NotConnected { another: false }] {
+        assert!(is_rest(rests(write, event, 0)) && is_rest(rests(streamed, event, 0)), "{event:?}");
+    }
+    assert_eq!(rests(write, Event::NotConnected { another: true }, 0), Action::Ask);
+    assert!(is_rest(rests(write, Event::Soon { after_ms: 1 }, 0)));
+    assert_eq!(rests(write, Event::Elsewhere { hinted: true }, 1), Action::AskHinted);
+    assert!(is_rest(rests(write, Event::Elsewhere { hinted: true }, 0)));
+    assert!(is_rest(rests(write, Event::Elsewhere { hinted: false }, 1)));
+    let kept = |trouble| Action::GiveUp(Reason::NotKept(trouble));
+    assert_eq!(rests(streamed, Event::Soon { after_ms: 1 }, 9), kept(Trouble::Soon));
+    assert_eq!(rests(streamed, Event::Elsewhere { hinted: true }, 9), kept(Trouble::Elsewhere));
+    // It may have been done.
+    assert_eq!(rests(write, Event::Broken, 9), Action::GiveUp(Reason::Broken));
+    assert!(is_rest(rests(read, Event::Broken, 1)));
+    assert_eq!(rests(read, Event::Broken, 0), Action::GiveUp(Reason::Broken));
+    assert_eq!(rests(read, Event::Slow, 1), Action::Hedge);
+    assert_eq!(rests(read, Event::Slow, 0), Action::Listen);
+    assert_eq!(rests(write, Event::Slow, 9), Action::Listen);
+}
+
+#[test]
+fn the_first_good_answer_wins_and_a_bad_one_waits_for_the_other() {
+    let policy = RetryPolicy::default();
+    let mut budget = Budget::new(BudgetPolicy::default());
+    let nature = Nature { idempotent: true, hedged: true, replayable: true };
+    let mut attempts = Attempts::begin(Millis(0), &policy, nature, 1);
+    let mut step = |event| attempts.step(Millis(1), event, &policy, &mut budget);
+    assert_eq!(step(Event::Slow), Action::Hedge);
+    assert_eq!(step(Event::Answer { good: false }), Action::Listen);
+    assert_eq!(step(Event::Slow), Action::Listen, "hedged once only");
+    assert_eq!(step(Event::Answer { good: false }), Action::Deliver);
+    assert_eq!(step(Event::Late), Action::Listen);
+}
+
+#[test]
+fn a_hint_is_used_once_in_a_row_and_rests_grow_with_jitter() {
+    let policy = RetryPolicy::default();
+    let mut budget = Budget::new(BudgetPolicy::default());
+    let nature = Nature { idempotent: false, hedged: false, replayable: true };
+    let mut attempts = Attempts::begin(Millis(0), &policy, nature, 1);
+    let hinted = Event::Elsewhere { hinted: true };
+    assert_eq!(attempts.step(Millis(0), hinted, &policy, &mut budget), Action::AskHinted);
+    let Action::Rest { .. } = attempts.step(Millis(0), hinted, &policy, &mut budget) else { panic!("rest") };
+    let mut waits = vec![];
+    for round in 0..10u64 {
+        let now = Millis(round);
+        assert_eq!(attempts.step(now, Event::Woke, &policy, &mut budget), Action::Ask);
+        let Action::Rest { until } = attempts.step(now, Event::Nobody, &policy, &mut budget) else {
+            panic!("rest")
+        };
+        waits.push(until.since(now));
+    }
+    for (round, wait) in waits.iter().enumerate() {
+        let whole = (policy.rest_ms << (round + 1)).min(policy.longest_rest_ms);
+        assert!(*wait >= whole / 2 && *wait <= whole, "{waits:?}");
+    }
+    let differ = |seed| {
+        let mut attempts = Attempts::begin(Millis(0), &policy, nature, seed);
+        attempts.step(Millis(0), Event::Soon { after_ms: 0 }, &policy, &mut budget.clone())
+    };
+    assert!((0..20).any(|seed| differ(seed) != differ(seed + 1)));
+}
