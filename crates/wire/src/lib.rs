@@ -17,6 +17,8 @@
 
 pub mod config;
 pub mod form;
+#[cfg(test)]
+mod golden;
 pub mod json;
 pub mod limits;
 mod malformed;

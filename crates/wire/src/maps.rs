@@ -227,3 +227,6 @@ impl TryFrom<proto::MapEvent> for MapEvent {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Golden cases in `vectors/`: what is stored, byte for byte, and maps with their diffs for any language.
+//!
+//! A form that changes breaks these. Then it is a new version of the form, not new golden cases: old stores
+//! must stay readable.
+
+use crate::json;
+use crate::stored::{Shelf, StoreOp, read};
+use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, ShardRule, Write};
+use partage_core::id::{Generation, Incarnation, PlanId, ShardId, TransactionId};
+use partage_core::key::{Key, KeyRange};
+use partage_core::keyspace::Keyspace;
+use partage_core::lifecycle::ReplicaState;
+use partage_core::map::{MapDiff, Shard, ShardMap, Stage};
+use partage_core::name::NodeId;
+use partage_core::node::NodeSpec;
+use partage_core::plan::{Change, Origin, Plan, Planned, Status};
+use partage_core::sharding::{Bounds, Sharding};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const STORED: &str = include_str!("../../../vectors/stored.json");
+const MAPS: &str = include_str!("../../../vectors/maps.json");
+
+fn keyspace() -> Keyspace {
+    Keyspace::new("users".parse().unwrap(), Sharding::KeyRange)
+}
+
+/// Three commits: two shards, a replica that serves and leads, a split that begins beside a removed shard.
+fn commits() -> Vec<MapDiff> {
+    let key = |bytes: &[u8]| Key::new(bytes).unwrap();
+    let range = |begin: &[u8], end: &[u8]| Bounds::Keys(KeyRange::new(key(begin), key(end)).unwrap());
+    let node = |name: &str| NodeId::new(name).unwrap();
+    let mut map = ShardMap::empty(keyspace().name, Sharding::KeyRange, keyspace().partition_key);
+    let mut diffs = Vec::new();
+    let mut edit = map.edit();
+    let left = edit.create_shard(range(b"", b"m")).unwrap();
+    let right = edit.create_shard(range(b"m", b"")).unwrap();
+    let first = edit.add_replica(left, &node("n1"), Incarnation(1), None).unwrap();
+    edit.add_replica(right, &node("n2"), Incarnation(2), None).unwrap();
+    diffs.push(edit.commit(TransactionId([1; 20])));
+    map.apply(&diffs[0]).unwrap();
+    let mut edit = map.edit();
+    edit.step(left, first, ReplicaState::Live).unwrap();
+    edit.lead(left, first).unwrap();
+    edit.add_replica(left, &node("n2"), Incarnation(2), Some(first)).unwrap();
+    diffs.push(edit.commit(TransactionId([2; 20])));
+    map.apply(&diffs[1]).unwrap();
+    let mut edit = map.edit();
+    edit.form_shards(vec![range(b"", b"f\xff"), range(b"f\xff", b"m")], &[left]).unwrap();
+    edit.remove_shard(right).unwrap();
+    diffs.push(edit.commit(TransactionId([3; 20])));
+    diffs
+}
+
+fn writes() -> Vec<Write> {
+    let rule = ShardRule { replicas: Some(2), set_aside: Some("why".into()), ..ShardRule::default() };
+    let node = NodeSpec { zone: Some("z1".parse().unwrap()), ..NodeSpec::new("n1".parse().unwrap(), "h:1") };
+    let drain = Drain { reason: "disk".into(), asked_ms: 5, max_down: Some(1), began_with: None };
+    let change = Change::Add { shard: ShardId(1), node: "n2".parse().unwrap() };
+    let record =
+        KeyspaceRecord { keyspace: keyspace(), rules: BTreeMap::from([(ShardId(1), rule)]), created_ms: 9 };
+    vec![
+        Write::Cluster(ClusterRecord { longest_lease_ms: 3_000, ..ClusterRecord::default() }),
+        Write::Keyspace(record),
+        Write::Node(NodeRecord {
+            spec: node,
+            incarnation: Incarnation(1),
+            ended: false,
+            drain: Some(drain),
+            since_ms: 8,
+        }),
+        Write::Plan(Plan {
+            id: PlanId(1),
+            keyspace: keyspace().name,
+            base: Generation { sequence: 1, transaction: TransactionId([1; 20]) },
+            origin: Origin::Repair,
+            changes: vec![Planned::new(change, "it was lost")],
+            status: Status::Approved,
+            made_ms: 7,
+            decided_by: None,
+        }),
+    ]
+}
+
+fn maps() -> Vec<ShardMap> {
+    let diffs = commits();
+    (0..=diffs.len()).map(|count| crate::testing::replay(&keyspace(), &diffs[..count])).collect()
+}
+
+/// What the store holds: a base from the first commit, diffs from the others.
+fn stored() -> BTreeMap<String, Vec<u8>> {
+    let (mut shelf, mut store) = (Shelf::default(), BTreeMap::new());
+    for (at, diff) in commits().into_iter().enumerate() {
+        let mut all = if at == 0 { writes() } else { vec![] };
+        all.push(Write::Map(diff));
+        let map = &maps()[at + 1];
+        let batch = shelf.encode(&all, |_| Some(map)).unwrap();
+        for op in batch.commit {
+            let StoreOp::Put(key, value) = op else { panic!("nothing is deleted") };
+            store.insert(key, value.to_vec());
+        }
+    }
+    store
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn stored_bytes_are_those_of_the_vectors() {
+    let golden: BTreeMap<String, String> = serde_json::from_str(STORED).unwrap();
+    let written: BTreeMap<String, String> =
+        stored().iter().map(|(key, value)| (key.clone(), hex(value))).collect();
+    assert_eq!(written, golden, "now: {}", serde_json::to_string_pretty(&written).unwrap());
+}
+
+#[test]
+fn the_vectors_are_read_as_what_was_written() {
+    let golden: BTreeMap<String, String> = serde_json::from_str(STORED).unwrap();
+    let bytes = |text: &str| -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    };
+    let recovered = read(golden.iter().map(|(key, value)| (key, bytes(value)))).unwrap();
+    assert!(recovered.litter.is_empty());
+    assert_eq!(Some(&recovered.records.keyspaces[0].1), maps().last());
+    for write in writes() {
+        match write {
+            Write::Cluster(record) => assert_eq!(recovered.records.cluster, record),
+            Write::Keyspace(record) => assert_eq!(recovered.records.keyspaces[0].0, record),
+            Write::Node(record) => assert_eq!(recovered.records.nodes, [record]),
+            Write::Plan(plan) => assert_eq!(recovered.records.plans, [plan]),
+            other => panic!("{other:?} is not among them"),
+        }
+    }
+}
+
+fn shard(shard: &Shard) -> Value {
+    let (stage, children) = match &shard.stage {
+        Stage::Serving => ("serving", vec![]),
+        Stage::Forming(children) => ("forming", children.iter().map(|id| id.0).collect()),
+        Stage::Closing(children) => ("closing", children.iter().map(|id| id.0).collect()),
+        Stage::Removing => ("removing", vec![]),
+    };
+    let replicas = shard.replicas.iter().map(|replica| {
+        json!({
+            "placement": replica.placement.0,
+            "node": replica.node.as_str(),
+            "incarnation": replica.incarnation.0,
+            "role": replica.role.to_string(),
+            "state": replica.state.to_string(),
+            "replaces": replica.replaces.map(|placement| placement.0),
+        })
+    });
+    json!({
+        "id": shard.id.0,
+        "epoch": shard.epoch.0,
+        "bounds": json::Bounds::from(&shard.bounds),
+        "stage": stage,
+        "children": children,
+        "parents": shard.parents.iter().map(|id| id.0).collect::<Vec<_>>(),
+        "replicas": replicas.collect::<Vec<_>>(),
+    })
+}
+
+fn map(map: &ShardMap) -> Value {
+    json!({
+        "generation": json::Generation::from(map.generation()),
+        "parent": map.parent().map(json::Generation::from),
+        "shards": map.shards().map(shard).collect::<Vec<_>>(),
+        "next_shard": map.next_shard().0,
+        "next_placement": map.next_placement().0,
+    })
+}
+
+fn diff(diff: &MapDiff) -> Value {
+    json!({
+        "from": json::Generation::from(diff.from),
+        "to": json::Generation::from(diff.to),
+        "parent": diff.parent.map(json::Generation::from),
+        "changed": diff.changed.iter().map(shard).collect::<Vec<_>>(),
+        "removed": diff.removed.iter().map(|id| id.0).collect::<Vec<_>>(),
+        "next_shard": diff.next_shard.0,
+        "next_placement": diff.next_placement.0,
+    })
+}
+
+#[test]
+fn maps_and_diffs_are_those_of_the_vectors() {
+    let golden: Value = serde_json::from_str(MAPS).unwrap();
+    let maps = maps();
+    let cases: Vec<Value> = commits()
+        .iter()
+        .zip(maps.windows(2))
+        .map(|(one, maps)| json!({ "map": map(&maps[0]), "diff": diff(one), "next": map(&maps[1]) }))
+        .collect();
+    let made = json!({ "cases": cases });
+    assert_eq!(made, golden, "now: {}", serde_json::to_string_pretty(&made).unwrap());
+}
