@@ -1,1 +1,93 @@
-//! stub
+//! The worker SDK: what a service links to be given shards, serve them, and hand them over without losing a
+//! request or a write.
+//!
+//! A service says how a shard is loaded, served, unloaded and dropped ([`Handler`]). The worker registers,
+//! keeps the lease, calls back, and knows at each request whose the key is ([`Worker::enter`], or for HTTP
+//! services [`http::sharded`]):
+//!
+//! ```text
+//!  request ──► enter ──► Serve      answer it, with a guard in hand
+//!                   ├──► Elsewhere  forward it once, or send the caller there
+//!                   ├──► Soon       a move is at its switch: hold it for a moment
+//!                   ├──► Lapsed     the coordinator is not heard: not ours to answer
+//!                   └──► Unknown    the caller's map is wrong, or ours
+//! ```
+//!
+//! Everything that decides is in [`partage_core::worker`]; here are its clock, its line to the coordinator,
+//! its tasks, and the counting of who is inside.
+//!
+//! ```no_run
+//! use partage_worker::{Assignment, Epoch, Failure, Handler, Peer, Role, Worker, http};
+//!
+//! struct Greeter;
+//!
+//! #[partage_worker::async_trait]
+//! impl Handler for Greeter {
+//!     async fn load(&self, shard: &Assignment, sources: &[Peer]) -> Result<(), Failure> {
+//!         println!("{} comes, to be copied from {sources:?}", shard.shard());
+//!         Ok(())
+//!     }
+//!     async fn serve(&self, shard: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure> {
+//!         println!("{} is served as {role} in {epoch}", shard.shard());
+//!         Ok(())
+//!     }
+//!     async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+//!         Ok(())
+//!     }
+//!     async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let worker = Worker::builder("n1", ["127.0.0.1:7400"], "127.0.0.1:7501")
+//!     .zone("north")
+//!     .capacity(2.0)
+//!     .check_path(http::WORKER_PATH)
+//!     .start(Greeter)
+//!     .await?;
+//! // … serve, until SIGTERM; then:
+//! worker.leave(std::time::Duration::from_secs(60)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The caller's obligations:
+//!
+//! 1. Listen on the announced address before the worker starts: the coordinator calls back.
+//! 2. Keep the [`Guard`] until the answer is out; drop it when [`Guard::cancelled`] returns.
+//! 3. In exclusive keyspaces, ask [`Guard::mine_all_along`] after the work and before the answer
+//!    ([`http::sharded`] does), and send [`Guard::epoch`] with each write to storage that others share.
+//! 4. Do not block a thread in a callback.
+
+mod admission;
+mod calls;
+mod clock;
+mod driver;
+mod entropy;
+mod error;
+mod handler;
+mod heavy;
+pub mod http;
+mod inside;
+pub mod limits;
+mod line;
+mod measure;
+mod worker;
+
+pub use admission::{Entrance, Guard, Tenure};
+pub use async_trait::async_trait;
+pub use error::{LeaveError, StartError};
+pub use handler::{Assignment, Closures, Failure, Handler};
+pub use worker::{Builder, Health, Replica, Worker};
+
+pub use partage_core::exchange::{KeyspaceBrief, Peer, Phase, ReplicaKey};
+pub use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+pub use partage_core::keyspace::Ownership;
+pub use partage_core::lifecycle::ReplicaState;
+pub use partage_core::load::{HotKey, Load};
+pub use partage_core::map::Role;
+pub use partage_core::name::{KeyspaceName, NodeId};
+pub use partage_core::sharding::Bounds;
+pub use partage_core::worker::Patience;
+pub use partage_core::worker::gates::{Access, Permit};

@@ -6,7 +6,7 @@
 
 use super::{Gate, Holding};
 use crate::exchange::{KeyspaceBrief, Peer, ReplicaKey};
-use crate::id::{Epoch, Generation, ShardId};
+use crate::id::{Epoch, Generation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lease::Held;
 use crate::lifecycle::ReplicaState;
@@ -15,6 +15,7 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::sharding::{Bounds, Position};
 use crate::time::Millis;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a request wants of the replica that answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,13 +81,15 @@ struct Table {
     live: Vec<Entry>,
     /// Replicas that come or go, whose bounds may lie within others': few, as the throttle has it.
     in_change: Vec<Entry>,
+    /// The gates again, by shard: for questions that name no key.
+    by_shard: BTreeMap<(ShardId, PlacementId), Gate>,
 }
 
-/// The table.
+/// The table. A copy shares everything but the lease.
 #[derive(Debug, Clone, Default)]
 pub struct Gates {
     lease: Held,
-    tables: BTreeMap<KeyspaceName, Table>,
+    tables: Arc<BTreeMap<KeyspaceName, Table>>,
 }
 
 impl Gates {
@@ -95,12 +98,18 @@ impl Gates {
         briefs: &BTreeMap<KeyspaceName, KeyspaceBrief>,
         holdings: impl Iterator<Item = &'a Holding>,
     ) -> Gates {
-        let table = |brief: &KeyspaceBrief| Table { brief: brief.clone(), live: vec![], in_change: vec![] };
+        let table = |brief: &KeyspaceBrief| Table {
+            brief: brief.clone(),
+            live: vec![],
+            in_change: vec![],
+            by_shard: BTreeMap::new(),
+        };
         let mut tables: BTreeMap<_, _> =
             briefs.iter().map(|(name, brief)| (name.clone(), table(brief))).collect();
         for holding in holdings {
             let order = &holding.order;
             let Some(table) = tables.get_mut(&order.replica.keyspace) else { continue };
+            table.by_shard.insert((order.replica.shard, order.replica.placement), holding.gate());
             let state = if holding.is_withdrawn() { ReplicaState::UnloadFinal } else { order.state };
             let entries = if state == ReplicaState::Live { &mut table.live } else { &mut table.in_change };
             entries.push(Entry {
@@ -115,7 +124,41 @@ impl Gates {
         for table in tables.values_mut() {
             table.live.sort_by(|a, b| lowest(&a.bounds).cmp(&lowest(&b.bounds)));
         }
-        Gates { lease, tables }
+        Gates { lease, tables: Arc::new(tables) }
+    }
+
+    /// The same table under a renewed lease: all that most answers to beats change.
+    #[must_use]
+    pub fn renewed(&self, lease: Held) -> Gates {
+        Gates { lease, tables: self.tables.clone() }
+    }
+
+    /// Which map of that keyspace the table was made from.
+    pub fn generation(&self, keyspace: &KeyspaceName) -> Option<Generation> {
+        self.tables.get(keyspace).map(|table| table.brief.generation)
+    }
+
+    /// Whether the lease counts for that keyspace, and has lapsed.
+    pub fn has_lapsed(&self, now: Millis, keyspace: &KeyspaceName) -> bool {
+        let exclusive =
+            self.tables.get(keyspace).is_none_or(|table| table.brief.ownership == Ownership::Exclusive);
+        exclusive && !self.lease.holds(now)
+    }
+
+    /// What a request for some key of that shard would get at `now`, if its gate is open.
+    pub fn permit(&self, now: Millis, keyspace: &KeyspaceName, shard: ShardId) -> Option<Permit> {
+        if self.has_lapsed(now, keyspace) {
+            return None;
+        }
+        let table = self.tables.get(keyspace)?;
+        let placements = (shard, PlacementId(0))..=(shard, PlacementId(u64::MAX));
+        table.by_shard.range(placements).find_map(|(&(shard, placement), gate)| match *gate {
+            Gate::Open(role, epoch) => {
+                let replica = ReplicaKey { keyspace: keyspace.clone(), shard, placement };
+                Some(Permit { replica, role, epoch })
+            }
+            Gate::Shut => None,
+        })
     }
 
     /// What to do at `now` with a request for `key` of `keyspace`.
@@ -142,11 +185,9 @@ impl Gates {
     /// its gate is open under the same epoch, which nobody else can have held in between (O3, O7).
     pub fn still_holds(&self, now: Millis, permit: &Permit) -> bool {
         let Some(table) = self.tables.get(&permit.replica.keyspace) else { return false };
-        let leased = table.brief.ownership == Ownership::Eventual || self.lease.holds(now);
-        let same = |entry: &&Entry| {
-            entry.replica == permit.replica && entry.gate == Gate::Open(permit.role, permit.epoch)
-        };
-        leased && table.live.iter().chain(&table.in_change).any(|entry| same(&entry))
+        let gate = table.by_shard.get(&(permit.replica.shard, permit.replica.placement));
+        !self.has_lapsed(now, &permit.replica.keyspace)
+            && gate == Some(&Gate::Open(permit.role, permit.epoch))
     }
 }
 

@@ -92,6 +92,11 @@ impl Worker {
         &self.holdings
     }
 
+    /// What it knows of a keyspace.
+    pub fn keyspace(&self, name: &KeyspaceName) -> Option<&KeyspaceBrief> {
+        self.keyspaces.get(name)
+    }
+
     /// Its lease.
     pub fn lease(&self) -> &Held {
         &self.lease

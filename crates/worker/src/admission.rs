@@ -1,0 +1,283 @@
+//! Letting requests in: whose is this key, and may it be answered here and now?
+//!
+//! The driver publishes what it knows as one immutable [`Published`]; requests only read it. So a request
+//! waits for no lock and no other request, and the lease is asked by the clock each time: a process that was
+//! paused beyond it answers nothing after it wakes.
+
+use crate::clock::Clock;
+use crate::handler::Assignment;
+use crate::inside::Inside;
+use crate::limits;
+use arc_swap::ArcSwap;
+use partage_core::exchange::{Phase, ReplicaKey};
+use partage_core::id::{Epoch, Generation, Incarnation, ShardId};
+use partage_core::map::Role;
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::worker::gates::{Access, Gates, Permit, Verdict};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
+
+/// What the driver knows, as of its last step.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    pub gates: Gates,
+    pub replicas: Arc<BTreeMap<ReplicaKey, Held>>,
+    /// Counts how often the lease was renewed only after it had lapsed.
+    pub lapses: u64,
+    pub incarnation: Option<Incarnation>,
+    /// Whether a line to a coordinator is open.
+    pub connected: bool,
+    pub leaving: bool,
+}
+
+/// One replica, for requests and for people.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub inside: Arc<Inside>,
+    pub phase: Phase,
+}
+
+/// What driver and requests share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub node: NodeId,
+    pub clock: Clock,
+    pub published: ArcSwap<Published>,
+    /// Counts what was published with other gates than before.
+    pub changes: watch::Sender<u64>,
+    /// Share of its capacity that foreground work takes, as the bits of a double.
+    pub busy: AtomicU64,
+    waiters: Semaphore,
+}
+
+/// What became of a request that wanted to come in.
+#[derive(Debug)]
+pub enum Entrance {
+    /// Answer it, and keep the guard until the answer is out.
+    Serve(Guard),
+    /// Another node has the key: forward the request once, or send the caller there.
+    Elsewhere {
+        /// Which shard holds the key there.
+        shard: ShardId,
+        /// The node.
+        node: NodeId,
+        /// Its address, `host:port`.
+        address: String,
+    },
+    /// Here, but not yet: hold the request for a moment. [`crate::Worker::enter_or_wait`] does.
+    Soon,
+    /// Here, but the coordinator has not been heard for too long: another node may have it by now.
+    Lapsed,
+    /// Not here, and this node does not know where. Ask the coordinator or a router.
+    Unknown {
+        /// The map that this node knows, if any; the caller's may be newer or older.
+        generation: Option<Generation>,
+    },
+}
+
+/// A request that is inside. The replica is not handed over before it is dropped.
+pub struct Guard {
+    shared: Arc<Shared>,
+    inside: Arc<Inside>,
+    permit: Permit,
+    lapses: u64,
+    evictions: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(node: NodeId, clock: Clock) -> Shared {
+        Shared {
+            node,
+            clock,
+            published: ArcSwap::default(),
+            changes: watch::Sender::new(0),
+            busy: AtomicU64::new(0),
+            waiters: Semaphore::new(limits::WAITERS),
+        }
+    }
+
+    pub(crate) fn enter(self: &Arc<Shared>, keyspace: &KeyspaceName, key: &[u8], access: Access) -> Entrance {
+        let mut seen = self.published.load();
+        loop {
+            let permit = match seen.gates.judge(self.clock.now(), keyspace, key, access) {
+                Verdict::Serve(permit) => permit,
+                Verdict::Elsewhere { shard, node, address } => {
+                    return Entrance::Elsewhere { shard, node, address };
+                }
+                Verdict::Soon => return Entrance::Soon,
+                Verdict::Lapsed => return Entrance::Lapsed,
+                Verdict::Unknown { generation } => {
+                    let generation = generation.or_else(|| seen.gates.generation(keyspace));
+                    return Entrance::Unknown { generation };
+                }
+            };
+            // A gate and who is inside are published together, so this is there.
+            let Some(held) = seen.replicas.get(&permit.replica) else { return Entrance::Soon };
+            let inside = held.inside.clone();
+            let evictions = inside.evictions();
+            inside.come();
+            let again = self.published.load();
+            let same = Arc::ptr_eq(&seen, &again);
+            if same || again.gates.still_holds(self.clock.now(), &permit) {
+                inside.asked(key);
+                let lapses = seen.lapses;
+                return Entrance::Serve(Guard { shared: self.clone(), inside, permit, lapses, evictions });
+            }
+            inside.go();
+            seen = again;
+        }
+    }
+
+    pub(crate) async fn enter_or_wait(
+        self: &Arc<Shared>,
+        keyspace: &KeyspaceName,
+        key: &[u8],
+        access: Access,
+        until: Instant,
+    ) -> Entrance {
+        let soon = |entrance: &Entrance| matches!(entrance, Entrance::Soon);
+        self.await_change(until, || self.enter(keyspace, key, access), soon).await
+    }
+
+    /// Does `attempt` until it gives something else than what is to be waited for, again whenever the gates
+    /// have changed; at `until`, or when too many wait already, gives what it has.
+    pub(crate) async fn await_change<T>(
+        &self,
+        until: Instant,
+        attempt: impl Fn() -> T,
+        is_early: impl Fn(&T) -> bool,
+    ) -> T {
+        let first = attempt();
+        if !is_early(&first) {
+            return first;
+        }
+        let Ok(_waiting) = self.waiters.try_acquire() else { return first };
+        let mut changes = self.changes.subscribe();
+        loop {
+            // Subscribed first, tried after: a change between the two is not missed.
+            let outcome = attempt();
+            if !is_early(&outcome) {
+                return outcome;
+            }
+            match timeout_at(until, changes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return outcome,
+            }
+        }
+    }
+
+    /// Replaces what requests see. `changed`: the gates are others, so that whoever waits may look again.
+    pub(crate) fn publish(&self, published: Published, changed: bool) {
+        self.published.store(Arc::new(published));
+        if changed {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+impl Guard {
+    /// By which replica, in which role and epoch. Send the epoch with every write to storage.
+    pub fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    /// In which epoch it was let in.
+    pub fn epoch(&self) -> Epoch {
+        self.permit.epoch
+    }
+
+    /// In which role.
+    pub fn role(&self) -> Role {
+        self.permit.role
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> ShardId {
+        self.permit.replica.shard
+    }
+
+    /// The replica as the newest order describes it: its bounds, its peers.
+    pub fn assignment(&self) -> Arc<Assignment> {
+        self.inside.assignment()
+    }
+
+    /// Whether this node has had the shard from the moment the request came in until now (A18). While the
+    /// guard lives the shard is not handed over, so only a lapsed lease or an eviction can end it. Ask after
+    /// the work and before the answer: what took longer than the lease must not be acknowledged.
+    pub fn mine_all_along(&self) -> bool {
+        let published = self.shared.published.load();
+        let lapsed = published.gates.has_lapsed(self.shared.clock.now(), &self.permit.replica.keyspace);
+        !lapsed && published.lapses == self.lapses && self.inside.evictions() == self.evictions
+    }
+
+    /// Returns when the request has run out of time and has to end: the shard waits to be handed over.
+    pub async fn cancelled(&self) {
+        self.inside.evicted(self.evictions).await;
+    }
+
+    /// A handle that outlives the guard: it holds nothing up, and can be asked.
+    pub fn tenure(&self) -> Tenure {
+        Tenure { shared: self.shared.clone(), permit: self.permit.clone() }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&self.permit).finish()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.inside.go();
+    }
+}
+
+/// Ownership of one shard in one epoch, to be asked later by background work: "is it still mine?".
+///
+/// It holds nothing up: the answer may be out of date a moment after it was given. Work that must not overlap
+/// with the next owner's belongs inside a [`Guard`], or writes to storage that refuses older epochs.
+#[derive(Clone)]
+pub struct Tenure {
+    shared: Arc<Shared>,
+    permit: Permit,
+}
+
+impl Tenure {
+    pub(crate) fn of(shared: &Arc<Shared>, keyspace: &KeyspaceName, shard: ShardId) -> Option<Tenure> {
+        let permit = shared.published.load().gates.permit(shared.clock.now(), keyspace, shard)?;
+        Some(Tenure { shared: shared.clone(), permit })
+    }
+
+    /// The epoch in which it was taken.
+    pub fn epoch(&self) -> Epoch {
+        self.permit.epoch
+    }
+
+    /// By which replica, in which role and epoch.
+    pub fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    /// Whether this node serves the shard now in the same role, perhaps again after another did.
+    pub fn still_mine(&self) -> bool {
+        let (gates, now) = (&self.shared.published.load().gates, self.shared.clock.now());
+        let replica = &self.permit.replica;
+        gates.permit(now, &replica.keyspace, replica.shard).is_some_and(|p| p.role == self.permit.role)
+    }
+
+    /// Whether it has done so ever since, and nobody else between (O7).
+    pub fn mine_all_along(&self) -> bool {
+        self.shared.published.load().gates.still_holds(self.shared.clock.now(), &self.permit)
+    }
+}
+
+impl fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tenure").field(&self.permit).finish()
+    }
+}

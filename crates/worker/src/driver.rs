@@ -1,0 +1,399 @@
+//! The task that owns the worker's mind ([`partage_core::worker::Worker`]) and carries out what it decides.
+//!
+//! ```text
+//!  line to the coordinator ─┐                ┌─ publish gates      (always first)
+//!  events: callbacks, ...  ─┼─► one step ────┼─ begin callbacks, wait until replicas are empty
+//!  time                    ─┘   of the mind  └─ beat, when one is due or there is news
+//! ```
+//!
+//! Nothing here decides about shards; what the mind says is done in that order. Gates are out before a
+//! replica is waited for, so that nobody comes in behind the last request ([`crate::inside`]).
+
+use crate::admission::{Held, Published, Shared};
+use crate::calls::Calls;
+use crate::error::StartError;
+use crate::handler::Assignment;
+use crate::inside::Inside;
+use crate::limits;
+use crate::line::{Heard, Lines};
+use partage_core::cluster::{Registration, Welcome};
+use partage_core::exchange::{Orders, ReplicaKey};
+use partage_core::load::Load;
+use partage_core::node::NodeSpec;
+use partage_core::time::Millis;
+use partage_core::worker::{Action, Callback, Task, Worker as Mind};
+use partage_wire::proto::{self, from_worker, to_worker};
+use partage_wire::{Refusal, Retry};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, WeakSender};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// What reaches the driver besides the coordinator's messages and time.
+pub enum Event {
+    /// A callback has returned.
+    Returned {
+        /// For which replica.
+        replica: ReplicaKey,
+        /// Which call.
+        number: u64,
+        /// Of what.
+        callback: Callback,
+        /// Or what it said.
+        result: Result<(), String>,
+    },
+    /// Nobody is inside that replica.
+    Emptied(ReplicaKey),
+    /// Newly measured loads.
+    Measured(Vec<(ReplicaKey, Load)>),
+    /// The service wants to leave; answered when it may end.
+    Leave(oneshot::Sender<()>),
+    /// Stop now.
+    Stop,
+}
+
+/// What the loop does next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    On,
+    End,
+}
+
+enum Step {
+    Event(Option<Event>),
+    Heard(Heard),
+    Time,
+}
+
+/// See the module.
+pub struct Driver {
+    pub mind: Mind,
+    pub spec: NodeSpec,
+    pub shared: Arc<Shared>,
+    pub lines: Lines,
+    pub calls: Calls,
+    pub events: Receiver<Event>,
+    pub own: WeakSender<Event>,
+    /// Whoever waits for the first registration.
+    pub starter: Option<oneshot::Sender<Result<(), StartError>>>,
+    pub state: State,
+}
+
+/// What the driver remembers beside the mind.
+#[derive(Default)]
+pub struct State {
+    insides: BTreeMap<ReplicaKey, Arc<Inside>>,
+    /// Of the coordinator that has us; none while none has.
+    welcome: Option<Welcome>,
+    last_beat: Millis,
+    last_answer: Millis,
+    lapses: u64,
+    /// The gates may differ from what is published.
+    dirty: bool,
+    /// Only the lease or the line does.
+    renewed: bool,
+    beat_now: bool,
+    leavers: Vec<oneshot::Sender<()>>,
+}
+
+impl Driver {
+    /// Runs until it is told to stop, may leave, or nobody holds the worker any more.
+    pub async fn run(mut self) {
+        while self.step().await == Flow::On {}
+        // Whoever is inside finds that it is not the owner any more; nobody else comes in.
+        self.shared.publish(Published { lapses: u64::MAX, ..Published::default() }, true);
+        self.state.insides.values().for_each(|inside| inside.evict());
+    }
+
+    async fn step(&mut self) -> Flow {
+        let rest = Duration::from_millis(self.wake_at().since(self.now()).min(60_000));
+        let step = tokio::select! {
+            event = self.events.recv() => Step::Event(event),
+            heard = self.lines.next() => Step::Heard(heard),
+            () = sleep(rest) => Step::Time,
+        };
+        let mut actions = Vec::new();
+        let flow = match step {
+            Step::Event(None) => Flow::End,
+            Step::Event(Some(event)) => self.events(event, &mut actions),
+            Step::Heard(heard) => self.hear(heard, &mut actions),
+            Step::Time => Flow::On,
+        };
+        if flow == Flow::End {
+            return Flow::End;
+        }
+        actions.extend(self.mind.run(self.now()));
+        self.state.dirty |= !actions.is_empty();
+        self.publish();
+        actions.into_iter().for_each(|action| self.carry_out(action));
+        self.beat();
+        if self.mind.may_go() && self.state.welcome.is_some() {
+            self.say_goodbye().await;
+            return Flow::End;
+        }
+        Flow::On
+    }
+
+    fn now(&self) -> Millis {
+        self.shared.clock.now()
+    }
+
+    fn wake_at(&self) -> Millis {
+        let beat = self.state.welcome.map(|welcome| self.state.last_beat + welcome.heartbeat_ms);
+        self.mind.wake_at().min(beat.unwrap_or(Millis::NEVER))
+    }
+
+    /// Takes in an event and what waits behind it, so that a burst costs one publication and one beat.
+    fn events(&mut self, first: Event, actions: &mut Vec<Action>) -> Flow {
+        let mut next = Some(first);
+        for _ in 0..limits::BATCH {
+            let Some(event) = next else { break };
+            if self.event(event, actions) == Flow::End {
+                return Flow::End;
+            }
+            next = self.events.try_recv().ok();
+        }
+        match next {
+            Some(event) => self.event(event, actions),
+            None => Flow::On,
+        }
+    }
+
+    fn event(&mut self, event: Event, actions: &mut Vec<Action>) -> Flow {
+        let now = self.now();
+        match event {
+            Event::Returned { replica, number, callback, result } => {
+                if self.calls.ended(&replica, number) {
+                    if let Err(reason) = &result {
+                        let shard = replica.shard;
+                        tracing::warn!(keyspace = %replica.keyspace, %shard, ?callback, "failed: {reason}");
+                    }
+                    self.state.dirty = true;
+                    actions.extend(self.mind.returned(now, &replica, callback, result));
+                }
+            }
+            Event::Emptied(replica) => {
+                self.state.dirty = true;
+                actions.extend(self.mind.drained(now, &replica));
+            }
+            Event::Measured(loads) => {
+                loads.into_iter().for_each(|(replica, load)| self.mind.measured(&replica, load));
+            }
+            Event::Leave(leaver) => {
+                self.mind.leave();
+                self.state.leavers.push(leaver);
+                self.state.beat_now = true;
+                self.state.renewed = true;
+            }
+            Event::Stop => return Flow::End,
+        }
+        Flow::On
+    }
+
+    fn hear(&mut self, heard: Heard, actions: &mut Vec<Action>) -> Flow {
+        match heard {
+            Heard::Due => {
+                let incarnation = self.mind.incarnation();
+                let registration = Registration { spec: self.spec.clone(), incarnation };
+                self.lines.open((&registration).into());
+            }
+            Heard::Opened => {}
+            Heard::Lost(reason) => self.lost(&reason),
+            Heard::Message(to_worker::Message::Welcome(form)) => match Welcome::try_from(form) {
+                Ok(welcome) => self.welcomed(welcome),
+                Err(malformed) => self.give_up_line(&malformed.to_string()),
+            },
+            Heard::Message(to_worker::Message::Orders(form)) => match Orders::try_from(form) {
+                Ok(orders) => self.ordered(orders, actions),
+                Err(malformed) => self.give_up_line(&malformed.to_string()),
+            },
+            Heard::Message(to_worker::Message::Refused(form)) => return self.refused(form.into(), actions),
+        }
+        Flow::On
+    }
+
+    fn welcomed(&mut self, welcome: Welcome) {
+        tracing::info!(
+            node = %self.spec.id, incarnation = %welcome.incarnation,
+            "registered at {}", self.lines.coordinator()
+        );
+        self.lines.settled();
+        self.mind.welcomed(welcome.incarnation);
+        self.state.last_answer = self.now();
+        self.state.welcome = Some(welcome);
+        self.state.beat_now = true;
+        self.state.renewed = true;
+        if let Some(starter) = self.starter.take() {
+            // Who started it may have given up; then the worker ends with its last handle.
+            let _ = starter.send(Ok(()));
+        }
+    }
+
+    fn ordered(&mut self, orders: Orders, actions: &mut Vec<Action>) {
+        let now = self.now();
+        let quiet = orders.changed.is_empty() && orders.removed.is_empty() && orders.base != 0;
+        self.state.dirty |= !quiet;
+        if orders.lease.is_some() {
+            self.state.last_answer = now;
+            self.state.renewed = true;
+            if !self.mind.lease().holds(now) {
+                self.state.lapses += 1;
+                self.state.dirty = true;
+            }
+        }
+        actions.extend(self.mind.ordered(now, orders));
+    }
+
+    /// A registration, a beat or a leave was refused.
+    fn refused(&mut self, refusal: Refusal, actions: &mut Vec<Action>) -> Flow {
+        let starting = self.starter.is_some();
+        match refusal.retry {
+            Retry::Needless => {}
+            Retry::AsNew => {
+                tracing::warn!(node = %self.spec.id, "{refusal}");
+                actions.extend(self.mind.ended(self.now()));
+                self.line_is_down();
+                self.state.dirty = true;
+                self.lines.reopen();
+            }
+            Retry::Never if starting => {
+                if let Some(starter) = self.starter.take() {
+                    let _ = starter.send(Err(StartError::Refused(refusal)));
+                }
+                return Flow::End;
+            }
+            Retry::Never | Retry::Later => self.give_up_line(&refusal.to_string()),
+        }
+        Flow::On
+    }
+
+    fn give_up_line(&mut self, reason: &str) {
+        self.lost(reason);
+        self.lines.leave_for_next();
+    }
+
+    fn lost(&mut self, reason: &str) {
+        tracing::warn!(node = %self.spec.id, coordinator = self.lines.coordinator(), "no line: {reason}");
+        self.line_is_down();
+    }
+
+    fn line_is_down(&mut self) {
+        self.mind.unanswered();
+        self.state.welcome = None;
+        self.state.renewed = true;
+    }
+
+    /// Beats when it is time, when something has to be said at once, or not at all on a line that is stuck.
+    fn beat(&mut self) {
+        let Some(welcome) = self.state.welcome else { return };
+        let now = self.now();
+        let due = now.since(self.state.last_beat) >= welcome.heartbeat_ms;
+        if !(due || self.state.beat_now || self.mind.has_news()) {
+            return;
+        }
+        if now.since(self.state.last_answer) > limits::SILENT_BEATS * welcome.heartbeat_ms + welcome.lease_ms
+        {
+            self.give_up_line("it does not answer beats");
+            return;
+        }
+        self.state.last_beat = now;
+        if !self.lines.is_free() {
+            self.mind.unanswered();
+            return;
+        }
+        self.mind.set_busy(f64::from_bits(self.shared.busy.load(Ordering::Relaxed)));
+        if let Some(beat) = self.mind.beat(now) {
+            self.state.beat_now = false;
+            self.lines.send(from_worker::Message::Beat((&beat).into()));
+        }
+    }
+
+    async fn say_goodbye(&mut self) {
+        let Some(incarnation) = self.mind.incarnation() else { return };
+        // Nothing is held any more, and from here on nothing is believed.
+        let _ = self.mind.ended(self.now());
+        let leave = proto::Leave { node: self.spec.id.to_string(), incarnation: incarnation.0 };
+        self.lines.send(from_worker::Message::Leave(leave));
+        self.lines.closed(limits::CONNECT).await;
+        for leaver in self.state.leavers.drain(..) {
+            // Whoever asked may have stopped waiting.
+            let _ = leaver.send(());
+        }
+    }
+
+    fn carry_out(&mut self, Action { replica, task }: Action) {
+        match task {
+            Task::Call(callback) => match self.assignment(&replica) {
+                Some(shard) => self.calls.begin(shard, callback),
+                None => tracing::error!(shard = %replica.shard, "an order came without its keyspace"),
+            },
+            Task::Abandon(_) => self.calls.abandon(&replica),
+            Task::Drain => {
+                let Some(inside) = self.state.insides.get(&replica).cloned() else { return };
+                let events = self.own.clone();
+                tokio::spawn(async move {
+                    inside.emptied().await;
+                    if let Some(events) = events.upgrade() {
+                        let _ = events.send(Event::Emptied(replica)).await;
+                    }
+                });
+            }
+            // Who waits for the replica to be empty waits on: the next owner may not begin before.
+            Task::Evict => {
+                if let Some(inside) = self.state.insides.get(&replica) {
+                    let (shard, count) = (replica.shard, inside.count());
+                    tracing::warn!(keyspace = %replica.keyspace, %shard, "{count} requests are told to end");
+                    inside.evict();
+                }
+            }
+        }
+    }
+
+    fn assignment(&self, replica: &ReplicaKey) -> Option<Assignment> {
+        let holding = self.mind.holdings().get(replica)?;
+        Some(Assignment::new(&holding.order, self.mind.keyspace(&replica.keyspace)?))
+    }
+
+    /// Shows requests what has changed.
+    fn publish(&mut self) {
+        let (dirty, renewed) =
+            (std::mem::take(&mut self.state.dirty), std::mem::take(&mut self.state.renewed));
+        if !dirty && !renewed {
+            return;
+        }
+        let before = self.shared.published.load_full();
+        let (gates, replicas) = if dirty {
+            (self.mind.gates(), Arc::new(self.replicas()))
+        } else {
+            (before.gates.renewed(*self.mind.lease()), before.replicas.clone())
+        };
+        let published = Published {
+            gates,
+            replicas,
+            lapses: self.state.lapses,
+            incarnation: self.mind.incarnation(),
+            connected: self.state.welcome.is_some(),
+            leaving: before.leaving || !self.state.leavers.is_empty(),
+        };
+        self.shared.publish(published, dirty);
+    }
+
+    fn replicas(&mut self) -> BTreeMap<ReplicaKey, Held> {
+        let mut replicas = BTreeMap::new();
+        for (key, holding) in self.mind.holdings() {
+            let Some(brief) = self.mind.keyspace(&key.keyspace) else { continue };
+            let assignment = Assignment::new(&holding.order, brief);
+            let inside = match self.state.insides.remove(key) {
+                Some(inside) => inside,
+                None => Arc::new(Inside::new(assignment.clone())),
+            };
+            inside.assign(assignment);
+            replicas.insert(key.clone(), Held { inside, phase: holding.phase() });
+        }
+        self.state.insides = replicas.iter().map(|(key, held)| (key.clone(), held.inside.clone())).collect();
+        replicas
+    }
+}

@@ -1,0 +1,10 @@
+//! The one place of this crate that draws at random: only to spread attempts in time (R7).
+
+use std::time::Duration;
+
+/// A rest from half of `most` to all of it, so that many workers that lost the same coordinator do not
+/// come back in step.
+#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
+pub fn jittered(most: Duration) -> Duration {
+    most.mul_f64(rand::random_range(0.5..=1.0))
+}

@@ -1,0 +1,56 @@
+//! What can go wrong when a worker starts or leaves.
+
+use partage_core::name::NameError;
+use partage_core::node::NodeSpecError;
+use partage_wire::Refusal;
+use std::time::Duration;
+
+/// A worker could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A name that cannot be.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// An announcement that cannot be.
+    #[error(transparent)]
+    Spec(#[from] NodeSpecError),
+    /// Nobody to register at.
+    #[error("node {0} has no coordinator to register at: give at least one address, host:port")]
+    NoCoordinator(String),
+    /// The coordinator will never take it as it is.
+    #[error("the coordinator refuses the registration: {0}")]
+    Refused(Refusal),
+    /// No coordinator took it in time.
+    #[error(
+        "node {node} could not register at {coordinators} within {within:?}: check that a coordinator listens there, or wait longer (the log says why each attempt failed)"
+    )]
+    TimedOut {
+        /// The node.
+        node: String,
+        /// Who was tried.
+        coordinators: String,
+        /// For how long.
+        within: Duration,
+    },
+    /// The runtime is shutting down.
+    #[error("the worker was stopped while it started")]
+    Stopped,
+}
+
+/// A worker could not leave gracefully.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LeaveError {
+    /// Not everything was served elsewhere in time. The worker goes on serving, and leaving.
+    #[error(
+        "after {within:?} {held} replicas are still here: wait longer, see what `partage status` says, or shut down hard"
+    )]
+    TimedOut {
+        /// How long was waited.
+        within: Duration,
+        /// What is left.
+        held: usize,
+    },
+    /// It was not running any more.
+    #[error("the worker has stopped already")]
+    Stopped,
+}

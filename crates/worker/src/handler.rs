@@ -1,0 +1,187 @@
+//! What a service writes: how one shard is loaded, served, unloaded and dropped.
+//!
+//! The worker calls back in this order, one call at a time for each replica; another replica's calls may run
+//! beside it:
+//!
+//! | call     | when                                     | afterwards                                          |
+//! |----------|------------------------------------------|-----------------------------------------------------|
+//! | `load`   | the shard is coming; others serve it     | it could serve from one moment to the next          |
+//! | `serve`  | it serves from now on, in that role      | the gate opens: requests come in                    |
+//! | `unload` | the gate is shut, the last request is out| whatever ran for the shard has stopped              |
+//! | `drop`   | it is served elsewhere                   | its data is deleted                                 |
+//!
+//! `serve` comes again when role or epoch change; a leader's requests are then let out first, a follower's go
+//! on. A call that fails, panics or hangs is reported to the coordinator with what it said, and made again
+//! later with longer and longer rests ([`partage_core::worker::Patience`]); only `unload` is not, because
+//! the next owner waits for it: what it was to end must not go on even if it failed. A hanging call is aborted
+//! at its next `await`; one that blocks its thread cannot be, so blocking work belongs in
+//! `tokio::task::spawn_blocking`.
+
+use async_trait::async_trait;
+use partage_core::exchange::{KeyspaceBrief, Order, Peer, ReplicaKey};
+use partage_core::id::{Epoch, ShardId};
+use partage_core::lifecycle::ReplicaState;
+use partage_core::load::Load;
+use partage_core::map::Role;
+use partage_core::name::KeyspaceName;
+use partage_core::sharding::Bounds;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+
+/// Why a callback could not do its work: a sentence, or any error. Shown to people as it is.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// One replica that this worker has or is to have, as the newest order describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment {
+    /// Which keyspace, shard, and stay of it here.
+    pub replica: ReplicaKey,
+    /// What the shard holds.
+    pub bounds: Bounds,
+    /// What it may do, or is to do soon.
+    pub role: Role,
+    /// The shard's epoch.
+    pub epoch: Epoch,
+    /// Everybody else who has something of the shard, of its parents or its children.
+    pub peers: Vec<Peer>,
+    /// How the keyspace is sharded.
+    pub brief: KeyspaceBrief,
+}
+
+impl Assignment {
+    pub(crate) fn new(order: &Order, brief: &KeyspaceBrief) -> Assignment {
+        Assignment {
+            replica: order.replica.clone(),
+            bounds: order.bounds.clone(),
+            role: order.role,
+            epoch: order.epoch,
+            peers: order.peers.clone(),
+            brief: brief.clone(),
+        }
+    }
+
+    /// The keyspace.
+    pub fn keyspace(&self) -> &KeyspaceName {
+        &self.replica.keyspace
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> ShardId {
+        self.replica.shard
+    }
+
+    /// Whether `key` belongs to the shard.
+    pub fn holds(&self, key: &[u8]) -> bool {
+        self.bounds.contains(self.brief.sharding.position(self.brief.partition_key, key))
+    }
+
+    /// Where to copy from: replicas of the shard itself that serve or hand over; where there are none (the
+    /// shard is being split off or merged), those of its parents. Leaders first.
+    pub fn sources(&self) -> Vec<Peer> {
+        let has_data = |peer: &&Peer| matches!(peer.state, ReplicaState::Live | ReplicaState::Unload);
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.peers.iter().filter(has_data).cloned().partition(|peer| peer.shard == self.shard());
+        let mut sources = if own.is_empty() { others } else { own };
+        sources.sort_by_key(|peer| (peer.role != Role::Leader, peer.state != ReplicaState::Live));
+        sources
+    }
+
+    /// Who takes over: the replicas that serve the shard's keys from now on. Leaders first.
+    pub fn successors(&self) -> Vec<Peer> {
+        let serves = |peer: &&Peer| peer.state == ReplicaState::Live;
+        let mut successors: Vec<_> = self.peers.iter().filter(serves).cloned().collect();
+        successors.sort_by_key(|peer| peer.role != Role::Leader);
+        successors
+    }
+}
+
+/// A sharded service. See the module for when what is called.
+#[async_trait]
+pub trait Handler: Send + Sync + 'static {
+    /// Prepares to serve `shard`: copies it from one of `sources`, which go on serving; none = the shard is
+    /// new, or nobody has it any more.
+    async fn load(&self, shard: &Assignment, sources: &[Peer]) -> Result<(), Failure>;
+
+    /// Begins to serve, or goes on in another role or epoch. In exclusive mode nobody else leads when a
+    /// leader is asked. `shard.peers` names former owners, which still have what was written last.
+    async fn serve(&self, shard: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure>;
+
+    /// Stops whatever runs for the shard. No request is inside, and none comes. `successors` serve it next.
+    async fn unload(&self, shard: &Assignment, successors: &[Peer]) -> Result<(), Failure>;
+
+    /// Deletes what is left of the shard.
+    async fn drop(&self, shard: &Assignment) -> Result<(), Failure>;
+
+    /// How heavy the shard is, asked every few seconds. What is left 0 or empty of requests and hot keys is
+    /// filled in with what the worker has measured; none = only that.
+    async fn report(&self, shard: &Assignment) -> Option<Load> {
+        let _ = shard;
+        None
+    }
+}
+
+/// A service of two closures (A10): `serve` when a shard comes here, `delete` when it goes. Each is called
+/// once for each stay, however often role and epoch change between, and again if it failed.
+pub struct Closures<S, D> {
+    serve: S,
+    delete: D,
+    /// Replicas that `serve` has returned for and `delete` has not.
+    served: Mutex<BTreeSet<ReplicaKey>>,
+}
+
+impl<S, D> Closures<S, D> {
+    /// See the type.
+    pub fn new(serve: S, delete: D) -> Closures<S, D> {
+        Closures { serve, delete, served: Mutex::new(BTreeSet::new()) }
+    }
+
+    fn is_served(&self, shard: &Assignment) -> bool {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).contains(&shard.replica)
+    }
+}
+
+impl<S, D, FD> Closures<S, D>
+where
+    D: Fn(Assignment) -> FD,
+    FD: Future<Output = Result<(), Failure>>,
+{
+    async fn delete(&self, shard: &Assignment) -> Result<(), Failure> {
+        if self.is_served(shard) {
+            (self.delete)(shard.clone()).await?;
+            self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(&shard.replica);
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl<S, D, FS, FD> Handler for Closures<S, D>
+where
+    S: Fn(Assignment) -> FS + Send + Sync + 'static,
+    D: Fn(Assignment) -> FD + Send + Sync + 'static,
+    FS: Future<Output = Result<(), Failure>> + Send,
+    FD: Future<Output = Result<(), Failure>> + Send,
+{
+    async fn load(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn serve(&self, shard: &Assignment, _: Role, _: Epoch) -> Result<(), Failure> {
+        if !self.is_served(shard) {
+            (self.serve)(shard.clone()).await?;
+            self.served.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.replica.clone());
+        }
+        Ok(())
+    }
+
+    /// The next owner waits for this, so `delete` runs here already.
+    async fn unload(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        self.delete(shard).await
+    }
+
+    /// Only where `delete` failed before.
+    async fn drop(&self, shard: &Assignment) -> Result<(), Failure> {
+        self.delete(shard).await
+    }
+}

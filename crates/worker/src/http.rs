@@ -1,0 +1,451 @@
+//! For services that speak HTTP: what mounts on the user's own server.
+//!
+//! [`router`] answers the coordinator's check-back. [`sharded`] stands before the service and lets each
+//! request in, forwards it to the owner, or refuses it with a hint:
+//!
+//! | entrance    | request                       | answer                                                |
+//! |-------------|-------------------------------|-------------------------------------------------------|
+//! | `Serve`     |                               | the service's, with `partage-node`, `partage-epoch`   |
+//! | `Elsewhere` | as the client sent it         | the owner's, with `partage-proxied-to`                |
+//! | `Elsewhere` | forwarded (`partage-hop: 1`)  | 421 with `partage-owner-node`, `partage-owner-address`|
+//! | `Soon`      |                               | waits; in the end 503 with `retry-after`              |
+//! | `Lapsed`    |                               | 503 with `retry-after`                                |
+//! | `Unknown`   |                               | 421                                                   |
+//!
+//! A request is forwarded once at most, so two nodes that name each other cannot play ball with it. Whoever
+//! sends a request by a map says so by `partage-generation` (its sequence); a node whose own map is older waits
+//! until its orders arrive rather than send the request back to where it has just come from. That is the
+//! moment between the two ends of a move hearing of it.
+//!
+//! A request that is sent on and breaks is not sent again: nobody knows whether it was carried out.
+
+use crate::admission::{Entrance, Guard};
+use crate::limits;
+use crate::worker::Worker;
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http_body::{Frame, SizeHint};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use partage_core::name::KeyspaceName;
+use partage_core::worker::gates::Access;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt};
+
+/// Where [`router`] answers.
+pub const WORKER_PATH: &str = "/partage/worker";
+
+/// The node that answered.
+pub const NODE: HeaderName = HeaderName::from_static("partage-node");
+/// The epoch in which it answered.
+pub const EPOCH: HeaderName = HeaderName::from_static("partage-epoch");
+/// The request was forwarded already: answer it or refuse it.
+pub const HOP: HeaderName = HeaderName::from_static("partage-hop");
+/// The node that a request was forwarded to.
+pub const PROXIED_TO: HeaderName = HeaderName::from_static("partage-proxied-to");
+/// Address of the owner, when a request is refused.
+pub const OWNER_ADDRESS: HeaderName = HeaderName::from_static("partage-owner-address");
+/// Node id of the owner.
+pub const OWNER_NODE: HeaderName = HeaderName::from_static("partage-owner-node");
+/// Sequence of the map that the sender goes by.
+pub const GENERATION: HeaderName = HeaderName::from_static("partage-generation");
+
+/// What a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Which keyspace.
+    pub keyspace: KeyspaceName,
+    /// Which key.
+    pub key: Vec<u8>,
+    /// What it wants; none = by its method, [`access_of`].
+    pub access: Option<Access>,
+}
+
+/// What the service's key extractor finds in a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Aim {
+    /// A key.
+    Key(Target),
+    /// Not about a key: passed to the service as it is.
+    Unsharded,
+    /// About a key that cannot be; the sentence is answered with 400.
+    Bad(String),
+}
+
+/// `GET` and `HEAD` read, everything else writes.
+pub fn access_of(method: &Method) -> Access {
+    if method == Method::GET || method == Method::HEAD { Access::Read } else { Access::Write }
+}
+
+/// Answers the coordinator's check-back at [`WORKER_PATH`]: who is here, and how it is.
+pub fn router(worker: &Worker) -> Router {
+    let worker = worker.clone();
+    Router::new().route(
+        WORKER_PATH,
+        get(move || async move {
+            let replicas: Vec<_> = worker
+                .replicas()
+                .iter()
+                .map(|replica| {
+                    let shard = &replica.assignment;
+                    serde_json::json!({
+                        "keyspace": shard.keyspace().as_str(),
+                        "shard": shard.shard().0,
+                        "placement": shard.replica.placement.0,
+                        "bounds": shard.bounds.to_string(),
+                        "role": shard.role.to_string(),
+                        "epoch": shard.epoch.0,
+                        "phase": format!("{:?}", replica.phase),
+                        "requests": replica.requests,
+                    })
+                })
+                .collect();
+            axum::Json(serde_json::json!({
+                "node": worker.node().as_str(),
+                "incarnation": worker.incarnation().map(|incarnation| incarnation.0),
+                "health": worker.health().to_string(),
+                "replicas": replicas,
+            }))
+        }),
+    )
+}
+
+/// Finds the key in a request's head.
+pub trait KeyOf: Fn(&Parts) -> Aim + Send + Sync + 'static {}
+impl<F: Fn(&Parts) -> Aim + Send + Sync + 'static> KeyOf for F {}
+
+/// A router whose requests are let in by `worker`, each by the key that `key_of` finds in it.
+///
+/// Inside, a handler may take `Extension<Arc<Guard>>` to learn its epoch and shard.
+pub fn sharded(worker: &Worker, key_of: impl KeyOf, inner: Router) -> Router {
+    Router::new().fallback_service(Sharded::new(worker, key_of).layer(inner))
+}
+
+type HopClient = Client<HttpConnector, Body>;
+
+/// The layer behind [`sharded`], for services that are not axum routers.
+#[derive(Clone)]
+pub struct Sharded {
+    worker: Worker,
+    key_of: Arc<dyn Fn(&Parts) -> Aim + Send + Sync>,
+    client: HopClient,
+    hold: Duration,
+}
+
+impl Sharded {
+    /// With [`limits::HOLD`] of patience.
+    pub fn new(worker: &Worker, key_of: impl KeyOf) -> Sharded {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(limits::HOP_CONNECT));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(limits::HOP_IDLE)
+            .build(connector);
+        Sharded { worker: worker.clone(), key_of: Arc::new(key_of), client, hold: limits::HOLD }
+    }
+
+    /// How long a request is held whose replica is about to serve.
+    #[must_use]
+    pub fn hold(self, hold: Duration) -> Sharded {
+        Sharded { hold, ..self }
+    }
+}
+
+impl<S> Layer<S> for Sharded {
+    type Service = ShardedService<S>;
+    fn layer(&self, inner: S) -> ShardedService<S> {
+        ShardedService { gate: self.clone(), inner }
+    }
+}
+
+/// A service behind [`Sharded`].
+#[derive(Clone)]
+pub struct ShardedService<S> {
+    gate: Sharded,
+    inner: S,
+}
+
+impl<S> Service<Request> for ShardedService<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let ShardedService { gate, inner } = self.clone();
+        Box::pin(async move { Ok(gate.pass(request, inner).await) })
+    }
+}
+
+/// An [`Entrance`] that is settled, as far as it can be.
+enum Way<'a> {
+    In(Guard),
+    Hop { node: &'a str, address: &'a str },
+    Out(Box<Response>),
+}
+
+impl Sharded {
+    async fn pass<S>(&self, request: Request, inner: S) -> Response
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Send,
+        S::Future: Send,
+    {
+        let (parts, body) = request.into_parts();
+        let target = match (self.key_of)(&parts) {
+            Aim::Key(target) => target,
+            Aim::Unsharded => return answer(inner, Request::from_parts(parts, body)).await,
+            Aim::Bad(why) => return self.refusal(StatusCode::BAD_REQUEST, "malformed", &why),
+        };
+        let access = target.access.unwrap_or_else(|| access_of(&parts.method));
+        let entrance = self.enter(&target, access, number(&parts.headers, &GENERATION)).await;
+        let way = match &entrance {
+            Entrance::Elsewhere { node, address, .. } if !parts.headers.contains_key(HOP) => {
+                Way::Hop { node: node.as_str(), address }
+            }
+            Entrance::Elsewhere { node, address, .. } => {
+                Way::Out(Box::new(self.misdirected(&target, Some((node.as_str(), address)))))
+            }
+            Entrance::Soon => Way::Out(Box::new(
+                self.unavailable("soon", "the shard is being handed over to this node: try again"),
+            )),
+            Entrance::Lapsed => Way::Out(Box::new(self.unavailable(
+                "lapsed",
+                "this node does not hear its coordinator, so it may not own the shard any more: try again",
+            ))),
+            Entrance::Unknown { .. } => Way::Out(Box::new(self.misdirected(&target, None))),
+            Entrance::Serve(_) => match entrance {
+                Entrance::Serve(guard) => Way::In(guard),
+                _ => unreachable!("matched above"),
+            },
+        };
+        match way {
+            Way::In(guard) => self.serve(guard, Request::from_parts(parts, body), inner).await,
+            Way::Hop { node, address } => {
+                self.hop(&target, node, address, Request::from_parts(parts, body)).await
+            }
+            Way::Out(response) => *response,
+        }
+    }
+
+    /// Enters, waiting while a gate is about to open, or while the sender goes by a newer map than this node.
+    async fn enter(&self, target: &Target, access: Access, theirs: Option<u64>) -> Entrance {
+        let ours = || self.worker.generation(&target.keyspace).map(|generation| generation.sequence);
+        let is_early = |entrance: &Entrance| match entrance {
+            Entrance::Soon => true,
+            Entrance::Elsewhere { .. } | Entrance::Unknown { .. } => theirs > ours().or(theirs),
+            Entrance::Serve(_) | Entrance::Lapsed => false,
+        };
+        let attempt = || self.worker.enter(&target.keyspace, &target.key, access);
+        self.worker.shared().await_change(Instant::now() + self.hold, attempt, is_early).await
+    }
+
+    async fn serve<S>(&self, guard: Guard, mut request: Request, inner: S) -> Response
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Send,
+        S::Future: Send,
+    {
+        let guard = Arc::new(guard);
+        request.extensions_mut().insert(guard.clone());
+        let mut response = tokio::select! {
+            response = whole(inner, request) => response,
+            () = guard.cancelled() => {
+                return self.unavailable("moved", "the shard had to be handed over before the request was done");
+            }
+        };
+        if !guard.mine_all_along() {
+            return self.unavailable(
+                "lapsed",
+                "the lease ran out while the request was answered: it may or may not have been carried out",
+            );
+        }
+        let headers = response.headers_mut();
+        headers.insert(NODE, value(self.worker.node().as_str()));
+        headers.insert(EPOCH, guard.epoch().0.into());
+        if is_short(response.body()) {
+            return response;
+        }
+        response.map(|body| Body::new(GuardedBody::new(body, guard)))
+    }
+
+    /// Forwards the request to the owner, once. Bodies are streamed both ways.
+    async fn hop(&self, target: &Target, node: &str, address: &str, mut request: Request) -> Response {
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let Ok(uri) = format!("http://{address}{path}").parse::<Uri>() else {
+            return self.misdirected(target, Some((node, address)));
+        };
+        *request.uri_mut() = uri;
+        *request.version_mut() = http::Version::HTTP_11;
+        drop_hop_by_hop(request.headers_mut());
+        request.headers_mut().insert(HOP, HeaderValue::from_static("1"));
+        if let Some(generation) = self.worker.generation(&target.keyspace) {
+            request.headers_mut().insert(GENERATION, generation.sequence.into());
+        }
+        match self.client.request(request).await {
+            Ok(response) => {
+                let mut response = response.map(Body::new);
+                drop_hop_by_hop(response.headers_mut());
+                response.headers_mut().insert(PROXIED_TO, value(node));
+                response
+            }
+            Err(error) if error.is_connect() => self
+                .unavailable("unreachable", &format!("the owner, node {node}, does not answer at {address}")),
+            Err(_) => self.refusal(
+                StatusCode::BAD_GATEWAY,
+                "broken",
+                &format!(
+                    "the connection to the owner, node {node}, broke: the request may have been carried out"
+                ),
+            ),
+        }
+    }
+
+    fn misdirected(&self, target: &Target, owner: Option<(&str, &str)>) -> Response {
+        let keyspace = &target.keyspace;
+        let text = match owner {
+            Some((node, _)) => format!("the key of keyspace {keyspace} is served by node {node}"),
+            None => format!("this node has no shard of keyspace {keyspace} for the key: ask for a newer map"),
+        };
+        let mut response = self.refusal(StatusCode::MISDIRECTED_REQUEST, "misdirected", &text);
+        let headers = response.headers_mut();
+        if let Some((node, address)) = owner {
+            headers.insert(OWNER_NODE, value(node));
+            headers.insert(OWNER_ADDRESS, value(address));
+        }
+        if let Some(generation) = self.worker.generation(keyspace) {
+            headers.insert(GENERATION, generation.sequence.into());
+        }
+        response
+    }
+
+    fn unavailable(&self, error: &str, text: &str) -> Response {
+        let mut response = self.refusal(StatusCode::SERVICE_UNAVAILABLE, error, text);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    }
+
+    fn refusal(&self, status: StatusCode, error: &str, text: &str) -> Response {
+        let body = axum::Json(serde_json::json!({ "error": error, "message": text }));
+        let mut response = (status, body).into_response();
+        response.headers_mut().insert(NODE, value(self.worker.node().as_str()));
+        response
+    }
+}
+
+async fn answer<S>(inner: S, request: Request) -> Response
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    match inner.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
+}
+
+/// Names and addresses were checked when they came in; what no header can hold is left out.
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// Headers that are about one connection (RFC 9110, 7.6.1).
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TE, header::TRAILER]
+    {
+        headers.remove(name);
+    }
+    headers.remove("keep-alive");
+    headers.remove("proxy-connection");
+}
+
+/// The service's answer; a short one with its whole body.
+async fn whole<S>(inner: S, request: Request) -> Response
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    let response = answer(inner, request).await;
+    if !is_short(response.body()) || response.body().is_end_stream() {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    match axum::body::to_bytes(body, limits::BUFFERED_BYTES).await {
+        Ok(bytes) => Response::from_parts(parts, Body::from(bytes)),
+        Err(error) => {
+            tracing::warn!("the service's answer broke off: {error}");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+fn is_short(body: &Body) -> bool {
+    body.size_hint().upper().is_some_and(|bytes| bytes <= limits::BUFFERED_BYTES as u64)
+}
+
+/// A long answer's body: it may read the shard to its end, so its request stays inside until then, or until
+/// it is told to go. A client that reads slowly stops the reading, not the telling: a task waits for that.
+struct GuardedBody {
+    body: Body,
+    guard: Weak<Guard>,
+    /// Dropped with the body: the task ends.
+    _open: oneshot::Sender<()>,
+}
+
+impl GuardedBody {
+    fn new(body: Body, guard: Arc<Guard>) -> GuardedBody {
+        let (open, closed) = oneshot::channel::<()>();
+        let weak = Arc::downgrade(&guard);
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = closed => {}
+                () = guard.cancelled() => {}
+            }
+        });
+        GuardedBody { body, guard: weak, _open: open }
+    }
+}
+
+impl HttpBody for GuardedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if !self.guard.upgrade().is_some_and(|guard| guard.mine_all_along()) {
+            return Poll::Ready(Some(Err(axum::Error::new("the shard was handed over"))));
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,126 @@
+//! Who is inside a replica: the requests that were let in and have not ended.
+//!
+//! A gate is shut by publishing new [`Gates`](partage_core::worker::gates::Gates) and then waiting until
+//! nobody is inside. Against the race with a request that has read the old gates and is about to come in:
+//!
+//! ```text
+//!  request: count + 1 ── fence ── read gates again ── still open? stay : count - 1, ask again
+//!  driver:  publish gates ── fence ── read count ── 0? empty : wait
+//! ```
+//!
+//! Of the two fences one comes first. If the request's, the driver sees its count and waits; if the driver's,
+//! the request sees the shut gate and goes. Nobody slips through, and a request pays two atomic operations.
+
+use crate::handler::Assignment;
+use crate::heavy::HeavyKeys;
+use arc_swap::ArcSwap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, watch};
+
+/// Who is inside one replica, and what they ask for.
+#[derive(Debug)]
+pub struct Inside {
+    /// The newest order, for whoever is inside.
+    assignment: ArcSwap<Assignment>,
+    count: AtomicUsize,
+    /// Somebody waits in [`Inside::emptied`].
+    awaited: AtomicBool,
+    empty: Notify,
+    /// Counts evictions: whoever came in before the last one has to go.
+    evictions: watch::Sender<u64>,
+    requests: AtomicU64,
+    heavy: Mutex<HeavyKeys>,
+}
+
+impl Inside {
+    pub fn new(assignment: Assignment) -> Inside {
+        Inside {
+            assignment: ArcSwap::from_pointee(assignment),
+            count: AtomicUsize::new(0),
+            awaited: AtomicBool::new(false),
+            empty: Notify::new(),
+            evictions: watch::Sender::new(0),
+            requests: AtomicU64::new(0),
+            heavy: Mutex::default(),
+        }
+    }
+
+    pub fn assignment(&self) -> Arc<Assignment> {
+        self.assignment.load_full()
+    }
+
+    pub fn assign(&self, assignment: Assignment) {
+        if **self.assignment.load() != assignment {
+            self.assignment.store(Arc::new(assignment));
+        }
+    }
+
+    /// Comes in. Read the gates again afterwards, and leave if they are shut.
+    pub fn come(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Goes out.
+    pub fn go(&self) {
+        let before = self.count.fetch_sub(1, Ordering::SeqCst);
+        if before == 1 && self.awaited.load(Ordering::SeqCst) {
+            self.empty.notify_waiters();
+        }
+    }
+
+    /// Returns when nobody is inside. Publish shut gates first: else others come in.
+    pub async fn emptied(&self) {
+        fence(Ordering::SeqCst);
+        self.awaited.store(true, Ordering::SeqCst);
+        loop {
+            let mut told = std::pin::pin!(self.empty.notified());
+            told.as_mut().enable();
+            if self.count.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            told.await;
+        }
+        self.awaited.store(false, Ordering::SeqCst);
+    }
+
+    /// How many are inside.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Tells everybody inside to go.
+    pub fn evict(&self) {
+        self.evictions.send_modify(|count| *count += 1);
+    }
+
+    pub fn evictions(&self) -> u64 {
+        *self.evictions.borrow()
+    }
+
+    /// Returns at the next eviction after the `seen` first ones.
+    pub async fn evicted(&self, seen: u64) {
+        let mut evictions = self.evictions.subscribe();
+        // The sender is part of `self`, so it cannot have gone.
+        let _ = evictions.wait_for(|count| *count > seen).await;
+    }
+
+    /// One request for `key`. While another thread counts or reads, the key goes uncounted: shares, not
+    /// numbers, are reported from the sketch.
+    pub fn asked(&self, key: &[u8]) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if let Ok(mut heavy) = self.heavy.try_lock() {
+            heavy.count(key);
+        }
+    }
+
+    /// Requests since the beginning.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    pub fn heavy(&self) -> MutexGuard<'_, HeavyKeys> {
+        self.heavy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

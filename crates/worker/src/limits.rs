@@ -1,0 +1,73 @@
+//! Every limit of the worker, with its reason.
+
+use std::time::Duration;
+
+/// Events that wait for the driver: returned callbacks, emptied replicas, calls of the service. At the bound
+/// whoever reports waits; the driver never waits for any of them, so it always catches up.
+pub const EVENTS: usize = 1_024;
+
+/// Events taken in before the gates are published and a beat goes out: one beat for a burst of callbacks.
+pub const BATCH: usize = 256;
+
+/// Messages on their way to the coordinator. At the bound no beat is made: the line is stuck, and a later
+/// beat says the same and more.
+pub const OUTGOING: usize = 4;
+
+/// How long opening a line may take, the answer to the registration included.
+pub const CONNECT: Duration = Duration::from_secs(5);
+
+/// How often an idle line is probed by HTTP/2, and how long the answer may take. Without it a healed
+/// partition would leave a line that hangs for ever.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+/// See [`KEEP_ALIVE`].
+pub const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
+
+/// Rest before the coordinators are tried a second time; doubles with each further round.
+pub const RETRY: Duration = Duration::from_millis(100);
+
+/// Longest rest between rounds: what a coordinator that comes back waits for its workers at most, well
+/// within the time after which it would declare them dead.
+pub const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// Beats without an answer, in heartbeats, after which the line is given up and another one is opened.
+pub const SILENT_BEATS: u64 = 4;
+
+/// How often loads are measured and reported: often enough for a hot key to be seen within seconds, rare
+/// enough that a worker of 10,000 replicas sends nothing worth mentioning.
+pub const LOAD_EVERY: Duration = Duration::from_secs(2);
+
+/// Weight of the newest period in a reported rate; the rest is history. At one half, three quarters of what
+/// is reported is from the last two periods.
+pub const LOAD_WEIGHT: f64 = 0.5;
+
+/// How long `report` may take for all replicas together.
+pub const REPORT: Duration = Duration::from_secs(5);
+
+/// Counters of the sketch of heavy keys, for each replica: any key with more than 1/32 of the requests is
+/// seen, and a count is too high by at most 1/32 of the requests.
+pub const HEAVY_COUNTERS: usize = 32;
+
+/// Longest key that the sketch counts; longer ones are no hot keys worth isolating.
+pub const HEAVY_KEY_BYTES: usize = 1_024;
+
+/// Requests that wait for a gate at the same time. At the bound a request is told at once to come again: a
+/// worker whose owner-to-be hangs must not collect the traffic of minutes.
+pub const WAITERS: usize = 10_000;
+
+/// How long [`crate::http`] holds a request whose replica is about to serve. Above the time in which a dead
+/// owner's lease runs out with default settings, so that a failover costs a request its patience only.
+pub const HOLD: Duration = Duration::from_secs(5);
+
+/// How long one hop to the owner may take to connect: it is in the same cluster.
+pub const HOP_CONNECT: Duration = Duration::from_secs(1);
+
+/// Idle connections kept to each other node, for hops.
+pub const HOP_IDLE: usize = 64;
+
+/// Longest message of a failed callback that is reported.
+pub const REASON_BYTES: usize = 1_024;
+
+/// Longest answer that is read to its end before it is sent on: the request is then over for the shard,
+/// however slowly the client reads. Longer answers and streams keep the shard until they are out.
+pub const BUFFERED_BYTES: usize = 64 << 10;

@@ -1,0 +1,91 @@
+//! How heavy each replica is: what the worker has counted, and what the service says.
+
+use crate::admission::Shared;
+use crate::calls::panicked;
+use crate::driver::Event;
+use crate::handler::Handler;
+use crate::inside::Inside;
+use crate::limits;
+use futures::FutureExt;
+use partage_core::exchange::{Phase, ReplicaKey};
+use partage_core::load::{HOT_KEYS, HotKey, Load};
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use tokio::sync::mpsc::WeakSender;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+
+/// What was counted up to the last report.
+#[derive(Default)]
+struct Meter {
+    requests: u64,
+    per_s: f64,
+}
+
+impl Meter {
+    fn read(&mut self, inside: &Inside, seconds: f64) -> Load {
+        let requests = inside.requests();
+        let newest = (requests - std::mem::replace(&mut self.requests, requests)) as f64 / seconds;
+        self.per_s += limits::LOAD_WEIGHT * (newest - self.per_s);
+        let heavy = inside.heavy().take(HOT_KEYS);
+        let hot = |(key, share)| HotKey { key, requests_per_s: share * newest };
+        Load { requests_per_s: self.per_s, hot_keys: heavy.into_iter().map(hot).collect(), ..Load::default() }
+    }
+}
+
+/// Measures every [`limits::LOAD_EVERY`] until the driver is gone.
+pub async fn run(shared: Arc<Shared>, handler: Arc<dyn Handler>, events: WeakSender<Event>) {
+    let mut meters: BTreeMap<ReplicaKey, Meter> = BTreeMap::new();
+    let mut ticks = interval(limits::LOAD_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = ticks.tick().await;
+    loop {
+        let now = ticks.tick().await;
+        let seconds = now.duration_since(last).as_secs_f64().max(0.001);
+        last = now;
+        let replicas = shared.published.load().replicas.clone();
+        meters.retain(|replica, _| replicas.contains_key(replica));
+        let until = Instant::now() + limits::REPORT;
+        let mut loads = Vec::new();
+        for (replica, held) in replicas.iter().filter(|(_, held)| held.phase == Phase::Serving) {
+            let measured = meters.entry(replica.clone()).or_default().read(&held.inside, seconds);
+            let said = ask(&*handler, &held.inside, until).await;
+            let load = said.map_or_else(|| measured.clone(), |said| filled(said, &measured));
+            match load.check() {
+                Ok(()) => loads.push((replica.clone(), load)),
+                Err(error) => tracing::warn!(shard = %replica.shard, %error, "not reported"),
+            }
+        }
+        let Some(events) = events.upgrade() else { return };
+        if events.send(Event::Measured(loads)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn ask(handler: &dyn Handler, inside: &Inside, until: Instant) -> Option<Load> {
+    let shard = inside.assignment();
+    let asked = AssertUnwindSafe(handler.report(&shard)).catch_unwind();
+    match timeout_at(until, asked).await {
+        Ok(Ok(said)) => said,
+        Ok(Err(panic)) => {
+            tracing::warn!(shard = %shard.shard(), "report {}", panicked(&*panic));
+            None
+        }
+        Err(_) => {
+            tracing::warn!(shard = %shard.shard(), "report has not returned within {:?}", limits::REPORT);
+            None
+        }
+    }
+}
+
+fn filled(mut said: Load, measured: &Load) -> Load {
+    if said.requests_per_s == 0.0 {
+        said.requests_per_s = measured.requests_per_s;
+    }
+    if said.hot_keys.is_empty() {
+        said.hot_keys.clone_from(&measured.hot_keys);
+    }
+    said.hot_keys.truncate(HOT_KEYS);
+    said
+}

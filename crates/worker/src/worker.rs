@@ -1,0 +1,318 @@
+//! The handle that a service holds, and how it is made.
+
+use crate::admission::{Entrance, Shared, Tenure};
+use crate::calls::Calls;
+use crate::clock::Clock;
+use crate::driver::{Driver, Event, State};
+use crate::error::{LeaveError, StartError};
+use crate::handler::{Assignment, Closures, Failure, Handler};
+use crate::line::Lines;
+use crate::{limits, measure};
+use partage_core::exchange::Phase;
+use partage_core::id::{Generation, Incarnation, ShardId};
+use partage_core::name::{KeyspaceName, Label, NodeId, Zone};
+use partage_core::node::{CheckBack, NodeSpec};
+use partage_core::worker::gates::Access;
+use partage_core::worker::{Patience, Worker as Mind};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+/// This process as a node of the cluster. Cheap to clone; when the last clone is dropped the worker stops as
+/// by [`Worker::shutdown`].
+#[derive(Clone)]
+pub struct Worker {
+    shared: Arc<Shared>,
+    events: mpsc::Sender<Event>,
+}
+
+/// Everything a worker says of itself, before it starts.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing before it is started"]
+pub struct Builder {
+    node: String,
+    coordinators: Vec<String>,
+    address: String,
+    capacity: f64,
+    zone: Option<String>,
+    rack: Option<String>,
+    labels: Vec<String>,
+    check_back: CheckBack,
+    patience: Patience,
+    within: Option<Duration>,
+}
+
+/// How a worker is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// Not registered yet, or any more.
+    Joining,
+    /// The coordinator is heard.
+    Up,
+    /// It is not heard, and exclusive shards are not served.
+    Lapsed,
+    /// It is leaving, and serves until it may go.
+    Leaving,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Health::Joining => "joining",
+            Health::Up => "up",
+            Health::Lapsed => "lapsed",
+            Health::Leaving => "leaving",
+        })
+    }
+}
+
+/// One replica as this worker has it.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    /// As the newest order describes it.
+    pub assignment: Arc<Assignment>,
+    /// How far it is.
+    pub phase: Phase,
+    /// Requests inside.
+    pub inside: usize,
+    /// Requests let in since it came.
+    pub requests: u64,
+}
+
+impl Builder {
+    /// Its share of every load, relative to other nodes; 1 unless said.
+    pub fn capacity(self, capacity: f64) -> Builder {
+        Builder { capacity, ..self }
+    }
+
+    /// What fails with it: a data centre, a building.
+    pub fn zone(self, zone: impl Into<String>) -> Builder {
+        Builder { zone: Some(zone.into()), ..self }
+    }
+
+    /// A smaller failure domain inside the zone.
+    pub fn rack(self, rack: impl Into<String>) -> Builder {
+        Builder { rack: Some(rack.into()), ..self }
+    }
+
+    /// Words to pin and exclude shards by.
+    pub fn labels<L: Into<String>>(self, labels: impl IntoIterator<Item = L>) -> Builder {
+        Builder { labels: labels.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// The coordinator checks that `GET` of this path answers 200; unless said, that the port opens. Say
+    /// [`crate::http::WORKER_PATH`] where [`crate::http::router`] is mounted.
+    pub fn check_path(self, path: impl Into<String>) -> Builder {
+        Builder { check_back: CheckBack::Get(path.into()), ..self }
+    }
+
+    /// How long callbacks and last requests may take.
+    pub fn patience(self, patience: Patience) -> Builder {
+        Builder { patience, ..self }
+    }
+
+    /// Give up if no coordinator takes it within that time; unless said, it tries for ever.
+    pub fn register_within(self, within: Duration) -> Builder {
+        Builder { within: Some(within), ..self }
+    }
+
+    fn spec(&self) -> Result<NodeSpec, StartError> {
+        let zone = |name: &Option<String>| name.as_deref().map(Zone::new).transpose();
+        let labels: Result<BTreeSet<_>, _> = self.labels.iter().map(|label| Label::new(label)).collect();
+        let spec = NodeSpec {
+            capacity: self.capacity,
+            zone: zone(&self.zone)?,
+            rack: zone(&self.rack)?,
+            labels: labels?,
+            check_back: self.check_back.clone(),
+            ..NodeSpec::new(NodeId::new(&self.node)?, self.address.as_str())
+        };
+        spec.check()?;
+        if self.coordinators.is_empty() {
+            return Err(StartError::NoCoordinator(self.node.clone()));
+        }
+        Ok(spec)
+    }
+
+    /// Registers, and begins to serve what the coordinator gives it. Callbacks may come before this returns.
+    pub async fn start(self, handler: impl Handler) -> Result<Worker, StartError> {
+        self.start_shared(Arc::new(handler)).await
+    }
+
+    /// The same with a handler that the service keeps a hand on.
+    pub async fn start_shared(self, handler: Arc<dyn Handler>) -> Result<Worker, StartError> {
+        let spec = self.spec()?;
+        let shared = Arc::new(Shared::new(spec.id.clone(), Clock::start()));
+        let (events, inbox) = mpsc::channel(limits::EVENTS);
+        let (starter, started) = oneshot::channel();
+        let driver = Driver {
+            mind: Mind::new(spec.id.clone(), self.patience),
+            spec,
+            shared: shared.clone(),
+            lines: Lines::new(self.coordinators.clone()),
+            calls: Calls::new(handler.clone(), events.downgrade()),
+            events: inbox,
+            own: events.downgrade(),
+            starter: Some(starter),
+            state: State::default(),
+        };
+        tokio::spawn(driver.run());
+        tokio::spawn(measure::run(shared.clone(), handler, events.downgrade()));
+        let worker = Worker { shared, events };
+        let started = match self.within {
+            None => started.await,
+            Some(within) => timeout(within, started).await.map_err(|_| StartError::TimedOut {
+                node: self.node,
+                coordinators: self.coordinators.join(", "),
+                within,
+            })?,
+        };
+        started.map_err(|_| StartError::Stopped)?.map(|()| worker)
+    }
+}
+
+impl Worker {
+    /// A worker by its name (kept across restarts), the coordinators it may register at, and the address
+    /// where its own requests come in, `host:port` as other processes reach it.
+    pub fn builder<C: Into<String>>(
+        node: impl Into<String>,
+        coordinators: impl IntoIterator<Item = C>,
+        address: impl Into<String>,
+    ) -> Builder {
+        Builder {
+            node: node.into(),
+            coordinators: coordinators.into_iter().map(Into::into).collect(),
+            address: address.into(),
+            capacity: 1.0,
+            zone: None,
+            rack: None,
+            labels: Vec::new(),
+            check_back: CheckBack::Connect,
+            patience: Patience::default(),
+            within: None,
+        }
+    }
+
+    /// The short form (A10): a coordinator, its own address (which is its name too), what to do when a shard
+    /// comes and when it goes. See [`Closures`].
+    pub async fn with_closures<S, D, FS, FD>(
+        coordinator: impl Into<String>,
+        address: impl Into<String>,
+        serve: S,
+        delete: D,
+    ) -> Result<Worker, StartError>
+    where
+        S: Fn(Assignment) -> FS + Send + Sync + 'static,
+        D: Fn(Assignment) -> FD + Send + Sync + 'static,
+        FS: Future<Output = Result<(), Failure>> + Send + 'static,
+        FD: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let address = address.into();
+        let builder = Worker::builder(address.clone(), [coordinator], address);
+        builder.start(Closures::new(serve, delete)).await
+    }
+
+    /// Its name.
+    pub fn node(&self) -> &NodeId {
+        &self.shared.node
+    }
+
+    /// Which start of it this is; none while it is not registered.
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.shared.published.load().incarnation
+    }
+
+    /// How it is doing.
+    pub fn health(&self) -> Health {
+        let published = self.shared.published.load();
+        match published.incarnation {
+            None => Health::Joining,
+            Some(_) if published.leaving => Health::Leaving,
+            Some(_) if published.connected => Health::Up,
+            Some(_) => Health::Lapsed,
+        }
+    }
+
+    /// What it has.
+    pub fn replicas(&self) -> Vec<Replica> {
+        let published = self.shared.published.load();
+        let replica = |held: &crate::admission::Held| Replica {
+            assignment: held.inside.assignment(),
+            phase: held.phase.clone(),
+            inside: held.inside.count(),
+            requests: held.inside.requests(),
+        };
+        published.replicas.values().map(replica).collect()
+    }
+
+    /// Which map of that keyspace its orders are from; none if it has nothing of it.
+    pub fn generation(&self, keyspace: &KeyspaceName) -> Option<Generation> {
+        self.shared.published.load().gates.generation(keyspace)
+    }
+
+    /// Lets a request for `key` in, or says why not. Costs well under a microsecond and never waits.
+    pub fn enter(&self, keyspace: &KeyspaceName, key: &[u8], access: Access) -> Entrance {
+        self.shared.enter(keyspace, key, access)
+    }
+
+    /// The same; while the answer is [`Entrance::Soon`] it waits, at most for `hold`, and at once gives up
+    /// when [`limits::WAITERS`] wait already.
+    pub async fn enter_or_wait(
+        &self,
+        keyspace: &KeyspaceName,
+        key: &[u8],
+        access: Access,
+        hold: Duration,
+    ) -> Entrance {
+        self.shared.enter_or_wait(keyspace, key, access, Instant::now() + hold).await
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// A handle on a shard that is served here now, to be asked later whether it still is.
+    pub fn tenure(&self, keyspace: &KeyspaceName, shard: ShardId) -> Option<Tenure> {
+        Tenure::of(&self.shared, keyspace, shard)
+    }
+
+    /// Says which share of this node's capacity foreground work takes, 0 to 1; moves give way above 0.8 (K17).
+    pub fn set_busy(&self, busy: f64) {
+        let busy = if busy.is_finite() { busy.clamp(0.0, 1.0) } else { 0.0 };
+        self.shared.busy.store(busy.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Leaves gracefully (A13): asks the coordinator to have everything served elsewhere, goes on serving
+    /// until it is, says goodbye. Call it on SIGTERM, keep the server running meanwhile, end afterwards.
+    pub async fn leave(&self, within: Duration) -> Result<(), LeaveError> {
+        let (leaver, left) = oneshot::channel();
+        self.events.send(Event::Leave(leaver)).await.map_err(|_| LeaveError::Stopped)?;
+        match timeout(within, left).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(LeaveError::Stopped),
+            Err(_) => {
+                let held = self.shared.published.load().replicas.len();
+                Err(LeaveError::TimedOut { within, held })
+            }
+        }
+    }
+
+    /// Stops at once: nothing is handed over, requests inside are told to end. The coordinator finds out when
+    /// the lease has run out.
+    pub async fn shutdown(&self) {
+        // When the driver is gone it has stopped already.
+        let _ = self.events.send(Event::Stop).await;
+        self.events.closed().await;
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("node", self.node()).field("health", &self.health()).finish()
+    }
+}
