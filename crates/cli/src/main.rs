@@ -6,8 +6,12 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not reachable, 4 refused (see [`output::Exit`]).
 
+mod admin;
+mod client;
+mod draw;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
 mod output;
+mod role;
 
 use clap::{Parser, Subcommand};
 use output::{Failure, Output};
@@ -26,11 +30,42 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// The cluster at a glance
+    Status(admin::StatusArgs),
+    /// Nodes: list, drain, remove
+    #[command(subcommand)]
+    Node(admin::NodeCommand),
+    /// Keyspaces: create, list, show, update, delete
+    #[command(subcommand)]
+    Keyspace(admin::KeyspaceCommand),
+    /// Shards: list, move, split, merge and more
+    #[command(subcommand)]
+    Shard(admin::ShardCommand),
+    /// Plans: list, show, approve, reject, edit
+    #[command(subcommand)]
+    Plan(admin::PlanCommand),
+    /// Which shard a key is in, why there, and what would move it
+    Explain(admin::ExplainArgs),
+    /// The brake on automatic moves
+    #[command(subcommand)]
+    Brake(admin::BrakeCommand),
+    /// Run a coordinator
+    Coordinator(role::CoordinatorArgs),
+}
 
 impl Command {
-    async fn run(self, _output: &mut Output) -> Result<(), Failure> {
-        match self {}
+    async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            Command::Status(args) => args.run(output).await,
+            Command::Node(command) => command.run(output).await,
+            Command::Keyspace(command) => command.run(output).await,
+            Command::Shard(command) => command.run(output).await,
+            Command::Plan(command) => command.run(output).await,
+            Command::Explain(args) => args.run(output).await,
+            Command::Brake(command) => command.run(output).await,
+            Command::Coordinator(args) => args.run(output).await,
+        }
     }
 }
 

@@ -1,0 +1,55 @@
+//! `partage explain KEYSPACE KEY`: which shard, why there, who serves it, since when, what would move it.
+
+use super::shard::{bounds_text, replica_text};
+use crate::client::{Door, segment};
+use crate::output::{Failure, Output};
+use clap::Args;
+use partage_wire::json::Explanation;
+
+/// `partage explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The keyspace
+    keyspace: String,
+    /// The key, as text
+    key: String,
+    #[command(flatten)]
+    door: Door,
+}
+
+impl ExplainArgs {
+    /// Prints it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let (keyspace, key) = (segment(&self.keyspace), segment(&self.key));
+        let told: Explanation = self.door.get(&format!("/v1/explain/{keyspace}?key={key}")).await?;
+        if output.is_json() {
+            return output.json(&told);
+        }
+        output.text(&text(&told, &self.key));
+        Ok(())
+    }
+}
+
+fn text(told: &Explanation, key: &str) -> String {
+    let shard = &told.shard;
+    let mut lines = vec![
+        format!("{key} of {} is in shard s{}: {}", told.keyspace, shard.shard, bounds_text(&shard.bounds)),
+        format!("  epoch {}, {}, placed by {}", shard.epoch, shard.stage, told.policy),
+    ];
+    for (replica, reason) in shard.replicas.iter().zip(&told.reasons) {
+        lines.push(format!("  {}", replica_text(replica)));
+        if let Some(reason) = reason {
+            lines.push(format!("      because {} (plan {})", reason.reason, reason.plan));
+        }
+    }
+    if !told.granted {
+        lines.push("  the leader waits: the former owner may still act".to_owned());
+    }
+    for (title, sentences) in
+        [("under way", &told.under_way), ("in the way", &told.blocked), ("would move it", &told.would_move)]
+    {
+        lines.extend((!sentences.is_empty()).then(|| format!("  {title}:")));
+        lines.extend(sentences.iter().map(|sentence| format!("    - {sentence}")));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,58 @@
+//! Commands that ask and change a running cluster, over its admin API.
+
+mod brake;
+mod explain;
+mod keyspace;
+mod node;
+mod plan;
+mod shard;
+mod status;
+
+pub use brake::BrakeCommand;
+pub use explain::ExplainArgs;
+pub use keyspace::KeyspaceCommand;
+pub use node::NodeCommand;
+pub use plan::PlanCommand;
+pub use shard::ShardCommand;
+pub use status::StatusArgs;
+
+use crate::client::Door;
+use crate::output::{Failure, Output, say};
+use comfy_table::{Table, presets};
+use partage_wire::json::{Answer, Command};
+
+/// A table for people.
+fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
+    table
+}
+
+/// Carries out a command and prints what came of it.
+async fn carry_out(door: &Door, output: &mut Output, command: Command, dry_run: bool) -> Result<(), Failure> {
+    let answer = door.command(command, dry_run).await?;
+    print_answer(output, &answer)
+}
+
+fn print_answer(output: &mut Output, answer: &Answer) -> Result<(), Failure> {
+    answer.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    if output.is_json() {
+        return output.json(answer);
+    }
+    let prefix = if answer.dry_run { "would: " } else { "" };
+    output.text(&format!("{prefix}{}", answer.summary));
+    if let Some(plan) = &answer.plan {
+        output.text(&plan::preview(plan));
+    }
+    for drain in &answer.drains {
+        output.text(&node::drain_line(drain));
+    }
+    Ok(())
+}
+
+/// The n-th step of a ladder of blocks, for a share of a whole from 0 to 1.
+fn bar(share: f64, width: usize) -> String {
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    format!("{:<width$}", format!("{}{part}", "█".repeat(eighths / 8)))
+}

@@ -1,0 +1,133 @@
+//! `partage node`: who is there, and letting nodes go.
+
+use super::{bar, carry_out, table};
+use crate::client::{Door, DryRun};
+use crate::output::{Failure, Output};
+use clap::{Args, Subcommand};
+use partage_wire::json::{Command, DrainStatus, Node};
+use serde::{Deserialize, Serialize};
+
+/// `partage node …`
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// All nodes, with what they hold and how loaded they are
+    List {
+        #[command(flatten)]
+        door: Door,
+    },
+    /// Empty a node (or a zone) without losing a request; says when it is safe to stop
+    Drain(DrainArgs),
+    /// Let a node take shards again
+    Undrain {
+        /// Which
+        node: String,
+        #[command(flatten)]
+        door: Door,
+        #[command(flatten)]
+        dry: DryRun,
+    },
+    /// Forget a node that is dead, has left or is empty
+    Remove {
+        /// Which
+        node: String,
+        #[command(flatten)]
+        door: Door,
+        #[command(flatten)]
+        dry: DryRun,
+    },
+}
+
+/// `partage node drain`
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// Which node
+    #[arg(required_unless_present = "zone")]
+    node: Option<String>,
+    /// All nodes of this zone instead
+    #[arg(long, conflicts_with = "node")]
+    zone: Option<String>,
+    /// Why, for whoever looks at the status
+    #[arg(long, default_value = "maintenance")]
+    reason: String,
+    /// At most this many nodes drained or down at once; the others wait in a queue
+    #[arg(long)]
+    max_down: Option<u32>,
+    #[command(flatten)]
+    door: Door,
+    #[command(flatten)]
+    dry: DryRun,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Nodes {
+    nodes: Vec<Node>,
+}
+
+impl NodeCommand {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            NodeCommand::List { door } => list(&door, output).await,
+            NodeCommand::Drain(args) => {
+                let DrainArgs { node, zone, reason, max_down, door, dry } = args;
+                let command = match (node, zone) {
+                    (_, Some(zone)) => Command::DrainZone { zone, reason, max_down },
+                    (node, None) => Command::DrainNode { node: node.unwrap_or_default(), reason, max_down },
+                };
+                carry_out(&door, output, command, dry.dry_run).await
+            }
+            NodeCommand::Undrain { node, door, dry } => {
+                carry_out(&door, output, Command::UndrainNode { node }, dry.dry_run).await
+            }
+            NodeCommand::Remove { node, door, dry } => {
+                carry_out(&door, output, Command::RemoveNode { node }, dry.dry_run).await
+            }
+        }
+    }
+}
+
+async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {
+    let nodes: Nodes = door.get("/v1/nodes").await?;
+    if output.is_json() {
+        return output.json(&nodes);
+    }
+    let held = |node: &Node| node.replicas.values().sum::<usize>();
+    let most = nodes.nodes.iter().map(held).max().unwrap_or(0).max(1) as f64;
+    let mut rows =
+        table(["node", "health", "zone", "address", "replicas", "", "leaders", "requests/s", "bytes"]);
+    for node in &nodes.nodes {
+        let state = match (&node.draining, node.leaving) {
+            (Some(_), _) => format!("{}, draining", node.health),
+            (None, true) => format!("{}, leaving", node.health),
+            (None, false) => node.health.clone(),
+        };
+        rows.add_row([
+            node.id.clone(),
+            state,
+            node.zone.clone().unwrap_or_default(),
+            node.address.clone(),
+            held(node).to_string(),
+            bar(held(node) as f64 / most, 12),
+            node.leaders.to_string(),
+            format!("{:.0}", node.requests_per_s),
+            format!("{:.0}", node.size_bytes),
+        ]);
+    }
+    output.text(&rows.to_string());
+    Ok(())
+}
+
+/// How a drain stands, on one line.
+pub fn drain_line(drain: &DrainStatus) -> String {
+    let stand = match drain.progress.as_str() {
+        "queued" => format!("waits until there is room; behind {}", drain.behind.join(", ")),
+        "safe_to_stop" => "empty: safe to stop".to_owned(),
+        other => format!(
+            "{other}: {} replicas left{}",
+            drain.left.unwrap_or(0),
+            drain.of.map_or(String::new(), |of| format!(" of {of}"))
+        ),
+    };
+    let stuck: String = drain.stuck.iter().map(|why| format!("\n           {why}")).collect();
+    format!("drain      {} ({}): {stand}{stuck}", drain.node, drain.reason)
+}

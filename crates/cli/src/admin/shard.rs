@@ -1,0 +1,271 @@
+//! `partage shard`: the shards of a keyspace, drawn or listed, and moving single ones.
+
+use super::{carry_out, table};
+use crate::client::{Door, DryRun, segment};
+use crate::draw;
+use crate::output::{Failure, Output};
+use clap::{Args, Subcommand};
+use partage_wire::json::{Bounds, Command, KeyText, Node, Replica, Shard, SplitAt};
+use serde::{Deserialize, Serialize};
+
+/// Shards asked for at once.
+const PAGE: usize = 1_000;
+
+/// `partage shard …`
+#[derive(Debug, Subcommand)]
+pub enum ShardCommand {
+    /// Shards × nodes as a drawing, or one line each
+    List(ListArgs),
+    /// Move one replica to another node, make before break
+    Move {
+        #[command(flatten)]
+        of: Of,
+        /// The node that it leaves
+        #[arg(long)]
+        from: String,
+        /// The node that takes over
+        #[arg(long)]
+        to: String,
+    },
+    /// Let another live replica lead
+    Lead {
+        #[command(flatten)]
+        of: Of,
+        /// The node whose replica is to lead
+        #[arg(long)]
+        to: String,
+    },
+    /// One replica more
+    Add {
+        #[command(flatten)]
+        of: Of,
+        /// On this node
+        #[arg(long)]
+        node: String,
+    },
+    /// One replica less
+    Remove {
+        #[command(flatten)]
+        of: Of,
+        /// From this node
+        #[arg(long)]
+        node: String,
+    },
+    /// Split in two at the middle, or at given keys
+    Split {
+        #[command(flatten)]
+        of: Of,
+        /// Each key begins a new shard
+        #[arg(long, value_delimiter = ',')]
+        at: Vec<String>,
+    },
+    /// Merge a shard with its right-hand neighbour
+    Merge {
+        #[command(flatten)]
+        of: Of,
+        /// The neighbour
+        right: String,
+    },
+    /// Give a hot key a shard of its own
+    Isolate {
+        /// The keyspace
+        keyspace: String,
+        /// The key
+        key: String,
+        #[command(flatten)]
+        door: Door,
+        #[command(flatten)]
+        dry: DryRun,
+    },
+    /// Its own number of replicas; without a number, the keyspace's again
+    Replicas {
+        #[command(flatten)]
+        of: Of,
+        /// How many
+        replicas: Option<u32>,
+    },
+    /// Place a shard again that was set aside
+    Release {
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+/// Which shard.
+#[derive(Debug, Args)]
+pub struct Of {
+    /// The keyspace
+    keyspace: String,
+    /// The shard, as `s12` or `12`
+    shard: String,
+    #[command(flatten)]
+    door: Door,
+    #[command(flatten)]
+    dry: DryRun,
+}
+
+/// `partage shard list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// The keyspace
+    keyspace: String,
+    /// One line a shard instead of the drawing
+    #[arg(long, short)]
+    long: bool,
+    #[command(flatten)]
+    door: Door,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Shards {
+    shards: Vec<Shard>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Nodes {
+    nodes: Vec<Node>,
+}
+
+fn number(shard: &str) -> Result<u64, Failure> {
+    let digits = shard.strip_prefix('s').unwrap_or(shard);
+    digits.parse().map_err(|_| Failure::usage(format!("{shard:?} is no shard: give its id, such as s12")))
+}
+
+impl ShardCommand {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let (of, command) = match self {
+            ShardCommand::List(args) => return list(args, output).await,
+            ShardCommand::Isolate { keyspace, key, door, dry } => {
+                let command = Command::IsolateKey { keyspace, key: KeyText::Text(key) };
+                return carry_out(&door, output, command, dry.dry_run).await;
+            }
+            ShardCommand::Move { of, from, to } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::MoveShard { keyspace, shard, from, to })
+            }
+            ShardCommand::Lead { of, to } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::TransferLeader { keyspace, shard, to })
+            }
+            ShardCommand::Add { of, node } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::AddReplica { keyspace, shard, node })
+            }
+            ShardCommand::Remove { of, node } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::RemoveReplica { keyspace, shard, node })
+            }
+            ShardCommand::Split { of, at } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::SplitShard { keyspace, shard, at: split_at(at) })
+            }
+            ShardCommand::Merge { of, right } => {
+                let ((keyspace, left), right) = (of.which()?, number(&right)?);
+                (of, Command::MergeShards { keyspace, left, right })
+            }
+            ShardCommand::Replicas { of, replicas } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::SetShardReplicas { keyspace, shard, replicas })
+            }
+            ShardCommand::Release { of } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::ReleaseShard { keyspace, shard })
+            }
+        };
+        carry_out(&of.door, output, command, of.dry.dry_run).await
+    }
+}
+
+impl Of {
+    fn which(&self) -> Result<(String, u64), Failure> {
+        Ok((self.keyspace.clone(), number(&self.shard)?))
+    }
+}
+
+fn split_at(keys: Vec<String>) -> SplitAt {
+    if keys.is_empty() {
+        return SplitAt::Middle;
+    }
+    SplitAt::Keys { keys: keys.into_iter().map(KeyText::Text).collect() }
+}
+
+async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
+    let shards = all(&args.door, &args.keyspace).await?;
+    if output.is_json() {
+        return output.json(&Shards { shards, next: None });
+    }
+    if args.long {
+        output.text(&lines(&shards));
+        return Ok(());
+    }
+    let Nodes { nodes } = args.door.get("/v1/nodes").await?;
+    output.text(&draw::grid(&shards, &nodes));
+    Ok(())
+}
+
+async fn all(door: &Door, keyspace: &str) -> Result<Vec<Shard>, Failure> {
+    let (mut shards, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/keyspaces/{}/shards?limit={PAGE}{after}", segment(keyspace));
+        let page: Shards = door.get(&path).await?;
+        shards.extend(page.shards);
+        match page.next {
+            Some(next) => after = format!("&after={next}"),
+            None => return Ok(shards),
+        }
+    }
+}
+
+fn lines(shards: &[Shard]) -> String {
+    let mut rows = table(["shard", "holds", "stage", "epoch", "replicas"]);
+    for shard in shards {
+        let replicas: Vec<_> = shard.replicas.iter().map(replica_text).collect();
+        rows.add_row([
+            format!("s{}", shard.shard),
+            bounds_text(&shard.bounds),
+            shard.stage.clone(),
+            shard.epoch.to_string(),
+            replicas.join("\n"),
+        ]);
+    }
+    rows.to_string()
+}
+
+/// One replica, on one line.
+pub fn replica_text(replica: &Replica) -> String {
+    let zone = replica.zone.as_ref().map_or(String::new(), |zone| format!(" in {zone}"));
+    let phase = match (&replica.failure, &replica.phase) {
+        (Some(why), _) => format!(", failing: {why}"),
+        (None, Some(phase)) if phase != "serving" => format!(", {phase}"),
+        (None, _) => String::new(),
+    };
+    let node = if replica.health == "up" { String::new() } else { format!(" ({})", replica.health) };
+    format!("{} on {}{node}{zone}: {}{phase}", replica.role, replica.node, replica.state)
+}
+
+/// What a shard holds, for people.
+pub fn bounds_text(bounds: &Bounds) -> String {
+    match bounds {
+        Bounds::Keys { begin, end } => {
+            let end = key_text(end);
+            format!(
+                "keys from {:?} to {}",
+                key_text(begin),
+                if end.is_empty() { "the end".to_owned() } else { format!("{end:?}") }
+            )
+        }
+        Bounds::Hashes { first, last } => format!("hashes from {} to {}", first.0, last.0),
+        Bounds::Slot { slot } => format!("slot {slot}"),
+        Bounds::Name { name } => format!("partition {name}"),
+    }
+}
+
+fn key_text(key: &KeyText) -> String {
+    match key {
+        KeyText::Text(text) => text.clone(),
+        KeyText::Hex { hex } => format!("0x{hex}"),
+    }
+}

@@ -1,0 +1,115 @@
+//! The client of the admin API, for the commands that ask and change a running cluster.
+
+use crate::output::Failure;
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use partage_wire::json::{Answer, Command, CommandRequest, ErrorBody};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// How long an answer may take: a plan of a million shards is made in less.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Where the cluster is, and who asks.
+#[derive(Debug, Clone, Args)]
+pub struct Door {
+    /// The coordinator's `host:port`
+    #[arg(long, global = true, env = "PARTAGE_COORDINATOR", default_value = "127.0.0.1:7400")]
+    pub coordinator: String,
+
+    /// Who asks: stands beside what was approved, drained or moved
+    #[arg(long = "as", global = true, env = "USER", default_value = "anonymous", value_name = "NAME")]
+    pub who: String,
+}
+
+/// Only say what would happen.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct DryRun {
+    /// Change nothing; print the plan
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl Door {
+    /// The answer to a question.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Carries out a command, or says what it would do.
+    pub async fn command(&self, command: Command, dry_run: bool) -> Result<Answer, Failure> {
+        let body = body(&CommandRequest { command, dry_run })?;
+        self.ask(Method::POST, "/v1/commands", body).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Failure> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.coordinator))
+            .header("content-type", "application/json")
+            .header("partage-user", &self.who)
+            .body(Full::new(body))
+            .map_err(|error| Failure::usage(format!("{:?} is no address: {error}", self.coordinator)))?;
+        let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let answered = tokio::time::timeout(ANSWER, client.request(request)).await;
+        let answer = answered
+            .map_err(|_| self.unreachable(format!("no answer within {} s", ANSWER.as_secs())))?
+            .map_err(|error| self.unreachable(root_cause(&error)))?;
+        let status = answer.status();
+        let bytes = answer.into_body().collect().await.map_err(|error| self.unreachable(error))?.to_bytes();
+        if status.is_success() {
+            return serde_json::from_slice(&bytes).map_err(|error| {
+                Failure::failed(format!("the answer of {path} is not understood: {error}"))
+            });
+        }
+        Err(refusal(status, &bytes))
+    }
+
+    fn unreachable(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::not_reachable(format!("no coordinator answers at {}: {why}", self.coordinator)).help(
+            "start one with `partage coordinator` or `partage up`, or name it with --coordinator HOST:PORT",
+        )
+    }
+}
+
+fn body(value: &impl Serialize) -> Result<Bytes, Failure> {
+    let bytes = serde_json::to_vec(value).map_err(|error| Failure::failed(error.to_string()))?;
+    Ok(bytes.into())
+}
+
+/// The innermost reason: "connection refused" says more than "client error".
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
+    let Ok(ErrorBody { error }) = serde_json::from_slice(bytes) else {
+        return Failure::failed(format!("{status}: {}", String::from_utf8_lossy(bytes)));
+    };
+    let failure = match error.kind.as_str() {
+        "invalid" | "malformed" => Failure::usage(&error.message),
+        "unavailable" => Failure::not_reachable(&error.message),
+        _ => Failure::refused(&error.message),
+    };
+    // Messages end with their way out already; only another one is worth a line.
+    if error.help.is_empty() || error.message.ends_with(&error.help) {
+        failure
+    } else {
+        failure.help(error.help)
+    }
+}
+
+/// One path segment.
+pub fn segment(text: &str) -> String {
+    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes().map(|b| if safe(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}

@@ -1,0 +1,95 @@
+//! Drawings for the terminal: shards across, nodes down, one mark for each replica.
+//!
+//! ```text
+//!  n1  █▓░█ ▒  █    █ leads   ▓ follows   ░ loads   ▒ unloads   ✗ fails
+//! ```
+//!
+//! The colour of a mark is the load of its shard, from cool to hot, against the hottest shard. Colours are
+//! left out when stdout is no terminal, or `NO_COLOR` is set.
+
+use partage_wire::json::{Node, Replica, Shard};
+use std::io::IsTerminal;
+
+/// Shards in one block of the drawing; further blocks go below.
+const ACROSS: usize = 96;
+
+/// The drawing.
+pub fn grid(shards: &[Shard], nodes: &[Node]) -> String {
+    if shards.is_empty() {
+        return "no shards".to_owned();
+    }
+    let paint = Paint::of(shards);
+    let width = nodes.iter().map(|node| node.id.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for block in shards.chunks(ACROSS) {
+        let (first, last) = (block[0].shard, block[block.len() - 1].shard);
+        text.push_str(&format!("{:width$}  s{first} … s{last}\n", ""));
+        for node in nodes {
+            let marks: String = block.iter().map(|shard| paint.mark(shard, &node.id)).collect();
+            let health = if node.health == "up" { String::new() } else { format!("  {}", node.health) };
+            text.push_str(&format!("{:width$}  {marks}{health}\n", node.id));
+        }
+        let unplaced: String = block.iter().map(|s| if s.replicas.is_empty() { '!' } else { ' ' }).collect();
+        if unplaced.contains('!') {
+            text.push_str(&format!("{:width$}  {unplaced}  nowhere\n", ""));
+        }
+    }
+    text.push_str(&format!("{:width$}  █ leads  ▓ follows  ░ loads  ▒ unloads  ✗ fails", ""));
+    text + &under_way(shards)
+}
+
+/// One line for each shard with something under way.
+fn under_way(shards: &[Shard]) -> String {
+    let moving =
+        |shard: &&Shard| shard.stage != "serving" || shard.replicas.iter().any(|r| r.state != "live");
+    let line = |shard: &Shard| {
+        let on = |state: &str| {
+            let nodes = shard.replicas.iter().filter(|r| r.state == state).map(|r| r.node.as_str());
+            nodes.collect::<Vec<_>>().join(", ")
+        };
+        let (from, to, live) = (on("unload"), on("load"), on("live"));
+        format!("\n  s{} {}: {live}  loads [{to}]  unloads [{from}]", shard.shard, shard.stage)
+    };
+    let shown: String = shards.iter().filter(moving).take(20).map(line).collect();
+    let count = shards.iter().filter(moving).count();
+    if count == 0 { String::new() } else { format!("\nunder way: {count}{shown}") }
+}
+
+struct Paint {
+    colours: bool,
+    hottest: f64,
+}
+
+impl Paint {
+    #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
+    fn of(shards: &[Shard]) -> Paint {
+        let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Paint { colours, hottest: shards.iter().map(heat).fold(0.0, f64::max) }
+    }
+
+    fn mark(&self, shard: &Shard, node: &str) -> String {
+        let Some(replica) = shard.replicas.iter().find(|r| r.node == node) else { return " ".to_owned() };
+        let mark = symbol(replica);
+        if !self.colours || self.hottest <= 0.0 {
+            return mark.to_string();
+        }
+        // From green over yellow to red, in the 256 colours of terminals.
+        let steps = [34, 70, 106, 142, 178, 208, 202, 196];
+        let step = (heat(shard) / self.hottest * (steps.len() - 1) as f64).round() as usize;
+        format!("\x1b[38;5;{}m{mark}\x1b[0m", steps[step.min(steps.len() - 1)])
+    }
+}
+
+fn symbol(replica: &Replica) -> char {
+    match (replica.state.as_str(), replica.role.as_str()) {
+        _ if replica.failure.is_some() => '✗',
+        ("load", _) => '░',
+        ("live", "leader") => '█',
+        ("live", _) => '▓',
+        _ => '▒',
+    }
+}
+
+fn heat(shard: &Shard) -> f64 {
+    shard.replicas.iter().filter_map(|r| r.load.as_ref()).map(|load| load.requests_per_s).sum()
+}

@@ -1,0 +1,41 @@
+//! `partage coordinator | node | router`: one role, from a TOML file, flags or the environment. A flag wins
+//! over the environment, that over the file, that over the default.
+
+mod coordinator;
+
+pub use coordinator::CoordinatorArgs;
+
+use crate::output::Failure;
+use partage_wire::config;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+
+/// The file's configuration, or that of an empty file where none is named.
+fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Failure> {
+    let Some(file) = file else { return Ok(T::default()) };
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::usage(format!("cannot read the configuration {name}: {error}")))?;
+    config::parse(&name, &text).map_err(Failure::usage)
+}
+
+/// Ends when the process is asked to: Ctrl-C or SIGTERM.
+#[expect(clippy::disallowed_methods, reason = "the command line is where signals are caught")]
+pub async fn asked_to_stop() -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let cannot = |error: std::io::Error| Failure::failed(format!("cannot listen for signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(cannot),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Structured logs on stderr: lines for people, or JSON; `RUST_LOG` chooses what.
+pub fn log(json: bool) {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second call finds the first in place, which is as good.
+    let _ = if json { builder.json().try_init() } else { builder.compact().try_init() };
+}
