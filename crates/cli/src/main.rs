@@ -7,6 +7,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not reachable, 4 refused (see [`output::Exit`]).
 
 mod admin;
+mod check;
 mod client;
 mod draw;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
@@ -50,6 +51,8 @@ enum Command {
     /// The brake on automatic moves
     #[command(subcommand)]
     Brake(admin::BrakeCommand),
+    /// Whether a coordinator's state is sound, and what can be saved
+    Check(check::CheckArgs),
     /// Run a coordinator
     Coordinator(role::CoordinatorArgs),
 }
@@ -64,6 +67,7 @@ impl Command {
             Command::Plan(command) => command.run(output).await,
             Command::Explain(args) => args.run(output).await,
             Command::Brake(command) => command.run(output).await,
+            Command::Check(args) => args.run(output).await,
             Command::Coordinator(args) => args.run(output).await,
         }
     }
