@@ -63,3 +63,12 @@ pub const CHECK_TICK_MS: u64 = 250;
 /// Rest before a mind that ended with an error is started anew, in milliseconds: short against a lease, so
 /// that a full disk does not cost the workers theirs.
 pub const RESTART_MS: u64 = 500;
+
+/// Lines on a page of a list when the question does not say, and the most that it may ask for: some
+/// megabytes of JSON.
+pub const PAGE: usize = 1_000;
+/// See [`PAGE`].
+pub const PAGE_MOST: usize = 10_000;
+
+/// Longest name of who asks, as for every other name.
+pub const USER_BYTES: usize = partage_core::limits::NAME_BYTES;

@@ -163,7 +163,7 @@ impl Task {
 
 /// A fresh name for what is committed next.
 #[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
-fn transaction() -> TransactionId {
+pub(crate) fn transaction() -> TransactionId {
     let mut bytes = [0; 20];
     rand::rng().fill_bytes(&mut bytes);
     TransactionId(bytes)

@@ -190,5 +190,6 @@ fn why(ended: Result<Result<(), StoreError>, tokio::task::JoinError>) -> String 
 fn doors(mind: &Mind, publisher: Arc<Publisher>, herald: Arc<Herald>) -> Router {
     let grpc = tonic::service::Routes::new(WorkerServer::new(WorkerDoor::new(mind.clone())))
         .add_service(MapsServer::new(MapsDoor::new(mind.clone(), publisher)));
-    grpc.into_axum_router().merge(crate::http::router(mind.clone(), herald))
+    // Paths that neither knows are answered by the JSON doors, which know both ways of saying so.
+    grpc.into_axum_router().reset_fallback().merge(crate::http::router(mind.clone(), herald))
 }

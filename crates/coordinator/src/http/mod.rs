@@ -1,12 +1,21 @@
 //! The JSON doors: health, metrics, the worker protocol for any language, administration.
 
+mod admin;
+mod answer;
+
 use crate::audience::Herald;
 use crate::mind::Mind;
-use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
+use answer::Failed;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
+use partage_wire::json::ErrorBody;
 use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -15,13 +24,37 @@ pub(crate) struct Doors {
     pub(crate) herald: Arc<Herald>,
 }
 
+/// The head of the API document; its paths and forms come from the handlers.
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Partage",
+    description = "Shards on nodes: the worker protocol for any language, and administration."
+))]
+struct Document;
+
 /// Everything over HTTP.
 pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
     let doors = Doors { mind, herald };
-    Router::new()
-        .route("/health/live", get(|| async { "ok\n" }))
+    let (documented, document) = OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(admin::command))
+        .routes(routes!(admin::status))
+        .routes(routes!(admin::nodes))
+        .routes(routes!(admin::keyspaces))
+        .routes(routes!(admin::keyspace))
+        .routes(routes!(admin::shards))
+        .routes(routes!(admin::plans))
+        .routes(routes!(admin::plan))
+        .routes(routes!(admin::explain))
+        .routes(routes!(admin::drains))
+        .split_for_parts();
+    let document = Arc::new(document);
+    documented
+        .route("/v1/openapi.json", get(async move || Json(document.as_ref().clone())))
+        .route("/health/live", get(async || "ok\n"))
         .route("/health/ready", get(ready))
         .route("/metrics", get(metrics))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
         .with_state(doors)
 }
 
@@ -36,4 +69,21 @@ async fn ready(State(doors): State<Doors>) -> (StatusCode, &'static str) {
 async fn metrics(State(doors): State<Doors>) -> ([(&'static str, &'static str); 1], String) {
     let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
     (kind, doors.herald.metrics.text())
+}
+
+/// Programs that speak gRPC are told so in gRPC, all others in JSON.
+async fn no_such_path(request: Request) -> Response {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        return tonic::Status::unimplemented("this coordinator does not offer that service").into_http();
+    }
+    let message = format!("there is nothing at {}", request.uri().path());
+    let body = ErrorBody::new("not_found", message, "see /v1/openapi.json for what there is");
+    Failed::new(StatusCode::NOT_FOUND, body).into_response()
+}
+
+async fn no_such_method(method: Method, request: Request) -> Response {
+    let message = format!("{method} is not for {}", request.uri().path());
+    let body = ErrorBody::new("malformed", message, "see /v1/openapi.json for the method");
+    Failed::new(StatusCode::METHOD_NOT_ALLOWED, body).into_response()
 }

@@ -236,7 +236,7 @@ impl Cluster {
     }
 
     /// The keyspace of that name, or which one may have been meant.
-    pub(super) fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceState, AdminError> {
+    pub fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceState, AdminError> {
         self.keyspaces.get(name).ok_or_else(|| AdminError::Unknown {
             what: "keyspace",
             name: name.to_string(),

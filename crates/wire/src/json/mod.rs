@@ -16,6 +16,7 @@
 mod command;
 mod error;
 mod keyspace;
+mod pages;
 mod plan;
 mod sharding;
 mod status;
@@ -27,6 +28,7 @@ mod worker;
 pub use command::{Answer, Command, CommandRequest, DrainStatus, KeyspaceChanges, Presplit, SplitAt};
 pub use error::{ErrorBody, ErrorDetail, parse};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
+pub use pages::{Drains, Explained, Keyspaces, Nodes, Plans, Shards};
 pub use plan::{Change, Child, Plan, Planned};
 pub use sharding::{Bounds, PartitionKey, Sharding};
 pub use status::{

@@ -1,0 +1,184 @@
+//! A coordinator in this process, and its JSON doors as a client sees them.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use partage_coordinator::{Config, Coordinator};
+use partage_core::settings::Settings;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// How long anything may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Door {
+    pub coordinator: Coordinator,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Door {
+    pub async fn open() -> Door {
+        Door::with(Settings { settle_ms: 100, ..Settings::default() }).await
+    }
+
+    pub async fn with(settings: Settings) -> Door {
+        let config = Config { listen: "127.0.0.1:0".parse().unwrap(), data_dir: None, settings };
+        let coordinator = Coordinator::start(config).await.unwrap();
+        Door { coordinator, client: Client::builder(TokioExecutor::new()).build_http() }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.coordinator.address())
+    }
+
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> (u16, String) {
+        let answer = self.client.request(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        let (status, text) = self.send(Request::get(self.url(path)).body(Full::default()).unwrap()).await;
+        (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{path} answered {text:?}")))
+    }
+
+    /// A `GET` that must succeed.
+    pub async fn read(&self, path: &str) -> Value {
+        let (status, body) = self.get(path).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        self.post_text(path, body.to_string()).await
+    }
+
+    pub async fn post_text(&self, path: &str, body: String) -> (u16, Value) {
+        let request = Request::post(self.url(path)).body(Full::from(body)).unwrap();
+        let (status, text) = self.send(request).await;
+        (status, if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap() })
+    }
+
+    /// A command that must succeed.
+    pub async fn done(&self, command: Value) -> Value {
+        let (status, answer) = self.post("/v1/commands", &json!({ "do": command })).await;
+        assert_eq!(status, 200, "{command}: {answer}");
+        answer
+    }
+
+    /// A command that must not; gives its status, kind and message.
+    pub async fn refused(&self, command: Value) -> (u16, String, String) {
+        let (status, answer) = self.post("/v1/commands", &json!({ "do": command })).await;
+        assert_ne!(status, 200, "{command}: {answer}");
+        told(status, &answer)
+    }
+}
+
+/// What an error says; every one has a kind, a sentence and a way out.
+pub fn told(status: u16, answer: &Value) -> (u16, String, String) {
+    let text = |field: &str| {
+        let text = answer["error"][field].as_str().unwrap_or_else(|| panic!("no {field} in {answer}"));
+        assert!(!text.is_empty(), "an empty {field} in {answer}");
+        text.to_owned()
+    };
+    text("help");
+    (status, text("kind"), text("message"))
+}
+
+/// A worker that does at once whatever it is ordered, over HTTP.
+pub struct Hand {
+    pub node: String,
+    pub incarnation: u64,
+    pub sequence: u64,
+    pub applied: u64,
+    pub orders: std::collections::BTreeMap<(String, u64, u64), Value>,
+    /// The coordinator checks that something listens there.
+    _listener: TcpListener,
+}
+
+impl Hand {
+    pub async fn join(door: &Door, node: &str) -> Hand {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (status, welcome) =
+            door.post("/v1/worker/register", &json!({ "id": node, "address": address })).await;
+        assert_eq!(status, 200, "{welcome}");
+        let incarnation = welcome["incarnation"].as_u64().unwrap();
+        let (node, orders) = (node.to_owned(), Default::default());
+        Hand { node, incarnation, sequence: 0, applied: 0, orders, _listener: listener }
+    }
+
+    pub fn beat(&mut self) -> Value {
+        self.sequence += 1;
+        let phase = |state: &str| match state {
+            "load" => "ready",
+            "live" => "serving",
+            "unload" => "unloaded",
+            _ => "dropped",
+        };
+        let reports: Vec<Value> = self
+            .orders
+            .values()
+            .map(|order| {
+                let phase = phase(order["state"].as_str().unwrap());
+                json!({ "replica": order["replica"], "phase": phase, "epoch": order["epoch"] })
+            })
+            .collect();
+        json!({
+            "node": self.node, "incarnation": self.incarnation, "sequence": self.sequence,
+            "sent_at_ms": 1_000 + self.sequence, "applied": self.applied, "whole": true, "reports": reports,
+        })
+    }
+
+    pub fn take(&mut self, orders: &Value) {
+        let key = |replica: &Value| {
+            let number = |field: &str| replica[field].as_u64().unwrap();
+            (replica["keyspace"].as_str().unwrap().to_owned(), number("shard"), number("placement"))
+        };
+        if orders["base"] == 0 {
+            self.orders.clear();
+        }
+        for order in orders["changed"].as_array().unwrap() {
+            self.orders.insert(key(&order["replica"]), order.clone());
+        }
+        for gone in orders["removed"].as_array().unwrap() {
+            self.orders.remove(&key(gone));
+        }
+        self.applied = orders["version"].as_u64().unwrap();
+    }
+
+    /// One heartbeat; gives the orders back.
+    pub async fn go_on(&mut self, door: &Door, wait_ms: u64) -> Value {
+        let beat = self.beat();
+        let (status, orders) = door.post(&format!("/v1/worker/heartbeat?wait_ms={wait_ms}"), &beat).await;
+        assert_eq!(status, 200, "{orders}");
+        self.take(&orders);
+        orders
+    }
+}
+
+/// Lets the workers work until `wanted` holds of the status.
+pub async fn until(door: &Door, hands: &mut [&mut Hand], wanted: impl Fn(&Value) -> bool) -> Value {
+    let mut status = Value::Null;
+    let tries = async {
+        loop {
+            for hand in hands.iter_mut() {
+                hand.go_on(door, 0).await;
+            }
+            status = door.read("/v1/status").await;
+            if wanted(&status) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(PATIENCE, tries).await.is_ok();
+    assert!(in_time, "not in time: {status}");
+    status
+}
