@@ -9,10 +9,12 @@
 mod admin;
 mod check;
 mod client;
+mod clock;
 mod draw;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
 mod output;
 mod role;
+mod simulate;
 
 use clap::{Parser, Subcommand};
 use output::{Failure, Output};
@@ -55,6 +57,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Run a coordinator
     Coordinator(role::CoordinatorArgs),
+    /// What would happen to my keys? Compare sharding schemes on a sample of them
+    Simulate(simulate::Args),
 }
 
 impl Command {
@@ -69,6 +73,7 @@ impl Command {
             Command::Brake(command) => command.run(output).await,
             Command::Check(args) => args.run(output).await,
             Command::Coordinator(args) => args.run(output).await,
+            Command::Simulate(args) => simulate::run(&args, output),
         }
     }
 }

@@ -83,8 +83,9 @@ pub struct UnknownScheme {
     pub nearest: String,
 }
 
-/// Ranges and slots for each node, so that a node can be given a share in steps of a few percent.
-const SHARDS_PER_NODE: usize = 16;
+/// Ranges and slots for each node, so that a node can be given a share in steps of one or two percent. With 16, one
+/// shard more or less is more than a policy's tolerance, and it looks in vain for an even placement.
+const SHARDS_PER_NODE: usize = 64;
 
 /// How far above its share the bounded ring lets a node go: the figure of its paper's examples.
 const SLACK_PERCENT: u32 = 25;

@@ -1,0 +1,264 @@
+//! Reads the keys: plain lines, CSV and TSV columns, JSON Lines fields, each perhaps compressed with gzip.
+//!
+//! Whatever is wrong is told with its line. Nothing is skipped silently but blank lines: a sample with holes
+//! would give figures that nobody can trust.
+
+use crate::output::Failure;
+use flate2::bufread::MultiGzDecoder;
+use partage_core::key::Key;
+use partage_core::limits;
+use partage_core::suggest;
+use partage_core::whatif::Item;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+/// Longest line that is read, in bytes: a JSON object with a long document in it, and no more, so that a
+/// file without line ends does not fill the memory.
+const LINE_BYTES: usize = 16 << 20;
+
+/// Where in the input the keys are.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Column of a CSV or TSV file.
+    pub column: Option<String>,
+    /// Field of the objects of a JSON Lines file.
+    pub field: Option<String>,
+    /// Column or field with the load of a key.
+    pub weight: Option<String>,
+    /// Column or field with the bytes of a key.
+    pub bytes: Option<String>,
+    /// Whether the first line of a CSV or TSV file is data already.
+    pub no_header: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Lines,
+    Separated(u8),
+    JsonLines,
+}
+
+/// All keys of the file, or of stdin for `-`.
+pub fn read(path: &Path, wanted: &Wanted) -> Result<Vec<Item>, Failure> {
+    let format = format(path, wanted)?;
+    let shown = if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() };
+    let source: Box<dyn Read> = if is_stdin(path) {
+        Box::new(io::stdin())
+    } else {
+        let file = File::open(path).map_err(|error| {
+            Failure::failed(format!("cannot open {shown}: {error}"))
+                .help("give a file with one key a line, or - to read from stdin")
+        })?;
+        Box::new(file)
+    };
+    let mut source = BufReader::new(source);
+    let begin =
+        source.fill_buf().map_err(|error| Failure::failed(format!("cannot read {shown}: {error}")))?;
+    let zipped = begin.starts_with(&[0x1f, 0x8b]);
+    let reader: Box<dyn BufRead> =
+        if zipped { Box::new(BufReader::new(MultiGzDecoder::new(source))) } else { Box::new(source) };
+    let mut items = Items { shown, items: Vec::new() };
+    match format {
+        Format::Lines => items.lines(reader)?,
+        Format::Separated(by) => items.separated(reader, by, wanted)?,
+        Format::JsonLines => items.json_lines(reader, wanted)?,
+    }
+    if items.items.is_empty() {
+        return Err(Failure::failed(format!("there is no key in {}", items.shown))
+            .help("give a file with at least one key, one a line"));
+    }
+    Ok(items.items)
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// By what was asked for, and else by the name of the file.
+fn format(path: &Path, wanted: &Wanted) -> Result<Format, Failure> {
+    let name = path.to_string_lossy().to_lowercase();
+    let name = name.strip_suffix(".gz").unwrap_or(&name).to_owned();
+    let by = if name.ends_with(".tsv") { b'\t' } else { b',' };
+    let json = [".jsonl", ".ndjson", ".json"].iter().any(|end| name.ends_with(end));
+    match (&wanted.column, &wanted.field) {
+        (Some(_), Some(_)) => Err(Failure::usage("--column and --field are given both")
+            .help("--column is for CSV and TSV, --field is for JSON Lines")),
+        (Some(_), None) => Ok(Format::Separated(by)),
+        (None, Some(_)) => Ok(Format::JsonLines),
+        (None, None) if name.ends_with(".csv") || name.ends_with(".tsv") => Ok(Format::Separated(by)),
+        (None, None) if json => Err(Failure::usage(format!("which field of {} is the key?", path.display()))
+            .help("name it with --field NAME")),
+        (None, None) if wanted.weight.is_some() || wanted.bytes.is_some() => Err(Failure::usage(
+            "--weight and --bytes name a column or a field, and the keys have none",
+        )
+        .help(
+            "name the keys' own with --column or --field; in plain lines, weight and bytes follow the key \
+                 after tabs",
+        )),
+        (None, None) => Ok(Format::Lines),
+    }
+}
+
+struct Items {
+    /// The file, for people.
+    shown: String,
+    items: Vec<Item>,
+}
+
+impl Items {
+    fn wrong(&self, line: u64, what: impl std::fmt::Display) -> Failure {
+        Failure::failed(format!("{}, line {line}: {what}", self.shown))
+    }
+
+    fn add(
+        &mut self,
+        line: u64,
+        key: &[u8],
+        weight: Option<&[u8]>,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), Failure> {
+        if self.items.len() == limits::WHATIF_KEYS {
+            return Err(self
+                .wrong(line, format!("more than {} keys", limits::WHATIF_KEYS))
+                .help("take a sample of the keys: every tenth tells as much"));
+        }
+        let key = Key::new(key).map_err(|error| self.wrong(line, error))?;
+        let weight = weight.map_or(Ok(1.0), |text| self.number(line, "weight", text))?;
+        let size = bytes.map(|text| self.number(line, "number of bytes", text)).transpose()?;
+        let bytes = size.map_or(key.as_bytes().len() as u64, |size| size as u64);
+        self.items.push(Item { key, weight, bytes });
+        Ok(())
+    }
+
+    fn number(&self, line: u64, what: &str, text: &[u8]) -> Result<f64, Failure> {
+        let text = String::from_utf8_lossy(text);
+        let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+        number.ok_or_else(|| {
+            let text: String = text.chars().take(60).collect();
+            self.wrong(line, format!("{text:?} is no {what}"))
+                .help(format!("a {what} is a finite number, 0 or more"))
+        })
+    }
+
+    /// A key a line; after tabs its weight and its bytes, if the line has them.
+    fn lines(&mut self, mut reader: Box<dyn BufRead>) -> Result<(), Failure> {
+        let mut line = Vec::new();
+        for number in 1.. {
+            if !self.next_line(&mut reader, &mut line, number)? {
+                break;
+            }
+            if line.is_empty() {
+                continue;
+            }
+            let mut parts = line.splitn(3, |byte| *byte == b'\t');
+            let key = parts.next().unwrap_or_default();
+            self.add(number, key, parts.next(), parts.next())?;
+        }
+        Ok(())
+    }
+
+    /// Without its end. False at the end of the file.
+    fn next_line(&self, reader: &mut dyn BufRead, line: &mut Vec<u8>, number: u64) -> Result<bool, Failure> {
+        line.clear();
+        let read = reader.take(LINE_BYTES as u64 + 1).read_until(b'\n', line);
+        if read.map_err(|error| self.wrong(number, format!("cannot read: {error}")))? == 0 {
+            return Ok(false);
+        }
+        if line.len() > LINE_BYTES {
+            return Err(self.wrong(number, format!("the line is longer than {LINE_BYTES} bytes")));
+        }
+        while line.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+            line.pop();
+        }
+        Ok(true)
+    }
+
+    fn separated(&mut self, reader: Box<dyn BufRead>, by: u8, wanted: &Wanted) -> Result<(), Failure> {
+        let mut reader =
+            csv::ReaderBuilder::new().delimiter(by).has_headers(!wanted.no_header).from_reader(reader);
+        let mut record = csv::ByteRecord::new();
+        let names: Vec<String> = if wanted.no_header {
+            Vec::new()
+        } else {
+            let header = reader.byte_headers().map_err(|error| self.wrong(1, error))?;
+            header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+        };
+        if !wanted.no_header && names.is_empty() {
+            return Ok(());
+        }
+        let find = |name: &Option<String>| name.as_ref().map(|name| self.column(&names, name)).transpose();
+        let key = find(&wanted.column)?.unwrap_or(0);
+        let (weight, bytes) = (find(&wanted.weight)?, find(&wanted.bytes)?);
+        loop {
+            let more = reader.read_byte_record(&mut record);
+            let line = record.position().map_or(reader.position().line(), csv::Position::line);
+            if !more.map_err(|error| self.wrong(line, error))? {
+                return Ok(());
+            }
+            let cell = |column: usize| {
+                let missing = || self.wrong(line, format!("there is no column {}", column + 1));
+                record.get(column).ok_or_else(missing)
+            };
+            let (key, weight, bytes) =
+                (cell(key)?, weight.map(cell).transpose()?, bytes.map(cell).transpose()?);
+            self.add(line, key, weight, bytes)?;
+        }
+    }
+
+    fn column(&self, names: &[String], name: &str) -> Result<usize, Failure> {
+        if names.is_empty() {
+            let number = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            return number.ok_or_else(|| {
+                Failure::usage(format!("there is no column {name:?}: without a header, columns have numbers"))
+                    .help("give a number from 1, or leave --no-header out")
+            });
+        }
+        let found = names.iter().position(|known| known == name);
+        found.ok_or_else(|| self.unknown("column", name, names.iter().map(String::as_str)))
+    }
+
+    fn unknown<'a>(&self, what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Failure {
+        let failure = Failure::usage(format!("{} has no {what} {name:?}", self.shown));
+        match suggest::nearest(name, known.clone()) {
+            None => failure,
+            Some(nearest) => {
+                let known: Vec<&str> = known.take(limits::COMPLAINTS).collect();
+                failure.help(format!("did you mean {nearest:?}? There are: {}", known.join(", ")))
+            }
+        }
+    }
+
+    fn json_lines(&mut self, mut reader: Box<dyn BufRead>, wanted: &Wanted) -> Result<(), Failure> {
+        let key = wanted.field.as_deref().unwrap_or("key");
+        let mut line = Vec::new();
+        for number in 1.. {
+            if !self.next_line(&mut reader, &mut line, number)? {
+                break;
+            }
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&line)
+                .map_err(|error| self.wrong(number, format!("this is no JSON object: {error}")))?;
+            let text = |name: &str| match object.get(name) {
+                Some(serde_json::Value::String(text)) => Ok(text.clone()),
+                Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
+                    Ok(value.to_string())
+                }
+                Some(_) => Err(self.wrong(number, format!("{name:?} is neither a text nor a number"))),
+                None if self.items.is_empty() => {
+                    Err(self.unknown("field", name, object.keys().map(String::as_str)))
+                }
+                None => Err(self.wrong(number, format!("there is no {name:?}"))),
+            };
+            let optional = |name: &Option<String>| name.as_deref().map(text).transpose();
+            let (weight, bytes) = (optional(&wanted.weight)?, optional(&wanted.bytes)?);
+            let key = text(key)?;
+            let bytes_of = |text: &'_ Option<String>| text.as_ref().map(|text| text.as_bytes().to_vec());
+            let (weight, bytes) = (bytes_of(&weight), bytes_of(&bytes));
+            self.add(number, key.as_bytes(), weight.as_deref(), bytes.as_deref())?;
+        }
+        Ok(())
+    }
+}
