@@ -18,6 +18,8 @@ impl KeyspaceState {
     pub(super) fn wake(&mut self, shards: impl IntoIterator<Item = ShardId>) {
         for id in shards {
             self.awake.insert(id);
+            // Children that prepare wait for news of their parents too.
+            self.awake.extend(self.forming.get(&id).into_iter().flatten());
             let Some(shard) = self.map.shard(id) else { continue };
             self.awake.extend(shard.parents.iter().filter(|parent| self.map.shard(**parent).is_some()));
             if let Stage::Forming(relatives) | Stage::Closing(relatives) = &shard.stage {
@@ -44,6 +46,31 @@ impl KeyspaceState {
             self.plan_again(at);
         }
         failed
+    }
+
+    /// Keeps `forming`: the shard was `old`, and is what the map says.
+    pub(super) fn note_child(&mut self, id: ShardId, old: Option<&Shard>) {
+        let forms = |shard: &&Shard| matches!(shard.stage, Stage::Forming(_));
+        for parent in old.filter(forms).into_iter().flat_map(|shard| &shard.parents) {
+            if let Some(children) = self.forming.get_mut(parent) {
+                children.remove(&id);
+                if children.is_empty() {
+                    self.forming.remove(parent);
+                }
+            }
+        }
+        for parent in self.map.shard(id).filter(forms).into_iter().flat_map(|shard| &shard.parents) {
+            self.forming.entry(*parent).or_default().insert(id);
+        }
+    }
+
+    /// What a shard is being split or merged into: the children that prepare, or that have just opened.
+    pub(super) fn children_under_way(&self, id: ShardId) -> Vec<ShardId> {
+        let forming = self.forming.get(&id).into_iter().flatten().copied();
+        match self.map.shard(id).map(|shard| &shard.stage) {
+            Some(Stage::Closing(children)) => forming.chain(children.iter().copied()).collect(),
+            _ => forming.collect(),
+        }
     }
 
     /// Shards with something under way.
@@ -152,6 +179,7 @@ impl Cluster {
     /// Forgets what belonged to replicas that are gone, and notes whether the shard is settled.
     fn follow_up(&mut self, at: Moment, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        keyspace.note_child(id, old);
         let new = keyspace.map.shard(id);
         let gone: Vec<(NodeId, _)> = old
             .into_iter()

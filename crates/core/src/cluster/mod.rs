@@ -105,6 +105,8 @@ pub struct KeyspaceState {
     pub observed: BTreeMap<PlacementId, Observed>,
     /// Shards with something under way.
     unsettled: BTreeSet<ShardId>,
+    /// Children that prepare, by their parents.
+    forming: BTreeMap<ShardId, BTreeSet<ShardId>>,
     /// Shards that something was heard of since they were last looked at.
     awake: BTreeSet<ShardId>,
     /// Led shards whose leader has not got its grant yet.

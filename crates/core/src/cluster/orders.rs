@@ -117,9 +117,7 @@ impl Cluster {
         for shard in affected.clone().iter().filter_map(|id| keyspace.map.shard(*id)) {
             affected.extend(&shard.parents);
         }
-        let forming = keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
-        let children: Vec<_> =
-            forming.filter(|s| s.parents.iter().any(|p| affected.contains(p))).map(|s| s.id).collect();
+        let children: Vec<_> = affected.iter().flat_map(|id| keyspace.children_under_way(*id)).collect();
         affected.extend(children);
         for shard in affected.iter().filter_map(|id| keyspace.map.shard(*id)) {
             for replica in &shard.replicas {

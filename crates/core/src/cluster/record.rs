@@ -218,7 +218,7 @@ impl Cluster {
 impl KeyspaceState {
     pub(super) fn new(record: KeyspaceRecord, map: ShardMap, at: Moment) -> KeyspaceState {
         let unsettled = map.shards().filter(|shard| !shard.is_settled()).map(|shard| shard.id);
-        KeyspaceState {
+        let mut state = KeyspaceState {
             record,
             awake: map.shards().map(|shard| shard.id).collect(),
             observed: BTreeMap::new(),
@@ -233,8 +233,12 @@ impl KeyspaceState {
             tracker: Tracker::default(),
             advice: Vec::new(),
             taken: BTreeMap::new(),
+            forming: BTreeMap::new(),
             map,
-        }
+        };
+        let ids: Vec<_> = state.unsettled.iter().copied().collect();
+        ids.into_iter().for_each(|id| state.note_child(id, None));
+        state
     }
 }
 
