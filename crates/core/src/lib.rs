@@ -24,6 +24,7 @@ pub mod name;
 pub mod node;
 pub mod placement;
 pub mod plan;
+pub mod planted;
 pub mod poison;
 pub mod reshard;
 pub mod routing;

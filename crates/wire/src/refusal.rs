@@ -55,6 +55,8 @@ impl From<&BeatError> for Refusal {
     fn from(error: &BeatError) -> Refusal {
         let (kind, retry) = match error {
             BeatError::Unknown(_) => ("not_registered", Retry::AsNew),
+            // As the same incarnation: a new coordinator must not cost anybody its shards.
+            BeatError::NotYet(_) => ("register_again", Retry::Later),
             BeatError::Ended { .. } => ("ended", Retry::AsNew),
             BeatError::Late { .. } => ("late", Retry::Needless),
             BeatError::Load { .. } => ("malformed", Retry::Never),

@@ -84,6 +84,12 @@ pub enum BeatError {
     /// Not registered here.
     #[error("node {0} is not registered: register first")]
     Unknown(NodeId),
+    /// Not registered since this coordinator started: which version of orders the worker has means nothing
+    /// here.
+    #[error(
+        "this coordinator is new and does not know node {0} yet: register again, with the incarnation it has"
+    )]
+    NotYet(NodeId),
     /// Dead or followed by a later incarnation.
     #[error(
         "incarnation {incarnation} of node {node} has ended: stop serving, drop everything, register as a new process"
@@ -221,7 +227,7 @@ impl Cluster {
             self.outbox.writes.push(Write::Node(node.record.clone()));
         }
         node.signs.last_beat = Some(at.now);
-        node.sequence = 0;
+        node.registered = true;
         Ok(self.welcome(incarnation))
     }
 
@@ -232,6 +238,7 @@ impl Cluster {
         self.outbox.writes.push(Write::Node(record.clone()));
         let mut node = NodeState::recalled(record, at, Granted::default());
         node.signs.last_beat = Some(at.now);
+        node.registered = true;
         if let Some(old) = self.nodes.remove(&id) {
             node.former = old.former;
             if !old.record.ended {
@@ -252,6 +259,9 @@ impl Cluster {
         let node = self.nodes.get_mut(&id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         if node.record.incarnation != beat.incarnation || node.record.ended {
             return Err(BeatError::Ended { node: id, incarnation: beat.incarnation });
+        }
+        if !node.registered {
+            return Err(BeatError::NotYet(id));
         }
         if beat.sequence <= node.sequence {
             return Err(BeatError::Late { node: id, sequence: beat.sequence, latest: node.sequence });

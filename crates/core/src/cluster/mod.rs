@@ -141,6 +141,8 @@ pub struct NodeState {
     pub signs: Signs,
     /// Earlier incarnations that may still act, with what was seen of them.
     former: BTreeMap<Incarnation, Signs>,
+    /// It has come to this coordinator, as a new process or as one that comes back.
+    registered: bool,
     /// The last beat's number.
     sequence: u64,
     /// It has asked to leave.

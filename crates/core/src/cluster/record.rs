@@ -248,6 +248,7 @@ impl NodeState {
         NodeState {
             signs,
             former: BTreeMap::new(),
+            registered: false,
             sequence: 0,
             leaving: false,
             busy: 0.0,

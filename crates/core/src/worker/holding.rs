@@ -25,6 +25,7 @@ use crate::exchange::{Order, Phase};
 use crate::id::Epoch;
 use crate::lifecycle::ReplicaState;
 use crate::map::Role;
+use crate::planted::{self, Planted};
 use crate::time::Millis;
 
 /// What a service is asked to do for one replica.
@@ -231,7 +232,9 @@ impl Holding {
     }
 
     fn shut(&mut self, now: Millis) -> Option<Task> {
-        self.gate = Gate::Shut;
+        if !planted::is(Planted::O2) {
+            self.gate = Gate::Shut;
+        }
         self.at = At::Draining(now);
         Some(Task::Drain)
     }

@@ -20,6 +20,7 @@ use crate::id::{Epoch, Incarnation};
 use crate::lease::Held;
 use crate::load::Load;
 use crate::name::{KeyspaceName, NodeId};
+use crate::planted::{self, Planted};
 use crate::time::Millis;
 use gates::Gates;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,8 +110,10 @@ impl Worker {
 
     /// Registered, or back at a coordinator: the next beat is a whole one.
     pub fn welcomed(&mut self, incarnation: Incarnation) {
+        if self.incarnation != Some(incarnation) {
+            self.sequence = 0;
+        }
         self.incarnation = Some(incarnation);
-        self.sequence = 0;
         self.applied = 0;
         self.whole = true;
     }
@@ -151,13 +154,16 @@ impl Worker {
         if Some(orders.incarnation) != self.incarnation {
             return Vec::new();
         }
-        if let Some(renewal) = orders.lease {
-            self.lease.renew(renewal.sent_at, renewal.lease_ms);
-            self.whole = false;
-        }
         self.may_go = orders.may_go && self.leaving;
         if orders.version < self.applied || (orders.base != 0 && orders.base > self.applied) {
             return self.run(now);
+        }
+        // Only with the orders that it came with: a lease says "what you do is still yours to do", and
+        // those who were overtaken or miss something do not know what that is.
+        if let Some(renewal) = orders.lease {
+            let from = if planted::is(Planted::O4) { now } else { renewal.sent_at };
+            self.lease.renew(from, renewal.lease_ms);
+            self.whole = false;
         }
         if orders.base == 0 {
             let named: BTreeSet<_> = orders.changed.iter().map(|order| &order.replica).collect();

@@ -111,9 +111,14 @@ impl Town {
 
     /// The coordinator dies and another one starts from the disk; the workers live on.
     pub fn restart_coordinator(self) -> Town {
-        let fresh = Town::from(self.disk, self.now);
-        let mut workers = self.workers;
-        workers.values_mut().for_each(|worker| worker.applied = 0);
+        let mut fresh = Town::from(self.disk, self.now);
+        let (at, mut workers) = (fresh.at(), self.workers);
+        for (name, worker) in &mut workers {
+            worker.applied = 0;
+            let spec = fresh.cluster.nodes()[name].record.spec.clone();
+            let incarnation = Some(worker.incarnation);
+            fresh.cluster.register(at, Registration { spec, incarnation }).unwrap();
+        }
         Town { workers, notices: self.notices, fails: self.fails, loads: self.loads, ..fresh }
     }
 
