@@ -1,0 +1,145 @@
+//! What people ask for, always on: moves, other leaders, splits, merges, drains, more and fewer replicas; and
+//! what they answer when they are asked: the brake, shards that were set aside, plans that wait.
+//!
+//! Everything goes through [`Cluster::command`], as it does from the command line. What is refused is refused: that
+//! is the cluster's business.
+
+use crate::coordinator::transaction;
+use crate::model::{KEYS, Space};
+use crate::scene::Scene;
+use partage_core::cluster::admin::{Command, SplitAt};
+use partage_core::cluster::{Cluster, Moment};
+use partage_core::key::Key;
+use partage_core::map::{Role, Shard};
+use partage_core::name::NodeId;
+use partage_core::plan::Status;
+use partage_core::sharding::Bounds;
+
+/// Shards above which nothing is split any more.
+const SHARDS: usize = 9;
+
+/// Most nodes that are drained at once.
+const DRAINS: usize = 2;
+
+/// Asks for one thing that nobody needs.
+pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
+    let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
+    let space = &spaces[scene.draw.index(spaces.len())];
+    if let Some(command) = anything(scene, cluster, space) {
+        command_it(scene, cluster, at, command);
+    }
+}
+
+/// Answers what waits for a person, so that the cluster can go on. Once faults have stopped, drains are over.
+pub fn answer(scene: &mut Scene, cluster: &mut Cluster, at: Moment, calm: bool) {
+    let mut commands = Vec::new();
+    if cluster.brake().is_some() && (calm || scene.draw.chance(100)) {
+        commands.push(Command::ReleaseBrake);
+    }
+    for (name, state) in cluster.keyspaces() {
+        let aside = state.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
+        for (shard, _) in aside.filter(|_| calm) {
+            commands.push(Command::ReleaseShard { keyspace: name.clone(), shard: *shard });
+        }
+    }
+    for plan in cluster.plans().values().filter(|plan| plan.status == Status::Suggested) {
+        let approves = scene.draw.chance(if calm { 1_000 } else { 300 });
+        commands.push(match approves {
+            true => Command::ApprovePlan { plan: plan.id },
+            false => Command::RejectPlan { plan: plan.id },
+        });
+    }
+    let drained = cluster.nodes().iter().filter(|(_, node)| node.record.drain.is_some());
+    for (node, _) in drained {
+        if calm || scene.draw.chance(50) {
+            commands.push(Command::UndrainNode { node: node.clone() });
+        }
+    }
+    commands.into_iter().for_each(|command| command_it(scene, cluster, at, command));
+}
+
+fn command_it(scene: &mut Scene, cluster: &mut Cluster, at: Moment, command: Command) {
+    let words = format!("{command:?}");
+    let answer = cluster.command(at, transaction(scene), "run", command, false);
+    scene.trace.event(scene.now, (30u8, answer.is_ok()), || match &answer {
+        Ok(answer) => format!("ASKED {words}: {}", answer.summary),
+        Err(error) => format!("ASKED {words}: refused: {error}"),
+    });
+}
+
+fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Command> {
+    let keyspace = space.keyspace.name.clone();
+    let map = &cluster.keyspaces().get(&keyspace)?.map;
+    let serving: Vec<&Shard> = map.shards().filter(|shard| shard.is_serving()).collect();
+    let shard = *scene.draw.pick(&serving)?;
+    let nodes: Vec<NodeId> = cluster.nodes().keys().cloned().collect();
+    let node = scene.draw.pick(&nodes)?.clone();
+    let (id, draw) = (shard.id, &mut scene.draw);
+    Some(match draw.index(12) {
+        0..4 => {
+            let replicas: Vec<_> = shard.staying().collect();
+            let from = draw.pick(&replicas)?.node.clone();
+            Command::MoveShard { keyspace, shard: id, from, to: node }
+        }
+        4 => {
+            let followers: Vec<_> = shard.live().filter(|r| r.role == Role::Follower).collect();
+            Command::TransferLeader { keyspace, shard: id, to: draw.pick(&followers)?.node.clone() }
+        }
+        5 | 6 if serving.len() < SHARDS => {
+            Command::SplitShard { keyspace, shard: id, at: cut(scene, space, &shard.bounds)? }
+        }
+        7 | 8 => {
+            let (left, right) = neighbours(scene, &serving)?;
+            Command::MergeShards { keyspace, left, right }
+        }
+        9 => {
+            let drained = cluster.nodes().values().filter(|node| node.record.drain.is_some()).count();
+            let max_down = draw.chance(500).then_some(1);
+            let drain = Command::DrainNode { node, reason: "the run says so".to_owned(), max_down };
+            (drained < DRAINS).then_some(drain)?
+        }
+        10 => {
+            let replicas = draw.chance(700).then(|| draw.between(1, 4) as u32);
+            Command::SetShardReplicas { keyspace, shard: id, replicas }
+        }
+        _ if serving.len() < SHARDS => {
+            let key = Key::new(&space.keys[draw.index(KEYS)]).ok()?;
+            Command::IsolateKey { keyspace, key }
+        }
+        _ => return None,
+    })
+}
+
+fn cut(scene: &mut Scene, space: &Space, bounds: &Bounds) -> Option<SplitAt> {
+    match bounds {
+        Bounds::Keys(range) => {
+            let inside = |key: &&Vec<u8>| range.contains(key) && key.as_slice() > range.begin.as_bytes();
+            let keys: Vec<&Vec<u8>> = space.keys.iter().filter(inside).collect();
+            Some(SplitAt::Keys(vec![Key::new(scene.draw.pick(&keys)?).ok()?]))
+        }
+        Bounds::Hashes(_) if scene.draw.chance(500) => Some(SplitAt::Middle),
+        Bounds::Hashes(range) => {
+            let point = scene.draw.between(range.first, range.last).checked_add(1)?;
+            Some(SplitAt::Points(vec![point]))
+        }
+        Bounds::Slot(_) | Bounds::Name(_) => None,
+    }
+}
+
+fn neighbours(
+    scene: &mut Scene,
+    serving: &[&Shard],
+) -> Option<(partage_core::id::ShardId, partage_core::id::ShardId)> {
+    let meet = |left: &Shard, right: &Shard| match (&left.bounds, &right.bounds) {
+        (Bounds::Keys(a), Bounds::Keys(b)) => a.end == b.begin && !a.end.is_empty(),
+        (Bounds::Hashes(a), Bounds::Hashes(b)) => a.last.checked_add(1) == Some(b.first),
+        _ => false,
+    };
+    let pairs: Vec<_> = serving
+        .iter()
+        .flat_map(|left| serving.iter().map(move |right| (left, right)))
+        .filter(|(left, right)| meet(left, right))
+        .map(|(left, right)| (left.id, right.id))
+        .collect();
+    scene.draw.pick(&pairs).copied()
+}

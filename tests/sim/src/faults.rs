@@ -1,0 +1,206 @@
+//! Faults, drawn from the seed: which kinds a run has at all, when they come, and when they end.
+//!
+//! Each run has a few kinds only, so that over many seeds every kind meets every other alone as well as in a
+//! crowd.
+
+use crate::clock::{MS, SECOND, True};
+use crate::coordinator::Disk;
+use crate::draw::Draw;
+use crate::message::{Event, Place};
+use crate::network::Weather;
+use crate::node::Mood;
+use crate::world::World;
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Loss, delay, reordering, doubling, half-open links.
+    Weather,
+    /// Somebody does not reach somebody.
+    Partition,
+    /// A worker is killed and comes back at the same address.
+    Crash,
+    /// A worker stands still, for less or more than a lease.
+    Pause,
+    /// A worker leaves in good order, or in a hurry.
+    Leave,
+    /// Callbacks are slow, fail, never return.
+    Callbacks,
+    /// Clocks change their speed; wall clocks jump.
+    Clocks,
+    /// A coordinator is killed.
+    CoordinatorCrash,
+    /// A coordinator stands still; another may lead when it wakes.
+    CoordinatorPause,
+    /// A coordinator does not reach the store.
+    StoreCut,
+    /// Transactions fail, or nobody knows.
+    Disk,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 11] = [
+        Kind::Weather,
+        Kind::Partition,
+        Kind::Crash,
+        Kind::Pause,
+        Kind::Leave,
+        Kind::Callbacks,
+        Kind::Clocks,
+        Kind::CoordinatorCrash,
+        Kind::CoordinatorPause,
+        Kind::StoreCut,
+        Kind::Disk,
+    ];
+
+    /// The kinds of one run: about half, at least one.
+    pub fn drawn(draw: &mut Draw) -> Vec<Kind> {
+        let mut kinds: Vec<_> = Kind::ALL.into_iter().filter(|_| draw.chance(450)).collect();
+        if kinds.is_empty() {
+            kinds.extend(draw.pick(&Kind::ALL).copied());
+        }
+        kinds
+    }
+}
+
+/// How a fault ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mend {
+    /// The network is fair.
+    Weather,
+    /// These reach each other again.
+    Join(Vec<(Place, Place)>),
+    /// A worker starts.
+    Start(usize),
+    /// A worker that was asked to leave and has not is not waited for.
+    LeaveNow(usize),
+    /// A worker's callbacks are fair.
+    Mood(usize),
+    /// A coordinator starts.
+    Coordinator(usize),
+    /// It reaches the store.
+    Store(usize),
+    /// Its disk is good.
+    Disk(usize),
+}
+
+impl World {
+    /// One fault, and when it ends.
+    pub fn fault(&mut self, kind: Kind) {
+        let scene = &mut self.scene;
+        let node = scene.draw.index(self.nodes.len());
+        let coordinator = scene.draw.index(self.coordinators.len());
+        let brief = scene.draw.between(50 * MS, 1_500 * MS);
+        let long = scene.draw.between(100 * MS, 8 * SECOND);
+        scene.trace.event(scene.now, (40u8, kind), || format!("FAULT {kind:?}"));
+        let (after, mend) = match kind {
+            Kind::Weather => {
+                scene.network.weather = Weather::drawn(&mut scene.draw);
+                (long, Mend::Weather)
+            }
+            Kind::Partition => {
+                let pairs = self.draw_cut();
+                pairs.iter().for_each(|(from, to)| self.scene.network.cut(*from, *to));
+                (long, Mend::Join(pairs))
+            }
+            Kind::Crash => {
+                if self.nodes[node].is_down() {
+                    return;
+                }
+                self.nodes[node].crash(scene);
+                (if scene.draw.chance(500) { brief } else { long }, Mend::Start(node))
+            }
+            Kind::Pause => return self.pause(Place::Node(node), long),
+            Kind::Leave => {
+                self.nodes[node].leave(scene);
+                (long, Mend::LeaveNow(node))
+            }
+            Kind::Callbacks => {
+                self.nodes[node].mood = Mood {
+                    fails: scene.draw.between(0, 700),
+                    hangs: scene.draw.between(0, 400),
+                    takes: scene.draw.between(MS, 600 * MS),
+                };
+                (long, Mend::Mood(node))
+            }
+            Kind::Clocks => {
+                let clock = match scene.draw.index(4) {
+                    0 => &mut self.coordinators[coordinator].clock,
+                    _ => &mut self.nodes[node].clock,
+                };
+                clock.drift(&mut scene.draw, scene.now);
+                clock.jump(&mut scene.draw);
+                return self.clock_changed(node);
+            }
+            Kind::CoordinatorCrash => {
+                if !self.coordinators[coordinator].up {
+                    return;
+                }
+                self.coordinators[coordinator].crash(scene);
+                (if scene.draw.chance(500) { brief } else { long }, Mend::Coordinator(coordinator))
+            }
+            Kind::CoordinatorPause => return self.pause(Place::Coordinator(coordinator), long),
+            Kind::StoreCut => {
+                self.coordinators[coordinator].cut_from_store = true;
+                (long, Mend::Store(coordinator))
+            }
+            Kind::Disk => {
+                self.coordinators[coordinator].disk = Disk {
+                    fails: scene.draw.between(0, 100),
+                    unknown: scene.draw.between(0, 100),
+                    takes: scene.draw.between(200, 100 * MS),
+                };
+                (long, Mend::Disk(coordinator))
+            }
+        };
+        self.scene.after(after, Event::Mend(mend));
+    }
+
+    /// Directions that are cut: of one node and the coordinators, of one place, or of two halves.
+    fn draw_cut(&mut self) -> Vec<(Place, Place)> {
+        let places: Vec<Place> = self.places();
+        let draw = &mut self.scene.draw;
+        let one = places[draw.index(places.len())];
+        let (left, right): (Vec<Place>, Vec<Place>) = match draw.index(3) {
+            // One worker (or router) and all coordinators.
+            0 => (vec![one], places.iter().copied().filter(|p| matches!(p, Place::Coordinator(_))).collect()),
+            // One place and everybody.
+            1 => (vec![one], places.clone()),
+            // Two halves, perhaps with a bridge that reaches both.
+            _ => {
+                let bridge = draw.chance(500).then_some(one);
+                let rest = places.iter().copied().filter(|p| Some(*p) != bridge);
+                rest.partition(|_| draw.chance(500))
+            }
+        };
+        let ways = draw.index(3);
+        let pairs = left.iter().flat_map(|a| right.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
+        let both = pairs.flat_map(|(a, b)| match ways {
+            0 => vec![(a, b)],
+            1 => vec![(b, a)],
+            _ => vec![(a, b), (b, a)],
+        });
+        both.collect()
+    }
+
+    /// A fault ends.
+    pub fn mend(&mut self, mend: Mend) {
+        let scene = &mut self.scene;
+        scene.trace.event(scene.now, (41u8,), || format!("MEND {mend:?}"));
+        match mend {
+            Mend::Weather => scene.network.weather = Weather::FAIR,
+            Mend::Join(pairs) => pairs.iter().for_each(|(from, to)| scene.network.join(*from, *to)),
+            Mend::Start(node) => self.start_node(node),
+            Mend::LeaveNow(node) => {
+                self.nodes[node].leave_now(scene);
+                let down: True = scene.draw.between(0, 3 * SECOND);
+                scene.after(down, Event::Mend(Mend::Start(node)));
+            }
+            Mend::Mood(node) => self.nodes[node].mood = Mood::FAIR,
+            Mend::Coordinator(at) => self.start_coordinator(at),
+            Mend::Store(at) => self.coordinators[at].cut_from_store = false,
+            Mend::Disk(at) => self.coordinators[at].disk = Disk { fails: 0, unknown: 0, takes: 500 },
+        }
+    }
+}

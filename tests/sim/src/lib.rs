@@ -1,0 +1,34 @@
+//! The cluster in simulated time: coordinators, workers, routers, clients and a network, all from one seed.
+//!
+//! The machines of `core` run as they are; around them are drivers of the simulator's own, faults that
+//! the seed draws, and oracles that know the truth. The same seed gives the same bytes, so a seed that fails is the whole
+//! bug report. See `README.md` for how to run it.
+
+pub mod changes;
+pub mod clock;
+pub mod coordinator;
+pub mod draw;
+pub mod faults;
+pub mod message;
+pub mod model;
+pub mod network;
+pub mod node;
+pub mod oracle;
+pub mod publication;
+pub mod router;
+pub mod scene;
+pub mod service;
+pub mod store;
+pub mod trace;
+pub mod world;
+
+use partage_core::planted::{self, Planted};
+use world::{Report, Shape, World};
+
+/// Runs one seed, with a planted bug or none; `words` asks for that many last events in words.
+pub fn run(seed: u64, shape: Shape, bug: Option<Planted>, words: Option<usize>) -> Report {
+    planted::plant(bug);
+    let report = World::new(seed, shape, words).run(seed);
+    planted::plant(None);
+    report
+}

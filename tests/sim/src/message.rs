@@ -1,0 +1,159 @@
+//! What places tell each other, and what happens at a place.
+
+use crate::model::{KeyAt, Op};
+use partage_core::cluster::{BeatError, RegisterError, Registration, Welcome};
+use partage_core::exchange::{Beat, Orders, ReplicaKey};
+use partage_core::id::{Epoch, Generation, Incarnation};
+use partage_core::map::MapDiff;
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::worker::Callback;
+use partage_core::worker::gates::Access;
+
+/// A process's place in the cluster: an address that is kept across restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// A coordinator.
+    Coordinator(usize),
+    /// A worker.
+    Node(usize),
+    /// A router, with the clients behind it.
+    Router(usize),
+}
+
+/// How a message came: on a connection, or alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Via {
+    /// On that connection, in order.
+    Stream(u64),
+    /// Alone, with the number of the question that it asks or answers.
+    Post(u64),
+}
+
+/// A message.
+#[derive(Debug, Clone)]
+pub enum Message {
+    /// Worker to coordinator.
+    Register(Registration),
+    /// And back.
+    Welcome(Welcome),
+    /// And back.
+    NotRegistered(RegisterError),
+    /// Whoever is asked does not lead.
+    NotLeader,
+    /// Worker to coordinator.
+    Beat(Beat),
+    /// Coordinator to worker, in answer and unasked.
+    Orders(Orders),
+    /// In answer to a beat.
+    BeatRefused(BeatError),
+    /// The worker's last word.
+    Goodbye(NodeId, Incarnation),
+    /// Coordinator to worker, at the address that it announced.
+    CheckBack(NodeId, Incarnation),
+    /// And back.
+    CheckedBack(NodeId, Incarnation),
+    /// Router to coordinator: what it has already.
+    Subscribe(Vec<(KeyspaceName, Generation)>),
+    /// Coordinator to router: the next map.
+    Publication(Publication),
+    /// Router to coordinator: taken in.
+    Taken(KeyspaceName, Generation),
+    /// Router to node, or forwarded from node to node.
+    Request(Request),
+    /// Node to router.
+    Response(Response),
+}
+
+/// A map on its way to a router.
+#[derive(Debug, Clone)]
+pub struct Publication {
+    /// Follows what the router has, or is a whole map.
+    pub diff: MapDiff,
+    /// It does not follow: drop what is there.
+    pub resync: bool,
+}
+
+/// One try of one operation.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Which operation.
+    pub op: Op,
+    /// Which try of it.
+    pub attempt: u32,
+    /// Of which key.
+    pub key: KeyAt,
+    /// What it wants.
+    pub access: Access,
+    /// What it writes; none for a read.
+    pub write: bool,
+    /// Who asks.
+    pub router: usize,
+    /// It was forwarded once already.
+    pub forwarded: bool,
+}
+
+/// What came of one try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Written, or read, at that version of the key; whether by its leader.
+    Done(u64, bool),
+    /// Somebody else has it.
+    Elsewhere(usize),
+    /// Not done, try again.
+    NotNow(&'static str),
+    /// Nobody knows whether it was done.
+    Indefinite,
+}
+
+/// The answer to a try.
+#[derive(Debug, Clone)]
+pub struct Response {
+    /// Which operation.
+    pub op: Op,
+    /// Which try of it.
+    pub attempt: u32,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Who answered.
+    pub node: usize,
+}
+
+/// Something that happens.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "each event names whom it concerns; its line says what happens")]
+pub enum Event {
+    /// A message arrives.
+    Deliver(Place, Place, Via, Box<Message>),
+    /// A connection is found closed.
+    Closed(Place, u64),
+    /// A timer of a process.
+    Wake(Place, u32, u64),
+    /// A callback of a worker's service ends.
+    CallbackEnds { node: usize, process: u32, replica: ReplicaKey, callback: Callback, call: u64 },
+    /// A request inside a node has been worked on.
+    Worked { node: usize, process: u32, op: Op, attempt: u32 },
+    /// Storage takes in a write.
+    StorageWrite { node: usize, process: u32, op: Op, attempt: u32, key: KeyAt, epoch: Epoch },
+    /// Storage has answered.
+    StorageAnswers { node: usize, process: u32, op: Op, attempt: u32, version: Option<u64> },
+    /// A held request is looked at again.
+    HeldAgain { node: usize, process: u32, request: Box<Request> },
+    /// A coordinator's transaction reaches the disk.
+    Commits { coordinator: usize, process: u32, number: u64 },
+    /// Its outcome is known to the coordinator.
+    Committed { coordinator: usize, process: u32, number: u64 },
+    /// A coordinator's session is renewed, or not.
+    SessionAsked { coordinator: usize, process: u32 },
+    /// The next operation of the clients.
+    Operate,
+    /// A try has not been answered.
+    TryAgain { router: usize, op: Op, attempt: u32 },
+    /// A try may be made again.
+    Rested { router: usize, op: Op, attempt: u32 },
+    /// The next change that somebody asks for.
+    Change,
+    /// The next fault.
+    Fault,
+    /// The end of one.
+    Mend(crate::faults::Mend),
+}

@@ -1,0 +1,466 @@
+//! A worker process: the driver around [`Worker`], as the SDK is, on simulated time.
+//!
+//! It keeps a link to whichever coordinator leads (a stream, or single posts as over plain HTTP), beats, carries
+//! out what its worker says, and tells the oracles after every change which keys it believes to own. The
+//! service that it runs is in `service.rs`.
+
+use crate::clock::{Clock, MS, True};
+use crate::message::{Event, Message, Place, Via};
+use crate::model::KeyAt;
+use crate::oracle::ownership::Claim;
+use crate::scene::Scene;
+use crate::service::Service;
+use partage_core::cluster::{BeatError, RegisterError, Registration};
+use partage_core::exchange::{Order, Orders, ReplicaKey, Report};
+use partage_core::name::{NodeId, Zone};
+use partage_core::node::NodeSpec;
+use partage_core::time::Millis;
+use partage_core::worker::gates::{Access, Gates, Verdict};
+use partage_core::worker::{Action, Callback, Patience, Task, Worker};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long a question to a coordinator waits for its answer.
+const ANSWER_MS: u64 = 700;
+
+/// Between two beats that carry news.
+const NEWS_MS: u64 = 20;
+
+/// Patience of the run's workers: short, so that it runs out within a run.
+pub const PATIENCE: Patience =
+    Patience { load_ms: 4_000, callback_ms: 1_000, drain_ms: 500, retry_ms: 100, retry_max_ms: 1_000 };
+
+/// How callbacks fare at present. In thousandths, and microseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Mood {
+    /// That fail or refuse.
+    pub fails: u64,
+    /// That never return.
+    pub hangs: u64,
+    /// A usual time.
+    pub takes: True,
+}
+
+impl Mood {
+    /// A good service.
+    pub const FAIR: Mood = Mood { fails: 0, hangs: 0, takes: 5 * MS };
+}
+
+/// The link to a coordinator.
+#[derive(Debug)]
+struct Link {
+    coordinator: usize,
+    via: Via,
+    welcomed: bool,
+    /// When the question that waits was asked, or the last answer came.
+    heard: Millis,
+    /// Not before then, when the last one was in vain.
+    rests_until: Millis,
+}
+
+/// A running process.
+#[derive(Debug)]
+pub struct Process {
+    /// The mind.
+    pub worker: Worker,
+    /// What requests are judged by.
+    pub gates: Gates,
+    /// The service.
+    pub service: Service,
+    link: Option<Link>,
+    heartbeat_ms: u64,
+    next_beat: Millis,
+    last_beat: Millis,
+    next_coordinator: usize,
+    calls: BTreeMap<ReplicaKey, (Callback, u64)>,
+    timer: (u64, Millis),
+    numbers: u64,
+    /// It has said goodbye.
+    gone: bool,
+}
+
+/// A place for a worker.
+#[derive(Debug)]
+pub struct Node {
+    /// Its number.
+    pub at: usize,
+    /// Its name.
+    pub id: NodeId,
+    /// Its clocks.
+    pub clock: Clock,
+    /// Counts its starts.
+    pub process_number: u32,
+    /// How its callbacks fare.
+    pub mood: Mood,
+    /// Speaks by single posts.
+    pub by_posts: bool,
+    /// The process, if it runs.
+    pub process: Option<Box<Process>>,
+    coordinators: usize,
+}
+
+impl Node {
+    /// A place without a process.
+    pub fn new(at: usize, coordinators: usize, by_posts: bool, clock: Clock) -> Node {
+        let id = NodeId::new(&format!("node-{at}")).expect("a plain word is a name");
+        Node { at, id, clock, process_number: 0, mood: Mood::FAIR, by_posts, process: None, coordinators }
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        Place::Node(self.at)
+    }
+
+    /// What it says of itself.
+    fn spec(&self) -> NodeSpec {
+        let zone = Zone::new(&format!("zone-{}", self.at % 3)).expect("a plain word is a name");
+        NodeSpec { zone: Some(zone), ..NodeSpec::new(self.id.clone(), format!("node-{}:1", self.at)) }
+    }
+
+    /// A new process at the same address.
+    pub fn start(&mut self, scene: &mut Scene) {
+        self.process_number += 1;
+        self.clock = Clock::drawn(&mut scene.draw, scene.now);
+        scene.trace.event(scene.now, (10u8, self.at, self.process_number), || format!("{} starts", self.id));
+        let worker = Worker::new(self.id.clone(), PATIENCE);
+        self.process = Some(Box::new(Process {
+            gates: worker.gates(),
+            worker,
+            service: Service::default(),
+            link: None,
+            heartbeat_ms: 500,
+            next_beat: Millis(0),
+            last_beat: Millis(0),
+            next_coordinator: scene.draw.index(self.coordinators),
+            calls: BTreeMap::new(),
+            timer: (0, Millis::NEVER),
+            numbers: 0,
+            gone: false,
+        }));
+        self.tick(scene);
+    }
+
+    /// The process is killed.
+    pub fn crash(&mut self, scene: &mut Scene) {
+        self.process = None;
+        scene.trace.event(scene.now, (11u8, self.at), || format!("{} dies", self.id));
+        scene.oracles.ownership.claims(self.at, self.process_number, Vec::new(), 0);
+        scene.drop_connections(self.place());
+    }
+
+    /// Asks to leave, as on SIGTERM.
+    pub fn leave(&mut self, scene: &mut Scene) {
+        if let Some(process) = &mut self.process {
+            scene.trace.event(scene.now, (12u8, self.at), || format!("{} asks to leave", self.id));
+            process.worker.leave();
+            process.next_beat = Millis(0);
+            self.tick(scene);
+        }
+    }
+
+    /// Leaves at once, as when the time to leave is up: serves no more, says so, and is gone.
+    pub fn leave_now(&mut self, scene: &mut Scene) {
+        let Some(process) = &self.process else { return };
+        let (incarnation, link) = (process.worker.incarnation(), process.link.as_ref());
+        let target = link.map(|link| (link.coordinator, link.via));
+        if let (Some(incarnation), Some((coordinator, via))) = (incarnation, target) {
+            let goodbye = Message::Goodbye(self.id.clone(), incarnation);
+            scene.send(self.place(), Place::Coordinator(coordinator), via, goodbye);
+        }
+        self.crash(scene);
+    }
+
+    /// A timer has rung.
+    pub fn wake(&mut self, scene: &mut Scene, timer: u64) {
+        if let Some(process) = &mut self.process
+            && process.timer.0 == timer
+        {
+            process.timer.1 = Millis::NEVER;
+            self.tick(scene);
+        }
+    }
+
+    /// A connection is gone.
+    pub fn closed(&mut self, scene: &mut Scene, stream: u64) {
+        let Some(process) = &mut self.process else { return };
+        if process.link.as_ref().is_some_and(|link| link.via == Via::Stream(stream)) {
+            process.link = None;
+            process.worker.unanswered();
+            self.tick(scene);
+        }
+    }
+
+    /// Does what is due: runs the worker, keeps the link, beats, sets the timer.
+    pub fn tick(&mut self, scene: &mut Scene) {
+        let now = self.clock.read(scene.now);
+        let Some(process) = &mut self.process else { return };
+        let actions = process.worker.run(now);
+        self.carry_out(scene, actions);
+        self.keep_link(scene);
+        self.beat_if_due(scene);
+        self.set_timer(scene);
+    }
+
+    fn keep_link(&mut self, scene: &mut Scene) {
+        let now = self.clock.read(scene.now);
+        let place = self.place();
+        let spec = self.spec();
+        let Some(process) = &mut self.process else { return };
+        let patience_ms = ANSWER_MS + process.heartbeat_ms;
+        match &process.link {
+            Some(link) if link.rests_until > now => return,
+            Some(link) if link.rests_until == Millis(0) && now.since(link.heard) < patience_ms => return,
+            _ => {}
+        }
+        if let Some(Link { via: Via::Stream(stream), .. }) = process.link.take() {
+            scene.close(stream, place);
+        }
+        process.worker.unanswered();
+        process.next_coordinator = (process.next_coordinator + 1) % self.coordinators;
+        let coordinator = process.next_coordinator;
+        let to = Place::Coordinator(coordinator);
+        process.numbers += 1;
+        let via = if self.by_posts {
+            Via::Post(process.numbers)
+        } else {
+            Via::Stream(scene.network.open(place, to))
+        };
+        process.link = Some(Link { coordinator, via, welcomed: false, heard: now, rests_until: Millis(0) });
+        let registration = Registration { spec, incarnation: process.worker.incarnation() };
+        scene.send(place, to, via, Message::Register(registration));
+    }
+
+    fn beat_if_due(&mut self, scene: &mut Scene) {
+        let now = self.clock.read(scene.now);
+        let place = Place::Node(self.at);
+        let Some(process) = &mut self.process else { return };
+        if process.worker.has_news() {
+            process.next_beat = process.next_beat.min(process.last_beat + NEWS_MS);
+        }
+        let Some(link) = &mut process.link else { return };
+        if !link.welcomed || process.next_beat > now {
+            return;
+        }
+        if let Via::Post(number) = &mut link.via {
+            // The last question may not have been answered; whatever comes for it is not waited for.
+            process.worker.unanswered();
+            process.numbers += 1;
+            *number = process.numbers;
+        }
+        let Some(beat) = process.worker.beat(now) else { return };
+        process.last_beat = now;
+        process.next_beat = now + process.heartbeat_ms;
+        let (to, via) = (Place::Coordinator(link.coordinator), link.via);
+        let node = self.at;
+        scene.trace.event(scene.now, (15u8, node, beat.sequence), || {
+            let reports: Vec<_> = beat.reports.iter().map(report_words).collect();
+            let whole = if beat.whole { "whole" } else { "news" };
+            format!(
+                "node-{node} beats {} to {to:?}, has v{}, {whole} {reports:?}",
+                beat.sequence, beat.applied
+            )
+        });
+        scene.send(place, to, via, Message::Beat(beat));
+    }
+
+    fn set_timer(&mut self, scene: &mut Scene) {
+        let now = self.clock.read(scene.now);
+        let place = self.place();
+        let number = self.process_number;
+        let Some(process) = &mut self.process else { return };
+        let link = match &process.link {
+            None => now,
+            Some(link) if link.rests_until > Millis(0) => link.rests_until,
+            Some(link) => link.heard + (ANSWER_MS + process.heartbeat_ms),
+        };
+        let welcomed = process.link.as_ref().is_some_and(|link| link.welcomed);
+        let beat = if welcomed { process.next_beat } else { Millis::NEVER };
+        let wake = process.worker.wake_at().min(link).min(beat).max(now + 1);
+        if wake < process.timer.1 {
+            process.timer = (process.timer.0 + 1, wake);
+            let at = self.clock.when(wake, scene.now);
+            scene.at(at, Event::Wake(place, number, process.timer.0));
+        }
+    }
+
+    /// A message from a coordinator.
+    pub fn deliver(&mut self, scene: &mut Scene, from: Place, via: Via, message: Message) {
+        let now = self.clock.read(scene.now);
+        if let Message::CheckBack(node, incarnation) = message {
+            let ours = self.process.as_ref().is_some_and(|p| p.worker.incarnation() == Some(incarnation));
+            if ours && node == self.id {
+                scene.send(self.place(), from, via, Message::CheckedBack(node, incarnation));
+            }
+            return;
+        }
+        let Some(process) = &mut self.process else { return };
+        let Some(link) = process.link.as_mut().filter(|link| link.via == via) else { return };
+        if let Via::Post(number) = &mut link.via {
+            // Answered: a second copy of the answer is nobody's.
+            *number = 0;
+        }
+        link.heard = now;
+        match message {
+            Message::Welcome(welcome) => {
+                link.welcomed = true;
+                process.heartbeat_ms = welcome.heartbeat_ms;
+                process.next_beat = now;
+                process.worker.welcomed(welcome.incarnation);
+            }
+            Message::Orders(orders) => return self.ordered(scene, now, orders),
+            Message::NotLeader => link.rests_until = now + scene.draw.between(100, 300),
+            Message::NotRegistered(RegisterError::Ended { .. })
+            | Message::BeatRefused(BeatError::Ended { .. }) => {
+                link.rests_until = now + 1;
+                let actions = process.worker.ended(now);
+                self.carry_out(scene, actions);
+            }
+            Message::NotRegistered(_) => link.rests_until = now + 500,
+            Message::BeatRefused(BeatError::Unknown(_) | BeatError::NotYet(_)) => link.rests_until = now + 1,
+            _ => {}
+        }
+        self.tick(scene);
+    }
+
+    fn ordered(&mut self, scene: &mut Scene, now: Millis, orders: Orders) {
+        let Some(process) = &mut self.process else { return };
+        let node = self.at;
+        scene.trace.event(scene.now, (14u8, node, orders.version), || {
+            let (version, base, lease) = (orders.version, orders.base, orders.lease.is_some());
+            let changed: Vec<_> = orders.changed.iter().map(order_words).collect();
+            format!(
+                "node-{node} is ordered v{version} from v{base}, lease {lease}: {changed:?} -{:?}",
+                orders.removed.len()
+            )
+        });
+        let actions = process.worker.ordered(now, orders);
+        let goes = process.worker.may_go() && !process.gone;
+        self.carry_out(scene, actions);
+        if goes {
+            self.leave_now(scene);
+        } else {
+            self.tick(scene);
+        }
+    }
+
+    /// Carries out what the worker says, and what follows from that.
+    pub fn carry_out(&mut self, scene: &mut Scene, actions: Vec<Action>) {
+        let mut queue: VecDeque<Action> = actions.into();
+        while let Some(Action { replica, task }) = queue.pop_front() {
+            let now = self.clock.read(scene.now);
+            let node = self.at;
+            scene.trace.event(scene.now, (13u8, node, replica.placement.0, task_number(task)), || {
+                format!("node-{node} {}/{} {}: {task:?}", replica.keyspace, replica.shard, replica.placement)
+            });
+            let Some(process) = &mut self.process else { return };
+            match task {
+                Task::Call(callback) => self.call(scene, replica, callback),
+                Task::Abandon(_) => drop(process.calls.remove(&replica)),
+                Task::Drain => {
+                    if process.service.drain(&replica) {
+                        queue.extend(process.worker.drained(now, &replica));
+                    }
+                }
+                Task::Evict => {
+                    process.service.evict(scene, node, &replica);
+                    queue.extend(process.worker.drained(now, &replica));
+                }
+            }
+        }
+        self.refresh(scene);
+    }
+
+    fn call(&mut self, scene: &mut Scene, replica: ReplicaKey, callback: Callback) {
+        let Some(process) = &mut self.process else { return };
+        process.numbers += 1;
+        let call = process.numbers;
+        process.calls.insert(replica.clone(), (callback, call));
+        if scene.draw.chance(self.mood.hangs) {
+            return;
+        }
+        let takes = scene.draw.around(self.mood.takes);
+        let (node, process) = (self.at, self.process_number);
+        scene.after(takes, Event::CallbackEnds { node, process, replica, callback, call });
+    }
+
+    /// A callback of the service ends.
+    pub fn callback_ends(&mut self, scene: &mut Scene, replica: &ReplicaKey, callback: Callback, call: u64) {
+        let now = self.clock.read(scene.now);
+        let fails = scene.draw.chance(self.mood.fails);
+        let Some(process) = &mut self.process else { return };
+        // What was abandoned runs on all the same, and does what it does; only nobody waits for it.
+        let result = if fails {
+            Err("the service refused".to_owned())
+        } else {
+            match (callback, process.worker.holdings().get(replica)) {
+                (Callback::Serve(_, epoch), Some(holding)) => {
+                    process.service.serve(scene, &holding.order, epoch)
+                }
+                _ => Ok(()),
+            }
+        };
+        let is_waited_for = process.calls.get(replica) == Some(&(callback, call));
+        if is_waited_for {
+            process.calls.remove(replica);
+            let actions = process.worker.returned(now, replica, callback, result);
+            self.carry_out(scene, actions);
+            self.tick(scene);
+        }
+    }
+
+    /// Has the requests judged by what the worker says now, and tells the oracles which keys it owns.
+    fn refresh(&mut self, scene: &mut Scene) {
+        let now = self.clock.read(scene.now);
+        let Some(process) = &mut self.process else { return };
+        process.gates = process.worker.gates();
+        let mut claims = Vec::new();
+        let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
+        for (keyspace, space) in spaces.iter().enumerate().filter(|(_, space)| space.is_exclusive()) {
+            for (key, bytes) in space.keys.iter().enumerate() {
+                let verdict = process.gates.judge(now, &space.keyspace.name, bytes, Access::Write);
+                if let Verdict::Serve(permit) = verdict {
+                    claims.push(Claim {
+                        key: KeyAt { keyspace, key },
+                        epoch: permit.epoch,
+                        shard: permit.replica.shard,
+                    });
+                }
+            }
+        }
+        let until = self.clock.when(process.worker.lease().end(), scene.now);
+        let incarnation = process.worker.incarnation();
+        let findings =
+            scene.oracles.own(scene.now, (self.at, self.process_number, incarnation), claims, until);
+        findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+    }
+
+    /// Whether it can no longer do any work: nothing runs, or it is on its way out.
+    pub fn is_down(&self) -> bool {
+        self.process.is_none()
+    }
+}
+
+fn report_words(report: &Report) -> String {
+    let replica = &report.replica;
+    format!(
+        "{}/{} {} {:?} {}",
+        replica.keyspace, replica.shard, replica.placement, report.phase, report.epoch
+    )
+}
+
+fn order_words(order: &Order) -> String {
+    let (replica, granted) = (&order.replica, if order.granted { "" } else { " not granted" });
+    let name = format!("{}/{} {}", replica.keyspace, replica.shard, replica.placement);
+    format!("{name} {} {} {}{granted}", order.state, order.role, order.epoch)
+}
+
+fn task_number(task: Task) -> u64 {
+    match task {
+        Task::Call(Callback::Load) => 1,
+        Task::Call(Callback::Serve(_, epoch)) => 100 + epoch.0,
+        Task::Call(Callback::Unload) => 2,
+        Task::Call(Callback::Drop) => 3,
+        Task::Abandon(_) => 4,
+        Task::Drain => 5,
+        Task::Evict => 6,
+    }
+}

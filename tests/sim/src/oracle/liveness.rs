@@ -1,0 +1,53 @@
+//! What has to come about once faults have stopped.
+
+use super::{Finding, Oracles};
+use crate::clock::True;
+use crate::model::KeyAt;
+use crate::router::Router;
+
+/// L1: every key of every exclusive keyspace has an owner; and every shard is settled.
+pub fn owned(oracles: &Oracles, now: True) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (keyspace, space) in oracles.spaces.iter().enumerate() {
+        for key in 0..space.keys.len() {
+            let at = KeyAt { keyspace, key };
+            if space.is_exclusive() && oracles.ownership.owner(now, at).is_none() {
+                let name = &space.keyspace.name;
+                let shard = oracles.maps.latest(name).and_then(|map| map.find(&space.keys[key]));
+                findings.push(("L1", format!("nobody owns key {key} of {name}: {shard:?}")));
+            }
+        }
+    }
+    for map in oracles.maps.all() {
+        let unsettled = map.shards().filter(|shard| !shard.is_settled());
+        findings
+            .extend(unsettled.map(|shard| ("L1", format!("{} {shard:?} is not settled", map.keyspace()))));
+    }
+    findings
+}
+
+/// L2: nothing moves any more.
+pub fn quiet(oracles: &Oracles, commits_before: u64) -> Vec<Finding> {
+    let more = oracles.maps.commits - commits_before;
+    if more == 0 { Vec::new() } else { vec![("L2", format!("{more} commits while nothing happened"))] }
+}
+
+/// L3: every router has the map.
+pub fn informed(oracles: &Oracles, routers: &[Router]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for router in routers {
+        for map in oracles.maps.all() {
+            let has = router.map(map.keyspace()).map(|held| held.generation());
+            if has != Some(map.generation()) {
+                let text = format!(
+                    "router {} has {has:?} of {}, not {}",
+                    router.at,
+                    map.keyspace(),
+                    map.generation()
+                );
+                findings.push(("L3", text));
+            }
+        }
+    }
+    findings
+}

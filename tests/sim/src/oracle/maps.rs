@@ -1,0 +1,195 @@
+//! Every map that was ever committed, in the order of commits.
+
+use super::Finding;
+use crate::message::Request;
+use crate::model::Space;
+use partage_core::check;
+use partage_core::cluster::{Records, Write};
+use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+use partage_core::lifecycle::ReplicaState;
+use partage_core::map::{MapDiff, Role, Shard, ShardMap};
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::sharding::Bounds;
+use partage_core::worker::gates::Permit;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A place to live: node and incarnation.
+type Home = (NodeId, Incarnation);
+
+/// What was committed.
+#[derive(Debug)]
+pub struct Maps {
+    maps: BTreeMap<KeyspaceName, ShardMap>,
+    generations: BTreeMap<(KeyspaceName, u64), Generation>,
+    bounds: BTreeMap<(KeyspaceName, ShardId), Bounds>,
+    leaders: BTreeMap<(KeyspaceName, ShardId, Epoch), Home>,
+    placements: BTreeMap<(KeyspaceName, PlacementId), Home>,
+    removed: BTreeSet<(KeyspaceName, ShardId)>,
+    ended: BTreeSet<Home>,
+    term: u64,
+    /// Commits of maps so far.
+    pub commits: u64,
+}
+
+impl Maps {
+    /// Before the first commit.
+    pub fn new(spaces: &[Space]) -> Maps {
+        let maps: BTreeMap<_, _> =
+            spaces.iter().map(|space| (space.keyspace.name.clone(), space.first_records().1)).collect();
+        let bounds = maps
+            .iter()
+            .flat_map(|(name, map)| map.shards().map(|s| ((name.clone(), s.id), s.bounds.clone())))
+            .collect();
+        Maps {
+            maps,
+            generations: BTreeMap::new(),
+            bounds,
+            leaders: BTreeMap::new(),
+            placements: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            term: 0,
+            commits: 0,
+        }
+    }
+
+    /// The latest map of a keyspace.
+    pub fn latest(&self, name: &KeyspaceName) -> Option<&ShardMap> {
+        self.maps.get(name)
+    }
+
+    /// All of the latest maps.
+    pub fn all(&self) -> impl Iterator<Item = &ShardMap> {
+        self.maps.values()
+    }
+
+    /// A generation that was committed under that number.
+    pub fn generation(&self, name: &KeyspaceName, sequence: u64) -> Option<Generation> {
+        self.generations.get(&(name.clone(), sequence)).copied()
+    }
+
+    /// Whether an incarnation was declared dead, or has left.
+    pub fn has_ended(&self, node: usize, incarnation: Incarnation) -> bool {
+        self.ended.iter().any(|(id, ended)| *ended == incarnation && id.as_str() == format!("node-{node}"))
+    }
+
+    /// A transaction is durable: `records` are what it gave.
+    pub fn committed(&mut self, term: u64, writes: &[Write], records: &Records) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if term < self.term {
+            findings.push(("O10", format!("term {term} commits after term {}", self.term)));
+        }
+        self.term = self.term.max(term);
+        for write in writes {
+            match write {
+                Write::Map(diff) => findings.extend(self.map_committed(diff)),
+                Write::Node(node) if node.ended => {
+                    self.ended.insert((node.spec.id.clone(), node.incarnation));
+                }
+                _ => {}
+            }
+        }
+        for (record, map) in &records.keyspaces {
+            if self.maps.get(&record.keyspace.name) != Some(map) {
+                findings
+                    .push(("M3", format!("the map of {} is not what its diffs give", record.keyspace.name)));
+            }
+        }
+        findings
+    }
+
+    fn map_committed(&mut self, diff: &MapDiff) -> Vec<Finding> {
+        let name = diff.keyspace.clone();
+        self.commits += 1;
+        let mut findings = Vec::new();
+        let Some(map) = self.maps.get_mut(&name) else { return vec![("M3", format!("no keyspace {name}"))] };
+        let before = map.clone();
+        if let Err(error) = map.apply(diff) {
+            return vec![("M3", error.to_string())];
+        }
+        findings.extend(check::map(map).into_iter().map(|finding| ("M1", format!("{name}: {finding}"))));
+        if diff.parent != Some(before.generation()) {
+            findings.push(("M3", format!("{name} {} has another parent than the map before", diff.to)));
+        }
+        if self.generations.insert((name.clone(), diff.to.sequence), diff.to).is_some() {
+            findings.push(("M3", format!("{name} {} was committed twice", diff.to)));
+        }
+        for shard in &diff.changed {
+            findings.extend(make_before_break(&name, before.shard(shard.id), shard));
+            findings.extend(self.names(&name, shard));
+        }
+        self.removed.extend(diff.removed.iter().map(|id| (name.clone(), *id)));
+        findings
+    }
+
+    /// O3, M5: what a name has meant once it means for ever.
+    fn names(&mut self, name: &KeyspaceName, shard: &Shard) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if self.removed.contains(&(name.clone(), shard.id)) {
+            findings.push(("M5", format!("{name} {} was used before", shard.id)));
+        }
+        let bounds = self.bounds.entry((name.clone(), shard.id)).or_insert(shard.bounds.clone());
+        if *bounds != shard.bounds {
+            findings.push(("O3", format!("{name} {} has changed its bounds", shard.id)));
+        }
+        for replica in &shard.replicas {
+            let home = (replica.node.clone(), replica.incarnation);
+            let held = self.placements.entry((name.clone(), replica.placement)).or_insert(home.clone());
+            if *held != home {
+                findings.push(("M5", format!("{name} {} was used before", replica.placement)));
+            }
+        }
+        if let Some(leader) = shard.leader() {
+            let home = (leader.node.clone(), leader.incarnation);
+            let held = self.leaders.entry((name.clone(), shard.id, shard.epoch)).or_insert(home.clone());
+            if *held != home {
+                let text = format!("{name} {} {} names both {held:?} and {home:?}", shard.id, shard.epoch);
+                findings.push(("O3", text));
+            }
+        }
+        findings
+    }
+
+    /// D4: the shard of the permit holds the key, and a leader's epoch names this process.
+    pub fn permitted(
+        &self,
+        spaces: &[Space],
+        node: usize,
+        incarnation: Option<Incarnation>,
+        request: &Request,
+        permit: &Permit,
+    ) -> Vec<Finding> {
+        let space = &spaces[request.key.keyspace];
+        let (name, shard) = (space.keyspace.name.clone(), permit.replica.shard);
+        let position =
+            space.keyspace.sharding.position(space.keyspace.partition_key, &space.keys[request.key.key]);
+        let mut findings = Vec::new();
+        match self.bounds.get(&(name.clone(), shard)) {
+            Some(bounds) if bounds.contains(position) => {}
+            Some(_) => findings.push(("D4", format!("{shard} of {name} answers for {:?}", request.key))),
+            None => findings.push(("D4", format!("{shard} of {name} was never committed"))),
+        }
+        if permit.role == Role::Leader {
+            let home = self.leaders.get(&(name.clone(), shard, permit.epoch));
+            let is_it = home.is_some_and(|(id, named)| {
+                Some(*named) == incarnation && id.as_str() == format!("node-{node}")
+            });
+            if !is_it {
+                let text =
+                    format!("node-{node} leads {name} {shard} under {}, which names {home:?}", permit.epoch);
+                findings.push(("O3", text));
+            }
+        }
+        findings
+    }
+}
+
+/// O11: who stops serving has a follower in its place, in the same commit.
+fn make_before_break(name: &KeyspaceName, before: Option<&Shard>, after: &Shard) -> Option<Finding> {
+    let before = before.filter(|_| after.is_serving())?;
+    let stops = before
+        .live()
+        .find(|old| after.replica(old.placement).is_some_and(|new| new.state == ReplicaState::Unload))?;
+    let text = || format!("{name} {}: {} stops and nobody serves in its place", after.id, stops.placement);
+    after.live().next().is_none().then(|| ("O11", text()))
+}

@@ -1,0 +1,205 @@
+//! The registers that a node serves: requests on their way through it.
+//!
+//! A request is judged by the gates, worked on for a moment, and, when it writes, sent to storage under the
+//! epoch of its permit. A leader answers reads from its copies, after asking once more whether it is still the
+//! owner (A18). Until it is answered it is *inside*, and a drain waits for it.
+
+use crate::clock::MS;
+use crate::message::{Event, Message, Outcome, Place, Request, Response, Via};
+use crate::model::{KeyAt, Op, Storage};
+use crate::node::Node;
+use crate::scene::Scene;
+use partage_core::exchange::{Order, ReplicaKey};
+use partage_core::id::Epoch;
+use partage_core::map::Role;
+use partage_core::worker::gates::{Permit, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often a request that is too early is looked at again.
+const HOLD: u64 = 5 * MS;
+
+/// How often at most.
+const HELD_AT_MOST: u32 = 60;
+
+/// A request that is inside.
+#[derive(Debug)]
+struct Inside {
+    request: Request,
+    permit: Permit,
+    /// Owners of the key so far, for O7.
+    owners: u64,
+}
+
+/// The service.
+#[derive(Debug, Default)]
+pub struct Service {
+    inside: BTreeMap<(Op, u32), Inside>,
+    draining: BTreeSet<ReplicaKey>,
+    copies: BTreeMap<KeyAt, u64>,
+    held: BTreeMap<(Op, u32), u32>,
+}
+
+impl Service {
+    /// Whether no request is inside a replica whose gate is shut; if there is one, the last will say so.
+    pub fn drain(&mut self, replica: &ReplicaKey) -> bool {
+        let empty = self.is_empty(replica);
+        if !empty {
+            self.draining.insert(replica.clone());
+        }
+        empty
+    }
+
+    fn is_empty(&self, replica: &ReplicaKey) -> bool {
+        !self.inside.values().any(|inside| inside.permit.replica == *replica)
+    }
+
+    /// Ends what is inside: nobody knows what becomes of it.
+    pub fn evict(&mut self, scene: &mut Scene, node: usize, replica: &ReplicaKey) {
+        self.draining.remove(replica);
+        let ops: Vec<_> =
+            self.inside.iter().filter(|(_, i)| i.permit.replica == *replica).map(|(op, _)| *op).collect();
+        for op in ops {
+            if let Some(inside) = self.inside.remove(&op) {
+                respond(scene, node, &inside.request, Outcome::Indefinite);
+            }
+        }
+    }
+
+    /// Begins to serve: fences storage, then copies what is there.
+    pub fn serve(&mut self, scene: &mut Scene, order: &Order, epoch: Epoch) -> Result<(), String> {
+        let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
+        let Some((keyspace, space)) =
+            spaces.iter().enumerate().find(|(_, space)| space.keyspace.name == order.replica.keyspace)
+        else {
+            return Err("no such keyspace".to_owned());
+        };
+        for (key, bytes) in space.keys.iter().enumerate() {
+            let position = space.keyspace.sharding.position(space.keyspace.partition_key, bytes);
+            if !order.bounds.contains(position) {
+                continue;
+            }
+            let at = KeyAt { keyspace, key };
+            if order.role == Role::Leader && !scene.oracles.storage.fence(at, epoch) {
+                return Err(format!("storage has seen an epoch later than {epoch}"));
+            }
+            self.copies.insert(at, scene.oracles.storage.read(at).version);
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// A request has come, or is looked at again.
+    pub fn request(&mut self, scene: &mut Scene, request: Request) {
+        let now = self.clock.read(scene.now);
+        let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
+        let space = &spaces[request.key.keyspace];
+        let key = &space.keys[request.key.key];
+        let (node, process_number) = (self.at, self.process_number);
+        let Some(process) = &mut self.process else { return };
+        let name = (request.op, request.attempt);
+        if process.service.inside.contains_key(&name) {
+            return;
+        }
+        match process.gates.judge(now, &space.keyspace.name, key, request.access) {
+            Verdict::Serve(permit) => {
+                process.service.held.remove(&name);
+                let incarnation = process.worker.incarnation();
+                let findings = scene.oracles.served(scene.now, (node, incarnation), &request, &permit);
+                findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+                let owners = scene.oracles.ownership.owners(request.key);
+                let takes = scene.draw.around(MS);
+                process.service.inside.insert(name, Inside { permit, owners, request });
+                let (op, attempt) = name;
+                scene.after(takes, Event::Worked { node, process: process_number, op, attempt });
+            }
+            Verdict::Elsewhere { address, .. } => {
+                process.service.held.remove(&name);
+                let other = crate::coordinator::node_at(&address);
+                if request.forwarded || scene.draw.chance(500) {
+                    respond(scene, node, &request, Outcome::Elsewhere(other));
+                } else {
+                    let forwarded = Request { forwarded: true, ..request };
+                    let (from, to) = (Place::Node(node), Place::Node(other));
+                    scene.send(from, to, Via::Post(0), Message::Request(forwarded));
+                }
+            }
+            Verdict::Soon => {
+                let times = process.service.held.entry(name).or_default();
+                *times += 1;
+                if *times > HELD_AT_MOST {
+                    process.service.held.remove(&name);
+                    respond(scene, node, &request, Outcome::NotNow("not granted yet"));
+                } else {
+                    let request = Box::new(request);
+                    scene.after(HOLD, Event::HeldAgain { node, process: process_number, request });
+                }
+            }
+            Verdict::Lapsed => respond(scene, node, &request, Outcome::NotNow("the lease has lapsed")),
+            Verdict::Unknown { .. } => respond(scene, node, &request, Outcome::NotNow("not here")),
+        }
+    }
+
+    /// A request has been worked on: answer it, or write.
+    pub fn worked(&mut self, scene: &mut Scene, op: Op, attempt: u32) {
+        let now = self.clock.read(scene.now);
+        let (node, process_number) = (self.at, self.process_number);
+        let Some(process) = &mut self.process else { return };
+        let Some(inside) = process.service.inside.get(&(op, attempt)) else { return };
+        let key = inside.request.key;
+        if inside.request.write {
+            let epoch = inside.permit.epoch;
+            let way = scene.draw.around(300);
+            let process = process_number;
+            return scene.after(way, Event::StorageWrite { node, process, op, attempt, key, epoch });
+        }
+        let holds = process.gates.still_holds(now, &inside.permit);
+        let leads = inside.permit.role == Role::Leader;
+        let outcome = if holds {
+            let findings = scene.oracles.still_held(scene.now, node, &inside.permit, key, inside.owners);
+            findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+            Outcome::Done(process.service.copies.get(&key).copied().unwrap_or(0), leads)
+        } else {
+            Outcome::NotNow("not the owner any more")
+        };
+        self.finish(scene, op, attempt, outcome);
+    }
+
+    /// Storage has answered a write.
+    pub fn storage_answers(&mut self, scene: &mut Scene, op: Op, attempt: u32, version: Option<u64>) {
+        let Some(process) = &mut self.process else { return };
+        let Some(inside) = process.service.inside.get(&(op, attempt)) else { return };
+        let outcome = match version {
+            Some(version) => {
+                let copy = process.service.copies.entry(inside.request.key).or_default();
+                *copy = version.max(*copy);
+                Outcome::Done(version, true)
+            }
+            None => Outcome::NotNow("storage has seen a later epoch"),
+        };
+        self.finish(scene, op, attempt, outcome);
+    }
+
+    fn finish(&mut self, scene: &mut Scene, op: Op, attempt: u32, outcome: Outcome) {
+        let now = self.clock.read(scene.now);
+        let Some(process) = &mut self.process else { return };
+        let Some(inside) = process.service.inside.remove(&(op, attempt)) else { return };
+        respond(scene, self.at, &inside.request, outcome);
+        let replica = inside.permit.replica;
+        if process.service.is_empty(&replica) && process.service.draining.remove(&replica) {
+            let actions = process.worker.drained(now, &replica);
+            self.carry_out(scene, actions);
+            self.tick(scene);
+        }
+    }
+}
+
+/// Storage takes in a write, if its epoch is not too old, and answers.
+pub fn storage_write(storage: &mut Storage, key: KeyAt, epoch: Epoch, op: Op) -> Option<u64> {
+    storage.write(key, epoch, op)
+}
+
+fn respond(scene: &mut Scene, node: usize, request: &Request, outcome: Outcome) {
+    let response = Response { op: request.op, attempt: request.attempt, outcome, node };
+    scene.send(Place::Node(node), Place::Router(request.router), Via::Post(0), Message::Response(response));
+}

@@ -1,0 +1,407 @@
+//! A run: everything in its place, one event after the other, until it is over or something is wrong.
+//!
+//! Two parts, safety first: under faults nothing bad may happen; then faults stop, and good things have to
+//! happen within a bound (L1–L3).
+
+use crate::changes;
+use crate::clock::{Clock, MS, SECOND, True};
+use crate::coordinator::Coordinator;
+use crate::draw::Draw;
+use crate::faults::{Kind, Mend};
+use crate::message::{Event, Message, Place};
+use crate::model::{self, KEYS, KeyAt, Op};
+use crate::node::{Mood, Node};
+use crate::oracle::{Oracles, liveness};
+use crate::router::Router;
+use crate::scene::{Scene, Violation};
+use crate::store::Store;
+use crate::trace::Trace;
+use partage_core::settings::Settings;
+use partage_core::worker::gates::Access;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// What a run is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Coordinators; one leads.
+    pub coordinators: usize,
+    /// Workers.
+    pub nodes: usize,
+    /// Routers.
+    pub routers: usize,
+    /// How long faults come.
+    pub faulty: True,
+    /// How long everything then has to become good.
+    pub calm: True,
+}
+
+impl Shape {
+    /// One or two coordinators, ten workers, five routers; a minute of faults.
+    pub const FULL: Shape =
+        Shape { coordinators: 2, nodes: 10, routers: 5, faulty: 60 * SECOND, calm: 90 * SECOND };
+
+    /// Small and short, for the suite.
+    pub const SMALL: Shape =
+        Shape { coordinators: 2, nodes: 5, routers: 2, faulty: 20 * SECOND, calm: 90 * SECOND };
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing was wrong.
+    Passed,
+    /// Nothing was wrong, but too little was tried to say so.
+    Unknown,
+    /// Something was wrong.
+    Failed(Violation),
+}
+
+/// What is left of a run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Over everything that happened.
+    pub hash: u64,
+    /// Events.
+    pub events: u64,
+    /// Simulated time.
+    pub simulated: True,
+    /// Maps committed.
+    pub commits: u64,
+    /// Operations begun and done.
+    pub operations: (u64, u64),
+    /// The last events in words, if asked for.
+    pub words: Vec<String>,
+}
+
+/// The run.
+#[derive(Debug)]
+pub struct World {
+    /// What all share.
+    pub scene: Scene,
+    /// Workers.
+    pub nodes: Vec<Node>,
+    /// Coordinators.
+    pub coordinators: Vec<Coordinator>,
+    routers: Vec<Router>,
+    store: Store,
+    kinds: Vec<Kind>,
+    paused: BTreeMap<Place, True>,
+    shape: Shape,
+    lively: bool,
+    ops: Op,
+}
+
+impl World {
+    /// The run of `seed`.
+    pub fn new(seed: u64, shape: Shape, words: Option<usize>) -> World {
+        let mut draw = Draw::new(seed);
+        let coordinators = 1 + draw.index(shape.coordinators);
+        let spaces: Rc<[_]> = model::spaces(draw.between(1, 4) as u32).into();
+        let heartbeat_ms = draw.between(150, 500);
+        let lease_ms = heartbeat_ms * 2 + draw.between(200, 2_500);
+        let settings = Settings {
+            heartbeat_ms,
+            lease_ms,
+            dead_after_ms: draw.between(lease_ms / 2, 2 * lease_ms),
+            check_back_ms: 1_000,
+            rebalance_ms: 5_000,
+            ..Settings::default()
+        };
+        let mut store = Store::default();
+        store.records.keyspaces = spaces.iter().map(model::Space::first_records).collect();
+        let oracles = Oracles::new(Rc::clone(&spaces), shape.nodes);
+        let kinds = Kind::drawn(&mut draw);
+        let clock = |draw: &mut Draw| Clock::drawn(draw, 0);
+        let coordinator = |at, draw: &mut Draw| Coordinator::new(at, settings.clone(), clock(draw));
+        let coordinators_made = (0..coordinators).map(|at| coordinator(at, &mut draw)).collect();
+        let node = |at, draw: &mut Draw| {
+            let by_posts = draw.chance(400);
+            Node::new(at, coordinators, by_posts, clock(draw))
+        };
+        let nodes = (0..shape.nodes).map(|at| node(at, &mut draw)).collect();
+        let routers = (0..shape.routers).map(|at| Router::new(at, coordinators, clock(&mut draw))).collect();
+        World {
+            scene: Scene::new(draw, Trace::new(words), oracles),
+            nodes,
+            coordinators: coordinators_made,
+            routers,
+            store,
+            kinds,
+            paused: BTreeMap::new(),
+            shape,
+            lively: true,
+            ops: 0,
+        }
+    }
+
+    /// Everywhere.
+    pub fn places(&self) -> Vec<Place> {
+        let coordinators = (0..self.coordinators.len()).map(Place::Coordinator);
+        let nodes = (0..self.nodes.len()).map(Place::Node);
+        coordinators.chain(nodes).chain((0..self.routers.len()).map(Place::Router)).collect()
+    }
+
+    /// Runs to the end, or to the first thing that is wrong.
+    pub fn run(mut self, seed: u64) -> Report {
+        self.begin();
+        self.run_until(self.shape.faulty);
+        self.calm();
+        let quiet_from = self.shape.faulty + self.shape.calm * 5 / 6;
+        self.run_until(quiet_from);
+        let commits = self.scene.oracles.maps.commits;
+        self.run_until(self.shape.faulty + self.shape.calm);
+        if self.scene.violation.is_none() {
+            self.judge_liveness(commits);
+        }
+        let scene = self.scene;
+        let tally = scene.oracles.data.tally;
+        let verdict = match scene.violation {
+            Some(violation) => Verdict::Failed(violation),
+            None if tally.done * 2 < tally.begun => Verdict::Unknown,
+            None => Verdict::Passed,
+        };
+        Report {
+            seed,
+            verdict,
+            hash: scene.trace.hash(),
+            events: scene.trace.events(),
+            simulated: scene.now,
+            commits: scene.oracles.maps.commits,
+            operations: (tally.begun, tally.done),
+            words: scene.trace.words().cloned().collect(),
+        }
+    }
+
+    fn begin(&mut self) {
+        let scene = &mut self.scene;
+        for coordinator in &mut self.coordinators {
+            coordinator.start(scene);
+        }
+        for node in &mut self.nodes {
+            node.start(scene);
+        }
+        for router in &mut self.routers {
+            router.wake(scene);
+        }
+        scene.after(200 * MS, Event::Change);
+        scene.after(SECOND, Event::Operate);
+        scene.after(2 * SECOND, Event::Fault);
+    }
+
+    fn run_until(&mut self, end: True) {
+        while self.scene.violation.is_none() && self.scene.now < end {
+            let Some(event) = self.scene.advance() else { return };
+            self.happen(event);
+        }
+    }
+
+    /// Faults have stopped.
+    fn calm(&mut self) {
+        self.lively = false;
+        self.scene.network.heal();
+        self.scene.trace.event(self.scene.now, (50u8,), || "faults stop".to_owned());
+        for at in 0..self.coordinators.len() {
+            for mend in [Mend::Store(at), Mend::Disk(at), Mend::Coordinator(at)] {
+                self.mend(mend);
+            }
+        }
+        for node in 0..self.nodes.len() {
+            self.nodes[node].mood = Mood::FAIR;
+            self.mend(Mend::Start(node));
+        }
+    }
+
+    fn judge_liveness(&mut self, commits: u64) {
+        let oracles = &self.scene.oracles;
+        let mut findings = liveness::owned(oracles, self.scene.now);
+        findings.extend(liveness::quiet(oracles, commits));
+        findings.extend(liveness::informed(oracles, &self.routers));
+        findings.extend(oracles.data.at_the_end(&oracles.storage));
+        findings.into_iter().for_each(|(invariant, text)| self.scene.violate(invariant, text));
+    }
+
+    /// Stands still for `long`.
+    pub fn pause(&mut self, place: Place, long: True) {
+        let until = self.scene.now + long;
+        let held = self.paused.entry(place).or_default();
+        *held = until.max(*held);
+        self.scene.trace.event(self.scene.now, (42u8, place, long), || {
+            format!("{place:?} stands still for {} ms", long / MS)
+        });
+    }
+
+    /// A worker starts, unless it runs.
+    pub fn start_node(&mut self, node: usize) {
+        if self.nodes[node].is_down() {
+            self.paused.remove(&Place::Node(node));
+            self.nodes[node].start(&mut self.scene);
+        }
+    }
+
+    /// A coordinator starts, unless it runs.
+    pub fn start_coordinator(&mut self, at: usize) {
+        if !self.coordinators[at].up {
+            self.paused.remove(&Place::Coordinator(at));
+            self.coordinators[at].start(&mut self.scene);
+        }
+    }
+
+    /// What depends on a worker's clock is to be looked at anew.
+    pub fn clock_changed(&mut self, node: usize) {
+        let actions = Vec::new();
+        self.nodes[node].carry_out(&mut self.scene, actions);
+    }
+
+    /// Where an event happens and in which process, when that matters.
+    fn stage(event: &Event) -> Option<(Place, Option<u32>)> {
+        Some(match event {
+            Event::Deliver(_, to, ..) | Event::Closed(to, _) => (*to, None),
+            Event::Wake(place, process, _) => (*place, Some(*process)),
+            Event::CallbackEnds { node, process, .. }
+            | Event::Worked { node, process, .. }
+            | Event::StorageAnswers { node, process, .. }
+            | Event::HeldAgain { node, process, .. } => (Place::Node(*node), Some(*process)),
+            Event::Committed { coordinator, process, .. } | Event::SessionAsked { coordinator, process } => {
+                (Place::Coordinator(*coordinator), Some(*process))
+            }
+            _ => return None,
+        })
+    }
+
+    fn runs(&self, place: Place, process: Option<u32>) -> bool {
+        match place {
+            Place::Coordinator(at) => {
+                let coordinator = &self.coordinators[at];
+                coordinator.up && process.is_none_or(|process| process == coordinator.process)
+            }
+            Place::Node(at) => {
+                let node = &self.nodes[at];
+                !node.is_down() && process.is_none_or(|process| process == node.process_number)
+            }
+            Place::Router(_) => true,
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        if let Some((place, process)) = World::stage(&event) {
+            if !self.runs(place, process) {
+                return;
+            }
+            if let Some(until) = self.paused.get(&place).copied() {
+                if until > self.scene.now {
+                    return self.scene.at(until, event);
+                }
+                self.paused.remove(&place);
+            }
+        }
+        let (scene, store) = (&mut self.scene, &mut self.store);
+        match event {
+            Event::Deliver(from, to, via, message) => self.deliver(from, to, via, *message),
+            Event::Closed(place, stream) => match place {
+                Place::Coordinator(at) => self.coordinators[at].closed(stream),
+                Place::Node(at) => self.nodes[at].closed(scene, stream),
+                Place::Router(at) => self.routers[at].closed(stream),
+            },
+            Event::Wake(place, _, timer) => match place {
+                Place::Coordinator(at) => self.coordinators[at].wake(scene, timer),
+                Place::Node(at) => self.nodes[at].wake(scene, timer),
+                Place::Router(at) => self.routers[at].wake(scene),
+            },
+            Event::CallbackEnds { node, replica, callback, call, .. } => {
+                self.nodes[node].callback_ends(scene, &replica, callback, call);
+            }
+            Event::Worked { node, op, attempt, .. } => self.nodes[node].worked(scene, op, attempt),
+            Event::StorageWrite { node, process, op, attempt, key, epoch } => {
+                let version = scene.oracles.storage.write(key, epoch, op);
+                let way = scene.draw.around(300);
+                scene.after(way, Event::StorageAnswers { node, process, op, attempt, version });
+            }
+            Event::StorageAnswers { node, op, attempt, version, .. } => {
+                self.nodes[node].storage_answers(scene, op, attempt, version);
+            }
+            Event::HeldAgain { node, request, .. } => self.nodes[node].request(scene, *request),
+            Event::Commits { coordinator, process, number } => {
+                if self.coordinators[coordinator].process == process {
+                    self.coordinators[coordinator].commits(scene, store, number);
+                }
+            }
+            Event::Committed { coordinator, number, .. } => {
+                self.coordinators[coordinator].committed(scene, store, number);
+            }
+            Event::SessionAsked { coordinator, .. } => {
+                self.coordinators[coordinator].session_asked(scene, store);
+            }
+            Event::TryAgain { router, op, attempt } => {
+                self.routers[router].try_again(scene, op, attempt, false);
+            }
+            Event::Rested { router, op, attempt } => {
+                self.routers[router].try_again(scene, op, attempt, true);
+            }
+            Event::Operate => self.operate(),
+            Event::Change => self.change(),
+            Event::Fault => self.next_fault(),
+            Event::Mend(mend) => self.mend(mend),
+        }
+    }
+
+    fn deliver(&mut self, from: Place, to: Place, via: crate::message::Via, message: Message) {
+        let scene = &mut self.scene;
+        match (to, message) {
+            (Place::Node(at), Message::Request(request)) => self.nodes[at].request(scene, request),
+            (Place::Node(at), message) => self.nodes[at].deliver(scene, from, via, message),
+            (Place::Coordinator(at), message) => self.coordinators[at].deliver(scene, from, via, message),
+            (Place::Router(at), message) => self.routers[at].deliver(scene, from, via, message),
+        }
+    }
+
+    fn operate(&mut self) {
+        let scene = &mut self.scene;
+        self.ops += 1;
+        let (op, keyspace) = (self.ops, scene.draw.index(scene.oracles.spaces.len()));
+        let key = KeyAt { keyspace, key: scene.draw.index(KEYS) };
+        let router = scene.draw.index(self.routers.len());
+        let (access, write) = match scene.draw.index(10) {
+            0..4 => (Access::Write, true),
+            4..8 => (Access::Write, false),
+            _ => (Access::Read, false),
+        };
+        self.routers[router].operate(scene, op, key, access, write);
+        let next = scene.draw.between(MS, if self.lively { 40 * MS } else { 400 * MS });
+        scene.after(next, Event::Operate);
+    }
+
+    fn change(&mut self) {
+        let scene = &mut self.scene;
+        let next = scene.draw.between(50 * MS, 800 * MS);
+        scene.after(next, Event::Change);
+        for coordinator in &mut self.coordinators {
+            if self.paused.get(&coordinator.place()).is_some_and(|until| *until > scene.now) {
+                continue;
+            }
+            let at = coordinator.clock.moment(scene.now);
+            if let Some(cluster) = coordinator.cluster(scene.now) {
+                changes::answer(scene, cluster, at, !self.lively);
+                if self.lively {
+                    changes::ask(scene, cluster, at);
+                }
+                coordinator.drive(scene);
+            }
+        }
+    }
+
+    fn next_fault(&mut self) {
+        if !self.lively {
+            return;
+        }
+        let next = self.scene.draw.between(50 * MS, 2 * SECOND);
+        self.scene.after(next, Event::Fault);
+        if let Some(kind) = self.scene.draw.pick(&self.kinds).copied() {
+            self.fault(kind);
+        }
+    }
+}
