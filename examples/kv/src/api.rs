@@ -1,0 +1,130 @@
+//! What clients can ask, and what nodes ask each other.
+
+use crate::limits;
+use crate::peers::{PLACE, STAY};
+use crate::records::Record;
+use crate::service::Service;
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Extension, Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::BytesMut;
+use http::request::Parts;
+use http::{Method, StatusCode, header};
+use partage_worker::http::{Aim, Target, router, sharded};
+use partage_worker::{Guard, KeyspaceName, Worker};
+use percent_encoding::percent_decode_str;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Everything that one port answers.
+pub fn routes(worker: &Worker, service: Arc<Service>) -> Router {
+    let rows = Router::new().fallback(row).with_state(service.clone());
+    let internal = Router::new()
+        .route("/internal/export", get(export))
+        .route("/internal/import", post(import))
+        .with_state(service);
+    router(worker).merge(internal).merge(sharded(worker, aim, rows))
+}
+
+/// Which keyspace and key a request is about: `/kv/<keyspace>/<key>` or `/<keyspace>/<key>`.
+fn aim(parts: &Parts) -> Aim {
+    let path = parts.uri.path().trim_start_matches('/');
+    let path = path.strip_prefix("kv/").unwrap_or(path);
+    let Some((keyspace, key)) = path.split_once('/') else {
+        return Aim::Bad("ask for /kv/<keyspace>/<key>".to_owned());
+    };
+    let key: Vec<u8> = percent_decode_str(key).collect();
+    match KeyspaceName::new(&percent_decode_str(keyspace).decode_utf8_lossy()) {
+        Err(error) => Aim::Bad(error.to_string()),
+        Ok(_) if key.len() > limits::KEY_BYTES => {
+            Aim::Bad(format!("a key of {} bytes: the limit is {}", key.len(), limits::KEY_BYTES))
+        }
+        Ok(keyspace) => Aim::Key(Target { keyspace, key, access: None }),
+    }
+}
+
+/// One row. The request has been let in: the guard says to which replica, and keeps it here meanwhile.
+async fn row(
+    State(service): State<Arc<Service>>,
+    Extension(guard): Extension<Arc<Guard>>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let (Aim::Key(Target { key, .. }), Some(shard)) = (aim(&parts), service.shard(&guard.permit().replica))
+    else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let value = match parts.method {
+        Method::GET | Method::HEAD => {
+            let raw = parts.uri.path().starts_with("/kv/");
+            let kind = if raw { "application/octet-stream" } else { "application/json" };
+            return match shard.get(&key) {
+                Some(value) => ([(header::CONTENT_TYPE, kind)], value).into_response(),
+                None => (StatusCode::NOT_FOUND, "no such key\n").into_response(),
+            };
+        }
+        Method::PUT => match to_bytes(body, limits::VALUE_BYTES).await {
+            Ok(value) => Some(value),
+            Err(_) => {
+                let why = format!("a value may have {} bytes\n", limits::VALUE_BYTES);
+                return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
+            }
+        },
+        Method::DELETE => None,
+        _ => return (StatusCode::METHOD_NOT_ALLOWED, "GET, PUT or DELETE\n").into_response(),
+    };
+    match shard.write(guard.epoch().0, key.into(), value) {
+        Ok(record) => {
+            service.replicate(&guard, &record).await;
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
+}
+
+type Asked = Query<BTreeMap<String, String>>;
+
+fn number(asked: &BTreeMap<String, String>, name: &str) -> u64 {
+    asked.get(name).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// A shard's records after a place in its log, for a node that copies it.
+async fn export(State(service): State<Arc<Service>>, Query(asked): Asked) -> Response {
+    let keyspace = asked.get("keyspace").map(String::as_str).unwrap_or_default();
+    let Some((stay, shard)) = service.newest(keyspace, number(&asked, "shard")) else {
+        return (StatusCode::NOT_FOUND, "no such shard here\n").into_response();
+    };
+    let since = if number(&asked, "stay") == stay { number(&asked, "since") } else { 0 };
+    let end = shard.last_place();
+    let pieces = futures::stream::unfold(since, move |at| {
+        let piece = shard.piece(at, end);
+        async move { piece.map(|(reached, piece)| (Ok::<_, std::convert::Infallible>(piece), reached)) }
+    });
+    let headers = [(STAY, stay.to_string()), (PLACE, end.to_string())];
+    (headers, Body::from_stream(pieces)).into_response()
+}
+
+/// Records that another node has.
+async fn import(State(service): State<Arc<Service>>, Query(asked): Asked, body: Body) -> Response {
+    let keyspace = asked.get("keyspace").map(String::as_str).unwrap_or_default();
+    let Some((_, shard)) = service.newest(keyspace, number(&asked, "shard")) else {
+        return (StatusCode::NOT_FOUND, "no such shard here\n").into_response();
+    };
+    let Ok(records) = to_bytes(body, limits::IMPORT_BYTES).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    match merge_all(records, |record| shard.merge(record)) {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(why) => (StatusCode::BAD_REQUEST, why).into_response(),
+    }
+}
+
+fn merge_all(records: Bytes, mut merge: impl FnMut(Record)) -> Result<(), String> {
+    let mut records = BytesMut::from(records);
+    while let Some(record) = Record::take(&mut records).map_err(|error| error.to_string())? {
+        merge(record);
+    }
+    if records.is_empty() { Ok(()) } else { Err("it breaks off within a record\n".to_owned()) }
+}

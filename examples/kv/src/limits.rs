@@ -1,0 +1,24 @@
+//! Every limit of the example, with its reason.
+
+use std::time::Duration;
+
+/// Longest value: small enough that one write stalls nobody.
+pub const VALUE_BYTES: usize = 1 << 20;
+
+/// Longest key.
+pub const KEY_BYTES: usize = 8 << 10;
+
+/// Records are sent in pieces of about this size, so that a copy holds the shard's lock only for moments.
+pub const PIECE_BYTES: usize = 256 << 10;
+
+/// Longest body of records that is taken: one piece and the record that went over it.
+pub const IMPORT_BYTES: usize = PIECE_BYTES + VALUE_BYTES + KEY_BYTES + 64;
+
+/// How long a follower may take for one write before the leader answers without it.
+pub const REPLICATE: Duration = Duration::from_millis(300);
+
+/// How long a peer that sends records may be silent.
+pub const SILENCE: Duration = Duration::from_secs(3);
+
+/// How long connecting to a peer may take.
+pub const CONNECT: Duration = Duration::from_secs(1);

@@ -1,0 +1,89 @@
+//! `kv`: one node of the example service.
+//!
+//! ```text
+//!  kv --node n1 --coordinator 127.0.0.1:7400 --listen 127.0.0.1:7501
+//! ```
+
+use clap::Parser;
+use partage_kv::{Config, Node, Seed};
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// One node of a sharded key-value service in memory.
+#[derive(Parser)]
+#[command(name = "kv", version)]
+struct Arguments {
+    /// Its name in the cluster, kept across restarts.
+    #[arg(long)]
+    node: String,
+    /// A coordinator; give several, one after the other, to have them tried in turn.
+    #[arg(long, required = true)]
+    coordinator: Vec<String>,
+    /// Where it listens.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// Where others reach it, if elsewhere.
+    #[arg(long)]
+    advertise: Option<String>,
+    /// What fails with it: a data centre, a building.
+    #[arg(long)]
+    zone: Option<String>,
+    /// JSON Lines (perhaps .gz) to begin with.
+    #[arg(long)]
+    seed: Option<PathBuf>,
+    /// The keyspace that the seed is for.
+    #[arg(long, default_value = "packages")]
+    seed_keyspace: String,
+    /// The field of the seed that is the key.
+    #[arg(long, default_value = "package")]
+    seed_key: String,
+    /// How long to wait, on SIGTERM, for everything to be served elsewhere.
+    #[arg(long, default_value_t = 60)]
+    leave_seconds: u64,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let arguments = Arguments::parse();
+    let seed = arguments
+        .seed
+        .as_deref()
+        .map(|file| Seed::from_json_lines(&arguments.seed_keyspace, file, &arguments.seed_key));
+    let listener = TcpListener::bind(arguments.listen).await?;
+    let config = Config {
+        coordinators: arguments.coordinator,
+        advertise: arguments.advertise,
+        zone: arguments.zone,
+        seed: seed.transpose()?,
+        ..Config::new(arguments.node, "", listener)
+    };
+    let node = tokio::select! {
+        node = Node::start(config) => node?,
+        () = told_to_end() => return Ok(()),
+    };
+    told_to_end().await;
+    Ok(node.leave(Duration::from_secs(arguments.leave_seconds)).await?)
+}
+
+/// SIGTERM or Ctrl-C.
+#[expect(clippy::disallowed_methods, reason = "this is the process: it catches its signals itself")]
+async fn told_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminated) => {
+            tokio::select! {
+                _ = terminated.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+        }
+        Err(error) => {
+            tracing::warn!("SIGTERM ends it at once: {error}");
+            // Without Ctrl-C either there is nothing to wait for.
+            let _ = tokio::signal::ctrl_c().await;
+        }
+    }
+}

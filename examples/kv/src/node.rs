@@ -1,0 +1,125 @@
+//! One node: a listener, a worker, a server.
+
+use crate::api;
+use crate::seed::Seed;
+use crate::service::Service;
+use axum::serve::ListenerExt;
+use partage_worker::http::WORKER_PATH;
+use partage_worker::{Patience, Worker};
+use std::future::IntoFuture;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What a node needs to be told.
+pub struct Config {
+    /// Its name.
+    pub node: String,
+    /// Coordinators, `host:port`.
+    pub coordinators: Vec<String>,
+    /// Where it listens. Bind port 0 to take any.
+    pub listener: TcpListener,
+    /// Where others reach it, if that is not where it listens.
+    pub advertise: Option<String>,
+    /// What fails with it.
+    pub zone: Option<String>,
+    /// Rows that are there before the first write.
+    pub seed: Option<Seed>,
+    /// How long callbacks may take.
+    pub patience: Patience,
+}
+
+/// A node that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its listener is of no use.
+    #[error("the listener has no address: {0}")]
+    Listener(#[from] std::io::Error),
+    /// It cannot register.
+    #[error(transparent)]
+    Worker(#[from] partage_worker::StartError),
+}
+
+/// A running node.
+pub struct Node {
+    worker: Worker,
+    address: SocketAddr,
+    close: watch::Sender<bool>,
+    server: JoinHandle<()>,
+}
+
+impl Config {
+    /// A node in no zone, without seed, with default patience.
+    pub fn new(node: impl Into<String>, coordinator: impl Into<String>, listener: TcpListener) -> Config {
+        Config {
+            node: node.into(),
+            coordinators: vec![coordinator.into()],
+            listener,
+            advertise: None,
+            zone: None,
+            seed: None,
+            patience: Patience::default(),
+        }
+    }
+}
+
+impl Node {
+    /// Registers and serves. Returns when it has registered.
+    pub async fn start(config: Config) -> Result<Node, StartError> {
+        let address = config.listener.local_addr()?;
+        let announced = config.advertise.unwrap_or_else(|| address.to_string());
+        let service = Arc::new(Service::new(config.seed));
+        let mut builder = Worker::builder(config.node, config.coordinators, announced)
+            .check_path(WORKER_PATH)
+            .patience(config.patience);
+        if let Some(zone) = config.zone {
+            builder = builder.zone(zone);
+        }
+        let worker = builder.start_shared(service.clone()).await?;
+        let (close, mut closed) = watch::channel(false);
+        // A small answer must not wait for the acknowledgement of the one before.
+        let listener = config.listener.tap_io(|io| drop(io.set_nodelay(true)));
+        let server =
+            axum::serve(listener, api::routes(&worker, service)).with_graceful_shutdown(async move {
+                // An error says that the node is gone, and the server with it.
+                let _ = closed.wait_for(|closed| *closed).await;
+            });
+        let server = tokio::spawn(async move {
+            if let Err(error) = server.into_future().await {
+                tracing::error!("the server ends: {error}");
+            }
+        });
+        Ok(Node { worker, address, close, server })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The worker inside.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// Leaves: everything is served elsewhere first, for at most `within`.
+    pub async fn leave(self, within: Duration) -> Result<(), partage_worker::LeaveError> {
+        let left = self.worker.leave(within).await;
+        // Nobody listens when the server has ended by itself.
+        let _ = self.close.send(true);
+        drop(self.worker);
+        // A client that holds a connection open must not hold up the end.
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.server).await;
+        left
+    }
+
+    /// Stops dead, as if it had crashed.
+    pub async fn kill(self) {
+        self.server.abort();
+        let _ = self.close.send(true);
+        self.worker.shutdown().await;
+    }
+}

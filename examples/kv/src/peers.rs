@@ -1,0 +1,87 @@
+//! Nodes among themselves: fetching a shard's records, and sending some.
+
+use crate::limits;
+use crate::records::Record;
+use crate::shard::Shard;
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use partage_worker::{Assignment, Failure, Peer};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Which stay of the shard a log belongs to.
+pub const STAY: &str = "kv-stay";
+/// The place in the log that the records reach.
+pub const PLACE: &str = "kv-place";
+
+/// Connections to the other nodes.
+#[derive(Clone)]
+pub struct Peers {
+    client: Client<HttpConnector, Body>,
+}
+
+impl Peers {
+    pub fn new() -> Peers {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(limits::CONNECT));
+        connector.set_nodelay(true);
+        Peers { client: Client::builder(TokioExecutor::new()).build(connector) }
+    }
+
+    async fn call(
+        &self,
+        within: Duration,
+        request: Request<Body>,
+    ) -> Result<Response<hyper::body::Incoming>, Failure> {
+        let uri = request.uri().to_string();
+        let answer = timeout(within, self.client.request(request)).await;
+        let answer = answer.map_err(|_| format!("{uri}: no answer within {within:?}"))?;
+        let answer = answer.map_err(|error| format!("{uri}: {error}"))?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer),
+            status => Err(format!("{uri}: {status}").into()),
+        }
+    }
+
+    /// Merges what `peer` has of its shard and belongs to `assignment` into `shard`, from where it stopped the
+    /// last time.
+    pub async fn fetch(&self, peer: &Peer, assignment: &Assignment, shard: &Shard) -> Result<(), Failure> {
+        let (stay, since) = shard.read_until(peer.node.as_str(), peer.shard.0);
+        let (address, keyspace, id) = (&peer.address, assignment.keyspace(), peer.shard.0);
+        let uri = format!(
+            "http://{address}/internal/export?keyspace={keyspace}&shard={id}&stay={stay}&since={since}"
+        );
+        let answer = self.call(limits::SILENCE, Request::get(uri).body(Body::empty())?).await?;
+        let number = |name: &str| answer.headers().get(name)?.to_str().ok()?.parse::<u64>().ok();
+        let (stay, place) = number(STAY).zip(number(PLACE)).ok_or("the answer does not say what it holds")?;
+        let (mut body, mut buffer) = (answer.into_body(), BytesMut::new());
+        while let Some(frame) = timeout(limits::SILENCE, body.frame()).await.map_err(|_| "it stalled")? {
+            buffer.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
+            while let Some(record) = Record::take(&mut buffer)? {
+                if assignment.holds(&record.key) {
+                    shard.merge(record);
+                }
+            }
+        }
+        if !buffer.is_empty() {
+            return Err(format!("node {} broke off within a record", peer.node).into());
+        }
+        shard.has_read(peer.node.as_str(), peer.shard.0, stay, place);
+        Ok(())
+    }
+
+    /// Sends records of a shard to `peer`.
+    pub async fn send(&self, peer: &Peer, keyspace: &str, records: Bytes) -> Result<(), Failure> {
+        let (address, shard) = (&peer.address, peer.shard.0);
+        let uri = format!("http://{address}/internal/import?keyspace={keyspace}&shard={shard}");
+        let answer = self.call(limits::REPLICATE, Request::post(uri).body(Body::from(records))?).await?;
+        // Read to its end, so that the connection can be used again.
+        answer.into_body().collect().await?;
+        Ok(())
+    }
+}

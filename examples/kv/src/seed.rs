@@ -1,0 +1,100 @@
+//! What a keyspace holds before the first write: rows of a JSON Lines file, read once for all nodes of a
+//! process.
+
+use bytes::{Bytes, BytesMut};
+use flate2::read::MultiGzDecoder;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Rows of one keyspace. A copy shares them.
+#[derive(Clone)]
+pub struct Seed {
+    keyspace: String,
+    rows: Arc<Vec<(Bytes, Bytes)>>,
+}
+
+/// A file that cannot be read as rows.
+#[derive(Debug, thiserror::Error)]
+pub enum SeedError {
+    /// By the system.
+    #[error("{file}: {error}")]
+    File {
+        /// Which.
+        file: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A line that is no row.
+    #[error("{file}, line {line}: {why}: give one JSON object a line, each with the text field {field:?}")]
+    Line {
+        /// Which file.
+        file: String,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+        /// The field that holds the key.
+        field: String,
+    },
+}
+
+impl Seed {
+    /// Rows for `keyspace` from a file of JSON objects, one a line, gzipped if its name ends in `.gz`: the
+    /// text in `field` is the key, the whole line the value.
+    pub fn from_json_lines(keyspace: &str, file: &Path, field: &str) -> Result<Seed, SeedError> {
+        let name = file.display().to_string();
+        let failed = |error| SeedError::File { file: name.clone(), error };
+        let raw = File::open(file).map_err(failed)?;
+        let text: Box<dyn Read> = match file.extension().is_some_and(|extension| extension == "gz") {
+            true => Box::new(MultiGzDecoder::new(raw)),
+            false => Box::new(raw),
+        };
+        let mut rows = Vec::new();
+        for (at, line) in BufReader::new(text).split(b'\n').enumerate() {
+            let line = line.map_err(failed)?;
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let bad = |why: String| SeedError::Line {
+                file: name.clone(),
+                line: at + 1,
+                why,
+                field: field.to_owned(),
+            };
+            let row: serde_json::Value =
+                serde_json::from_slice(&line).map_err(|error| bad(error.to_string()))?;
+            let key = row.get(field).and_then(|key| key.as_str());
+            let key = key.ok_or_else(|| bad("no such text field".to_owned()))?;
+            rows.push((Bytes::copy_from_slice(key.as_bytes()), Bytes::from(line)));
+        }
+        Ok(Seed { keyspace: keyspace.to_owned(), rows: Arc::new(in_one_piece(&rows)) })
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows for `keyspace`.
+    pub(crate) fn rows(&self, keyspace: &str) -> impl Iterator<Item = &(Bytes, Bytes)> {
+        self.rows.iter().filter(move |_| self.keyspace == keyspace)
+    }
+}
+
+/// The same rows in one allocation instead of one for each.
+fn in_one_piece(rows: &[(Bytes, Bytes)]) -> Vec<(Bytes, Bytes)> {
+    let mut all = BytesMut::with_capacity(rows.iter().map(|(key, value)| key.len() + value.len()).sum());
+    rows.iter().for_each(|(key, value)| {
+        all.extend_from_slice(key);
+        all.extend_from_slice(value);
+    });
+    let mut all = all.freeze();
+    rows.iter().map(|(key, value)| (all.split_to(key.len()), all.split_to(value.len()))).collect()
+}
