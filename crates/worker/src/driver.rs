@@ -239,12 +239,13 @@ impl Driver {
         if orders.lease.is_some() {
             self.state.last_answer = now;
             self.state.renewed = true;
-            if !self.mind.lease().holds(now) {
-                self.state.lapses += 1;
-                self.state.dirty = true;
-            }
         }
+        let had_lapsed = !self.mind.lease().holds(now);
         actions.extend(self.mind.ordered(now, orders));
+        if had_lapsed && self.mind.lease().holds(now) {
+            self.state.lapses += 1;
+            self.state.dirty = true;
+        }
     }
 
     /// A registration, a beat or a leave was refused.
