@@ -107,14 +107,14 @@ pub fn wrapped(sentence: &str) -> String {
     let mut length = 0;
     for word in sentence.split(' ') {
         let letters = word.chars().count();
-        let end = if length == 0 {
-            ""
-        } else if length + 1 + letters > 100 {
-            "\n  "
-        } else {
-            " "
+        // A percent sign stays with its number.
+        let full = length + 1 + letters > 100 && !word.starts_with('%');
+        let end = match length {
+            0 => "",
+            _ if full => "\n  ",
+            _ => " ",
         };
-        length = if end == "\n  " { 2 + letters } else { length + end.len() + letters };
+        length = if full { 2 + letters } else { length + end.len() + letters };
         text.push_str(end);
         text.push_str(word);
     }
