@@ -1,0 +1,122 @@
+//! The questions and commands of the admin API, as the tests need them.
+
+use crate::http::Http;
+use crate::until;
+use hyper::Method;
+use partage_wire::json::{
+    Answer, Command, CommandRequest, Explained, Node, Nodes, Plans, Shard, Shards, Summary,
+};
+use serde::de::DeserializeOwned;
+
+/// The admin API of one coordinator.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    http: Http,
+    address: String,
+}
+
+impl Admin {
+    /// At `address`.
+    pub fn new(address: &str) -> Admin {
+        Admin { http: Http::default(), address: address.to_owned() }
+    }
+
+    /// The answer to a question, or why there is none.
+    pub async fn try_get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
+        let reply = self.http.get(&self.address, path).await?;
+        if !reply.status.is_success() {
+            return Err(format!("{}: {}", reply.status, reply.text()));
+        }
+        serde_json::from_slice(&reply.body).map_err(|error| format!("{error}: {}", reply.text()))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> T {
+        until(path, || self.try_get(path)).await
+    }
+
+    /// Carries out a command, once.
+    pub async fn command(&self, command: Command) -> Result<Answer, String> {
+        let body = serde_json::to_vec(&CommandRequest { command, dry_run: false }).unwrap();
+        let kind = [("content-type", "application/json"), ("partage-user", "chaos")];
+        let reply = self.http.ask(Method::POST, &self.address, "/v1/commands", &kind, body).await?;
+        if !reply.status.is_success() {
+            return Err(format!("{}: {}", reply.status, reply.text()));
+        }
+        serde_json::from_slice(&reply.body).map_err(|error| format!("{error}: {}", reply.text()))
+    }
+
+    /// The cluster at a glance.
+    pub async fn status(&self) -> Summary {
+        self.get("/v1/status").await
+    }
+
+    /// All nodes.
+    pub async fn nodes(&self) -> Vec<Node> {
+        self.get::<Nodes>("/v1/nodes").await.nodes
+    }
+
+    /// One node.
+    pub async fn node(&self, id: &str) -> Option<Node> {
+        self.nodes().await.into_iter().find(|node| node.id == id)
+    }
+
+    /// All shards of a keyspace.
+    pub async fn shards(&self, keyspace: &str) -> Vec<Shard> {
+        self.get::<Shards>(&format!("/v1/keyspaces/{keyspace}/shards")).await.shards
+    }
+
+    /// Plans of a keyspace, newest first.
+    pub async fn plans(&self, keyspace: &str) -> Plans {
+        self.get(&format!("/v1/plans?keyspace={keyspace}")).await
+    }
+
+    /// Why a key is where it is.
+    pub async fn explain(&self, keyspace: &str, key: &str) -> Explained {
+        self.get(&format!("/v1/explain/{keyspace}?key={key}")).await
+    }
+
+    /// Waits until a node's health is one of `healths`.
+    pub async fn is_seen_as(&self, id: &str, healths: &[&str]) {
+        until(&format!("{id} is seen as {healths:?}"), || async {
+            let nodes: Nodes = self.try_get("/v1/nodes").await?;
+            let node = nodes.nodes.iter().find(|node| node.id == id).ok_or("it is not known")?;
+            if healths.contains(&node.health.as_str()) { Ok(()) } else { Err(format!("{node:?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until every shard is led by a replica that serves, and nothing is under way.
+    pub async fn settled(&self) -> Summary {
+        until("the cluster settles", || async {
+            let status: Summary = self.try_get("/v1/status").await?;
+            let counts = &status.shards;
+            let moving = counts.leaderless + counts.forming + counts.closing + counts.removing;
+            let under_way = status.moves + status.loads + status.short + moving;
+            let live = status.replicas.keys().all(|state| state == "live");
+            if counts.led > 0 && under_way == 0 && live && self.all_serve().await? {
+                Ok(status)
+            } else {
+                Err(format!("{status:?}"))
+            }
+        })
+        .await
+    }
+
+    async fn all_serve(&self) -> Result<bool, String> {
+        let keyspaces: partage_wire::json::Keyspaces = self.try_get("/v1/keyspaces").await?;
+        for keyspace in keyspaces.keyspaces {
+            let page: Shards = self.try_get(&format!("/v1/keyspaces/{}/shards", keyspace.name)).await?;
+            let mut replicas = page.shards.iter().flat_map(|shard| &shard.replicas);
+            if !replicas.all(|replica| replica.phase.as_deref() == Some("serving") && replica.health == "up")
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The node that leads a shard, if one does.
+pub fn leader(shard: &Shard) -> Option<&str> {
+    shard.replicas.iter().find(|replica| replica.role == "leader").map(|replica| replica.node.as_str())
+}

@@ -1,0 +1,233 @@
+//! A node of the tests: a key-value service in memory, built on the SDK like any user's, that can be told to
+//! misbehave.
+//!
+//! | request                    | answer                                                          |
+//! |----------------------------|-----------------------------------------------------------------|
+//! | `PUT /kv/{keyspace}/{key}` | 204; the body is the value                                      |
+//! | `GET /kv/{keyspace}/{key}` | 200 with the value, or 404                                      |
+//! | `GET /raw/{keyspace}/{n}`  | everything this process has of shard `n`, for who takes it over |
+//!
+//! A shard is copied when it is loaded, from an owner that goes on writing, and once more when it is served,
+//! from the owner that has just stopped: so nothing that was acknowledged is left behind. Each value carries
+//! (epoch, count), and of two the later one wins. Nothing is on disk: what is killed is lost, and the tests
+//! count on that.
+
+use axum::extract::{Extension, Path, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::routing::get;
+use axum::{Json, Router};
+use clap::Parser;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use partage_worker::http::{self, Aim, Target};
+use partage_worker::{
+    Assignment, Epoch, Failure, Guard, Handler, Patience, Peer, ReplicaState, Role, Worker,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// The node's name
+    #[arg(long)]
+    id: String,
+    /// host:port of the coordinator
+    #[arg(long)]
+    coordinator: String,
+    /// host:port to listen on
+    #[arg(long)]
+    listen: String,
+    /// Each `load` takes that long
+    #[arg(long, default_value_t = 0)]
+    load_ms: u64,
+    /// `load` never returns
+    #[arg(long)]
+    hang_load: bool,
+    /// `load` panics
+    #[arg(long)]
+    panic_load: bool,
+    /// `load` says no
+    #[arg(long)]
+    refuse_load: bool,
+    /// How long the SDK lets `load` run
+    #[arg(long, default_value_t = 10_000)]
+    load_patience_ms: u64,
+}
+
+/// How long another node may take to hand over a shard.
+const COPY: Duration = Duration::from_secs(3);
+
+/// How long leaving may take.
+const LEAVE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Value {
+    written: (u64, u64),
+    text: String,
+}
+
+type Shelf = BTreeMap<String, Value>;
+
+#[derive(Default)]
+struct Data {
+    shards: BTreeMap<(String, u64), Shelf>,
+    count: u64,
+}
+
+impl Data {
+    fn merge(&mut self, shard: &Assignment, copied: Shelf) {
+        let shelf = self.shards.entry(name(shard)).or_default();
+        for (key, value) in copied.into_iter().filter(|(key, _)| shard.holds(key.as_bytes())) {
+            let newer = shelf.get(&key).is_none_or(|have| have.written < value.written);
+            if newer {
+                shelf.insert(key, value);
+            }
+        }
+    }
+}
+
+fn name(shard: &Assignment) -> (String, u64) {
+    (shard.keyspace().as_str().to_owned(), shard.shard().0)
+}
+
+struct Store {
+    args: Args,
+    data: Mutex<Data>,
+    client: Client<HttpConnector, Empty<bytes::Bytes>>,
+}
+
+impl Store {
+    fn data(&self) -> std::sync::MutexGuard<'_, Data> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything that `peer` has of its shard; none = nobody listens there any more.
+    async fn copy(&self, shard: &Assignment, peer: &Peer) -> Result<Option<Shelf>, Failure> {
+        let path = format!("http://{}/raw/{}/{}", peer.address, shard.keyspace(), peer.shard.0);
+        let answered = tokio::time::timeout(COPY, async {
+            let answer = match self.client.get(path.parse()?).await {
+                Ok(answer) => answer,
+                Err(error) if error.is_connect() => return Ok(None),
+                Err(error) => return Err(Failure::from(error)),
+            };
+            let bytes = answer.into_body().collect().await?.to_bytes();
+            Ok::<_, Failure>(Some(serde_json::from_slice(&bytes)?))
+        });
+        answered.await.map_err(|_| format!("{} does not hand over {}", peer.node, shard.shard()))?
+    }
+
+    async fn copy_all(&self, shard: &Assignment, from: &[Peer]) -> Result<(), Failure> {
+        for peer in from {
+            if let Some(copied) = self.copy(shard, peer).await? {
+                self.data().merge(shard, copied);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[partage_worker::async_trait]
+impl Handler for Store {
+    async fn load(&self, shard: &Assignment, sources: &[Peer]) -> Result<(), Failure> {
+        tokio::time::sleep(Duration::from_millis(self.args.load_ms)).await;
+        if self.args.hang_load {
+            std::future::pending::<()>().await;
+        }
+        assert!(!self.args.panic_load, "this node panics at every load");
+        if self.args.refuse_load {
+            return Err("this node refuses every load".into());
+        }
+        self.copy_all(shard, sources).await
+    }
+
+    async fn serve(&self, shard: &Assignment, role: Role, _: Epoch) -> Result<(), Failure> {
+        if role != Role::Leader {
+            return Ok(());
+        }
+        let has_stopped =
+            |peer: &&Peer| matches!(peer.state, ReplicaState::Unload | ReplicaState::UnloadFinal);
+        let former: Vec<_> = shard.peers.iter().filter(has_stopped).cloned().collect();
+        self.copy_all(shard, &former).await
+    }
+
+    async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn drop(&self, shard: &Assignment) -> Result<(), Failure> {
+        self.data().shards.remove(&name(shard));
+        Ok(())
+    }
+}
+
+async fn put(
+    State(store): State<Arc<Store>>,
+    Extension(guard): Extension<Arc<Guard>>,
+    Path((_, key)): Path<(String, String)>,
+    text: String,
+) -> StatusCode {
+    let shard = name(&guard.assignment());
+    let mut data = store.data();
+    data.count += 1;
+    let written = (guard.epoch().0, data.count);
+    data.shards.entry(shard).or_default().insert(key, Value { written, text });
+    StatusCode::NO_CONTENT
+}
+
+async fn read(
+    State(store): State<Arc<Store>>,
+    Extension(guard): Extension<Arc<Guard>>,
+    Path((_, key)): Path<(String, String)>,
+) -> Result<String, StatusCode> {
+    let shard = name(&guard.assignment());
+    let data = store.data();
+    let value = data.shards.get(&shard).and_then(|shelf| shelf.get(&key));
+    value.map(|value| value.text.clone()).ok_or(StatusCode::NOT_FOUND)
+}
+
+async fn raw(State(store): State<Arc<Store>>, Path(shard): Path<(String, u64)>) -> Json<Shelf> {
+    Json(store.data().shards.get(&shard).cloned().unwrap_or_default())
+}
+
+fn key_of(parts: &Parts) -> Aim {
+    let mut path = parts.uri.path().strip_prefix("/kv/").unwrap_or_default().splitn(2, '/');
+    match (path.next().and_then(|name| name.parse().ok()), path.next()) {
+        (Some(keyspace), Some(key)) => Aim::Key(Target { keyspace, key: key.into(), access: None }),
+        _ => Aim::Bad("the path is /kv/KEYSPACE/KEY".to_owned()),
+    }
+}
+
+fn service(worker: &Worker, store: Arc<Store>) -> Router {
+    let kv = Router::new().route("/kv/{keyspace}/{key}", get(read).put(put)).with_state(store.clone());
+    Router::new()
+        .route("/raw/{keyspace}/{shard}", get(raw))
+        .with_state(store)
+        .merge(http::router(worker))
+        .fallback_service(http::sharded(worker, key_of, kv))
+}
+
+#[tokio::main(worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "a program of its own, which catches its signals")]
+async fn main() -> Result<(), Failure> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let args = Args::parse();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let listener = TcpListener::bind(&args.listen).await?;
+    let builder = Worker::builder(&args.id, [&args.coordinator], &args.listen)
+        .check_path(http::WORKER_PATH)
+        .patience(Patience { load_ms: args.load_patience_ms, ..Patience::default() });
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let store = Arc::new(Store { args, data: Mutex::default(), client });
+    let worker = builder.start_shared(store.clone()).await?;
+    let server = tokio::spawn(axum::serve(listener, service(&worker, store)).into_future());
+    terminate.recv().await;
+    worker.leave(LEAVE).await?;
+    server.abort();
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! A coordinator, nodes, and the links between them, in a directory and on addresses of their own.
+
+use crate::admin::Admin;
+use crate::http::Http;
+use crate::link::Link;
+use crate::process::{Process, binary};
+use crate::until;
+use partage_wire::json::{Command, Keyspace, Presplit, Sharding, Summary};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::TempDir;
+
+/// What the coordinator runs by: leases that a loaded machine keeps, and a brake that does not stop a test
+/// that takes every node away.
+const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 3000\ncheck_back_ms = 1000\n\
+                        settle_ms = 500\nrebalance_ms = 3600000\nbrake_share = 1.0\nload_attempts = 2\n";
+
+/// Shards of every keyspace.
+pub const SHARDS: u32 = 12;
+
+/// A cluster that a test may ill-treat. Everything goes with its handle.
+pub struct Cluster {
+    data_dir: PathBuf,
+    /// First three bytes of every address.
+    subnet: String,
+    coordinator: Option<Process>,
+    /// Its admin API.
+    pub admin: Admin,
+    nodes: BTreeMap<String, Node>,
+    /// Goes last: the processes write their logs into it.
+    dir: TempDir,
+}
+
+/// A node and its link to the coordinator.
+pub struct Node {
+    /// The process.
+    pub process: Process,
+    /// Where its service listens.
+    pub address: String,
+    /// What it reaches the coordinator by.
+    pub link: Link,
+    flags: Vec<String>,
+}
+
+impl Cluster {
+    /// A coordinator, and `nodes` nodes called `n1`, `n2` and so on.
+    pub async fn start(nodes: usize) -> Cluster {
+        Cluster::start_in(None, nodes).await
+    }
+
+    /// The same, with the coordinator's state in `data_dir`.
+    pub async fn start_in(data_dir: Option<PathBuf>, nodes: usize) -> Cluster {
+        let dir = TempDir::new().unwrap();
+        std::fs::write(dir.path().join("coordinator.toml"), SETTINGS).unwrap();
+        let subnet = subnet();
+        let data_dir = data_dir.unwrap_or_else(|| dir.path().join("state"));
+        let admin = Admin::new(&format!("{subnet}.1:7400"));
+        let mut cluster = Cluster { data_dir, subnet, coordinator: None, admin, nodes: BTreeMap::new(), dir };
+        cluster.start_coordinator().await;
+        for number in 1..=nodes {
+            cluster.add_node(&format!("n{number}"), &[]).await;
+        }
+        cluster
+    }
+
+    /// Where the coordinator listens.
+    pub fn address(&self) -> String {
+        format!("{}.1:7400", self.subnet)
+    }
+
+    /// Where its state is.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// A path for what a test wants to keep.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The command that runs the coordinator.
+    pub fn coordinator_command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(binary("partage"));
+        command.arg("coordinator").args(["--listen", &self.address()]);
+        command.arg("--data-dir").arg(&self.data_dir).arg("--config").arg(self.path("coordinator.toml"));
+        command
+    }
+
+    /// Starts the coordinator and waits until it answers.
+    pub async fn start_coordinator(&mut self) {
+        let process =
+            Process::start("coordinator", self.coordinator_command(), &self.path("coordinator.log"));
+        self.coordinator = Some(process);
+        until("the coordinator answers", || async {
+            self.admin.try_get::<Summary>("/v1/status").await.map(drop)
+        })
+        .await;
+    }
+
+    /// The coordinator's process.
+    pub fn coordinator(&mut self) -> &mut Process {
+        self.coordinator.as_mut().unwrap()
+    }
+
+    /// Starts a node, with flags of `chaos-node`, and waits until the coordinator has it.
+    pub async fn add_node(&mut self, id: &str, flags: &[&str]) {
+        let number: u32 = id.trim_start_matches('n').parse().unwrap();
+        let address = format!("{}.1:{}", self.subnet, 7500 + number);
+        let link = Link::open(&format!("{}.1:{}", self.subnet, 7600 + number), &self.address()).await;
+        let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
+        let process = self.start_node(id, &address, link.address(), &flags);
+        self.nodes.insert(id.to_owned(), Node { process, address, link, flags });
+        self.node_is_up(id).await;
+    }
+
+    /// Starts a node again whose process has ended: same name, same address. Its link is mended.
+    pub async fn restart_node(&mut self, id: &str) {
+        let node = &self.nodes[id];
+        node.link.mend();
+        let process = self.start_node(id, &node.address, node.link.address(), &node.flags);
+        self.nodes.get_mut(id).unwrap().process = process;
+        self.node_is_up(id).await;
+    }
+
+    fn start_node(&self, id: &str, address: &str, coordinator: &str, flags: &[String]) -> Process {
+        let mut command = std::process::Command::new(binary("chaos-node"));
+        command.args(["--id", id, "--listen", address, "--coordinator", coordinator]).args(flags);
+        Process::start(id, command, &self.path(&format!("{id}.log")))
+    }
+
+    async fn node_is_up(&self, id: &str) {
+        let (http, address) = (Http::default(), &self.node(id).address);
+        until("the node has registered", || async {
+            let reply = http.get(address, "/partage/worker").await?;
+            if reply.text().contains("\"health\":\"up\"") { Ok(()) } else { Err(reply.text()) }
+        })
+        .await;
+    }
+
+    /// A node.
+    pub fn node(&self, id: &str) -> &Node {
+        &self.nodes[id]
+    }
+
+    /// A node, to be killed.
+    pub fn node_mut(&mut self, id: &str) -> &mut Node {
+        self.nodes.get_mut(id).unwrap()
+    }
+
+    /// Name and address of every node.
+    pub fn addresses(&self) -> BTreeMap<String, String> {
+        self.nodes.iter().map(|(id, node)| (id.clone(), node.address.clone())).collect()
+    }
+
+    /// Makes a keyspace of [`SHARDS`] ranges of hashes with one replica each, and waits until it is served. In
+    /// mode `suggested` shards move only because they must.
+    pub async fn keyspace(&self, name: &str, ownership: &str, mode: &str) {
+        let keyspace = Keyspace {
+            name: name.to_owned(),
+            kind: None,
+            sharding: Sharding::HashRange { hash: "xxh3-64".to_owned() },
+            partition_key: None,
+            ownership: Some(ownership.to_owned()),
+            replicas: Some(1),
+            policy: None,
+            mode: Some(mode.to_owned()),
+            spread: None,
+            constraint: Default::default(),
+            throttle: Default::default(),
+            resharding: Default::default(),
+        };
+        let presplit = Presplit::HashRanges { shards: SHARDS };
+        self.admin.command(Command::CreateKeyspace { keyspace, presplit }).await.unwrap();
+        self.admin.settled().await;
+    }
+}
+
+/// Addresses that no other test, in this process or another, has: all of 127/8 leads here.
+fn subnet() -> String {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id();
+    let cluster = STARTED.fetch_add(1, Ordering::Relaxed);
+    format!("127.{}.{}", 1 + (process / 16) % 250, (process % 16) * 16 + cluster % 16)
+}

@@ -1,0 +1,147 @@
+//! A link between two processes: a TCP proxy whose two directions a test can delay or stop.
+//!
+//! | state   | bytes that way                                   | new connections                       |
+//! |---------|--------------------------------------------------|---------------------------------------|
+//! | `Open`  | go through, after [`Link::delay`]                | are made                              |
+//! | `Held`  | wait in the proxy and in the sockets before it   | are taken; whoever made them waits    |
+//!
+//! A link that is held is what a network partition looks like to both ends: nothing comes, and nobody says
+//! that nothing will. [`Link::cut`] breaks connections as well, as a dying switch with RSTs would.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// One direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From whoever connects to whoever listens.
+    There,
+    /// Back.
+    Back,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Valves {
+    hold_there: bool,
+    hold_back: bool,
+    /// Counts cuts: connections from before the last one are broken.
+    cuts: u64,
+    delay: Duration,
+}
+
+impl Valves {
+    fn holds(&self, way: Way) -> bool {
+        match way {
+            Way::There => self.hold_there,
+            Way::Back => self.hold_back,
+        }
+    }
+}
+
+/// A proxy on an address of its own. It goes with its handle.
+#[derive(Debug)]
+pub struct Link {
+    address: String,
+    valves: Arc<watch::Sender<Valves>>,
+    task: JoinHandle<()>,
+}
+
+impl Link {
+    /// From `listen` to `target`.
+    pub async fn open(listen: &str, target: &str) -> Link {
+        let listener = TcpListener::bind(listen).await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let valves = Arc::new(watch::Sender::new(Valves::default()));
+        let task = tokio::spawn(run(listener, target.to_owned(), valves.clone()));
+        Link { address, valves, task }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Holds everything that goes that way.
+    pub fn hold(&self, way: Way) {
+        self.valves.send_modify(|valves| match way {
+            Way::There => valves.hold_there = true,
+            Way::Back => valves.hold_back = true,
+        });
+    }
+
+    /// Breaks every connection, and holds both ways.
+    pub fn cut(&self) {
+        self.valves.send_modify(|valves| {
+            *valves = Valves { hold_there: true, hold_back: true, cuts: valves.cuts + 1, ..*valves };
+        });
+    }
+
+    /// Each piece of data takes that much longer.
+    pub fn delay(&self, delay: Duration) {
+        self.valves.send_modify(|valves| valves.delay = delay);
+    }
+
+    /// Everything goes through again.
+    pub fn mend(&self) {
+        self.valves.send_modify(|valves| *valves = Valves { cuts: valves.cuts, ..Valves::default() });
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn run(listener: TcpListener, target: String, valves: Arc<watch::Sender<Valves>>) {
+    loop {
+        let Ok((from, _)) = listener.accept().await else { continue };
+        tokio::spawn(carry(from, target.clone(), valves.subscribe()));
+    }
+}
+
+/// One connection, until an end closes it or the link is cut.
+async fn carry(from: TcpStream, target: String, valves: watch::Receiver<Valves>) {
+    let mut cut = valves.clone();
+    let cuts = valves.borrow().cuts;
+    let mut before = valves.clone();
+    // When the link is gone, so is the connection.
+    let open = before.wait_for(|now| !now.hold_there).await.is_ok();
+    let Ok(to) = TcpStream::connect(&target).await else { return };
+    if !open {
+        return;
+    }
+    let (from_read, from_write) = from.into_split();
+    let (to_read, to_write) = to.into_split();
+    tokio::select! {
+        () = pump(from_read, to_write, Way::There, valves.clone()) => {}
+        () = pump(to_read, from_write, Way::Back, valves) => {}
+        _ = cut.wait_for(|now| now.cuts > cuts) => {}
+    }
+}
+
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    way: Way,
+    mut valves: watch::Receiver<Valves>,
+) {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let Ok(bytes @ 1..) = from.read(&mut piece).await else { return };
+        let delay = valves.borrow().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        if valves.wait_for(|now| !now.holds(way)).await.is_err()
+            || to.write_all(&piece[..bytes]).await.is_err()
+        {
+            return;
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Clients that write and read without pause, note what they were told, and find out lies.
+//!
+//! A strict customer with a notebook: for each key it writes 1, 2, 3, … one after the other, and another reads
+//! beside that. Each goes to the owner that it was last told of until it is refused, and only then asks anew:
+//! so an old owner is tempted to answer for as long as it can be. What is checked, for each key:
+//!
+//! | told                       | must be                                                                    |
+//! |----------------------------|----------------------------------------------------------------------------|
+//! | a value                    | one that was sent for that key, and not older than the last one that had   |
+//! |                            | been acknowledged when the read began                                      |
+//! | an epoch (`partage-epoch`) | not below the highest that any answer had named when the request began     |
+//! | a node (`partage-node`)    | for one epoch always the same                                              |
+//!
+//! The second line says that an old owner answers nothing once the new one has begun. A write that was not
+//! acknowledged may have been carried out, or be carried out late, so its value may be seen at any time.
+//! Values of keys whose owner was killed may be lost ([`Load::may_lose`]): the nodes keep nothing on disk.
+
+use crate::DEADLINE;
+use crate::admin::{Admin, leader};
+use crate::http::{Http, Reply};
+use crate::until;
+use hyper::{Method, StatusCode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+/// Rest between two requests of one client.
+const REST: Duration = Duration::from_millis(40);
+
+/// Keys, each with a writer and a reader.
+const KEYS: usize = 10;
+
+/// Failures that are kept to be shown.
+const SHOWN: usize = 20;
+
+#[derive(Debug, Default)]
+struct Key {
+    sent: u64,
+    acknowledged: u64,
+    /// Sent, and not acknowledged: carried out perhaps.
+    unknown: BTreeSet<u64>,
+    /// Highest epoch that an answer named.
+    epoch: u64,
+    owners: BTreeMap<u64, String>,
+    may_lose: bool,
+}
+
+/// What a request may assume when it begins.
+#[derive(Debug, Clone, Copy)]
+struct Floor {
+    acknowledged: u64,
+    epoch: u64,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    keys: BTreeMap<String, Key>,
+    writes: u64,
+    reads: u64,
+    refused: u64,
+    failed: u64,
+    failures: Vec<String>,
+    lies: Vec<String>,
+}
+
+impl Book {
+    fn key(&mut self, key: &str) -> &mut Key {
+        self.keys.entry(key.to_owned()).or_default()
+    }
+
+    fn floor(&mut self, key: &str) -> Floor {
+        let noted = self.key(key);
+        Floor { acknowledged: noted.acknowledged, epoch: noted.epoch }
+    }
+
+    fn lie(&mut self, key: &str, what: &str) {
+        self.lies.push(format!("{key}: {what}"));
+    }
+
+    /// An answer of an owner: its epoch and its name.
+    fn answered(&mut self, key: &str, floor: Floor, reply: &Reply) {
+        let epoch = reply.header("partage-epoch").and_then(|epoch| epoch.parse().ok());
+        let (Some(epoch), Some(node)) = (epoch, reply.header("partage-node").map(str::to_owned)) else {
+            return self.lie(key, &format!("answered {} without epoch and node", reply.status));
+        };
+        let noted = self.key(key);
+        noted.epoch = noted.epoch.max(epoch);
+        let owner = noted.owners.entry(epoch).or_insert_with(|| node.clone()).clone();
+        if owner != node {
+            self.lie(key, &format!("in epoch {epoch} both {owner} and {node} answered"));
+        }
+        if epoch < floor.epoch {
+            let begun = floor.epoch;
+            self.lie(key, &format!("{node} answered in epoch {epoch} after epoch {begun} had begun"));
+        }
+    }
+
+    fn read(&mut self, key: &str, floor: Floor, value: u64) {
+        let noted = self.key(key);
+        let sent = noted.sent;
+        let known = value >= floor.acknowledged || noted.unknown.contains(&value) || noted.may_lose;
+        if value > sent {
+            self.lie(key, &format!("{value} was read, and only {sent} had been sent"));
+        } else if !known {
+            let acknowledged = floor.acknowledged;
+            self.lie(key, &format!("{value} was read after {acknowledged} had been acknowledged"));
+        }
+    }
+
+    fn fail(&mut self, what: String) {
+        self.failed += 1;
+        if self.failures.len() < SHOWN {
+            self.failures.push(what);
+        }
+    }
+}
+
+/// What the clients were told, all in all.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Acknowledged writes.
+    pub writes: u64,
+    /// Answered reads.
+    pub reads: u64,
+    /// Refusals after which a request was made again: no harm was done.
+    pub refused: u64,
+    /// Requests that an owner did not answer within the deadline, or that may have been carried out or not.
+    pub failed: u64,
+    /// The first of them.
+    pub failures: Vec<String>,
+    /// Highest epoch seen, by key.
+    pub epochs: BTreeMap<String, u64>,
+}
+
+/// Clients at work.
+pub struct Load {
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    clients: JoinSet<()>,
+}
+
+struct Shared {
+    keyspace: String,
+    /// The check of epochs holds where a shard has one owner.
+    exclusive: bool,
+    http: Http,
+    admin: Admin,
+    book: Mutex<Book>,
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who leads the shard of `key` now.
+    async fn look_up(&self, key: &str) -> Result<String, String> {
+        let path = format!("/v1/explain/{}?key={key}", self.keyspace);
+        let told: partage_wire::json::Explained = self.admin.try_get(&path).await?;
+        let node = leader(&told.explanation.shard).ok_or("nobody leads")?;
+        let nodes: partage_wire::json::Nodes = self.admin.try_get("/v1/nodes").await?;
+        let owner = nodes.nodes.iter().find(|known| known.id == node).ok_or("the leader is not known")?;
+        Ok(owner.address.clone())
+    }
+
+    /// Asks `route`, and whoever is named instead, until an owner answers, or nobody knows whether one has.
+    async fn ask(
+        &self,
+        method: Method,
+        route: &mut String,
+        key: &str,
+        body: String,
+    ) -> Result<Reply, String> {
+        let path = format!("/kv/{}/{key}", self.keyspace);
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let why = match self.http.ask(method.clone(), route, &path, &[], body.clone()).await {
+                Ok(reply) => match settled(reply, route) {
+                    Ok(reply) => return reply,
+                    Err(why) => why,
+                },
+                // Nothing was sent, or nothing that changes anything.
+                Err(error) if error.contains("refused") || method == Method::GET || route.is_empty() => error,
+                Err(error) => return Err(format!("{route}: {error}")),
+            };
+            if Instant::now() > end {
+                return Err(why);
+            }
+            self.book().refused += 1;
+            sleep(REST).await;
+            if let Ok(owner) = self.look_up(key).await {
+                *route = owner;
+            }
+        }
+    }
+
+    async fn write(&self, route: &mut String, key: &str) {
+        let (number, floor) = {
+            let mut book = self.book();
+            let floor = book.floor(key);
+            let noted = book.key(key);
+            noted.sent += 1;
+            noted.unknown.insert(noted.sent);
+            (noted.sent, floor)
+        };
+        let answer = self.ask(Method::PUT, route, key, format!("{key}={number}")).await;
+        let mut book = self.book();
+        match answer {
+            Ok(reply) => {
+                book.writes += 1;
+                let noted = book.key(key);
+                noted.unknown.remove(&number);
+                noted.acknowledged = number;
+                if self.exclusive {
+                    book.answered(key, floor, &reply);
+                }
+            }
+            Err(why) => book.fail(format!("write {number} of {key}: {why}")),
+        }
+    }
+
+    async fn read(&self, route: &mut String, key: &str) -> Result<u64, String> {
+        let floor = self.book().floor(key);
+        let answer = self.ask(Method::GET, route, key, String::new()).await;
+        let mut book = self.book();
+        let reply = answer.inspect_err(|why| book.fail(format!("read of {key}: {why}")))?;
+        book.reads += 1;
+        let text = reply.text();
+        let value = match reply.status {
+            StatusCode::NOT_FOUND => Some(0),
+            _ => text.strip_prefix(&format!("{key}=")).and_then(|number| number.parse().ok()),
+        };
+        match value {
+            Some(value) if self.exclusive => book.read(key, floor, value),
+            Some(_) => {}
+            None => book.lie(key, &format!("{text:?} was read, which was never written")),
+        }
+        if self.exclusive {
+            book.answered(key, floor, &reply);
+        }
+        Ok(value.unwrap_or(0))
+    }
+}
+
+/// An answer as it counts: an owner's, or none that may be asked for again; else why to ask again.
+fn settled(reply: Reply, route: &str) -> Result<Result<Reply, String>, String> {
+    let why = format!("{route} answers {}: {}", reply.status, reply.text());
+    match reply.status {
+        StatusCode::OK | StatusCode::NO_CONTENT => Ok(Ok(reply)),
+        // The service says that it has no such key; whoever has no such shard does not say so.
+        StatusCode::NOT_FOUND if reply.header("partage-epoch").is_some() => Ok(Ok(reply)),
+        StatusCode::MISDIRECTED_REQUEST => Err(why),
+        StatusCode::SERVICE_UNAVAILABLE if !why.contains("may or may not") => Err(why),
+        _ => Ok(Err(why)),
+    }
+}
+
+impl Load {
+    /// Begins to write and read `keyspace`, whose owners `admin` names.
+    pub fn start(admin: &Admin, keyspace: &str, exclusive: bool) -> Load {
+        let shared = Arc::new(Shared {
+            keyspace: keyspace.to_owned(),
+            exclusive,
+            http: Http::default(),
+            admin: admin.clone(),
+            book: Mutex::default(),
+        });
+        let stop = watch::Sender::new(false);
+        let mut clients = JoinSet::new();
+        for number in 0..KEYS {
+            let key = format!("key{number}");
+            clients.spawn(client(shared.clone(), key.clone(), stop.subscribe(), true));
+            clients.spawn(client(shared.clone(), key, stop.subscribe(), false));
+        }
+        Load { shared, stop, clients }
+    }
+
+    /// What `node` has now may be lost.
+    pub fn may_lose(&self, node: &str) {
+        for key in self.shared.book().keys.values_mut() {
+            key.may_lose |= key.owners.get(&key.epoch).is_some_and(|owner| owner == node);
+        }
+    }
+
+    /// What the clients have been told so far.
+    pub fn account(&self) -> Account {
+        let book = self.shared.book();
+        Account {
+            writes: book.writes,
+            reads: book.reads,
+            refused: book.refused,
+            failed: book.failed,
+            failures: book.failures.clone(),
+            epochs: book.keys.iter().map(|(name, key)| (name.clone(), key.epoch)).collect(),
+        }
+    }
+
+    /// Waits until every key has been written by that many more writes and read by as many more reads.
+    pub async fn rounds(&self, more: u64) {
+        let begin = self.account();
+        let enough = more * KEYS as u64;
+        until("the clients are answered", || async {
+            let now = self.account();
+            if now.writes >= begin.writes + enough && now.reads >= begin.reads + enough {
+                Ok(())
+            } else {
+                Err(format!("{begin:?} then {now:?}"))
+            }
+        })
+        .await;
+    }
+
+    /// Ends the clients, reads every key a last time, and fails if anybody has lied.
+    pub async fn finish(mut self) -> Account {
+        self.stop.send_replace(true);
+        while let Some(ended) = self.clients.join_next().await {
+            ended.unwrap();
+        }
+        let account = self.account();
+        let keys: Vec<String> = self.shared.book().keys.keys().cloned().collect();
+        for key in &keys {
+            let last = self.shared.read(&mut String::new(), key).await;
+            assert!(last.is_ok(), "{key} cannot be read: {last:?}");
+        }
+        let lies = self.shared.book().lies.clone();
+        assert!(lies.is_empty(), "{} lies, with {account:?}:\n  {}", lies.len(), lies.join("\n  "));
+        assert!(account.writes > 0 && account.reads > 0, "nothing was done: {account:?}");
+        account
+    }
+}
+
+async fn client(shared: Arc<Shared>, key: String, stop: watch::Receiver<bool>, writes: bool) {
+    let mut route = String::new();
+    while !*stop.borrow() {
+        if writes {
+            shared.write(&mut route, &key).await;
+        } else {
+            // A failure is in the book.
+            let _ = shared.read(&mut route, &key).await;
+        }
+        sleep(REST).await;
+    }
+}

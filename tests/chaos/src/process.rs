@@ -1,0 +1,121 @@
+//! One process: started with a log of its own, signalled by its id, waited for.
+
+use crate::{DEADLINE, LOOK};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use tokio::time::{Instant, sleep};
+
+/// A process that dies with its handle.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`; what it writes goes to `log`, after what is there.
+    pub fn start(name: &str, mut command: Command, log: &Path) -> Process {
+        let file = File::options().create(true).append(true).open(log).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
+        Process { name: name.to_owned(), child, log: log.to_owned() }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// It sleeps, wherever it is.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// It goes on as if nothing had happened.
+    pub fn wake(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits for its end.
+    pub async fn end(&mut self) -> ExitStatus {
+        let latest = Instant::now() + DEADLINE;
+        loop {
+            if let Some(status) = self.ended() {
+                return status;
+            }
+            assert!(
+                Instant::now() < latest,
+                "{} has not ended within {DEADLINE:?}\n{}",
+                self.name,
+                self.log()
+            );
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Everything it has written.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<_> = log.lines().collect();
+            let tail = lines[lines.len().saturating_sub(40)..].join("\n");
+            eprintln!("── the last lines of {}\n{tail}", self.name);
+        }
+    }
+}
+
+/// A binary of the workspace by its name, `partage` or `chaos-node`, built now if it is older than its sources.
+/// Cargo tells its tests the paths of a few binaries only, so it is asked.
+pub fn binary(name: &str) -> PathBuf {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "partage-cli", "--package", "chaos", "--bins"])
+            .args(["--message-format", "json-render-diagnostics"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "the binaries cannot be built");
+        String::from_utf8(built.stdout).unwrap()
+    });
+    let executable = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        (message["target"]["name"] == name).then_some(())?;
+        Some(PathBuf::from(message["executable"].as_str()?))
+    };
+    built.lines().find_map(executable).unwrap_or_else(|| panic!("cargo has built no {name}"))
+}
