@@ -278,7 +278,7 @@ impl Coordinator {
                 let (coordinator, process) = (self.at, self.process);
                 return scene.after(takes, Event::Commits { coordinator, process, number });
             }
-            leading.release(scene, self.at, moment.now, outbox);
+            leading.release(scene, self.at, outbox);
             if wake > moment.now && leading.inbox.is_empty() {
                 return self.set_timer(scene, wake);
             }
@@ -328,7 +328,6 @@ impl Coordinator {
 
     /// The coordinator hears how the transaction ended.
     pub fn committed(&mut self, scene: &mut Scene, store: &mut Store, number: u64) {
-        let now = self.clock.read(scene.now);
         let leads = self.leads(scene.now);
         let Some(leading) = &mut self.leading else { return };
         let Some(under_way) = leading.under_way.take_if(|u| u.number == number) else { return };
@@ -336,7 +335,7 @@ impl Coordinator {
         match under_way.outcome {
             _ if !leads => self.step_down(scene, "its session ended while a transaction was under way"),
             Some(Committed::Yes) => {
-                leading.release(scene, self.at, now, under_way.outbox);
+                leading.release(scene, self.at, under_way.outbox);
                 self.drive(scene);
             }
             Some(Committed::Deposed) => self.step_down(scene, "another leads"),
@@ -431,14 +430,14 @@ impl Leading {
     }
 
     /// What is durable may be told.
-    fn release(&mut self, scene: &mut Scene, at: usize, now: Millis, outbox: Outbox) {
+    fn release(&mut self, scene: &mut Scene, at: usize, outbox: Outbox) {
         let here = Place::Coordinator(at);
         for (to, via, message) in std::mem::take(&mut self.answers) {
             scene.send(here, to, via, message);
         }
         for id in &outbox.orders {
             let Some((place, Some(stream), applied)) = self.workers.get(id) else { continue };
-            if let Some(orders) = self.cluster.orders_since(id, *applied, None, now) {
+            if let Some(orders) = self.cluster.orders_since(id, *applied, None) {
                 scene.send(here, *place, Via::Stream(*stream), Message::Orders(orders));
             }
         }

@@ -142,8 +142,7 @@ impl Session {
     async fn push(&mut self) -> Result<(), Over> {
         let Some((node, incarnation)) = self.who.clone() else { return Ok(()) };
         let sent = self.sent;
-        let orders =
-            self.mind.call(move |cluster, at| cluster.orders_since(&node, sent, None, at.now)).await?;
+        let orders = self.mind.call(move |cluster, _| cluster.orders_since(&node, sent, None)).await?;
         match orders {
             Some(orders) if orders.incarnation == incarnation => self.orders(orders).await,
             // A later process of that name has registered: this one hears so when it beats.

@@ -288,7 +288,7 @@ impl Cluster {
             self.take_report(&id, beat.incarnation, report);
         }
         let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms: self.settings.lease_ms };
-        self.orders_since(&id, beat.applied, Some(lease), at.now).ok_or(BeatError::Unknown(id))
+        self.orders_since(&id, beat.applied, Some(lease)).ok_or(BeatError::Unknown(id))
     }
 
     fn forget_unreported(&mut self, node: &NodeId, reports: &[Report]) {

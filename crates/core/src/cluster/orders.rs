@@ -5,7 +5,7 @@
 
 use super::{Cluster, KeyspaceState, NodeState};
 use crate::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
-use crate::handover::{self, Sight};
+use crate::handover::Sight;
 use crate::id::{Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
@@ -139,18 +139,12 @@ impl Cluster {
     }
 
     /// What `node` should hold, as a difference to the version it has `applied`, or whole.
-    pub fn orders_since(
-        &self,
-        node: &NodeId,
-        applied: u64,
-        lease: Option<LeaseRenewal>,
-        now: Millis,
-    ) -> Option<Orders> {
+    pub fn orders_since(&self, node: &NodeId, applied: u64, lease: Option<LeaseRenewal>) -> Option<Orders> {
         let state = self.nodes.get(node)?;
         let book = &state.orders;
         let base = if applied < book.floor || applied > book.version { 0 } else { applied };
         let fresh = book.held.iter().filter(|(_, version)| **version > base);
-        let changed: Vec<Order> = fresh.filter_map(|(key, _)| self.order(key, now)).collect();
+        let changed: Vec<Order> = fresh.filter_map(|(key, _)| self.order(key)).collect();
         let names: BTreeSet<_> = changed.iter().map(|order| &order.replica.keyspace).collect();
         let keyspaces =
             names.into_iter().filter_map(|name| self.keyspaces.get(name)).map(KeyspaceState::brief).collect();
@@ -167,7 +161,7 @@ impl Cluster {
         })
     }
 
-    fn order(&self, replica: &ReplicaKey, now: Millis) -> Option<Order> {
+    fn order(&self, replica: &ReplicaKey) -> Option<Order> {
         let keyspace = self.keyspaces.get(&replica.keyspace)?;
         let shard = keyspace.map.shard(replica.shard)?;
         let held = shard.replica(replica.placement)?;
@@ -178,7 +172,9 @@ impl Cluster {
             role: held.role,
             state: held.state,
             epoch: shard.epoch,
-            granted: !leads || handover::is_granted(shard, &keyspace.map, &self.sight(keyspace, now)),
+            // As it was decided, not as it would be now: a former owner whose lease was over may have
+            // come back since, and has been told to stop in the same breath.
+            granted: !leads || !keyspace.ungranted.contains(&shard.id),
             peers: self.peers(keyspace, shard, held),
         })
     }

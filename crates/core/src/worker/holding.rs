@@ -253,13 +253,14 @@ impl Holding {
         let Gate::Open(role, epoch) = self.gate else { return self.open(now) };
         match (role, self.order.role) {
             _ if epoch == self.order.epoch && role == self.order.role => self.carry_out(),
-            // A leader stops before it does anything else; it goes on when it is drained.
-            (Role::Leader, Role::Follower) => self.shut(now),
+            // A leader stops before it does anything else; it goes on when it is drained. Also one that is to
+            // lead under a later epoch: it has missed orders, and another has led in between (O1, O7).
+            (Role::Leader, Role::Follower | Role::Leader) => self.shut(now),
             (Role::Follower, Role::Follower) => {
                 self.gate = Gate::Open(role, self.order.epoch);
                 self.carry_out()
             }
-            (Role::Follower | Role::Leader, Role::Leader) => self.open(now),
+            (Role::Follower, Role::Leader) => self.open(now),
         }
     }
 

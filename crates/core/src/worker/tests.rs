@@ -232,3 +232,25 @@ fn orders_that_build_on_what_it_does_not_have_are_ignored() {
     assert_eq!(fixture.order(0, order(ReplicaState::Load, Role::Follower, 0, true)), []);
     assert_eq!(fixture.worker.beat(Millis(0)).unwrap().applied, 0);
 }
+
+#[test]
+fn o1_a_leader_that_missed_its_successors_stops_before_it_leads_again() {
+    let mut fixture = Fixture::leading(17);
+    let Verdict::Serve(before) = fixture.judge(0, Access::Write) else { panic!("it leads") };
+    // Cut off beyond its lease, while others led under 18 and 20; now it is to lead again, not granted yet.
+    assert_eq!(fixture.order(5_000, order(ReplicaState::Live, Role::Leader, 21, false)), [Task::Drain]);
+    assert_eq!(fixture.judge(5_000, Access::Write), Verdict::Soon);
+    assert!(!fixture.worker.gates().still_holds(Millis(5_000), &before), "O7: not all along");
+    assert_eq!(tasks(fixture.worker.drained(Millis(5_001), &replica())), []);
+    assert_eq!(fixture.reported(), (Phase::Ready, Epoch(21)));
+    let serve = Callback::Serve(Role::Leader, Epoch(21));
+    assert_eq!(fixture.order(5_002, order(ReplicaState::Live, Role::Leader, 21, true)), [Task::Call(serve)]);
+}
+
+#[test]
+fn o1_a_lease_is_not_renewed_by_orders_that_are_not_taken_in() {
+    let mut fixture = Fixture::leading(1);
+    fixture.version = 70;
+    fixture.order(900, order(ReplicaState::Live, Role::Leader, 1, true));
+    assert_eq!(fixture.judge(1_000, Access::Write), Verdict::Lapsed);
+}

@@ -100,7 +100,7 @@ impl Town {
     }
 
     fn beat(&mut self, id: &NodeId) {
-        let orders = self.cluster.orders_since(id, 0, None, self.at.now).unwrap();
+        let orders = self.cluster.orders_since(id, 0, None).unwrap();
         let reports = orders.changed.iter().map(|order| self.obey(id, order)).collect();
         let (incarnation, sequence) = self.alive.get_mut(id).unwrap();
         *sequence += 1;
