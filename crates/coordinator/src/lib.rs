@@ -15,6 +15,7 @@
 //! Questions never wait for a disk.
 
 mod audience;
+mod callback;
 mod check_back;
 mod clock;
 mod grpc;

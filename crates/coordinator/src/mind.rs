@@ -9,7 +9,7 @@ use partage_core::map::MapDiff;
 use partage_core::name::NodeId;
 use partage_core::time::Millis;
 use rand::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -41,21 +41,26 @@ pub trait Audience: Send + Sync + 'static {
 pub struct Mind {
     calls: mpsc::Sender<Call>,
     bells: Arc<Bells>,
+    called: watch::Receiver<()>,
 }
 
 /// One bell for each node: rung when its orders have changed.
 #[derive(Default)]
-struct Bells(Mutex<BTreeMap<NodeId, watch::Sender<u64>>>);
+struct Bells {
+    rung: Mutex<BTreeMap<NodeId, watch::Sender<u64>>>,
+    /// Nodes with a callback whose orders have changed since this was last taken.
+    called: Mutex<BTreeSet<NodeId>>,
+}
 
 impl Bells {
     fn of(&self, node: &NodeId) -> watch::Receiver<u64> {
-        let mut bells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bells = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         bells.retain(|_, bell| bell.receiver_count() > 0);
         bells.entry(node.clone()).or_default().subscribe()
     }
 
     fn ring(&self, node: &NodeId) {
-        let bells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bells = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bell) = bells.get(node) {
             bell.send_modify(|count| *count += 1);
         }
@@ -73,8 +78,9 @@ impl Mind {
     ) -> (Mind, tokio::task::JoinHandle<Result<(), StoreError>>) {
         let (calls, inbox) = mpsc::channel(limits::CALLS);
         let bells = Arc::new(Bells::default());
-        let task = Task { cluster, store, clock, audience, bells: bells.clone() };
-        (Mind { calls, bells }, tokio::spawn(task.run(inbox)))
+        let (call_back, called) = watch::channel(());
+        let task = Task { cluster, store, clock, audience, bells: bells.clone(), call_back };
+        (Mind { calls, bells, called }, tokio::spawn(task.run(inbox)))
     }
 
     /// Does `work` on the cluster and gives back what it returns, once everything it did is durable.
@@ -96,6 +102,16 @@ impl Mind {
     pub fn bell(&self, node: &NodeId) -> watch::Receiver<u64> {
         self.bells.of(node)
     }
+
+    /// Changes whenever [`Mind::take_called`] has something to give; ends with the mind.
+    pub fn called(&self) -> watch::Receiver<()> {
+        self.called.clone()
+    }
+
+    /// Nodes with a callback whose orders have changed since this was last asked.
+    pub fn take_called(&self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut *self.bells.called.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 struct Task {
@@ -104,6 +120,7 @@ struct Task {
     clock: Clock,
     audience: Arc<dyn Audience>,
     bells: Arc<Bells>,
+    call_back: watch::Sender<()>,
 }
 
 impl Task {
@@ -158,6 +175,13 @@ impl Task {
             self.audience.maps(&self.cluster, outbox.maps);
         }
         outbox.orders.iter().for_each(|node| self.bells.ring(node));
+        let nodes = self.cluster.nodes();
+        let called = |id: &NodeId| nodes.get(id).is_some_and(|node| node.record.spec.callback.is_some());
+        let mut called = outbox.orders.into_iter().filter(called).peekable();
+        if called.peek().is_some() {
+            self.bells.called.lock().unwrap_or_else(PoisonError::into_inner).extend(called);
+            self.call_back.send_replace(());
+        }
     }
 }
 

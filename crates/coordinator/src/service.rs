@@ -10,7 +10,7 @@ use crate::grpc::{MapsDoor, WorkerDoor};
 use crate::mind::Mind;
 use crate::publish::Publisher;
 use crate::store::{Store, StoreError};
-use crate::{check_back, limits, listen};
+use crate::{callback, check_back, limits, listen};
 use axum::Router;
 use bytes::Bytes;
 use partage_coordination::embedded::{Embedded, Options};
@@ -132,6 +132,7 @@ impl House {
         let herald = Arc::new(Herald::new(publisher.clone(), self.clock));
         let (mind, task) = Mind::start(cluster, store, self.clock, herald.clone());
         tokio::spawn(check_back::run(mind.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
+        tokio::spawn(callback::run(mind.clone()));
         let router = doors(&mind, publisher, herald);
         Ok(Life { store: embedded, _session: session, mind, task, router })
     }

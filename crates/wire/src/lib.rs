@@ -1,11 +1,12 @@
 //! Network and stored forms, with versions; the only place that knows how anything looks outside of memory.
 //!
-//! Four doors, and behind each the same `core` types:
+//! Five doors, and behind each the same `core` types:
 //!
 //! | form | for whom | where |
 //! |---|---|---|
 //! | protobuf over gRPC | worker SDK, routers, programs | [`proto`] (generated), [`form`] (to and from core) |
 //! | JSON over HTTP | workers in any language, `curl`, the console | [`json`] |
+//! | lines of text | workers written as shell scripts | [`lines`] |
 //! | TOML | operators, one file a role | [`config`] |
 //! | checksummed bytes | the coordination store | [`stored`] |
 //!
@@ -21,6 +22,7 @@ pub mod form;
 mod golden;
 pub mod json;
 pub mod limits;
+pub mod lines;
 mod malformed;
 pub mod maps;
 pub mod proto;

@@ -2,6 +2,7 @@
 
 mod admin;
 mod answer;
+mod worker;
 
 use crate::audience::Herald;
 use crate::mind::Mind;
@@ -46,6 +47,9 @@ pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
         .routes(routes!(admin::plan))
         .routes(routes!(admin::explain))
         .routes(routes!(admin::drains))
+        .routes(routes!(worker::register))
+        .routes(routes!(worker::heartbeat))
+        .routes(routes!(worker::leave))
         .split_for_parts();
     let document = Arc::new(document);
     documented

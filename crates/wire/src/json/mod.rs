@@ -41,7 +41,7 @@ pub use worker::{
 };
 
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.
-fn word(role_or_state: impl std::fmt::Display) -> String {
+pub(crate) fn word(role_or_state: impl std::fmt::Display) -> String {
     let mut word = String::new();
     for letter in role_or_state.to_string().chars() {
         if letter.is_ascii_uppercase() && !word.is_empty() {

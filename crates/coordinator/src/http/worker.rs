@@ -1,0 +1,203 @@
+//! The worker protocol over plain HTTP, for any language (A14); `docs/src/protocols/worker-http.md` is its
+//! document.
+//!
+//! Behind it stands the same state machine as behind the gRPC stream. What the stream does by pushing, a
+//! heartbeat does here by waiting: with `wait_ms` it is answered when there is news, or when the wait is
+//! over. A worker that asks for `text/plain` gets one order a line, for shells ([`partage_wire::lines`]).
+//!
+//! | refusal                                   | status | what to do               |
+//! |-------------------------------------------|--------|--------------------------|
+//! | `malformed`                               | 400    | mend the request         |
+//! | `name_taken`, `address_taken`, `full`     | 409    | try again later          |
+//! | `late`                                    | 409    | nothing: go on           |
+//! | `ended`, `not_registered`                 | 410    | drop all, register anew  |
+
+use super::Doors;
+use super::answer::{Body, Failed, Query, name};
+use crate::limits;
+use crate::mind::Gone;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use partage_core::cluster::{BeatError, RegisterError, Registration};
+use partage_core::exchange::{Beat, Orders};
+use partage_core::id::Incarnation;
+use partage_core::name::NodeId;
+use partage_wire::json::{self, ErrorBody};
+use partage_wire::{Refusal, Retry, lines};
+use serde::Deserialize;
+use std::time::Duration;
+use tokio::time::timeout;
+use utoipa::IntoParams;
+
+/// Takes a worker in, or back when it names the incarnation it has.
+#[utoipa::path(
+    post, path = "/v1/worker/register", tag = "worker", request_body = json::Register,
+    responses(
+        (status = 200, body = json::Welcome),
+        (status = 400, body = ErrorBody, description = "malformed"),
+        (status = 409, body = ErrorBody, description = "the name or the address is taken, or no room"),
+        (status = 410, body = ErrorBody, description = "that incarnation has ended"),
+    )
+)]
+pub(super) async fn register(
+    State(doors): State<Doors>,
+    headers: HeaderMap,
+    form: Result<Body<json::Register>, Failed>,
+) -> Result<Response, Unheard> {
+    let plain = wants_lines(&headers);
+    let heard = async {
+        let Body(form) = form?;
+        let registration = Registration::try_from(form)?;
+        Ok(doors.mind.call(move |cluster, at| cluster.register(at, registration)).await??)
+    };
+    let welcome = heard.await.map_err(|failed| Unheard { failed, plain })?;
+    Ok(match plain {
+        true => lines::welcome(&welcome).into_response(),
+        false => Json(json::Welcome::from(&welcome)).into_response(),
+    })
+}
+
+/// How long a heartbeat may wait for news.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Patience {
+    /// At most 30000, and never longer than a third of the lease, which would run out meanwhile; 0 when
+    /// absent.
+    wait_ms: Option<u64>,
+}
+
+/// "I live, and this is how my replicas are"; answered with the lease and what has changed.
+#[utoipa::path(
+    post, path = "/v1/worker/heartbeat", tag = "worker", params(Patience), request_body = json::Beat,
+    responses(
+        (status = 200, body = json::Orders),
+        (status = 400, body = ErrorBody, description = "malformed"),
+        (status = 409, body = ErrorBody, description = "overtaken by a later heartbeat"),
+        (status = 410, body = ErrorBody, description = "not registered, or that incarnation has ended"),
+    )
+)]
+pub(super) async fn heartbeat(
+    State(doors): State<Doors>,
+    headers: HeaderMap,
+    patience: Result<Query<Patience>, Failed>,
+    form: Result<Body<json::Beat>, Failed>,
+) -> Result<Response, Unheard> {
+    let plain = wants_lines(&headers);
+    let heard = async {
+        let (Query(patience), Body(form)) = (patience?, form?);
+        beat(&doors, patience, form).await
+    };
+    let orders = heard.await.map_err(|failed| Unheard { failed, plain })?;
+    Ok(match plain {
+        true => lines::orders(&orders).into_response(),
+        false => Json(json::Orders::from(&orders)).into_response(),
+    })
+}
+
+async fn beat(doors: &Doors, patience: Patience, form: json::Beat) -> Result<Orders, Failed> {
+    let wait_ms = patience.wait_ms.unwrap_or(0);
+    if wait_ms > limits::WAIT_MS {
+        return Err(Failed::malformed("wait_ms", format!("{wait_ms} is above {}", limits::WAIT_MS)));
+    }
+    let beat = Beat::try_from(form)?;
+    let (node, incarnation, applied) = (beat.node.clone(), beat.incarnation, beat.applied);
+    // Before the beat is taken in, so that no ring is missed.
+    let mut bell = doors.mind.bell(&node);
+    let orders = doors.mind.call(move |cluster, at| cluster.beat(at, beat)).await??;
+    if wait_ms == 0 || is_news(&orders, applied) {
+        return Ok(orders);
+    }
+    let lease_ms = orders.lease.map_or(0, |lease| lease.lease_ms);
+    let wait = Duration::from_millis(wait_ms.min(lease_ms / 3));
+    match timeout(wait, bell.changed()).await {
+        // The wait is over: what is true is still true.
+        Err(_) => return Ok(orders),
+        // The bell is gone with the mind.
+        Ok(Err(_)) => return Err(Gone.into()),
+        Ok(Ok(())) => {}
+    }
+    // The lease is that of the beat: it counts from when the worker sent it, not from now.
+    let lease = orders.lease;
+    let ended = BeatError::Ended { node: node.clone(), incarnation };
+    let later =
+        doors.mind.call(move |cluster, at| cluster.orders_since(&node, applied, lease, at.now)).await?;
+    match later {
+        Some(later) if later.incarnation == incarnation => Ok(later),
+        Some(_) | None => Err(ended.into()),
+    }
+}
+
+/// Whether the orders say more than the worker knows.
+fn is_news(orders: &Orders, applied: u64) -> bool {
+    orders.base != applied || orders.may_go || !orders.changed.is_empty() || !orders.removed.is_empty()
+}
+
+/// The last word of a worker: it acts no more.
+#[utoipa::path(
+    post, path = "/v1/worker/leave", tag = "worker", request_body = json::Leave,
+    responses(
+        (status = 204, description = "it has left"),
+        (status = 400, body = ErrorBody, description = "malformed"),
+        (status = 410, body = ErrorBody, description = "not registered, or that incarnation has ended"),
+    )
+)]
+pub(super) async fn leave(
+    State(doors): State<Doors>,
+    headers: HeaderMap,
+    form: Result<Body<json::Leave>, Failed>,
+) -> Result<StatusCode, Unheard> {
+    let left = async {
+        let Body(form) = form?;
+        let node: NodeId = name(&form.node, "node")?;
+        let incarnation = Incarnation(form.incarnation);
+        Ok(doors.mind.call(move |cluster, at| cluster.leave(at, &node, incarnation)).await??)
+    };
+    left.await.map_err(|failed| Unheard { failed, plain: wants_lines(&headers) })?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn wants_lines(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.trim_start().starts_with("text/plain"))
+}
+
+/// An error in the form that the worker asked for.
+pub(super) struct Unheard {
+    failed: Failed,
+    plain: bool,
+}
+
+impl IntoResponse for Unheard {
+    fn into_response(self) -> Response {
+        match self.plain {
+            true => (self.failed.status, lines::error(&self.failed.body)).into_response(),
+            false => self.failed.into_response(),
+        }
+    }
+}
+
+impl From<RegisterError> for Failed {
+    fn from(error: RegisterError) -> Failed {
+        Refusal::from(&error).into()
+    }
+}
+
+impl From<BeatError> for Failed {
+    fn from(error: BeatError) -> Failed {
+        Refusal::from(&error).into()
+    }
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Failed {
+        let status = match refusal.retry {
+            Retry::Never => StatusCode::BAD_REQUEST,
+            Retry::Later | Retry::Needless => StatusCode::CONFLICT,
+            Retry::AsNew => StatusCode::GONE,
+        };
+        Failed::new(status, (&refusal).into())
+    }
+}

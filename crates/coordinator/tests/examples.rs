@@ -1,0 +1,222 @@
+//! The example workers, as real processes against a coordinator in this one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+mod door;
+
+use door::{Door, PATIENCE};
+use hyper::{Method, Request};
+use partage_core::settings::Settings;
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// Short enough to wait for, long enough for a busy machine.
+fn settings() -> Settings {
+    Settings { settle_ms: 500, lease_ms: 4_000, dead_after_ms: 4_500, ..Settings::default() }
+}
+
+/// A process with all its children, which are gone when this is.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        Process(command.process_group(0).spawn().unwrap())
+    }
+
+    fn signal(&self, name: &str) {
+        let group = format!("-{}", self.0.id());
+        // A group that has ended cannot be signalled, and need not be.
+        let _ = Command::new("kill")
+            .args(["-s", name, "--", &group])
+            .stderr(std::process::Stdio::null())
+            .status();
+    }
+
+    /// Waits until it has ended by itself, and says whether it ended well.
+    async fn ended(&mut self) -> bool {
+        let wait = async {
+            loop {
+                if let Some(status) = self.0.try_wait().unwrap() {
+                    return status.success();
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("it does not end")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal("KILL");
+        let _ = self.0.wait();
+    }
+}
+
+fn example(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(path)
+}
+
+/// A port that was free a moment ago.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn python(door: &Door, id: &str, port: u16) -> Process {
+    let mut command = Command::new("python3");
+    command.arg(example("worker-python/worker.py")).args(["--coordinator", &door.url(""), "--id", id]);
+    Process::start(command.args(["--port", &port.to_string()]))
+}
+
+fn shell(door: &Door, id: &str, port: u16, dir: &Path) -> Process {
+    let mut command = Command::new("bash");
+    command.arg(example("worker-shell/worker.sh")).args([&door.url(""), id]);
+    Process::start(command.arg(format!("127.0.0.1:{port}")).arg(dir))
+}
+
+/// Any server of files.
+fn files(port: u16, dir: &Path) -> Process {
+    let mut command = Command::new("python3");
+    command.args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"]).arg(dir).arg(port.to_string());
+    Process::start(command.stderr(std::process::Stdio::null()))
+}
+
+fn create(name: &str, ownership: &str) -> Value {
+    let keys = ["b", "d", "f", "h", "j", "l", "n"];
+    json!({
+        "command": "create_keyspace",
+        "keyspace": { "name": name, "sharding": { "type": "key_range" }, "ownership": ownership },
+        "presplit": { "type": "points", "keys": keys },
+    })
+}
+
+/// Waits until every shard is served on one of `nodes`, and on each of them at least one.
+async fn served_by(door: &Door, keyspace: &str, nodes: &[&str]) -> Vec<(u64, String)> {
+    let mut shards = Value::Null;
+    let wait = async {
+        loop {
+            shards = door.read(&format!("/v1/keyspaces/{keyspace}/shards")).await;
+            let owner = |shard: &Value| match shard["replicas"].as_array().unwrap().as_slice() {
+                [one] if one["phase"] == "serving" && one["state"] == "live" => {
+                    Some((shard["shard"].as_u64().unwrap(), one["node"].as_str().unwrap().to_owned()))
+                }
+                _ => None,
+            };
+            let owners: Option<Vec<_>> = shards["shards"].as_array().unwrap().iter().map(owner).collect();
+            if let Some(owners) = owners
+                && owners.iter().all(|(_, node)| nodes.contains(&node.as_str()))
+                && nodes.iter().all(|node| owners.iter().any(|(_, owner)| owner == node))
+            {
+                return owners;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let served = tokio::time::timeout(PATIENCE, wait).await;
+    served.unwrap_or_else(|_| panic!("not served by {nodes:?}: {shards}"))
+}
+
+async fn up(door: &Door, nodes: usize) {
+    let wait = async {
+        while door.read("/v1/status").await["nodes"]["up"] != nodes {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect("they do not join");
+}
+
+async fn ask(door: &Door, method: Method, port: u16, path: &str, body: &str) -> (u16, String) {
+    let request = Request::builder().method(method).uri(format!("http://127.0.0.1:{port}{path}"));
+    door.send(request.body(body.to_owned().into()).unwrap()).await
+}
+
+#[tokio::test]
+async fn python_and_a_shell_share_a_keyspace() {
+    let door = Door::with(settings()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (snake, shore) = (port(), port());
+    let _files = files(shore, dir.path());
+    let mut python = python(&door, "snake", snake);
+    let dead = shell(&door, "shore", shore, dir.path());
+    up(&door, 2).await;
+    door.done(create("kv", "eventual")).await;
+
+    let owners = served_by(&door, "kv", &["shore", "snake"]).await;
+    for (shard, node) in &owners {
+        if node == "shore" {
+            let (status, text) = ask(&door, Method::GET, shore, &format!("/kv/{shard}"), "").await;
+            assert_eq!(status, 200);
+            assert!(text.starts_with("shore epoch "), "{text}");
+        }
+    }
+    let first = owners.iter().find(|(shard, _)| *shard == 1).unwrap();
+    let (status, _) = ask(&door, Method::PUT, snake, "/kv/a", "apple").await;
+    assert_eq!(status, if first.1 == "snake" { 200 } else { 421 });
+
+    // Killed: what it served goes to the other.
+    dead.signal("KILL");
+    served_by(&door, "kv", &["snake"]).await;
+    assert_eq!(ask(&door, Method::PUT, snake, "/kv/a", "apple").await.0, 200);
+    assert_eq!(ask(&door, Method::GET, snake, "/kv/a", "").await, (200, "apple".to_owned()));
+
+    // Back: it begins with nothing, and whatever the former process left is gone.
+    let mut shell = shell(&door, "shore", shore, dir.path());
+    up(&door, 2).await;
+    python.signal("TERM");
+    served_by(&door, "kv", &["shore"]).await;
+    assert!(python.ended().await);
+    assert_eq!(door.read("/v1/status").await["nodes"]["left"], 1);
+    assert_eq!(ask(&door, Method::GET, shore, "/kv/8", "").await.0, 200);
+
+    // Nobody is left to take over: it stays until somebody is.
+    let mut python = self::python(&door, "snake", snake);
+    up(&door, 2).await;
+    shell.signal("TERM");
+    served_by(&door, "kv", &["snake"]).await;
+    assert!(shell.ended().await);
+    assert_eq!(ask(&door, Method::GET, shore, "/kv/8", "").await.0, 404);
+    python.signal("KILL");
+    assert!(!python.ended().await);
+}
+
+#[tokio::test]
+async fn python_hands_its_data_over_and_honours_its_lease() {
+    let door = Door::with(settings()).await;
+    let ports = [port(), port()];
+    let mut a = python(&door, "a", ports[0]);
+    let b = python(&door, "b", ports[1]);
+    up(&door, 2).await;
+    door.done(create("kv", "exclusive")).await;
+    let owners = served_by(&door, "kv", &["a", "b"]).await;
+
+    // Each key at its owner; the other refuses it.
+    let port_of = |node: &str| ports[usize::from(node == "b")];
+    for (shard, node) in &owners {
+        let key = char::from(b"acegikmo"[*shard as usize - 1]);
+        let (status, _) = ask(&door, Method::PUT, port_of(node), &format!("/kv/{key}"), "value").await;
+        assert_eq!(status, 200, "{key} at {node}");
+        let other = if node == "a" { "b" } else { "a" };
+        assert_eq!(ask(&door, Method::GET, port_of(other), &format!("/kv/{key}"), "").await.0, 421);
+    }
+
+    a.signal("TERM");
+    served_by(&door, "kv", &["b"]).await;
+    assert!(a.ended().await);
+    for key in "acegikmo".chars() {
+        let (status, value) = ask(&door, Method::GET, ports[1], &format!("/kv/{key}"), "").await;
+        assert_eq!((status, value.as_str()), (200, "value"), "{key}");
+    }
+
+    // Paused beyond its lease, it answers nothing when it wakes: somebody else may own the key by now.
+    let _c = python(&door, "c", ports[0]);
+    up(&door, 2).await;
+    b.signal("STOP");
+    served_by(&door, "kv", &["c"]).await;
+    b.signal("CONT");
+    let (status, _) = ask(&door, Method::GET, ports[1], "/kv/a", "").await;
+    assert!([503, 421].contains(&status), "it answered {status}");
+}

@@ -1,0 +1,207 @@
+//! The worker protocol over HTTP, as a worker in any language sees it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+mod door;
+
+use axum::extract::State;
+use bytes::Bytes;
+use door::{Door, Hand, PATIENCE, told, until};
+use http_body_util::Full;
+use hyper::Request;
+use partage_core::settings::Settings;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Nobody is given up while a test looks elsewhere.
+fn unhurried() -> Settings {
+    Settings { settle_ms: 50, lease_ms: 60_000, dead_after_ms: 60_000, ..Settings::default() }
+}
+
+fn create(name: &str, shards: u32) -> Value {
+    json!({
+        "command": "create_keyspace",
+        "keyspace": { "name": name, "sharding": { "type": "hash_range", "hash": "xxh3-64" } },
+        "presplit": { "type": "hash_ranges", "shards": shards },
+    })
+}
+
+#[tokio::test]
+async fn a_worker_is_given_shards_drained_and_leaves() {
+    let door = Door::with(unhurried()).await;
+    let mut a = Hand::join(&door, "a").await;
+    let mut b = Hand::join(&door, "b").await;
+    door.done(create("kv", 8)).await;
+    until(&door, &mut [&mut a, &mut b], |s| s["shards"]["led"] == 8 && s["moves"] == 0).await;
+    assert_eq!(a.orders.len() + b.orders.len(), 8);
+    assert!(!a.orders.is_empty() && !b.orders.is_empty());
+
+    door.done(json!({ "command": "drain_node", "node": "a", "reason": "kernel" })).await;
+    until(&door, &mut [&mut a, &mut b], |s| s["drains"][0]["progress"] == "safe_to_stop").await;
+    while !a.orders.is_empty() {
+        a.go_on(&door, 1_000).await;
+    }
+    b.go_on(&door, 0).await;
+    assert_eq!(b.orders.len(), 8);
+
+    let mut beat = a.beat();
+    beat["leaving"] = json!(true);
+    let (status, orders) = door.post("/v1/worker/heartbeat", &beat).await;
+    assert_eq!((status, &orders["may_go"]), (200, &json!(true)), "{orders}");
+    let leave = json!({ "node": "a", "incarnation": a.incarnation });
+    assert_eq!(door.post("/v1/worker/leave", &leave).await, (204, Value::Null));
+    let (status, answer) = door.post("/v1/worker/leave", &leave).await;
+    assert_eq!(told(status, &answer).1, "ended");
+    assert_eq!(status, 410);
+}
+
+#[tokio::test]
+async fn a_waiting_heartbeat_is_answered_when_there_is_news() {
+    let door = Door::with(unhurried()).await;
+    let mut a = Hand::join(&door, "a").await;
+    a.go_on(&door, 0).await;
+
+    let begun = Instant::now();
+    let quiet = a.go_on(&door, 300).await;
+    assert!(begun.elapsed() >= Duration::from_millis(300), "nothing was waited for: {quiet}");
+    assert_eq!(quiet["changed"], json!([]));
+
+    let sent = 1_000 + a.sequence + 1;
+    let (news, _) = tokio::join!(a.go_on(&door, 15_000), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        door.done(create("kv", 1)).await
+    });
+    assert_eq!(news["changed"][0]["state"], "load", "{news}");
+    // The lease is that of the beat which asked, so it counts from when that was sent.
+    assert_eq!(news["lease"], json!({ "sent_at_ms": sent, "lease_ms": 60_000 }));
+    assert!(begun.elapsed() < Duration::from_secs(15));
+}
+
+#[tokio::test]
+async fn a_wait_never_outlasts_the_lease() {
+    let settings = Settings { lease_ms: 1_200, dead_after_ms: 60_000, ..unhurried() };
+    let door = Door::with(settings).await;
+    let mut a = Hand::join(&door, "a").await;
+    a.go_on(&door, 0).await;
+    let begun = Instant::now();
+    a.go_on(&door, 30_000).await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "waited for {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn refusals_say_whether_to_try_again() {
+    let door = Door::with(unhurried()).await;
+    let mut a = Hand::join(&door, "a").await;
+    let register = "/v1/worker/register";
+    let cases = [
+        (register, json!({ "id": "a", "address": "127.0.0.1:1" }), 409, "name_taken"),
+        (register, json!({ "id": "z", "address": "127.0.0.1:1", "incarnation": 9 }), 410, "ended"),
+        (register, json!({ "id": "z/y", "address": "127.0.0.1:1" }), 400, "malformed"),
+        (register, json!({ "id": "z\u{0}", "address": "127.0.0.1:1" }), 400, "malformed"),
+        (register, json!({ "id": "z".repeat(1 << 20), "address": "127.0.0.1:1" }), 400, "malformed"),
+        (register, json!({ "id": "z", "address": "nowhere" }), 400, "malformed"),
+        (register, json!({ "id": "z", "address": "127.0.0.1:1", "capacity": 0 }), 400, "malformed"),
+        (register, json!({ "id": "z", "address": "127.0.0.1:1", "capacity": -1 }), 400, "malformed"),
+        (register, json!({ "id": "z", "address": "127.0.0.1:1", "capcity": 1 }), 400, "malformed"),
+        (
+            "/v1/worker/heartbeat",
+            json!({ "node": "z", "incarnation": 1, "sequence": 1, "sent_at_ms": 0 }),
+            410,
+            "not_registered",
+        ),
+        ("/v1/worker/heartbeat?wait_ms=30001", a.beat(), 400, "malformed"),
+        ("/v1/worker/leave", json!({ "node": "z", "incarnation": 1 }), 410, "not_registered"),
+    ];
+    for (path, body, status, kind) in cases {
+        let (given, answer) = door.post(path, &body).await;
+        let (_, word, _) = told(given, &answer);
+        assert_eq!((given, word.as_str()), (status, kind), "{path} {answer}");
+    }
+    let nodes = door.read("/v1/nodes").await;
+    assert_eq!(nodes["nodes"].as_array().unwrap().len(), 1, "a refused node was taken in: {nodes}");
+
+    a.go_on(&door, 0).await;
+    let mut beat = a.beat();
+    beat["sequence"] = json!(1);
+    let (status, answer) = door.post("/v1/worker/heartbeat", &beat).await;
+    assert_eq!((status, told(status, &answer).1.as_str()), (409, "late"));
+    assert_eq!(answer["error"]["help"], "go_on");
+}
+
+#[tokio::test]
+async fn a_load_that_is_no_number_is_refused() {
+    let door = Door::with(unhurried()).await;
+    let mut a = Hand::join(&door, "a").await;
+    door.done(create("kv", 1)).await;
+    until(&door, &mut [&mut a], |s| s["shards"]["led"] == 1).await;
+    let mut beat = a.beat();
+    beat["reports"][0]["load"] = json!({ "requests_per_s": -1.0 });
+    let (status, answer) = door.post("/v1/worker/heartbeat", &beat).await;
+    let (_, kind, message) = told(status, &answer);
+    assert_eq!((status, kind.as_str()), (400, "malformed"));
+    assert!(message.contains("reports[0].load.requests"), "{message}");
+    // JSON has no word for it; whoever writes it all the same is told where.
+    let text = beat.to_string().replace("-1.0", "NaN");
+    let (status, answer) = door.post_text("/v1/worker/heartbeat", text).await;
+    assert_eq!((status, told(status, &answer).1.as_str()), (400, "malformed"));
+}
+
+#[tokio::test]
+async fn a_shell_reads_orders_line_by_line() {
+    let door = Door::with(unhurried()).await;
+    let mut a = Hand::join(&door, "a").await;
+    door.done(create("kv", 1)).await;
+    until(&door, &mut [&mut a], |s| s["shards"]["led"] == 1).await;
+    a.applied = 0;
+    let plain = |body: Value| {
+        let request = Request::post(door.url("/v1/worker/heartbeat")).header("accept", "text/plain");
+        request.body(Full::from(Bytes::from(body.to_string()))).unwrap()
+    };
+    let (status, text) = door.send(plain(a.beat())).await;
+    assert_eq!(status, 200);
+    let words: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+    let line = |first: &str| words.iter().find(|line| line[0] == first).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(line("lease")[2], "60000");
+    assert_eq!(line("keyspace")[1..], ["kv", "exclusive", "hash_range:xxh3-64", "whole"]);
+    let order = line("order");
+    assert_eq!((order[1], &order[4..6], order[7]), ("kv", &["leader", "live"][..], "granted"), "{text}");
+    assert_eq!(order[8..], ["hashes", "0000000000000000", "ffffffffffffffff"]);
+
+    let (status, text) = door.send(plain(json!({ "node": "z" }))).await;
+    assert_eq!(status, 400);
+    assert!(text.starts_with("error malformed "), "{text}");
+}
+
+#[tokio::test]
+async fn orders_are_posted_to_the_callback() {
+    let (heard, mut posted) = mpsc::channel::<Value>(64);
+    let take = async |State(heard): State<mpsc::Sender<Value>>, body: String| {
+        let _ = heard.send(serde_json::from_str(&body).unwrap()).await;
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = axum::Router::new().route("/orders", axum::routing::post(take)).with_state(heard);
+    let server = tokio::spawn(async move { axum::serve(listener, service).await });
+
+    let door = Door::with(unhurried()).await;
+    let form = json!({
+        "id": "a", "address": address.to_string(), "callback": format!("http://{address}/orders"),
+    });
+    let (status, welcome) = door.post("/v1/worker/register", &form).await;
+    assert_eq!(status, 200, "{welcome}");
+    door.done(create("kv", 1)).await;
+    let orders = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let orders = posted.recv().await.unwrap();
+            if orders["changed"] != json!([]) {
+                return orders;
+            }
+        }
+    });
+    let orders = orders.await.unwrap();
+    assert_eq!(orders["changed"][0]["state"], "load");
+    assert_eq!(orders["incarnation"], welcome["incarnation"]);
+    assert!(orders.get("lease").is_none(), "only a beat renews a lease: {orders}");
+    server.abort();
+}

@@ -1,0 +1,167 @@
+//! The answers of the worker protocol as plain lines, for shells: words parted by one blank, the first of
+//! which says what the line is. Names hold no blanks, and keys are in hex, so every line is safe to `read`.
+//!
+//! ```text
+//! welcome INCARNATION HEARTBEAT_MS LEASE_MS
+//! version VERSION BASE
+//! lease SENT_AT_MS LEASE_MS
+//! may_go
+//! keyspace NAME OWNERSHIP SHARDING PARTITION_KEY
+//! order KEYSPACE SHARD PLACEMENT ROLE STATE EPOCH granted|waiting BOUNDS
+//! peer KEYSPACE SHARD PLACEMENT NODE ADDRESS ROLE STATE
+//! removed KEYSPACE SHARD PLACEMENT
+//! error KIND HELP…
+//! ```
+//!
+//! A `peer` belongs to the order just before it. BOUNDS is `keys BEGIN END` (hex; `-` is the empty key),
+//! `hashes FIRST LAST`, `slot N` or `name NAME`. SHARDING is `key_range`, `hash_range:HASH`,
+//! `fixed:HASH:SHARDS` or `named`; PARTITION_KEY is `whole`, `prefix:BYTES`, `up_to:BYTE` or `hash_tag`.
+//! Readers skip lines that they do not know. There is no way in: requests are JSON, which a shell can print.
+
+use crate::json::{self, ErrorBody};
+use partage_core::cluster::Welcome;
+use partage_core::exchange::{Order, Orders, ReplicaKey};
+use partage_core::key::Key;
+use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use std::fmt::Write;
+
+/// The answer to a registration.
+pub fn welcome(welcome: &Welcome) -> String {
+    format!("welcome {} {} {}\n", welcome.incarnation.0, welcome.heartbeat_ms, welcome.lease_ms)
+}
+
+/// The answer to a heartbeat.
+pub fn orders(orders: &Orders) -> String {
+    let mut text = format!("version {} {}\n", orders.version, orders.base);
+    if let Some(lease) = &orders.lease {
+        line(&mut text, format_args!("lease {} {}", lease.sent_at.0, lease.lease_ms));
+    }
+    if orders.may_go {
+        line(&mut text, format_args!("may_go"));
+    }
+    for brief in &orders.keyspaces {
+        let (sharding, by) = (sharding(brief.sharding), partition_key(brief.partition_key));
+        line(&mut text, format_args!("keyspace {} {} {sharding} {by}", brief.name, brief.ownership));
+    }
+    orders.changed.iter().for_each(|one| order(&mut text, one));
+    for gone in &orders.removed {
+        line(&mut text, format_args!("removed {}", key_of(gone)));
+    }
+    text
+}
+
+/// An error: its message, which names the way out, is the rest of the line.
+pub fn error(body: &ErrorBody) -> String {
+    let message = body.error.message.replace(char::is_control, " ");
+    format!("error {} {} {message}\n", body.error.kind, body.error.help.replace(' ', "_"))
+}
+
+fn order(text: &mut String, order: &Order) {
+    let key = key_of(&order.replica);
+    let (role, state) = (json::word(order.role), json::word(order.state));
+    let granted = if order.granted { "granted" } else { "waiting" };
+    let bounds = bounds(&order.bounds);
+    line(text, format_args!("order {key} {role} {state} {} {granted} {bounds}", order.epoch.0));
+    for peer in &order.peers {
+        let (role, state) = (json::word(peer.role), json::word(peer.state));
+        line(text, format_args!("peer {key} {} {} {role} {state}", peer.node, peer.address));
+    }
+}
+
+fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{words}");
+}
+
+fn key_of(replica: &ReplicaKey) -> String {
+    format!("{} {} {}", replica.keyspace, replica.shard.0, replica.placement.0)
+}
+
+fn hex(key: &Key) -> String {
+    match key.is_empty() {
+        true => "-".to_owned(),
+        false => key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+fn bounds(bounds: &Bounds) -> String {
+    match bounds {
+        Bounds::Keys(range) => format!("keys {} {}", hex(&range.begin), hex(&range.end)),
+        Bounds::Hashes(range) => format!("hashes {:016x} {:016x}", range.first, range.last),
+        Bounds::Slot(slot) => format!("slot {slot}"),
+        Bounds::Name(name) => format!("name {name}"),
+    }
+}
+
+fn sharding(sharding: Sharding) -> String {
+    match sharding {
+        Sharding::KeyRange => "key_range".to_owned(),
+        Sharding::HashRange { hash } => format!("hash_range:{}", hash.name()),
+        Sharding::Fixed { hash, shards } => format!("fixed:{}:{shards}", hash.name()),
+        Sharding::Named => "named".to_owned(),
+    }
+}
+
+fn partition_key(by: PartitionKey) -> String {
+    match by {
+        PartitionKey::Whole => "whole".to_owned(),
+        PartitionKey::Prefix { bytes } => format!("prefix:{bytes}"),
+        PartitionKey::UpTo { delimiter } => format!("up_to:{delimiter}"),
+        PartitionKey::HashTag => "hash_tag".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::exchange::{KeyspaceBrief, LeaseRenewal, Peer};
+    use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+    use partage_core::key::KeyRange;
+    use partage_core::keyspace::Ownership;
+    use partage_core::lifecycle::ReplicaState;
+    use partage_core::map::Role;
+    use partage_core::time::Millis;
+
+    #[test]
+    fn one_order_is_one_line() {
+        let keyspace: partage_core::name::KeyspaceName = "kv".parse().unwrap();
+        let replica = ReplicaKey { keyspace: keyspace.clone(), shard: ShardId(3), placement: PlacementId(9) };
+        let end = Bounds::Keys(KeyRange::new(Key::empty(), Key::new(b"m ").unwrap()).unwrap());
+        let peer = Peer {
+            shard: ShardId(3),
+            bounds: end.clone(),
+            node: "b".parse().unwrap(),
+            address: "h:1".into(),
+            role: Role::Follower,
+            state: ReplicaState::Unload,
+        };
+        let told = orders(&Orders {
+            incarnation: Incarnation(1),
+            version: 5,
+            base: 2,
+            keyspaces: vec![KeyspaceBrief {
+                name: keyspace,
+                sharding: Sharding::KeyRange,
+                partition_key: PartitionKey::Prefix { bytes: 2 },
+                ownership: Ownership::Exclusive,
+                generation: Generation::default(),
+            }],
+            changed: vec![Order {
+                replica: replica.clone(),
+                bounds: end,
+                role: Role::Leader,
+                state: ReplicaState::UnloadFinal,
+                epoch: Epoch(4),
+                granted: false,
+                peers: vec![peer],
+            }],
+            removed: vec![replica],
+            lease: Some(LeaseRenewal { sent_at: Millis(70), lease_ms: 300 }),
+            may_go: true,
+        });
+        let expected = "version 5 2\nlease 70 300\nmay_go\nkeyspace kv exclusive key_range prefix:2\n\
+                        order kv 3 9 leader unload_final 4 waiting keys - 6d20\n\
+                        peer kv 3 9 b h:1 follower unload\nremoved kv 3 9\n";
+        assert_eq!(told, expected);
+    }
+}
