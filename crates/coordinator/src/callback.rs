@@ -74,11 +74,11 @@ async fn orders(
     taken: Option<(Incarnation, u64)>,
 ) -> Result<Option<(String, Orders)>, Gone> {
     let id = node.clone();
-    mind.call(move |cluster, at| {
+    mind.call(move |cluster, _| {
         let record = &cluster.nodes().get(&id)?.record;
         let url = record.spec.callback.clone().filter(|_| !record.ended)?;
         let since = taken.filter(|(incarnation, _)| *incarnation == record.incarnation);
-        let orders = cluster.orders_since(&id, since.map_or(0, |(_, version)| version), None, at.now)?;
+        let orders = cluster.orders_since(&id, since.map_or(0, |(_, version)| version), None)?;
         Some((url, orders))
     })
     .await

@@ -122,8 +122,7 @@ async fn beat(doors: &Doors, patience: Patience, form: json::Beat) -> Result<Ord
     // The lease is that of the beat: it counts from when the worker sent it, not from now.
     let lease = orders.lease;
     let ended = BeatError::Ended { node: node.clone(), incarnation };
-    let later =
-        doors.mind.call(move |cluster, at| cluster.orders_since(&node, applied, lease, at.now)).await?;
+    let later = doors.mind.call(move |cluster, _| cluster.orders_since(&node, applied, lease)).await?;
     match later {
         Some(later) if later.incarnation == incarnation => Ok(later),
         Some(_) | None => Err(ended.into()),
