@@ -24,6 +24,7 @@
 //! planned says why and holds up no other.
 
 mod changes;
+mod leaders;
 mod problem;
 mod reshape;
 
@@ -234,7 +235,11 @@ impl Cluster {
         let policy = placement::by_name(&keyspace.record.keyspace.policy).map_err(|e| e.to_string())?;
         let outlook = self.outlook(at, keyspace, &proposals.replicas);
         let solution = policy.place(&outlook.problem).map_err(|error| error.to_string())?;
-        let wishes = Wishes::from(keyspace, &outlook, &solution);
+        let mut wishes = Wishes::from(keyspace, &outlook, &solution);
+        if wishes.is_empty() {
+            let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());
+            wishes.rebalance = leaders::spread(keyspace, |node| Some(may_lead(node)?.record.spec.capacity));
+        }
         let mut unplaced = solution.complaints(&outlook.problem);
         if keyspace.record.keyspace.mode == Mode::Manual && !wishes.repair.is_empty() {
             let count = wishes.repair.len();

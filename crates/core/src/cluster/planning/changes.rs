@@ -39,6 +39,12 @@ enum Urgency {
 }
 
 impl Wishes {
+    /// Whether everything is as the policy wants it.
+    pub(super) fn is_empty(&self) -> bool {
+        let Wishes { repair, drain, rebalance, blocked } = self;
+        repair.is_empty() && drain.is_empty() && rebalance.is_empty() && blocked.is_empty()
+    }
+
     pub(super) fn from(keyspace: &KeyspaceState, outlook: &Outlook, solution: &Solution) -> Wishes {
         let mut wishes = Wishes::default();
         // A shard that nobody serves comes before one that lost a copy.

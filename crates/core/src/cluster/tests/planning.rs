@@ -346,3 +346,26 @@ fn an_unknown_policy_fails_its_own_keyspace_once_and_loudly() {
     assert!(matches!(&town.plans()[0].status, Status::Refused(why) if why.contains("did you mean")));
     assert!(town.unplaced()[0].contains("did you mean"));
 }
+
+fn leaders(town: &Town) -> BTreeMap<String, usize> {
+    let mut leads = BTreeMap::new();
+    for leader in town.map().shards().filter_map(Shard::leader) {
+        *leads.entry(leader.node.to_string()).or_default() += 1;
+    }
+    leads
+}
+
+#[test]
+fn leaders_are_spread_without_moving_data_and_then_stay() {
+    let mut town = settled(Keyspace { replicas: 3, ..keyspace(30) }, 30);
+    let replicas = |town: &Town| -> Vec<_> {
+        town.map().shards().flat_map(|shard| shard.replicas.iter().map(|r| r.placement)).collect()
+    };
+    let before = replicas(&town);
+    town.run(3 * settings().rebalance_ms);
+    assert_eq!(leaders(&town).into_values().collect::<Vec<_>>(), [10, 10, 10]);
+    assert_eq!(replicas(&town), before, "a hand-over moves no replica");
+    let generation = town.map().generation();
+    town.run(3 * settings().rebalance_ms);
+    assert_eq!(town.map().generation(), generation, "M10, L2");
+}
