@@ -1,1 +1,34 @@
-//! stub
+//! The client of a sharded service: it has the maps, knows for each key whom to ask, and asks.
+//!
+//! Three doors, one mind behind them:
+//!
+//! | you have | you use |
+//! |---|---|
+//! | a program in Rust | [`Router`]: [`Router::lookup`], [`Router::request`] |
+//! | an HTTP service that should be sharded, in any language | [`proxy`]: a reverse proxy that finds the key in each request |
+//! | a simulator, or another transport | `partage_core::routing`, which decides all of it |
+//!
+//! Maps are pushed by a coordinator and kept; while no coordinator can be reached, the router goes on with
+//! what it has. A node that no longer owns a key says so, and who does; the router asks there, and makes sure
+//! that its map catches up.
+
+mod cache;
+mod call;
+mod clock;
+mod counters;
+mod entropy;
+mod error;
+pub mod headers;
+mod keep;
+pub mod limits;
+mod options;
+pub mod proxy;
+mod router;
+mod watch;
+
+pub use call::body::{AnswerBody, BodyError, Outgoing};
+pub use counters::Counts;
+pub use error::CallError;
+pub use options::{CallOptions, Hedging, Options};
+pub use partage_core::routing::Access;
+pub use router::{Owner, Placed, Router};

@@ -21,6 +21,7 @@ pub mod form;
 #[cfg(test)]
 mod golden;
 pub mod json;
+pub mod kept;
 pub mod limits;
 pub mod lines;
 mod malformed;

@@ -1,0 +1,157 @@
+//! One try: one node is asked, and what it says is put into one of few classes.
+
+use super::body::{AnswerBody, Outgoing};
+use super::pool::{Connected, Home, Pools, Unanswered};
+use crate::headers::{GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number};
+use crate::limits;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use partage_core::id::{Generation, ShardId};
+use partage_core::name::NodeId;
+use partage_core::routing::NodeAddress;
+use partage_core::routing::choose::Hint;
+use std::sync::Arc;
+
+/// Whom to ask.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The node and its number, unless only a hint knows it.
+    pub place: Option<(u32, Arc<NodeAddress>)>,
+    /// `host:port`, where only a hint knows it.
+    pub told: Option<String>,
+    pub shard: ShardId,
+    pub generation: Generation,
+    /// Whether there is a choice of replicas.
+    pub choice: bool,
+}
+
+impl Target {
+    pub fn address(&self) -> &str {
+        match (&self.told, &self.place) {
+            (Some(told), _) => told,
+            (None, Some((_, node))) => &node.address,
+            (None, None) => "",
+        }
+    }
+
+    pub fn node(&self) -> Option<&NodeId> {
+        self.place.as_ref().map(|(_, node)| &node.id)
+    }
+
+    pub fn number(&self) -> Option<u32> {
+        self.place.as_ref().map(|(number, _)| *number)
+    }
+}
+
+/// What became of a try.
+#[derive(Debug)]
+pub enum Outcome {
+    Answer {
+        answer: Response<AnswerBody>,
+        /// The node had to send it on to the owner.
+        sent_on: bool,
+    },
+    Elsewhere(Hint),
+    Soon {
+        after_ms: u64,
+    },
+    /// Nothing was sent; here is the request.
+    NotConnected {
+        request: Box<Request<Outgoing>>,
+        why: String,
+    },
+    Broken(hyper::Error),
+}
+
+/// Asks. `once` says that the request cannot be sent again: then the node may send it on itself.
+pub async fn ask(
+    pools: &Arc<Pools>,
+    target: &Target,
+    mut request: Request<Outgoing>,
+    once: bool,
+    idempotent: bool,
+) -> Outcome {
+    let headers = request.headers_mut();
+    headers.insert(GENERATION, target.generation.sequence.into());
+    if !once {
+        headers.insert(HOP, HeaderValue::from_static("1"));
+    }
+    if !headers.contains_key(header::HOST)
+        && let Ok(host) = HeaderValue::from_str(target.address())
+    {
+        headers.insert(header::HOST, host);
+    }
+    let home = Home::new(pools, target.place.clone());
+    loop {
+        let pooled = match &target.place {
+            Some((number, node)) => pools.take(*number, node).await,
+            None => None,
+        };
+        let fresh = pooled.is_none();
+        let mut connected = match pooled {
+            Some(connected) => connected,
+            None => match Connected::open(target.address()).await {
+                Ok(connected) => connected,
+                Err(why) => return Outcome::NotConnected { request: Box::new(request), why },
+            },
+        };
+        match connected.exchange(request).await {
+            Ok(answer) => {
+                let answer = answer.map(|incoming| AnswerBody::driven(incoming, connected, home));
+                return classify(answer, idempotent).await;
+            }
+            Err(Unanswered::Broken(error)) => return Outcome::Broken(error),
+            Err(Unanswered::Unsent(unsent)) if fresh => {
+                return Outcome::NotConnected { request: unsent, why: "it closed at once".to_owned() };
+            }
+            // An idle connection had been closed: take the next, or open one.
+            Err(Unanswered::Unsent(unsent)) => request = *unsent,
+        }
+    }
+}
+
+async fn classify(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
+    let headers = answer.headers();
+    match answer.status() {
+        StatusCode::MISDIRECTED_REQUEST => {
+            let hint = hint(headers);
+            // Read to its end, so that the connection can be used again.
+            answer.into_body().at_most(limits::REFUSAL_BYTES).await;
+            Outcome::Elsewhere(hint)
+        }
+        StatusCode::SERVICE_UNAVAILABLE if headers.contains_key(header::RETRY_AFTER) => {
+            refused(answer, idempotent).await
+        }
+        _ => {
+            let sent_on = headers.contains_key(PROXIED_TO);
+            Outcome::Answer { answer, sent_on }
+        }
+    }
+}
+
+fn hint(headers: &HeaderMap) -> Hint {
+    let text = |name| headers.get(name)?.to_str().ok();
+    Hint {
+        node: text(&OWNER_NODE).and_then(|node| NodeId::new(node).ok()),
+        address: text(&OWNER_ADDRESS).filter(|address| address.contains(':')).map(str::to_owned),
+        sequence: number(headers, &GENERATION),
+    }
+}
+
+/// A 503 that asks to come again. Only what says `soon` has certainly not been carried out; what can be done
+/// twice need not ask.
+async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
+    let by_node = answer.headers().contains_key(NODE);
+    // A node of ours says it in whole seconds because HTTP knows no less, and means a moment.
+    let after_s = if by_node { 0 } else { number(answer.headers(), &header::RETRY_AFTER).unwrap_or(0) };
+    let soon = Outcome::Soon { after_ms: after_s.saturating_mul(1_000) };
+    if !idempotent && !by_node {
+        return Outcome::Answer { answer, sent_on: false };
+    }
+    let (parts, body) = answer.into_parts();
+    let bytes = body.at_most(limits::REFUSAL_BYTES).await.unwrap_or_default();
+    let reason = || serde_json::from_slice::<serde_json::Value>(&bytes).ok();
+    if idempotent || reason().is_some_and(|reason| reason["error"] == "soon") {
+        return soon;
+    }
+    Outcome::Answer { answer: Response::from_parts(parts, bytes.into()), sent_on: false }
+}

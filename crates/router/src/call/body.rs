@@ -1,0 +1,219 @@
+//! Bodies: what is sent to a node, and what comes back.
+
+use super::pool::{Connected, Home};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Whatever went wrong in a body.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request's body.
+#[derive(Default)]
+pub enum Outgoing {
+    /// None.
+    #[default]
+    Empty,
+    /// All of it, at hand: it can be sent again.
+    Whole(Bytes),
+    /// As it comes in from a client of the proxy.
+    Incoming(Incoming),
+    /// Any other stream.
+    Stream(Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>),
+}
+
+impl Outgoing {
+    /// A stream.
+    pub fn stream(body: impl Body<Data = Bytes, Error = BodyError> + Send + 'static) -> Outgoing {
+        Outgoing::Stream(Box::pin(body))
+    }
+
+    /// The same once more, if it is at hand.
+    pub(crate) fn again(&self) -> Option<Outgoing> {
+        match self {
+            Outgoing::Empty => Some(Outgoing::Empty),
+            Outgoing::Whole(bytes) => Some(Outgoing::Whole(bytes.clone())),
+            Outgoing::Incoming(_) | Outgoing::Stream(_) => None,
+        }
+    }
+
+    /// Taken in whole, if it says that it is no longer than `most`; else as it is.
+    pub(crate) async fn kept(self, most: usize) -> Result<Outgoing, BodyError> {
+        if self.is_end_stream() {
+            return Ok(Outgoing::Empty);
+        }
+        let streamed = matches!(self, Outgoing::Incoming(_) | Outgoing::Stream(_));
+        if streamed && self.size_hint().exact().is_some_and(|bytes| bytes <= most as u64) {
+            return Ok(Outgoing::from(self.collect().await?.to_bytes()));
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outgoing::Empty => "Empty",
+            Outgoing::Whole(_) => "Whole",
+            Outgoing::Incoming(_) => "Incoming",
+            Outgoing::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl From<Bytes> for Outgoing {
+    fn from(bytes: Bytes) -> Outgoing {
+        if bytes.is_empty() { Outgoing::Empty } else { Outgoing::Whole(bytes) }
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut *self {
+            Outgoing::Empty => Poll::Ready(None),
+            Outgoing::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Outgoing::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Outgoing::Incoming(body) => {
+                Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Outgoing::Stream(body) => body.as_mut().poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Outgoing::Empty => true,
+            Outgoing::Whole(bytes) => bytes.is_empty(),
+            Outgoing::Incoming(body) => body.is_end_stream(),
+            Outgoing::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Outgoing::Empty => SizeHint::with_exact(0),
+            Outgoing::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Outgoing::Incoming(body) => body.size_hint(),
+            Outgoing::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+/// An answer's body.
+#[derive(Debug)]
+pub struct AnswerBody(Answer);
+
+#[derive(Debug)]
+enum Answer {
+    Whole(Bytes),
+    Driven(Driven),
+}
+
+/// A body that still comes in. Nobody else drives its connection, so reading the one drives the other; at the
+/// end the connection goes back to its pool. Dropped before the end, it closes the connection.
+#[derive(Debug)]
+struct Driven {
+    incoming: Incoming,
+    connected: Option<Connected>,
+    home: Option<Home>,
+}
+
+impl AnswerBody {
+    pub(super) fn driven(incoming: Incoming, connected: Connected, home: Home) -> AnswerBody {
+        let mut driven = Driven { incoming, connected: Some(connected), home: Some(home) };
+        if driven.incoming.is_end_stream() {
+            driven.release();
+        }
+        AnswerBody(Answer::Driven(driven))
+    }
+
+    /// All of it, if it is no longer than `most` and does not break off.
+    pub(super) async fn at_most(mut self, most: u64) -> Option<Bytes> {
+        let mut all = Vec::new();
+        while let Some(frame) = self.frame().await {
+            if let Ok(data) = frame.ok()?.into_data() {
+                if (all.len() + data.len()) as u64 > most {
+                    return None;
+                }
+                all.extend_from_slice(&data);
+            }
+        }
+        Some(all.into())
+    }
+}
+
+impl Default for AnswerBody {
+    fn default() -> AnswerBody {
+        AnswerBody(Answer::Whole(Bytes::new()))
+    }
+}
+
+impl From<Bytes> for AnswerBody {
+    fn from(bytes: Bytes) -> AnswerBody {
+        AnswerBody(Answer::Whole(bytes))
+    }
+}
+
+impl Driven {
+    fn release(&mut self) {
+        if let (Some(connected), Some(home)) = (self.connected.take(), self.home.take()) {
+            home.give_back(connected);
+        }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let driven = match &mut self.0 {
+            Answer::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Answer::Whole(bytes) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Answer::Driven(driven) => driven,
+        };
+        let mut frame = Pin::new(&mut driven.incoming).poll_frame(context);
+        if frame.is_pending()
+            && let Some(connected) = &mut driven.connected
+        {
+            connected.drive(context);
+            frame = Pin::new(&mut driven.incoming).poll_frame(context);
+        }
+        match &frame {
+            Poll::Ready(Some(Err(_))) => driven.connected = None,
+            Poll::Ready(None) => driven.release(),
+            Poll::Ready(Some(Ok(_))) if driven.incoming.is_end_stream() => driven.release(),
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Answer::Whole(bytes) => bytes.is_empty(),
+            Answer::Driven(driven) => driven.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Answer::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Answer::Driven(driven) => driven.incoming.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! A request, carried through: the driver of `core`'s machine ([`partage_core::routing::retry`]).
+//!
+//! It looks up, chooses, asks, tells the machine what came, and does what the machine says. Nothing is
+//! decided here. A [`Caller`] has connections and a budget of its own; the proxy has one for each thread.
+
+pub mod ask;
+pub mod body;
+mod journey;
+pub mod pool;
+
+use crate::cache::Cache;
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::entropy;
+use crate::error::CallError;
+use crate::options::{CallOptions, Hedging};
+use ask::{Outcome, Target, ask};
+use body::{AnswerBody, Outgoing};
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use journey::Journey;
+use partage_core::hash::mix;
+use partage_core::name::KeyspaceName;
+use partage_core::routing::Access;
+use partage_core::routing::budget::Budget;
+use partage_core::routing::choose::{HintedNode, Preference, choose, follow, has_choice};
+use partage_core::routing::pace::Pace;
+use partage_core::routing::retry::{Action, Event, Nature};
+use partage_core::routing::routes::NoRoute;
+use partage_core::sharding::Sharding;
+use partage_core::time::Millis;
+use pool::Pools;
+use std::future::pending;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Sleep, sleep, sleep_until};
+
+/// Sends requests to where their keys are.
+#[derive(Debug)]
+pub struct Caller {
+    cache: Arc<Cache>,
+    options: CallOptions,
+    clock: Clock,
+    pools: Arc<Pools>,
+    budget: Mutex<Budget>,
+    pace: Mutex<Pace>,
+    seeds: AtomicU64,
+    in_flight: AtomicUsize,
+    counters: Counters,
+}
+
+/// What a shard's route was, to see whether it has changed: shard, epoch, first node, replicas.
+type Seen = Option<(u64, u64, Option<u32>, usize)>;
+
+/// A try under way beside another.
+type Trying<'a> = BoxFuture<'a, (Target, Outcome)>;
+
+struct Leaves<'a>(&'a AtomicUsize);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Caller {
+    pub fn new(cache: Arc<Cache>, options: CallOptions, clock: Clock) -> Caller {
+        Caller {
+            cache,
+            clock,
+            pools: Arc::default(),
+            budget: Mutex::new(Budget::new(options.budget)),
+            pace: Mutex::default(),
+            seeds: AtomicU64::new(entropy::seed()),
+            in_flight: AtomicUsize::new(0),
+            counters: Counters::default(),
+            options,
+        }
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// How long a request may take until its answer begins, in milliseconds.
+    pub fn deadline_ms(&self) -> u64 {
+        self.options.retry.deadline_ms
+    }
+
+    /// Its connections, to be swept from time to time.
+    pub fn pools(&self) -> &Arc<Pools> {
+        &self.pools
+    }
+
+    /// Sends `request` to who has `key`, and gives the answer. The body of the answer is still on its way.
+    pub async fn request(
+        &self,
+        request: Request<Outgoing>,
+        keyspace: &str,
+        key: &[u8],
+        access: Access,
+    ) -> Result<Response<AnswerBody>, CallError> {
+        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let _leaves = Leaves(&self.in_flight);
+        if before >= self.options.in_flight {
+            self.counters.failed();
+            return Err(CallError::Full { limit: self.options.in_flight });
+        }
+        self.counters.asked();
+        let answer = self.carry(request, keyspace, key, access).await;
+        match &answer {
+            Ok(answer) => self.counters.answered(answer.status()),
+            Err(_) => self.counters.failed(),
+        }
+        answer
+    }
+
+    async fn carry(
+        &self,
+        request: Request<Outgoing>,
+        keyspace: &str,
+        key: &[u8],
+        access: Access,
+    ) -> Result<Response<AnswerBody>, CallError> {
+        let seed = mix(self.seeds.fetch_add(1, Ordering::Relaxed));
+        let now = self.clock.now();
+        let mut journey = Journey::pack(request, (keyspace, key, access), &self.options, now, seed).await?;
+        let mut deadline = pin!(sleep_until(self.clock.at(journey.attempts.deadline())));
+        let mut action = Action::Ask;
+        loop {
+            action = match action {
+                Action::Ask | Action::AskHinted => self.ask(&mut journey, deadline.as_mut()).await?,
+                Action::Rest { until } => self.rest(&mut journey, until, deadline.as_mut()).await,
+                Action::Deliver => match journey.answer.take() {
+                    Some(answer) => return Ok(answer),
+                    None => self.step(&mut journey, Event::Late),
+                },
+                Action::GiveUp(reason) => return Err(journey.given_up(reason)),
+                // Nothing is under way: while two are asked, `ask_both` listens itself.
+                Action::Hedge | Action::Listen => {
+                    deadline.as_mut().await;
+                    self.step(&mut journey, Event::Late)
+                }
+            };
+        }
+    }
+
+    fn step(&self, journey: &mut Journey<'_>, event: Event) -> Action {
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.earn(self.counters.unearned());
+        let action = journey.attempts.step(self.clock.now(), event, &self.options.retry, &mut budget);
+        drop(budget);
+        match action {
+            Action::Ask | Action::AskHinted => self.counters.retried(),
+            Action::Hedge => self.counters.hedged(),
+            Action::Rest { .. } | Action::Listen | Action::Deliver | Action::GiveUp(_) => {}
+        }
+        action
+    }
+
+    async fn ask(
+        &self,
+        journey: &mut Journey<'_>,
+        mut deadline: Pin<&mut Sleep>,
+    ) -> Result<Action, CallError> {
+        let Some(target) = self.target(journey)? else { return Ok(self.step(journey, Event::Nobody)) };
+        let Some(request) = journey.request() else { return Ok(self.step(journey, Event::Broken)) };
+        if journey.nature.hedged && target.choice {
+            return Ok(self.ask_both(journey, target, request, deadline).await);
+        }
+        let Nature { idempotent, replayable, .. } = journey.nature;
+        let outcome = tokio::select! {
+            biased;
+            outcome = ask(&self.pools, &target, request, !replayable, idempotent) => Some(outcome),
+            () = &mut deadline => None,
+        };
+        match outcome {
+            Some(outcome) => Ok(self.settle(journey, target, outcome)),
+            None => {
+                journey.last = Some(target);
+                Ok(self.step(journey, Event::Late))
+            }
+        }
+    }
+
+    fn try_one(&self, target: Target, request: Request<Outgoing>, idempotent: bool) -> Trying<'_> {
+        Box::pin(async move {
+            let outcome = ask(&self.pools, &target, request, false, idempotent).await;
+            (target, outcome)
+        })
+    }
+
+    /// Asks one, and another when the first is slow.
+    async fn ask_both(
+        &self,
+        journey: &mut Journey<'_>,
+        first: Target,
+        request: Request<Outgoing>,
+        mut deadline: Pin<&mut Sleep>,
+    ) -> Action {
+        let (began, idempotent, begun) = (self.clock.micros(), journey.nature.idempotent, first.number());
+        let mut slow = pin!(sleep(self.hedge_after()));
+        let mut may_hedge = true;
+        let mut one = self.try_one(first, request, idempotent);
+        let mut other: Option<Trying<'_>> = None;
+        loop {
+            let done = tokio::select! {
+                biased;
+                done = &mut one => {
+                    one = other.take().unwrap_or_else(|| Box::pin(pending()));
+                    Some(done)
+                }
+                done = async { match &mut other { Some(other) => other.await, None => pending().await } } => {
+                    other = None;
+                    Some(done)
+                }
+                () = &mut deadline => return self.step(journey, Event::Late),
+                () = &mut slow, if may_hedge => None,
+            };
+            let Some((target, outcome)) = done else {
+                may_hedge = false;
+                if let Some((second, request)) = self.second(journey, begun)
+                    && self.step(journey, Event::Slow) == Action::Hedge
+                {
+                    other = Some(self.try_one(second, request, idempotent));
+                }
+                continue;
+            };
+            if matches!(outcome, Outcome::Answer { .. }) {
+                let took = self.clock.micros() - began;
+                self.pace.lock().unwrap_or_else(PoisonError::into_inner).saw(took);
+            }
+            let action = self.settle(journey, target, outcome);
+            if action != Action::Listen {
+                return action;
+            }
+        }
+    }
+
+    /// Another replica than the first, and the request for it.
+    fn second(&self, journey: &mut Journey<'_>, first: Option<u32>) -> Option<(Target, Request<Outgoing>)> {
+        journey.asked.extend(first);
+        let target = self.target(journey).ok()??;
+        if target.number() == first {
+            return None;
+        }
+        Some((target, journey.request()?))
+    }
+
+    fn hedge_after(&self) -> Duration {
+        match self.options.hedging {
+            Hedging::After(time) => time,
+            Hedging::Slowest | Hedging::Off => {
+                let pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+                // Timers are no finer than a millisecond.
+                Duration::from_micros(pace.p95_us().max(1_000))
+            }
+        }
+    }
+
+    /// Whom to ask now; none if there is nobody for a moment.
+    fn target(&self, journey: &mut Journey<'_>) -> Result<Option<Target>, CallError> {
+        let routes = self.cache.routes();
+        let route = match routes.route(journey.keyspace, journey.key) {
+            Ok(route) => route,
+            Err(NoRoute::Keyspace { .. }) if !self.cache.has_heard() => return Ok(None),
+            Err(missing @ NoRoute::Keyspace { .. }) => return Err(CallError::NoRoute(missing)),
+            Err(missing @ NoRoute::Shard { .. }) => {
+                let keyspace = routes.keyspace(journey.keyspace);
+                let named = keyspace.is_some_and(|k| k.brief().sharding == Sharding::Named);
+                return if named { Err(CallError::NoRoute(missing)) } else { Ok(None) };
+            }
+        };
+        let choice = journey.access == Access::Read && has_choice(&route);
+        let (place, told) = match journey.hint.take() {
+            Some(HintedNode::Told { address }) => (None, Some(address)),
+            Some(HintedNode::Known(node)) => {
+                // The hinted node need not be in our route; its number is needed for its connections.
+                let known = |at: &Option<_>| at.as_ref().is_some_and(|at| Arc::ptr_eq(at, &node));
+                let mut nodes = routes.nodes().iter();
+                let number = nodes.position(|entry| entry.as_ref().is_some_and(|entry| known(&entry.at)));
+                match number {
+                    Some(number) => (Some((number as u32, node)), None),
+                    None => (None, Some(node.address.clone())),
+                }
+            }
+            None => {
+                let preference = Preference {
+                    zone: self.options.zone.as_ref(),
+                    now: self.clock.now(),
+                    seed: journey.seed,
+                    failed: |number| self.pools.failed_at(number),
+                    asked: &journey.asked,
+                };
+                match choose(&route, journey.access, &preference) {
+                    Some(replica) => (Some((replica.number, replica.node.clone())), None),
+                    None => return Ok(None),
+                }
+            }
+        };
+        Ok(Some(Target { place, told, shard: route.shard(), generation: route.generation(), choice }))
+    }
+
+    /// Tells the machine what came of a try.
+    fn settle(&self, journey: &mut Journey<'_>, target: Target, outcome: Outcome) -> Action {
+        let event = match outcome {
+            Outcome::Answer { answer, sent_on } => {
+                if sent_on {
+                    self.lags(journey.keyspace, target.generation.sequence + 1);
+                }
+                let good = !answer.status().is_server_error();
+                journey.answer = Some(answer);
+                Event::Answer { good }
+            }
+            Outcome::Elsewhere(hint) => {
+                self.counters.misdirected();
+                let routes = self.cache.routes();
+                let followed = routes.route(journey.keyspace, journey.key).ok().map(|route| {
+                    let nodes = || routes.nodes().iter().flatten();
+                    let known = |id: &_| nodes().find(|node| node.id == *id)?.at.clone();
+                    follow(&hint, &route, target.node(), known)
+                });
+                if followed.as_ref().is_some_and(|followed| followed.refresh) {
+                    self.lags(journey.keyspace, hint.sequence.unwrap_or_default());
+                }
+                journey.hint = followed.and_then(|followed| followed.to);
+                Event::Elsewhere { hinted: journey.hint.is_some() }
+            }
+            Outcome::Soon { after_ms } => Event::Soon { after_ms },
+            Outcome::NotConnected { request, why } => {
+                tracing::debug!(address = target.address(), why, "no connection");
+                self.avoid(journey, &target);
+                journey.put_back(*request);
+                Event::NotConnected { another: self.has_another(journey) }
+            }
+            Outcome::Broken(error) => {
+                tracing::debug!(address = target.address(), %error, "a request broke off");
+                self.avoid(journey, &target);
+                Event::Broken
+            }
+        };
+        journey.last = Some(target);
+        let action = self.step(journey, event);
+        if action != Action::AskHinted {
+            journey.hint = None;
+        }
+        action
+    }
+
+    fn avoid(&self, journey: &mut Journey<'_>, target: &Target) {
+        if let Some(number) = target.number() {
+            self.pools.failed(number, self.clock.now());
+            journey.asked.push(number);
+        }
+    }
+
+    fn has_another(&self, journey: &Journey<'_>) -> bool {
+        let routes = self.cache.routes();
+        journey.access == Access::Read
+            && routes
+                .route(journey.keyspace, journey.key)
+                .is_ok_and(|route| route.replicas().any(|replica| !journey.asked.contains(&replica.number)))
+    }
+
+    fn lags(&self, keyspace: &str, sequence: u64) {
+        if let Ok(keyspace) = KeyspaceName::new(keyspace) {
+            self.cache.refresh(keyspace, sequence);
+        }
+    }
+
+    fn seen(&self, journey: &Journey<'_>) -> Seen {
+        let routes = self.cache.routes();
+        let route = routes.route(journey.keyspace, journey.key).ok()?;
+        let first = route.replicas().next().map(|replica| replica.number);
+        Some((route.shard().0, route.epoch().0, first, route.replicas().count()))
+    }
+
+    /// Waits for the time, or for another route, which may be what the request waits for.
+    async fn rest(&self, journey: &mut Journey<'_>, until: Millis, mut deadline: Pin<&mut Sleep>) -> Action {
+        let late = until >= journey.attempts.deadline();
+        let mut changes = self.cache.changes();
+        let before = self.seen(journey);
+        let mut pause = pin!(sleep_until(self.clock.at(until)));
+        let event = loop {
+            tokio::select! {
+                () = &mut deadline => break Event::Late,
+                () = &mut pause, if !late => break Event::Woke,
+                changed = changes.changed() => {
+                    // The cache outlives its callers; without it there is only time to wait for.
+                    if changed.is_err() || self.seen(journey) != before {
+                        break Event::Woke;
+                    }
+                }
+            }
+        };
+        if self.seen(journey) != before {
+            journey.asked.clear();
+        }
+        self.step(journey, event)
+    }
+}

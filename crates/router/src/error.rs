@@ -1,0 +1,103 @@
+//! Why a request has no answer, and what to do about it.
+
+use http::StatusCode;
+use partage_core::id::ShardId;
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::routing::retry::{Reason, Trouble};
+use partage_core::routing::routes::NoRoute;
+
+/// A request that was not answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// There is nothing of that name.
+    #[error("{0}")]
+    NoRoute(NoRoute),
+    /// Too many requests are under way here.
+    #[error("{limit} requests are under way in this router: try again later")]
+    Full {
+        /// How many may be.
+        limit: usize,
+    },
+    /// It was tried and given up.
+    #[error("{keyspace}{}: {}, after {tries} tries", shard_and_node(shard, node), sentence(*reason))]
+    GaveUp {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard, if one is known.
+        shard: Option<ShardId>,
+        /// Who was asked last.
+        node: Option<NodeId>,
+        /// Why.
+        reason: Reason,
+        /// How often it was tried.
+        tries: u32,
+        /// Whether it may have been carried out all the same.
+        indefinite: bool,
+    },
+    /// The request cannot be sent as it is.
+    #[error("the request cannot be sent: {0}")]
+    Request(String),
+}
+
+fn shard_and_node(shard: &Option<ShardId>, node: &Option<NodeId>) -> String {
+    let shard = shard.map(|shard| format!(" shard {shard}")).unwrap_or_default();
+    let node = node.as_ref().map(|node| format!(" at node {node}")).unwrap_or_default();
+    format!("{shard}{node}")
+}
+
+fn sentence(reason: Reason) -> String {
+    match reason {
+        Reason::Broken => "the connection broke; the request may have been carried out".to_owned(),
+        Reason::Deadline(Trouble::Silence) => "no answer within the deadline".to_owned(),
+        Reason::Deadline(last) => format!("no answer within the deadline; last, {}", trouble(last)),
+        Reason::Tries(last) => format!("given up; last, {}", trouble(last)),
+        Reason::NotKept(why) => {
+            format!("{}, and the request's body was too large to be kept and sent again", trouble(why))
+        }
+    }
+}
+
+fn trouble(trouble: Trouble) -> &'static str {
+    match trouble {
+        Trouble::Silence => "nothing was heard",
+        Trouble::Nobody => "no node served it: its owner has gone or it is being handed over",
+        Trouble::Elsewhere => "the node that was asked did not own it",
+        Trouble::Soon => "its owner was not ready",
+        Trouble::NotConnected => "no connection opened",
+        Trouble::Broken => "the connection broke",
+    }
+}
+
+impl CallError {
+    /// Whether the request may have been carried out.
+    pub fn is_indefinite(&self) -> bool {
+        matches!(self, CallError::GaveUp { indefinite: true, .. })
+    }
+
+    /// The status that an HTTP client is told.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            CallError::NoRoute(_) => StatusCode::NOT_FOUND,
+            CallError::Full { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            CallError::Request(_) => StatusCode::BAD_REQUEST,
+            CallError::GaveUp { reason: Reason::Deadline(Trouble::Silence), .. } => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            CallError::GaveUp { .. } if self.is_indefinite() => StatusCode::BAD_GATEWAY,
+            CallError::GaveUp { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// A word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            CallError::NoRoute(NoRoute::Keyspace { .. }) => "unknown_keyspace",
+            CallError::NoRoute(NoRoute::Shard { .. }) => "unknown_partition",
+            CallError::Full { .. } => "full",
+            CallError::Request(_) => "malformed",
+            CallError::GaveUp { reason: Reason::Deadline(Trouble::Silence), .. } => "timeout",
+            CallError::GaveUp { .. } if self.is_indefinite() => "broken",
+            CallError::GaveUp { .. } => "unavailable",
+        }
+    }
+}

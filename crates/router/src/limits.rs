@@ -1,0 +1,70 @@
+//! Every limit of a router, with its reason.
+
+use std::time::Duration;
+
+/// Idle connections kept to one node by one thread: as many requests as one node usually answers at once.
+pub const IDLE_CONNECTIONS: usize = 256;
+
+/// Requests under way in one caller (one thread of the proxy, or one [`crate::Router`]). Beyond it a new one
+/// is refused at once: what waits longer than its client does is work for nobody.
+pub const IN_FLIGHT: usize = 16_384;
+
+/// Largest request body that is kept to be sent again, by default. A larger one is streamed, and then sent
+/// once only.
+pub const KEPT_BODY_BYTES: usize = 64 << 10;
+
+/// Largest body of a refusal that is read for its reason.
+pub const REFUSAL_BYTES: u64 = 16 << 10;
+
+/// How long a connection to a node may take to open: many times a round trip around the world, and short
+/// against a request's deadline, so that another try is left.
+pub const CONNECT: Duration = Duration::from_secs(1);
+
+/// How long an idle connection to a node is kept: less than what servers commonly allow (Node.js: 5 s;
+/// others 60 s and more), as one that the server closes under a request costs a try.
+pub const IDLE: Duration = Duration::from_secs(4);
+
+/// How often idle connections are looked through.
+pub const SWEEP: Duration = Duration::from_secs(1);
+
+/// HTTP/2 pings to the coordinator when nothing else is heard: without them a healed partition is never
+/// noticed.
+pub const PING: Duration = Duration::from_secs(3);
+
+/// How long a ping may take.
+pub const PONG: Duration = Duration::from_secs(2);
+
+/// How long a connection to a coordinator may take to open.
+pub const COORDINATOR_CONNECT: Duration = Duration::from_secs(2);
+
+/// First and longest pause before a coordinator is tried again (R7): the first lets one that restarts come
+/// up, the longest keeps ten thousand routers at some thousand tries a second.
+pub const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How long a map may lag behind what a node says there is, before the stream is made anew: a push takes
+/// milliseconds, so by then it is lost.
+pub const LAG: Duration = Duration::from_millis(500);
+
+/// Least time between two streams that are made anew because of a lag.
+pub const REFRESH_PAUSE: Duration = Duration::from_secs(2);
+
+/// Requests for a refresh that wait to be read; more are dropped, as they would say the same.
+pub const REFRESHES: usize = 16;
+
+/// How long after a change the maps are written to their file: one write for a burst of changes.
+pub const KEEP_AFTER: Duration = Duration::from_secs(2);
+
+/// Clients connected to one thread of the proxy: a file descriptor each, and as many to nodes.
+pub const CLIENTS: usize = 10_000;
+
+/// How long the proxy waits at its end for requests under way.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long a client may take for the head of a request.
+pub const HEAD: Duration = Duration::from_secs(30);
+
+/// Pause after a failed accept (no file descriptors left): others must end first.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Shards in one answer of `/partage/routes`.
+pub const ROUTES_SHOWN: usize = 10_000;

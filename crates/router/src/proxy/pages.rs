@@ -1,0 +1,152 @@
+//! The proxy's own pages: is it well, what has it done, what does it know.
+
+use super::serve::House;
+use crate::call::body::AnswerBody;
+use crate::counters::Counts;
+use crate::limits;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use partage_core::routing::NodeAddress;
+use partage_core::routing::routes::{Route, RouteReplica};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use serde_json::{Value, json};
+
+/// The page at `path`, if it is one of ours.
+pub fn page(house: &House, path: &str) -> Option<Response<AnswerBody>> {
+    match path.strip_prefix("/partage/")? {
+        "health" => Some(health(house)),
+        "metrics" => Some(metrics(house)),
+        "routes" => Some(routes(house)),
+        _ => None,
+    }
+}
+
+/// An answer of the proxy itself.
+pub fn json(status: StatusCode, kind: &str, message: &str) -> Response<AnswerBody> {
+    value(status, &json!({ "error": kind, "message": message }))
+}
+
+fn value(status: StatusCode, value: &Value) -> Response<AnswerBody> {
+    text(status, "application/json", value.to_string())
+}
+
+fn text(status: StatusCode, kind: &'static str, text: String) -> Response<AnswerBody> {
+    let mut answer = Response::new(AnswerBody::from(Bytes::from(text)));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+/// Well is who can route. Without a coordinator it still can, and says so.
+fn health(house: &House) -> Response<AnswerBody> {
+    let maps = house.router.generations();
+    let well = !maps.is_empty() || house.router.is_connected();
+    let status = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let word = if well { "ok" } else { "no maps yet" };
+    value(
+        status,
+        &json!({ "status": word, "connected": house.router.is_connected(), "keyspaces": maps.len() }),
+    )
+}
+
+/// Numbers are counted by threads; a registry is only made for the moment in which they are shown.
+fn metrics(house: &House) -> Response<AnswerBody> {
+    let mut counts = Counts::default();
+    house.callers.iter().for_each(|caller| caller.counters().add_to(&mut counts));
+    let mut written = String::new();
+    match encode(&mut written, &registry(house, &counts)) {
+        Ok(()) => text(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", written),
+        Err(error) => json(StatusCode::INTERNAL_SERVER_ERROR, "metrics", &error.to_string()),
+    }
+}
+
+type Labels = [(&'static str, String); 1];
+
+fn registry(house: &House, counts: &Counts) -> Registry {
+    let mut registry = Registry::with_prefix("partage_router");
+    let requests = Family::<Labels, Counter>::default();
+    let outcomes = [
+        ("good", counts.good),
+        ("client_error", counts.client_errors),
+        ("server_error", counts.server_errors),
+        ("failed", counts.failed),
+    ];
+    for (outcome, count) in outcomes {
+        requests.get_or_create(&[("outcome", outcome.to_owned())]).inc_by(count);
+    }
+    registry.register("requests", "Requests by what became of them", requests);
+    let sums = [
+        ("retries", "Tries after the first", counts.retries),
+        ("hedges", "Second nodes asked for the same read", counts.hedges),
+        ("misdirected", "Answers of 421: the map was older than the node's", counts.misdirected),
+        ("map_streams", "Streams of maps opened", house.router.streams()),
+    ];
+    for (name, help, count) in sums {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(count);
+        registry.register(name, help, counter);
+    }
+    let generations = Family::<Labels, Gauge>::default();
+    for (keyspace, generation) in house.router.generations() {
+        let labels = [("keyspace", keyspace.to_string())];
+        generations.get_or_create(&labels).set(i64::try_from(generation.sequence).unwrap_or(i64::MAX));
+    }
+    registry.register("map_generation", "Sequence of the map of each keyspace", generations);
+    let connected = Gauge::<i64>::default();
+    connected.set(i64::from(house.router.is_connected()));
+    registry.register("connected", "Whether a coordinator is connected", connected);
+    if let Some(silence) = house.router.silence() {
+        let age = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
+        age.set(silence.as_secs_f64());
+        let help = "Since a coordinator last sent a change";
+        registry.register_with_unit("map_age", help, Unit::Seconds, age);
+    }
+    registry
+}
+
+/// Every shard with who serves it, [`limits::ROUTES_SHOWN`] at the most.
+fn routes(house: &House) -> Response<AnswerBody> {
+    let routes = house.router.routes();
+    let mut left = limits::ROUTES_SHOWN;
+    let keyspaces: Vec<Value> = routes
+        .keyspaces()
+        .map(|keyspace| {
+            let shown: Vec<Value> =
+                routes.routes_of(keyspace).take(left).map(|route| shard(&route)).collect();
+            left -= shown.len();
+            json!({
+                "keyspace": keyspace.brief().name.as_str(),
+                "generation": keyspace.generation().sequence,
+                "sharding": keyspace.brief().sharding.to_string(),
+                "count": keyspace.shards(),
+                "shards": shown,
+            })
+        })
+        .collect();
+    let nodes: Vec<Value> =
+        routes.nodes().iter().flatten().filter_map(|node| node.at.as_deref()).map(node).collect();
+    value(StatusCode::OK, &json!({ "keyspaces": keyspaces, "nodes": nodes }))
+}
+
+fn shard(route: &Route<'_>) -> Value {
+    let replica = |replica: RouteReplica<'_>| json!({ "node": replica.node.id.as_str(), "role": replica.role.to_string() });
+    json!({
+        "shard": route.shard().0,
+        "epoch": route.epoch().0,
+        "replicas": route.replicas().map(replica).collect::<Vec<_>>(),
+    })
+}
+
+fn node(node: &NodeAddress) -> Value {
+    json!({
+        "node": node.id.as_str(),
+        "address": node.address,
+        "incarnation": node.incarnation.0,
+        "zone": node.zone.as_ref().map(|zone| zone.as_str()),
+        "health": node.health.to_string(),
+    })
+}

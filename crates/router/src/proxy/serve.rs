@@ -1,0 +1,282 @@
+//! Threads, listeners, clients, and each request on its way through.
+
+use super::Config;
+use super::pages::{self, json};
+use super::rule::{RuleError, find};
+use crate::call::Caller;
+use crate::call::body::{AnswerBody, Outgoing};
+use crate::error::CallError;
+use crate::headers::{FORWARDED_FOR, drop_hop_by_hop};
+use crate::limits;
+use crate::router::Router;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use partage_core::routing::Access;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+/// A proxy that could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// It cannot listen.
+    #[error("cannot listen on {address}: {why}; choose another address or end who has it")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        why: std::io::Error,
+    },
+    /// A thread cannot begin.
+    #[error("a thread of the proxy cannot begin: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A proxy that runs. Dropped, it ends without waiting; [`Proxy::stop`] waits for requests under way.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more clients, lets requests under way end, for [`limits::DRAIN`] at the most.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        let join = tokio::task::spawn_blocking(move || {
+            for thread in self.threads {
+                // A thread that panicked has said so itself.
+                let _ = thread.join();
+            }
+        });
+        let _ = join.await;
+    }
+}
+
+/// What all threads share.
+pub(super) struct House {
+    pub config: Config,
+    pub router: Router,
+    /// One for each thread.
+    pub callers: Vec<Arc<Caller>>,
+}
+
+/// What one thread works with.
+struct Lane {
+    house: Arc<House>,
+    caller: Arc<Caller>,
+}
+
+/// Begins to proxy by the maps of `router`.
+pub async fn serve(router: &Router, config: Config) -> Result<Proxy, ProxyError> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let count = if config.threads == 0 { cores() } else { config.threads };
+    let callers = (0..count).map(|_| Arc::new(router.caller())).collect();
+    let mut address = config.listen;
+    let house = Arc::new(House { config, router: router.clone(), callers });
+    let (stop, stopped) = watch::channel(false);
+    let mut threads = Vec::with_capacity(count);
+    if count > 1 {
+        // Shared ports are for our own threads: without this, two proxies could take each other's requests.
+        drop(listen(address, false).map_err(|why| ProxyError::Listen { address, why })?);
+    }
+    for number in 0..count {
+        let (house, stopped) = (house.clone(), stopped.clone());
+        let (begun, begins) = oneshot::channel();
+        let body = move || thread(&house, number, (address, count > 1), stopped, begun);
+        let builder = std::thread::Builder::new().name(format!("proxy-{number}"));
+        threads.push(builder.spawn(body).map_err(ProxyError::Thread)?);
+        let gone = || std::io::Error::other("the thread has ended");
+        let listening = begins.await.map_err(|_| ProxyError::Thread(gone()))?;
+        address = listening.map_err(|why| ProxyError::Listen { address, why })?;
+    }
+    Ok(Proxy { address, stop, threads })
+}
+
+fn thread(
+    house: &Arc<House>,
+    number: usize,
+    (address, shared): (SocketAddr, bool),
+    stopped: watch::Receiver<bool>,
+    begun: oneshot::Sender<std::io::Result<SocketAddr>>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = begun.send(Err(error));
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let listening = listen(address, shared).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        match listening {
+            Ok((address, listener)) => {
+                let _ = begun.send(Ok(address));
+                accept(house, number, listener, stopped).await;
+            }
+            Err(error) => {
+                let _ = begun.send(Err(error));
+            }
+        }
+    });
+}
+
+fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    #[cfg(unix)]
+    socket.set_reuseport(shared)?;
+    socket.bind(address)?;
+    socket.listen(1_024)
+}
+
+async fn accept(
+    house: &Arc<House>,
+    number: usize,
+    listener: TcpListener,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let caller = house.callers[number].clone();
+    let pools = Arc::downgrade(caller.pools());
+    tokio::spawn(async move {
+        while let Some(pools) = pools.upgrade() {
+            pools.sweep();
+            drop(pools);
+            sleep(limits::SWEEP).await;
+        }
+    });
+    let lane = Arc::new(Lane { house: house.clone(), caller });
+    let places = Arc::new(Semaphore::new(limits::CLIENTS));
+    loop {
+        let accepted = tokio::select! {
+            accepted = async {
+                let place = places.clone().acquire_owned().await;
+                (listener.accept().await, place)
+            } => accepted,
+            _ = stopped.changed() => break,
+        };
+        match accepted {
+            (Ok((stream, peer)), Ok(place)) => {
+                let (lane, stopped) = (lane.clone(), stopped.clone());
+                tokio::spawn(async move {
+                    client(lane, stream, peer, stopped).await;
+                    drop(place);
+                });
+            }
+            (Err(error), _) => {
+                tracing::warn!(%error, "a client could not be accepted");
+                sleep(limits::ACCEPT_PAUSE).await;
+            }
+            (Ok(_), Err(_)) => break,
+        }
+    }
+    drop(listener);
+    // All places free again: nobody is under way.
+    let _ = timeout(limits::DRAIN, places.acquire_many(limits::CLIENTS as u32)).await;
+}
+
+async fn client(lane: Arc<Lane>, stream: TcpStream, peer: SocketAddr, mut stopped: watch::Receiver<bool>) {
+    let _ = stream.set_nodelay(true);
+    let address = HeaderValue::from_str(&peer.ip().to_canonical().to_string());
+    let Ok(address) = address else { return };
+    let service = service_fn(move |request| {
+        let (lane, address) = (lane.clone(), address.clone());
+        async move { Ok::<_, Infallible>(handle(&lane, request, &address).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits::HEAD);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(limits::PING * 10);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        _ = stopped.changed() => {
+            connection.as_mut().graceful_shutdown();
+            timeout(limits::DRAIN, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a client's connection ended");
+    }
+}
+
+async fn handle(lane: &Lane, request: Request<Incoming>, peer: &HeaderValue) -> Response<AnswerBody> {
+    let Lane { house, caller } = lane;
+    if let Some(page) = pages::page(house, request.uri().path()) {
+        return page;
+    }
+    if *request.method() == Method::CONNECT {
+        return json(StatusCode::NOT_IMPLEMENTED, "unsupported", "this proxy does not open tunnels");
+    }
+    let (mut parts, body) = request.into_parts();
+    let found = match find(&house.config.rules, &caller.cache().routes(), &parts) {
+        Ok(found) => Ok(found),
+        // A router that has just begun may know no keyspace yet.
+        Err(RuleError::Keyspace(_)) if !caller.cache().has_heard() => {
+            house.router.ready(Duration::from_millis(caller.deadline_ms())).await;
+            find(&house.config.rules, &caller.cache().routes(), &parts)
+        }
+        Err(error) => Err(error),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return misplaced(caller, &error),
+    };
+    let read = parts.method == Method::GET || parts.method == Method::HEAD;
+    let access = if read { Access::Read } else { Access::Write };
+    forwarded_for(&mut parts.headers, peer);
+    let request = Request::from_parts(parts, Outgoing::Incoming(body));
+    match caller.request(request, found.keyspace.as_str(), &found.key, access).await {
+        Ok(mut answer) => {
+            drop_hop_by_hop(answer.headers_mut());
+            answer
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+fn forwarded_for(headers: &mut HeaderMap, peer: &HeaderValue) {
+    let value = match headers.get(&FORWARDED_FOR) {
+        None => peer.clone(),
+        Some(before) => {
+            let all = [before.as_bytes(), b", ", peer.as_bytes()].concat();
+            HeaderValue::from_bytes(&all).unwrap_or_else(|_| peer.clone())
+        }
+    };
+    headers.insert(FORWARDED_FOR, value);
+}
+
+fn misplaced(caller: &Caller, error: &RuleError) -> Response<AnswerBody> {
+    let (status, kind) = match error {
+        RuleError::Keyspace(_) if !caller.cache().has_heard() => (StatusCode::SERVICE_UNAVAILABLE, "no_maps"),
+        RuleError::Keyspace(_) => (StatusCode::NOT_FOUND, "unknown_keyspace"),
+        RuleError::NoRule { .. } => (StatusCode::NOT_FOUND, "no_rule"),
+        RuleError::NoKey { .. } => (StatusCode::BAD_REQUEST, "no_key"),
+        RuleError::KeyTooLong { .. } => (StatusCode::BAD_REQUEST, "key_too_long"),
+    };
+    json(status, kind, &error.to_string())
+}
+
+fn failed(error: &CallError) -> Response<AnswerBody> {
+    let mut answer = json(error.status(), error.kind(), &error.to_string());
+    if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
+}

@@ -1,0 +1,197 @@
+//! The library's door.
+
+use crate::cache::Cache;
+use crate::call::Caller;
+use crate::call::body::{AnswerBody, Outgoing};
+use crate::clock::Clock;
+use crate::counters::Counts;
+use crate::error::CallError;
+use crate::keep::{self, Keep};
+use crate::limits;
+use crate::options::{CallOptions, Options};
+use crate::watch::Watcher;
+use http::{Request, Response};
+use partage_core::id::{Epoch, Generation, ShardId};
+use partage_core::map::Role;
+use partage_core::name::KeyspaceName;
+use partage_core::routing::routes::{NoRoute, Routes};
+use partage_core::routing::table::RouteTable;
+use partage_core::routing::{Access, NodeAddress};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// A router: clones share everything. When the last is dropped, its connections close.
+#[derive(Debug, Clone)]
+pub struct Router {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    cache: Arc<Cache>,
+    clock: Clock,
+    options: CallOptions,
+    caller: Caller,
+    tasks: Vec<AbortHandle>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Where a key is, by the map of the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// The shard that holds it.
+    pub shard: ShardId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The map that says so.
+    pub generation: Generation,
+    /// Who takes writes; none for a moment while the shard is handed over.
+    pub leader: Option<Owner>,
+    /// Everybody who answers, the leader first.
+    pub replicas: Vec<Owner>,
+}
+
+/// A live replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Its node, with address, zone and health.
+    pub node: Arc<NodeAddress>,
+    /// Its role.
+    pub role: Role,
+}
+
+impl Router {
+    /// Begins to follow the maps of one of `coordinators` (`host:port` each), from the kept file if there is
+    /// one. Does not wait for a coordinator; [`Router::ready`] does. Must be called in a tokio runtime.
+    pub async fn connect(coordinators: Vec<String>, options: Options) -> Router {
+        let clock = Clock::start();
+        let (refresh, refreshes) = mpsc::channel(limits::REFRESHES);
+        let cache = Arc::new(Cache::new(refresh));
+        let table = match &options.maps_file {
+            Some(path) => keep::read(path).await,
+            None => RouteTable::default(),
+        };
+        if !table.known().is_empty() {
+            cache.publish(table.routes());
+        }
+        let watcher = Watcher {
+            coordinators,
+            keyspaces: options.keyspaces,
+            cache: cache.clone(),
+            table,
+            keep: options.maps_file.map(Keep::new),
+            clock,
+            refreshes,
+            resync: Default::default(),
+        };
+        let caller = Caller::new(cache.clone(), options.call.clone(), clock);
+        let pools = Arc::downgrade(caller.pools());
+        let sweep = tokio::spawn(async move {
+            while let Some(pools) = pools.upgrade() {
+                pools.sweep();
+                drop(pools);
+                tokio::time::sleep(limits::SWEEP).await;
+            }
+        });
+        let watch = tokio::spawn(watcher.run());
+        let tasks = vec![watch.abort_handle(), sweep.abort_handle()];
+        Router { shared: Arc::new(Shared { cache, clock, options: options.call, caller, tasks }) }
+    }
+
+    /// Waits until there are maps. False if `most` passes before.
+    pub async fn ready(&self, most: Duration) -> bool {
+        let mut changes = self.shared.cache.changes();
+        let heard = async {
+            while !self.shared.cache.has_heard() {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(most, heard).await.is_ok()
+    }
+
+    /// Where `key` of `keyspace` is.
+    pub fn lookup(&self, keyspace: &str, key: &[u8]) -> Result<Placed, NoRoute> {
+        let routes = self.shared.cache.routes();
+        let route = routes.route(keyspace, key)?;
+        let owner = |replica: partage_core::routing::routes::RouteReplica<'_>| Owner {
+            node: replica.node.clone(),
+            role: replica.role,
+        };
+        Ok(Placed {
+            shard: route.shard(),
+            epoch: route.epoch(),
+            generation: route.generation(),
+            leader: route.leader().map(owner),
+            replicas: route.replicas().map(owner).collect(),
+        })
+    }
+
+    /// All routes at this moment, for lookups that allocate nothing.
+    pub fn routes(&self) -> Arc<Routes> {
+        self.shared.cache.full()
+    }
+
+    /// Returns when the maps have changed since `seen`, a number from the last call (0 at first), with the
+    /// number to give next time.
+    pub async fn changed(&self, seen: u64) -> u64 {
+        let mut changes = self.shared.cache.changes();
+        let now = changes.wait_for(|version| *version != seen).await;
+        now.map_or(seen, |version| *version)
+    }
+
+    /// Sends `request` to who has `key`, again if need be and allowed, and gives the answer. Of the URI only
+    /// path and query matter. Whether the request may be repeated follows from its method.
+    pub async fn request(
+        &self,
+        request: Request<Outgoing>,
+        keyspace: &str,
+        key: &[u8],
+        access: Access,
+    ) -> Result<Response<AnswerBody>, CallError> {
+        self.shared.caller.request(request, keyspace, key, access).await
+    }
+
+    /// The maps that it has.
+    pub fn generations(&self) -> BTreeMap<KeyspaceName, Generation> {
+        let routes = self.shared.cache.routes();
+        routes.keyspaces().map(|keyspace| (keyspace.brief().name.clone(), keyspace.generation())).collect()
+    }
+
+    /// Whether a coordinator is connected.
+    pub fn is_connected(&self) -> bool {
+        self.shared.cache.is_connected()
+    }
+
+    /// Streams of maps opened so far.
+    pub fn streams(&self) -> u64 {
+        self.shared.cache.streams()
+    }
+
+    /// How long ago a coordinator last said anything; none = never.
+    pub fn silence(&self) -> Option<Duration> {
+        let heard = self.shared.cache.heard_at()?;
+        Some(Duration::from_millis(self.shared.clock.now().0.saturating_sub(heard)))
+    }
+
+    /// What this router's own requests came to. Those of a proxy on it are in the proxy's metrics.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        self.shared.caller.counters().add_to(&mut counts);
+        counts
+    }
+
+    /// Another caller on the same maps, with connections and a budget of its own.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::new(self.shared.cache.clone(), self.shared.options.clone(), self.shared.clock)
+    }
+}

@@ -1,0 +1,196 @@
+//! Keeps the maps fresh: one stream from a coordinator, made anew whenever it ends.
+//!
+//! ```text
+//!  connect (one of several, by lot first) ── Watch with what we have ──► events ──► table ──► cache
+//!        ▲                                                                 │
+//!        └── pause, longer each time, by lot (R7) ◄── ended, or refused ◄──┘
+//! ```
+//!
+//! What does not follow on our maps (W4) makes the stream anew without the generation of that keyspace, so
+//! that the coordinator sends the whole. A coordinator that is behind us is left for another (M2). While
+//! none can be reached the cache stays as it is, for ever.
+
+use crate::cache::{Cache, Refresh};
+use crate::clock::Clock;
+use crate::keep::Keep;
+use crate::{entropy, limits};
+use partage_core::name::KeyspaceName;
+use partage_core::routing::table::{RouteTable, TableError};
+use partage_wire::Malformed;
+use partage_wire::limits::MESSAGE_BYTES;
+use partage_wire::maps::{Joiner, MapEvent, MapNews, Watch};
+use partage_wire::proto;
+use partage_wire::proto::maps_client::MapsClient;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
+
+/// Why a stream ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the coordinator cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("the coordinator ended the stream: {0}")]
+    Closed(String),
+    #[error("what the coordinator sent cannot be: {0}")]
+    Malformed(#[from] Malformed),
+    #[error("{0}")]
+    Refused(#[from] TableError),
+    #[error("keyspace {0} lags behind what its nodes know")]
+    Lags(KeyspaceName),
+}
+
+/// The task that owns the maps.
+pub struct Watcher {
+    pub coordinators: Vec<String>,
+    pub keyspaces: BTreeSet<KeyspaceName>,
+    pub cache: Arc<Cache>,
+    pub table: RouteTable,
+    pub keep: Option<Keep>,
+    pub clock: Clock,
+    pub refreshes: mpsc::Receiver<Refresh>,
+    /// Keyspaces to be asked for whole.
+    pub resync: BTreeSet<KeyspaceName>,
+}
+
+impl Watcher {
+    /// Runs until it is dropped.
+    pub async fn run(mut self) {
+        if self.coordinators.is_empty() {
+            return;
+        }
+        let mut which = entropy::seed() as usize % self.coordinators.len();
+        let (first, longest) = limits::RECONNECT;
+        let mut pause = first;
+        loop {
+            let before = Instant::now();
+            let ended = self.follow(which).await;
+            self.cache.connected(false);
+            tracing::info!(coordinator = %self.coordinators[which], %ended, "map stream ended");
+            let lived = before.elapsed() > longest;
+            pause = if lived { first } else { (pause * 2).min(longest) };
+            match ended {
+                // The same one has the whole of it, and has done nothing wrong.
+                Ended::Refused(
+                    TableError::Gap { keyspace, .. }
+                    | TableError::Unbriefed { keyspace }
+                    | TableError::Layout { keyspace, .. },
+                ) => {
+                    self.resync.insert(keyspace);
+                }
+                Ended::Lags(_) => {}
+                _ => which = (which + 1) % self.coordinators.len(),
+            }
+            // Also the first pause is by lot: those who lost the same coordinator come back spread out.
+            sleep(entropy::any_of(pause)).await;
+        }
+    }
+
+    async fn follow(&mut self, which: usize) -> Ended {
+        match self.stream(which).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn stream(&mut self, which: usize) -> Result<std::convert::Infallible, Ended> {
+        let mut client = connect(&self.coordinators[which]).await?;
+        let mut known = self.table.known();
+        let resync = std::mem::take(&mut self.resync);
+        known.retain(|name, _| !resync.contains(name));
+        let watch = Watch { keyspaces: self.keyspaces.clone(), known };
+        let answer = timeout(limits::COORDINATOR_CONNECT, client.watch(proto::WatchRequest::from(&watch)));
+        let answer = answer.await.map_err(|_| Ended::Unreachable("no answer".to_owned()))?;
+        let mut events = answer.map_err(|status| Ended::Closed(status.to_string()))?.into_inner();
+        self.cache.connected(true);
+        let mut joiner = Joiner::default();
+        let mut lag: Option<(Refresh, Instant)> = None;
+        let opened = Instant::now();
+        loop {
+            let due = lag.as_ref().map(|(_, at)| *at);
+            tokio::select! {
+                message = events.message() => {
+                    let message = message.map_err(|status| Ended::Closed(status.to_string()))?;
+                    let message = message.ok_or_else(|| Ended::Closed("it is over".to_owned()))?;
+                    self.cache.heard_now(self.clock.now().0);
+                    if let Some(event) = joiner.take(message)? {
+                        self.take(event)?;
+                    }
+                }
+                Some(refresh) = self.refreshes.recv() => {
+                    if self.is_behind(&refresh) && lag.is_none() {
+                        let earliest = opened + limits::REFRESH_PAUSE;
+                        lag = Some((refresh, (Instant::now() + limits::LAG).max(earliest)));
+                    }
+                }
+                () = until(due) => {
+                    if let Some((refresh, _)) = lag.take().filter(|(refresh, _)| self.is_behind(refresh)) {
+                        return Err(Ended::Lags(refresh.keyspace));
+                    }
+                }
+                () = Keep::due(&mut self.keep) => {
+                    if let Some(keep) = &mut self.keep {
+                        keep.write(&self.table).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_behind(&self, refresh: &Refresh) -> bool {
+        let ours = self.table.map(&refresh.keyspace).map(|map| map.generation().sequence);
+        ours.is_some_and(|ours| ours < refresh.sequence)
+    }
+
+    fn take(&mut self, event: MapEvent) -> Result<(), TableError> {
+        take(&mut self.table, event)?;
+        self.cache.publish(self.table.routes());
+        if let Some(keep) = &mut self.keep {
+            keep.changed();
+        }
+        Ok(())
+    }
+}
+
+/// Brings an event into the table.
+pub fn take(table: &mut RouteTable, event: MapEvent) -> Result<(), TableError> {
+    // Addresses first: a map that refers to them is never without.
+    table.nodes(event.nodes);
+    let taken = match event.news {
+        MapNews::Changed { brief, resync, diff } => table.change(brief, resync, &diff).map(|_| ()),
+        MapNews::Deleted(keyspace) => {
+            table.delete(&keyspace);
+            Ok(())
+        }
+        MapNews::Nothing => Ok(()),
+    };
+    table.forget(&event.forgotten);
+    taken
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn connect(coordinator: &str) -> Result<MapsClient<Channel>, Ended> {
+    let unreachable = |error: tonic::transport::Error| Ended::Unreachable(format!("{coordinator}: {error}"));
+    let uri =
+        if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
+    let endpoint = Endpoint::from_shared(uri)
+        .map_err(unreachable)?
+        .connect_timeout(limits::COORDINATOR_CONNECT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(limits::PING)
+        .keep_alive_timeout(limits::PONG)
+        .keep_alive_while_idle(true);
+    let channel = timeout(limits::COORDINATOR_CONNECT, endpoint.connect()).await;
+    let channel = channel
+        .map_err(|_| Ended::Unreachable(format!("{coordinator} does not answer")))?
+        .map_err(unreachable)?;
+    Ok(MapsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
+}

@@ -1,0 +1,252 @@
+//! Requests through a router, against real connections: what is sent where, how often, and what comes back.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use partage_core::routing::budget::BudgetPolicy;
+use partage_core::routing::retry::{Reason, RetryPolicy};
+use partage_router::{Access, AnswerBody, CallError, CallOptions, Hedging, Outgoing, Router};
+use std::time::Duration;
+use tokio::time::Instant;
+use world::coordinator::Coordinator;
+use world::node::{Does, Node};
+use world::{Maps, eventually, router};
+
+async fn send(router: &Router, method: Method, key: &str, body: &str) -> Result<(u16, String), CallError> {
+    let body = Outgoing::from(Bytes::from(body.to_owned()));
+    let access = if method == Method::GET { Access::Read } else { Access::Write };
+    let request = Request::builder().method(method).uri(format!("/ks/{key}?q=1")).body(body).unwrap();
+    let answer = router.request(request, "ks", key.as_bytes(), access).await?;
+    Ok((answer.status().as_u16(), text(answer).await))
+}
+
+async fn text(answer: Response<AnswerBody>) -> String {
+    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// Nodes a, b, c; keys below "m" are led by a, the rest by b; both have c as a follower if `followers`.
+async fn world(followers: bool, call: CallOptions) -> (Coordinator, Router, [Node; 3]) {
+    let nodes = [Node::start("a").await, Node::start("b").await, Node::start("c").await];
+    let shards: &[(&str, &[&str])] =
+        if followers { &[("", &["a", "c"]), ("m", &["b", "c"])] } else { &[("", &["a"]), ("m", &["b"])] };
+    let mut maps = Maps::new("ks", shards);
+    maps.nodes = nodes.iter().map(Node::at).collect();
+    let coordinator = Coordinator::start(maps).await;
+    let router = router(&coordinator, call).await;
+    (coordinator, router, nodes)
+}
+
+fn unhedged() -> CallOptions {
+    CallOptions { hedging: Hedging::Off, ..CallOptions::default() }
+}
+
+#[tokio::test]
+async fn keys_go_to_their_owners_and_follow_a_move() {
+    let (coordinator, router, nodes) = world(false, unhedged()).await;
+    assert_eq!(send(&router, Method::GET, "apple", "").await.unwrap(), (200, "a GET /ks/apple?q=1 ".into()));
+    assert_eq!(
+        send(&router, Method::POST, "pear", "x").await.unwrap(),
+        (200, "b POST /ks/pear?q=1 x".into())
+    );
+    let headers = &nodes[0].saw()[0].headers;
+    assert_eq!(
+        (&headers["partage-hop"], &headers["partage-generation"]),
+        (&"1".parse().unwrap(), &"1".parse().unwrap())
+    );
+    assert_eq!(headers["host"], nodes[0].address.as_str());
+    coordinator.push(|maps| maps.hand_over(1, "c"));
+    eventually("the move", || {
+        router.lookup("ks", b"apple").unwrap().leader.is_some_and(|o| o.node.id.as_str() == "c")
+    })
+    .await;
+    assert_eq!(send(&router, Method::PUT, "apple", "y").await.unwrap().1, "c PUT /ks/apple?q=1 y");
+    let error = router.lookup("nothing", b"x").unwrap_err();
+    assert_eq!(error.to_string(), "there is no keyspace \"nothing\": known are ks");
+}
+
+#[tokio::test]
+async fn connections_are_used_again_and_a_closed_one_costs_no_request() {
+    let (_coordinator, router, mut nodes) = world(false, unhedged()).await;
+    for _ in 0..50 {
+        send(&router, Method::POST, "apple", "x").await.unwrap();
+    }
+    assert_eq!(nodes[0].saw().len(), 50);
+    // The node goes away and comes back at the same place: idle connections are dead, and no POST is lost.
+    let address = nodes[0].address.clone();
+    nodes[0].kill().await;
+    let listener = tokio::net::TcpListener::bind(&address).await.unwrap();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let service = hyper::service::service_fn(|_| async {
+            Ok::<_, std::convert::Infallible>(Response::new(http_body_util::Full::<Bytes>::from("anew")))
+        });
+        let stream = hyper_util::rt::TokioIo::new(stream);
+        hyper::server::conn::http1::Builder::new().serve_connection(stream, service).await.unwrap();
+    });
+    assert_eq!(send(&router, Method::POST, "apple", "x").await.unwrap().1, "anew");
+}
+
+#[tokio::test]
+async fn a_hint_is_followed_and_a_lagging_map_is_refreshed() {
+    let (coordinator, router, nodes) = world(false, unhedged()).await;
+    coordinator.change_silently(|maps| maps.hand_over(1, "c"));
+    nodes[0].does(&[Does::Misdirects { node: "c".into(), address: nodes[2].address.clone(), sequence: 2 }]);
+    let began = Instant::now();
+    assert_eq!(send(&router, Method::POST, "apple", "x").await.unwrap().1, "c POST /ks/apple?q=1 x");
+    assert!(began.elapsed() < Duration::from_millis(500), "a hint is followed at once");
+    eventually("the map catches up", || router.lookup("ks", b"a").unwrap().generation.sequence == 2).await;
+    assert_eq!(router.streams(), 2);
+    let resumed = coordinator.watches()[1].known.values().next().copied().unwrap();
+    assert_eq!(resumed.sequence, 1, "by what it had");
+    assert_eq!(nodes[0].saw().len(), 1);
+    assert_eq!(router.counts().misdirected, 1);
+}
+
+#[tokio::test]
+async fn a_dead_owner_is_waited_for_until_another_is_named() {
+    let (coordinator, router, mut nodes) = world(false, unhedged()).await;
+    nodes[0].kill().await;
+    let began = Instant::now();
+    let writes: Vec<_> = (0..20)
+        .map(|at| {
+            let router = router.clone();
+            tokio::spawn(async move { send(&router, Method::POST, &format!("apple{at}"), "x").await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let moved = Instant::now();
+    coordinator.push(|maps| maps.hand_over(1, "c"));
+    for write in writes {
+        assert!(write.await.unwrap().unwrap().1.starts_with("c POST"));
+    }
+    assert!(began.elapsed() >= Duration::from_millis(600));
+    assert!(moved.elapsed() < Duration::from_millis(400), "a new map wakes who waits for it");
+}
+
+#[tokio::test]
+async fn what_may_have_been_done_is_only_done_again_if_it_may() {
+    let (_coordinator, router, nodes) = world(false, unhedged()).await;
+    nodes[0].does(&[Does::Breaks, Does::Answers]);
+    let error = send(&router, Method::POST, "apple", "x").await.unwrap_err();
+    assert!(
+        error.is_indefinite() && matches!(error, CallError::GaveUp { reason: Reason::Broken, .. }),
+        "{error}"
+    );
+    assert_eq!((nodes[0].saw().len(), error.status().as_u16()), (1, 502));
+    nodes[0].does(&[Does::Breaks, Does::Answers]);
+    assert_eq!(send(&router, Method::PUT, "apple", "x").await.unwrap().0, 200);
+    assert_eq!(nodes[0].saw().len(), 3);
+    // "Not yet" has done nothing; "moved" may have.
+    nodes[0].does(&[Does::Refuses("soon"), Does::Answers]);
+    assert_eq!(send(&router, Method::POST, "apple", "x").await.unwrap().0, 200);
+    nodes[0].does(&[Does::Refuses("moved"), Does::Answers]);
+    let (status, said) = send(&router, Method::POST, "apple", "x").await.unwrap();
+    assert!(status == 503 && said.contains("moved"), "{status} {said}");
+    nodes[0].does(&[Does::Refuses("moved"), Does::Answers]);
+    assert_eq!(send(&router, Method::GET, "apple", "").await.unwrap().0, 200);
+    nodes[0].does(&[Does::Says(500), Does::Answers]);
+    assert_eq!(send(&router, Method::GET, "apple", "").await.unwrap().0, 500, "an answer is an answer");
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_kept_is_sent_once() {
+    let (_coordinator, router, nodes) = world(false, unhedged()).await;
+    nodes[0].does(&[Does::Refuses("soon"), Does::Answers]);
+    let body = http_body_util::Full::new(Bytes::from(vec![b'x'; 1 << 20])).map_err(Into::into);
+    let request = Request::post("/ks/apple").body(Outgoing::stream(body)).unwrap();
+    let error = router.request(request, "ks", b"apple", Access::Write).await.unwrap_err();
+    assert!(matches!(error, CallError::GaveUp { reason: Reason::NotKept(_), .. }), "{error}");
+    assert_eq!((error.status().as_u16(), error.is_indefinite()), (503, false));
+    let saw = nodes[0].saw();
+    assert_eq!((saw.len(), saw[0].body.len()), (1, 1 << 20));
+    assert!(!saw[0].headers.contains_key("partage-hop"), "such a request may be sent on by the node");
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_request_that_hangs() {
+    let retry = RetryPolicy { deadline_ms: 300, ..RetryPolicy::default() };
+    let (_coordinator, router, nodes) = world(false, CallOptions { retry, ..unhedged() }).await;
+    nodes[0].does(&[Does::Waits(Duration::from_secs(30))]);
+    let began = Instant::now();
+    let error = send(&router, Method::POST, "apple", "x").await.unwrap_err();
+    assert!((300..1_500).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    assert_eq!((error.status().as_u16(), error.is_indefinite()), (504, true));
+    nodes[0].does(&[Does::Refuses("soon")]);
+    let error = send(&router, Method::POST, "apple", "x").await.unwrap_err();
+    assert_eq!((error.status().as_u16(), error.is_indefinite()), (503, false), "{error}");
+    assert_eq!(send(&router, Method::POST, "pear", "x").await.unwrap().0, 200, "others are not held up");
+}
+
+#[tokio::test]
+async fn a_slow_read_is_hedged_and_the_first_good_answer_wins() {
+    let hedging = Hedging::After(Duration::from_millis(30));
+    let (_coordinator, router, nodes) = world(true, CallOptions { hedging, ..CallOptions::default() }).await;
+    let began = Instant::now();
+    for node in [&nodes[0], &nodes[2]] {
+        node.does(&[Does::Waits(Duration::from_secs(5))]);
+        let other = if node.name == "a" { &nodes[2] } else { &nodes[0] };
+        other.does(&[Does::Answers]);
+        for _ in 0..10 {
+            assert_eq!(send(&router, Method::GET, "apple", "").await.unwrap().0, 200);
+        }
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let hedges = router.counts().hedges;
+    assert!(hedges > 0 && hedges < 20, "{hedges}");
+    // A write is never sent twice.
+    nodes[0].does(&[Does::Waits(Duration::from_millis(200))]);
+    let before = nodes[0].saw().len() + nodes[2].saw().len();
+    send(&router, Method::PUT, "apple", "x").await.unwrap();
+    assert_eq!(nodes[0].saw().len() + nodes[2].saw().len(), before + 1);
+}
+
+#[tokio::test]
+async fn reads_go_on_with_the_other_replica_when_one_dies() {
+    let (_coordinator, router, mut nodes) = world(true, unhedged()).await;
+    nodes[0].kill().await;
+    let began = Instant::now();
+    for at in 0..40 {
+        assert!(send(&router, Method::GET, &format!("a{at}"), "").await.unwrap().1.starts_with("c GET"));
+    }
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn r3_a_storm_of_refusals_adds_a_tenth() {
+    let budget = BudgetPolicy { purse: 5, drip_per_s: 0, ..BudgetPolicy::default() };
+    let retry = RetryPolicy { deadline_ms: 500, rest_ms: 1, longest_rest_ms: 10, ..RetryPolicy::default() };
+    let (_coordinator, router, nodes) = world(false, CallOptions { budget, retry, ..unhedged() }).await;
+    nodes[0].does(&[Does::Refuses("soon")]);
+    for _ in 0..4 {
+        let storm: Vec<_> = (0..50)
+            .map(|_| {
+                let router = router.clone();
+                tokio::spawn(async move { send(&router, Method::GET, "apple", "").await })
+            })
+            .collect();
+        for request in storm {
+            assert!(request.await.unwrap().is_err());
+        }
+    }
+    let sent = nodes[0].saw().len();
+    assert!((150..=225).contains(&sent), "{sent} tries of 200 requests");
+}
+
+#[tokio::test]
+async fn too_many_at_once_are_refused_at_once() {
+    let (_coordinator, router, nodes) = world(false, CallOptions { in_flight: 1, ..unhedged() }).await;
+    nodes[0].does(&[Does::Waits(Duration::from_millis(300))]);
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { send(&router, Method::GET, "apple", "").await }
+    });
+    eventually("the first is under way", || nodes[0].saw().len() == 1).await;
+    let error = send(&router, Method::GET, "pear", "").await.unwrap_err();
+    assert_eq!(error, CallError::Full { limit: 1 });
+    assert_eq!(first.await.unwrap().unwrap().0, 200);
+    assert_eq!(send(&router, Method::GET, "pear", "").await.unwrap().0, 200);
+}

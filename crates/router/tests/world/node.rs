@@ -1,0 +1,139 @@
+//! A node: an HTTP server that does as it is told.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+/// What it does with a request.
+#[derive(Debug, Clone)]
+pub enum Does {
+    /// 200, and in the body its name, method, path and the request's body.
+    Answers,
+    /// The same, after a while.
+    Waits(Duration),
+    /// This status.
+    Says(u16),
+    /// 421, the owner being that node at that address, by a map of that sequence.
+    Misdirects { node: String, address: String, sequence: u64 },
+    /// 503 with Retry-After and this reason, as a node of Partage does.
+    Refuses(&'static str),
+    /// Reads the request and closes the connection.
+    Breaks,
+}
+
+/// What it has seen of a request.
+#[derive(Debug, Clone)]
+pub struct Saw {
+    pub method: Method,
+    pub path: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// It runs until it is killed or dropped.
+pub struct Node {
+    pub name: String,
+    pub address: String,
+    does: Arc<Mutex<Vec<Does>>>,
+    saw: Arc<Mutex<Vec<Saw>>>,
+    server: JoinSet<()>,
+}
+
+impl Node {
+    pub async fn start(name: &str) -> Node {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let does = Arc::new(Mutex::new(vec![Does::Answers]));
+        let saw = Arc::<Mutex<Vec<Saw>>>::default();
+        let mut server = JoinSet::new();
+        let (name, d, s) = (name.to_owned(), does.clone(), saw.clone());
+        let n = name.clone();
+        server.spawn(async move {
+            let mut clients = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (n, d, s) = (n.clone(), d.clone(), s.clone());
+                let service = service_fn(move |request| serve(n.clone(), d.clone(), s.clone(), request));
+                let http = hyper::server::conn::http1::Builder::new();
+                clients.spawn(async move {
+                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Node { name, address, does, saw, server }
+    }
+
+    /// What it does from now on: one after the other, the last for ever.
+    pub fn does(&self, does: &[Does]) {
+        *self.does.lock().unwrap() = does.iter().rev().cloned().collect();
+    }
+
+    pub fn saw(&self) -> Vec<Saw> {
+        self.saw.lock().unwrap().clone()
+    }
+
+    pub fn at(&self) -> partage_core::routing::NodeAddress {
+        super::address(&self.name, &self.address)
+    }
+
+    pub async fn kill(&mut self) {
+        self.server.shutdown().await;
+    }
+}
+
+type Answer = Result<Response<Full<Bytes>>, std::io::Error>;
+
+async fn serve(
+    name: String,
+    does: Arc<Mutex<Vec<Does>>>,
+    saw: Arc<Mutex<Vec<Saw>>>,
+    request: Request<Incoming>,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let path = parts.uri.to_string();
+    let seen = Saw { method: parts.method, path, headers: parts.headers, body };
+    saw.lock().unwrap().push(seen.clone());
+    let now = {
+        let mut does = does.lock().unwrap();
+        if does.len() > 1 { does.pop().unwrap() } else { does[0].clone() }
+    };
+    let answer = |status: u16, body: String| {
+        let builder = Response::builder().status(StatusCode::from_u16(status).unwrap());
+        builder
+            .header("partage-node", &name)
+            .header("x-kept", "1")
+            .header("keep-alive", "timeout=9")
+            .body(Full::from(body))
+            .unwrap()
+    };
+    let text = String::from_utf8_lossy(&seen.body);
+    let echo = || format!("{name} {} {} {text}", seen.method, seen.path);
+    match now {
+        Does::Answers => Ok(answer(200, echo())),
+        Does::Waits(time) => {
+            tokio::time::sleep(time).await;
+            Ok(answer(200, echo()))
+        }
+        Does::Says(status) => Ok(answer(status, echo())),
+        Does::Misdirects { node, address, sequence } => {
+            let mut answer = answer(421, String::new());
+            answer.headers_mut().insert("partage-owner-node", node.parse().unwrap());
+            answer.headers_mut().insert("partage-owner-address", address.parse().unwrap());
+            answer.headers_mut().insert("partage-generation", sequence.into());
+            Ok(answer)
+        }
+        Does::Refuses(reason) => {
+            let mut answer = answer(503, format!("{{\"error\":\"{reason}\",\"message\":\"later\"}}"));
+            answer.headers_mut().insert("retry-after", 1.into());
+            Ok(answer)
+        }
+        Does::Breaks => Err(std::io::Error::other("as told")),
+    }
+}
