@@ -81,8 +81,13 @@ impl Cluster {
 
     /// The command that runs the coordinator.
     pub fn coordinator_command(&self) -> std::process::Command {
+        self.coordinator_command_at(&self.address())
+    }
+
+    /// The same on another address.
+    pub fn coordinator_command_at(&self, listen: &str) -> std::process::Command {
         let mut command = std::process::Command::new(binary("partage"));
-        command.arg("coordinator").args(["--listen", &self.address()]);
+        command.arg("coordinator").args(["--listen", listen]);
         command.arg("--data-dir").arg(&self.data_dir).arg("--config").arg(self.path("coordinator.toml"));
         command
     }
@@ -101,6 +106,11 @@ impl Cluster {
     /// The coordinator's process.
     pub fn coordinator(&mut self) -> &mut Process {
         self.coordinator.as_mut().unwrap()
+    }
+
+    /// What the coordinator has written since it was first started.
+    pub fn coordinator_log(&self) -> String {
+        self.coordinator.as_ref().map(Process::log).unwrap_or_default()
     }
 
     /// Starts a node, with flags of `chaos-node`, and waits until the coordinator has it.

@@ -1,0 +1,212 @@
+//! A coordinator that is killed at any moment, runs out of disk, finds its state damaged, or is started twice.
+//! Nodes serve without it for as long as their leases run, and it comes back in time.
+
+use chaos::admin::{Admin, leader};
+use chaos::cluster::Cluster;
+use chaos::load::Load;
+use chaos::process::Process;
+use chaos::until;
+use partage_wire::json::{Answer, Command, Keyspace, Presplit, Shard, Sharding};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Numbers that only ever grow: epoch and highest placement of every shard.
+fn marks(shards: &[Shard]) -> BTreeMap<u64, (u64, u64)> {
+    let highest = |shard: &Shard| shard.replicas.iter().map(|replica| replica.placement).max().unwrap_or(0);
+    shards.iter().map(|shard| (shard.shard, (shard.epoch, highest(shard)))).collect()
+}
+
+fn leaders(shards: &[Shard]) -> BTreeMap<u64, String> {
+    shards.iter().filter_map(|shard| Some((shard.shard, leader(shard)?.to_owned()))).collect()
+}
+
+async fn move_shard(admin: &Admin, shard: u64, from: &str, to: &str) -> Result<Answer, String> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    admin.command(Command::MoveShard { keyspace: "kv".to_owned(), shard, from, to }).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_killed_during_moves_goes_on_with_them_and_moves_nothing_else() {
+    let mut cluster = Cluster::start(0).await;
+    for id in ["n1", "n2", "n3"] {
+        cluster.add_node(id, &["--load-ms", "150"]).await;
+    }
+    cluster.keyspace("kv", "exclusive", "suggested").await;
+    let load = Load::start(&cluster.admin, "kv", true);
+    load.rounds(2).await;
+    let nodes = ["n1", "n2", "n3"];
+    // Delays that fall before, into and after the loads, the switches and the unloads of the moves.
+    for (round, delay_ms) in [0, 40, 120, 170, 230, 320].into_iter().enumerate() {
+        let before = cluster.admin.shards("kv").await;
+        let (mut expected, low) = (leaders(&before), marks(&before));
+        for shard in before.iter().skip(round).step_by(4) {
+            let from = leader(shard).unwrap().to_owned();
+            let to = nodes[(nodes.iter().position(|node| *node == from).unwrap() + 1) % 3];
+            move_shard(&cluster.admin, shard.shard, &from, to).await.unwrap();
+            expected.insert(shard.shard, to.to_owned());
+        }
+        tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+        cluster.coordinator().kill();
+        cluster.start_coordinator().await;
+        cluster.admin.settled().await;
+        let after = cluster.admin.shards("kv").await;
+        let high = marks(&after);
+        assert_eq!(leaders(&after), expected, "killed after {delay_ms} ms");
+        let went_back = |shard: &&u64| high[*shard].0 < low[*shard].0 || high[*shard].1 < low[*shard].1;
+        assert_eq!(low.keys().find(went_back), None, "{low:?} then {high:?}");
+        let stayed = |shard: &&u64| expected[*shard] == leaders(&before)[*shard];
+        for shard in low.keys().filter(stayed) {
+            assert_eq!(high[shard], low[shard], "s{shard} was not asked to move");
+        }
+    }
+    load.rounds(2).await;
+    let account = load.finish().await;
+    assert_eq!(account.failed, 0, "{account:?}");
+}
+
+/// A small file system of its own, unmounted with its handle; none = this process may not mount.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn new() -> Option<SmallDisk> {
+        let dir = TempDir::new().unwrap();
+        let options = c"size=6m,mode=0777";
+        match mount("chaos", dir.path(), "tmpfs", MountFlags::empty(), options) {
+            Ok(()) => Some(SmallDisk(dir)),
+            Err(error) => {
+                eprintln!("skipped: a full disk needs a small one, and mounting a tmpfs is refused: {error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Leaves no byte free.
+    fn fill(&self) -> PathBuf {
+        let ballast = self.path().join("ballast");
+        let mut file = std::fs::File::create(&ballast).unwrap();
+        let page = [1; 4096];
+        while std::io::Write::write_all(&mut file, &page).is_ok() {}
+        ballast
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Somebody may still be in it when a test has failed: it goes when they have.
+        let _ = unmount(self.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// A keyspace with so many partitions that few of them fill a journal's room.
+fn bulky(number: u32) -> Command {
+    let keyspace = Keyspace {
+        name: format!("bulky{number}"),
+        kind: None,
+        sharding: Sharding::Named {},
+        partition_key: None,
+        ownership: None,
+        replicas: Some(1),
+        policy: None,
+        mode: Some("manual".to_owned()),
+        spread: None,
+        constraint: Default::default(),
+        throttle: Default::default(),
+        resharding: Default::default(),
+    };
+    let names = (0..3_000).map(|name| format!("partition-{name:0100}")).collect();
+    Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names } }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_room() {
+    let Some(disk) = SmallDisk::new() else { return };
+    let mut cluster = Cluster::start_in(Some(disk.path().join("state")), 3).await;
+    cluster.keyspace("kv", "exclusive", "suggested").await;
+    let load = Load::start(&cluster.admin, "kv", true);
+    load.rounds(2).await;
+    let before = marks(&cluster.admin.shards("kv").await);
+
+    let ballast = disk.fill();
+    let mut refused = None;
+    for number in 0..20 {
+        if let Err(why) = cluster.admin.command(bulky(number)).await {
+            refused = Some(why);
+            break;
+        }
+    }
+    assert!(refused.is_some(), "the disk is not full");
+    until("the log names the error", || async {
+        let log = cluster.coordinator_log();
+        if log.contains("no room to extend") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    // Longer than every lease, twice.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    load.rounds(2).await;
+    let account = load.account();
+    assert_eq!(account.failed, 0, "{account:?}");
+    assert_eq!(account.epochs, load.account().epochs);
+    for id in ["n1", "n2", "n3"] {
+        let lapsed = cluster.node(id).process.log().contains("lapsed");
+        assert!(!lapsed, "{id} has lost its lease: {}", cluster.node(id).process.log());
+    }
+
+    std::fs::remove_file(ballast).unwrap();
+    until("commands are carried out again", || async { cluster.admin.command(bulky(99)).await }).await;
+    assert_eq!(marks(&cluster.admin.shards("kv").await), before, "nothing has moved");
+    load.rounds(2).await;
+    let account = load.finish().await;
+    assert_eq!(account.failed, 0, "{account:?}");
+    cluster.coordinator().kill();
+}
+
+/// The newest journal of a data directory.
+fn journal(data_dir: &Path) -> PathBuf {
+    let files = std::fs::read_dir(data_dir).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.to_string_lossy().contains("journal-")).max().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flipped_bit_in_the_state_refuses_to_start_and_names_file_and_offset() {
+    let mut cluster = Cluster::start(1).await;
+    cluster.keyspace("kv", "exclusive", "suggested").await;
+    cluster.coordinator().kill();
+
+    let file = journal(cluster.data_dir());
+    let mut bytes = std::fs::read(&file).unwrap();
+    let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[written / 2] ^= 0x10;
+    std::fs::write(&file, &bytes).unwrap();
+
+    let log = cluster.path("damaged.log");
+    let mut process = Process::start("coordinator", cluster.coordinator_command(), &log);
+    let status = process.end().await;
+    let told = process.log();
+    assert_eq!(status.code(), Some(1), "{told}");
+    assert!(told.contains(&file.display().to_string()) && told.contains("damaged at byte"), "{told}");
+    let offset: usize =
+        told.split("damaged at byte ").nth(1).unwrap().split(':').next().unwrap().parse().unwrap();
+    assert!(offset <= written / 2 && written / 2 - offset < 1 << 20, "{offset}, not {}: {told}", written / 2);
+    assert_eq!(std::fs::read(&file).unwrap(), bytes, "the damaged file is left as it was");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_coordinator_on_the_same_directory_is_refused() {
+    let cluster = Cluster::start(1).await;
+    cluster.keyspace("kv", "exclusive", "suggested").await;
+    let command = cluster.coordinator_command_at(&cluster.address().replace(":7400", ":7401"));
+    let mut second = Process::start("second", command, &cluster.path("second.log"));
+    let status = second.end().await;
+    let told = second.log();
+    assert_eq!(status.code(), Some(1), "{told}");
+    let dir = cluster.data_dir().display().to_string();
+    assert!(told.contains(&dir) && told.contains("in use by another process"), "{told}");
+    cluster.admin.settled().await;
+}
