@@ -8,6 +8,7 @@ use super::super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::hash::HashFunction;
 use crate::id::{PlacementId, ShardId};
 use crate::keyspace::{Constraint, Spread};
+use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::load::METRICS;
 use crate::map::{Role, Shard, Stage};
@@ -252,6 +253,12 @@ type RuleParts<'a> = (Option<&'a Constraint>, Vec<&'a NodeId>);
 fn rules(keyspace: &KeyspaceState, shards: &[&Shard], nodes: &[&NodeState]) -> (Vec<Rule>, Vec<u32>) {
     let mut avoided: BTreeMap<ShardId, Vec<&NodeId>> = BTreeMap::new();
     keyspace.avoid.keys().for_each(|(shard, node)| avoided.entry(*shard).or_default().push(node));
+    // Where a replica is still leaving there is no room for another of the same shard. When the one that it
+    // was to hand over to has died, it cannot even leave before the shard is placed elsewhere.
+    for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
+        let leaving = shard.replicas.iter().filter(|r| r.state == ReplicaState::Unload);
+        leaving.for_each(|r| avoided.entry(shard.id).or_default().push(&r.node));
+    }
     let mut rules = vec![rule(keyspace, &(None, vec![]), nodes)];
     let mut known: Vec<(RuleParts<'_>, u32)> = Vec::new();
     let mut rule_of = vec![0; shards.len()];
