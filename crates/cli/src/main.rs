@@ -15,6 +15,7 @@ mod draw;
 mod output;
 mod role;
 mod simulate;
+mod up;
 
 use clap::{Parser, Subcommand};
 use output::{Failure, Output};
@@ -36,9 +37,8 @@ struct Cli {
 enum Command {
     /// The cluster at a glance
     Status(admin::StatusArgs),
-    /// Nodes: list, drain, remove
-    #[command(subcommand)]
-    Node(admin::NodeCommand),
+    /// Nodes: list, drain, undrain, remove; or, with --id, run one
+    Node(NodeOrRole),
     /// Keyspaces: create, list, show, update, delete
     #[command(subcommand)]
     Keyspace(admin::KeyspaceCommand),
@@ -55,17 +55,34 @@ enum Command {
     Brake(admin::BrakeCommand),
     /// Whether a coordinator's state is sound, and what can be saved
     Check(check::CheckArgs),
+    /// Everything on this machine, in one process: coordinator, nodes, router, sample data
+    Up(up::UpArgs),
+    /// Run a router: an HTTP reverse proxy that knows which node has a key
+    Router(role::RouterArgs),
     /// Run a coordinator
     Coordinator(role::CoordinatorArgs),
     /// What would happen to my keys? Compare sharding schemes on a sample of them
     Simulate(simulate::Args),
 }
 
+/// `partage node list` asks about nodes; `partage node --id n4` is one.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct NodeOrRole {
+    #[command(subcommand)]
+    command: Option<admin::NodeCommand>,
+    #[command(flatten)]
+    role: role::NodeArgs,
+}
+
 impl Command {
     async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             Command::Status(args) => args.run(output).await,
-            Command::Node(command) => command.run(output).await,
+            Command::Node(NodeOrRole { command: Some(command), .. }) => command.run(output).await,
+            Command::Node(NodeOrRole { command: None, role }) => role.run(output).await,
+            Command::Up(args) => args.run(output).await,
+            Command::Router(args) => args.run(output).await,
             Command::Keyspace(command) => command.run(output).await,
             Command::Shard(command) => command.run(output).await,
             Command::Plan(command) => command.run(output).await,

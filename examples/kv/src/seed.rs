@@ -3,12 +3,13 @@
 
 use bytes::{Bytes, BytesMut};
 use flate2::read::MultiGzDecoder;
+use partage_worker::Bounds;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows of one keyspace. A copy shares them.
+/// Rows of one keyspace, in the order of their keys. A copy shares them.
 #[derive(Clone)]
 pub struct Seed {
     keyspace: String,
@@ -45,12 +46,20 @@ impl Seed {
     /// text in `field` is the key, the whole line the value.
     pub fn from_json_lines(keyspace: &str, file: &Path, field: &str) -> Result<Seed, SeedError> {
         let name = file.display().to_string();
-        let failed = |error| SeedError::File { file: name.clone(), error };
-        let raw = File::open(file).map_err(failed)?;
-        let text: Box<dyn Read> = match file.extension().is_some_and(|extension| extension == "gz") {
-            true => Box::new(MultiGzDecoder::new(raw)),
-            false => Box::new(raw),
-        };
+        let raw = File::open(file).map_err(|error| SeedError::File { file: name.clone(), error })?;
+        match file.extension().is_some_and(|extension| extension == "gz") {
+            true => Seed::read(keyspace, &name, MultiGzDecoder::new(raw), field),
+            false => Seed::read(keyspace, &name, raw, field),
+        }
+    }
+
+    /// The same from gzipped bytes that are there already; `name` is for errors.
+    pub fn from_gzip(keyspace: &str, name: &str, bytes: &[u8], field: &str) -> Result<Seed, SeedError> {
+        Seed::read(keyspace, name, MultiGzDecoder::new(bytes), field)
+    }
+
+    fn read(keyspace: &str, name: &str, text: impl Read, field: &str) -> Result<Seed, SeedError> {
+        let failed = |error| SeedError::File { file: name.to_owned(), error };
         let mut rows = Vec::new();
         for (at, line) in BufReader::new(text).split(b'\n').enumerate() {
             let line = line.map_err(failed)?;
@@ -58,7 +67,7 @@ impl Seed {
                 continue;
             }
             let bad = |why: String| SeedError::Line {
-                file: name.clone(),
+                file: name.to_owned(),
                 line: at + 1,
                 why,
                 field: field.to_owned(),
@@ -69,6 +78,7 @@ impl Seed {
             let key = key.ok_or_else(|| bad("no such text field".to_owned()))?;
             rows.push((Bytes::copy_from_slice(key.as_bytes()), Bytes::from(line)));
         }
+        rows.sort();
         Ok(Seed { keyspace: keyspace.to_owned(), rows: Arc::new(in_one_piece(&rows)) })
     }
 
@@ -82,9 +92,26 @@ impl Seed {
         self.rows.is_empty()
     }
 
-    /// The rows for `keyspace`.
-    pub(crate) fn rows(&self, keyspace: &str) -> impl Iterator<Item = &(Bytes, Bytes)> {
-        self.rows.iter().filter(move |_| self.keyspace == keyspace)
+    /// The keys of all rows.
+    pub fn keys(&self) -> impl Iterator<Item = &Bytes> {
+        self.rows.iter().map(|(key, _)| key)
+    }
+
+    /// The rows that may be in a shard of `keyspace` with these bounds: exactly those for a range of keys,
+    /// all for the others, whose hashes are not kept.
+    pub(crate) fn rows(&self, keyspace: &str, bounds: &Bounds) -> &[(Bytes, Bytes)] {
+        match bounds {
+            _ if self.keyspace != keyspace => &[],
+            Bounds::Keys(range) => {
+                let first = self.rows.partition_point(|(key, _)| key[..] < *range.begin.as_bytes());
+                let end = match range.end.is_empty() {
+                    true => self.rows.len(),
+                    false => self.rows.partition_point(|(key, _)| key[..] < *range.end.as_bytes()),
+                };
+                &self.rows[first..end]
+            }
+            Bounds::Hashes(_) | Bounds::Slot(_) | Bounds::Name(_) => &self.rows,
+        }
     }
 }
 

@@ -72,7 +72,8 @@ impl Service {
     }
 
     fn plant(&self, assignment: &Assignment, shard: &Shard) {
-        for (key, value) in self.seed.iter().flat_map(|seed| seed.rows(assignment.keyspace().as_str())) {
+        let keyspace = assignment.keyspace().as_str();
+        for (key, value) in self.seed.iter().flat_map(|seed| seed.rows(keyspace, &assignment.bounds)) {
             if assignment.holds(key) {
                 let value = Some(value.clone());
                 shard.merge(Record { key: key.clone(), value, version: Version::default() });

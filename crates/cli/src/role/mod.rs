@@ -2,8 +2,12 @@
 //! over the environment, that over the file, that over the default.
 
 mod coordinator;
+mod node;
+mod router;
 
 pub use coordinator::CoordinatorArgs;
+pub use node::NodeArgs;
+pub use router::RouterArgs;
 
 use crate::output::Failure;
 use partage_wire::config;

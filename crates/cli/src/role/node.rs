@@ -1,0 +1,82 @@
+//! `partage node --id …`: a worker with the built-in service, an in-memory key-value store over HTTP. It is
+//! `examples/kv`, which is there to be copied: a service of your own links the SDK the same way.
+
+use super::{asked_to_stop, log, read};
+use crate::output::{Failure, Output};
+use clap::Args;
+use partage_kv::{Config, Node, StartError};
+use partage_wire::config::NodeFile;
+use partage_worker::LeaveError;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// The role of `partage node`
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// A TOML file; see the book for its keys
+    #[arg(long, env = "PARTAGE_CONFIG")]
+    config: Option<PathBuf>,
+    /// The node's name, kept across restarts
+    #[arg(long, env = "PARTAGE_NODE_ID")]
+    id: Option<String>,
+    /// host:port to listen on
+    #[arg(long, env = "PARTAGE_LISTEN")]
+    listen: Option<String>,
+    /// host:port where others reach it, if that is elsewhere
+    #[arg(long)]
+    address: Option<String>,
+    /// Coordinators, host:port [default: 127.0.0.1:7400]
+    #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
+    join: Vec<String>,
+    /// What fails with it
+    #[arg(long)]
+    zone: Option<String>,
+    /// On SIGTERM, how many seconds to wait until everything is served elsewhere
+    #[arg(long, default_value_t = 60)]
+    leave_s: u64,
+    /// Logs as JSON
+    #[arg(long)]
+    log_json: bool,
+}
+
+impl NodeArgs {
+    /// Runs until it is asked to stop, then leaves.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        log(self.log_json);
+        let file: NodeFile = read(self.config.as_deref())?;
+        let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
+        let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");
+        let id = self.id.or(file.id.clone()).ok_or_else(no_id)?;
+        let listen = self.listen.or(file.listen.clone()).unwrap_or_else(|| "127.0.0.1:0".to_owned());
+        let listener = TcpListener::bind(&listen).await.map_err(|error| {
+            Failure::failed(format!("cannot listen on {listen}: {error}"))
+                .help("choose another address with --listen, or stop who has this one")
+        })?;
+        let bound = listener.local_addr().map_err(Failure::failed)?.to_string();
+        let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.clone());
+        // Refuses a bad name or address here, with the file named, rather than at the coordinator.
+        file.spec(&name, &id, &address).map_err(Failure::usage)?;
+        let coordinators = [self.join, file.coordinators].into_iter().find(|list| !list.is_empty());
+        let config = Config {
+            coordinators: coordinators.unwrap_or_else(|| vec!["127.0.0.1:7400".to_owned()]),
+            advertise: Some(address),
+            zone: self.zone.or(file.zone),
+            ..Config::new(id.clone(), "", listener)
+        };
+        let node = tokio::select! {
+            node = Node::start(config) => node.map_err(|error: StartError| Failure::refused(error))?,
+            stopped = asked_to_stop() => return stopped,
+        };
+        if output.is_json() {
+            output.json(&serde_json::json!({ "id": id, "address": bound }))?;
+        } else {
+            output.text(&format!("node {id} at http://{bound}"));
+        }
+        output.flush();
+        asked_to_stop().await?;
+        node.leave(Duration::from_secs(self.leave_s))
+            .await
+            .map_err(|error: LeaveError| Failure::failed(error))
+    }
+}

@@ -1,0 +1,131 @@
+//! The nodes of `up`, each with a runtime of its own, so that one can be killed as if its machine had lost
+//! power: its tasks, connections and listener are gone at once, and nobody is told.
+
+use crate::output::Failure;
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::post;
+use partage_kv::{Config, Node, Seed};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+/// Threads of one node.
+const THREADS: usize = 1;
+
+struct Actor {
+    address: SocketAddr,
+    /// Kept for the node inside it; taken when it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Actor {
+    /// In the background: whoever drops it may stand on a runtime, which must not wait.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Where the nodes are.
+#[derive(Clone)]
+pub struct Stage {
+    coordinator: String,
+    seed: Seed,
+    actors: Arc<Mutex<BTreeMap<String, Actor>>>,
+}
+
+impl Stage {
+    /// Empty.
+    pub fn new(coordinator: String, seed: Seed) -> Stage {
+        Stage { coordinator, seed, actors: Arc::default() }
+    }
+
+    fn actors(&self) -> MutexGuard<'_, BTreeMap<String, Actor>> {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All nodes that are alive.
+    pub fn nodes(&self) -> Vec<(String, SocketAddr)> {
+        self.actors().iter().map(|(id, actor)| (id.clone(), actor.address)).collect()
+    }
+
+    /// One node more.
+    pub async fn add(&self, id: &str, listen: SocketAddr) -> Result<SocketAddr, Failure> {
+        if self.actors().contains_key(id) {
+            return Err(Failure::refused(format!("node {id} is up already: choose another name")));
+        }
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start node {id}: {error}")))?;
+        let (name, coordinator, seed) = (id.to_owned(), self.coordinator.clone(), self.seed.clone());
+        let started = runtime.spawn(async move {
+            let listener = TcpListener::bind(listen)
+                .await
+                .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+            let config = Config { seed: Some(seed), ..Config::new(name, coordinator, listener) };
+            Node::start(config).await.map_err(|error| error.to_string())
+        });
+        let node = started.await.map_err(|error| error.to_string()).and_then(|node| node);
+        match node {
+            Ok(node) => {
+                let address = node.address();
+                // The node lives as long as its runtime.
+                runtime.spawn(async move {
+                    let _node = node;
+                    std::future::pending::<()>().await;
+                });
+                self.actors().insert(id.to_owned(), Actor { address, runtime: Some(runtime) });
+                Ok(address)
+            }
+            Err(why) => {
+                runtime.shutdown_background();
+                Err(Failure::failed(format!("node {id}: {why}")).help("choose a free --port, or 0 for any"))
+            }
+        }
+    }
+
+    /// Takes a node away, as a power cut would.
+    pub fn kill(&self, id: &str) -> bool {
+        self.actors().remove(id).is_some()
+    }
+
+    /// Takes all nodes away.
+    pub fn clear(&self) {
+        for (id, _) in self.nodes() {
+            self.kill(&id);
+        }
+    }
+
+    /// Opens the stage door: `POST /kill/<node>` and `POST /add/<node>`.
+    pub async fn open(&self, listen: SocketAddr) -> Result<SocketAddr, Failure> {
+        let cannot = |error| Failure::failed(format!("cannot listen on {listen}: {error}"));
+        let listener = TcpListener::bind(listen).await.map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        let router = Router::new()
+            .route("/kill/{node}", post(kill))
+            .route("/add/{node}", post(add))
+            .with_state(self.clone());
+        // It ends with the process.
+        tokio::spawn(async move { drop(axum::serve(listener, router).await) });
+        Ok(address)
+    }
+}
+
+async fn kill(State(stage): State<Stage>, Path(node): Path<String>) -> (StatusCode, String) {
+    if stage.kill(&node) {
+        return (StatusCode::OK, format!("{node} is dead; see `partage status`\n"));
+    }
+    let names: Vec<_> = stage.nodes().into_iter().map(|(id, _)| id).collect();
+    (StatusCode::NOT_FOUND, format!("there is no node {node} here: choose one of {}\n", names.join(", ")))
+}
+
+async fn add(State(stage): State<Stage>, Path(node): Path<String>) -> (StatusCode, String) {
+    match stage.add(&node, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await {
+        Ok(address) => (StatusCode::OK, format!("{node} is up at {address}\n")),
+        Err(failure) => (StatusCode::CONFLICT, format!("{failure}\n")),
+    }
+}

@@ -1,0 +1,122 @@
+//! `partage up` as its user sees it: the real binary, real requests, a node that dies.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of a process waits by the clock")]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running `up`, stopped when dropped.
+struct Up {
+    process: Child,
+    at: Value,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn partage() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_partage"))
+}
+
+impl Up {
+    fn start() -> Up {
+        let mut process =
+            partage().args(["up", "--port", "0", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Up { at: serde_json::from_str(&line).unwrap(), process }
+    }
+
+    fn address(&self, of: &str) -> &str {
+        self.at[of].as_str().unwrap()
+    }
+
+    fn ask(&self, of: &str, method: &str, path: &str) -> (u16, String) {
+        request(self.address(of), method, path)
+    }
+
+    fn cli(&self, arguments: &[&str]) -> (i32, String) {
+        let output = partage().args(arguments).args(["--coordinator", self.address("coordinator")]).output();
+        let output = output.unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+fn request(address: &str, method: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nhost: up\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it never came to be that {what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
+    let up = Up::start();
+    assert_eq!(up.at["nodes"].as_array().unwrap().len(), 3);
+    let libc6 = || {
+        let (status, body) = up.ask("router", "GET", "/packages/libc6");
+        status == 200 && serde_json::from_str::<Value>(&body).unwrap()["package"] == "libc6"
+    };
+    assert!(libc6());
+    assert_eq!(up.ask("router", "GET", "/packages/no-such-package").0, 404);
+    assert_eq!(up.ask("router", "GET", "/no-such-keyspace/x").0, 404);
+
+    assert_eq!(up.ask("stage", "POST", "/kill/n2").0, 200);
+    for _ in 0..20 {
+        assert!(libc6(), "a lookup fails while a node is dead");
+    }
+    eventually("the dead node's shards are placed again", || {
+        let (_, status) = up.cli(&["status", "--json"]);
+        let status: Value = serde_json::from_str(&status).unwrap();
+        status["nodes"]["down"] == 1 && status["short"] == 0 && status["shards"]["leaderless"] == 0
+    });
+
+    assert_eq!(up.ask("stage", "POST", "/add/n9").0, 200);
+    assert_eq!(up.ask("stage", "POST", "/add/n9").0, 409);
+    assert_eq!(up.ask("stage", "POST", "/kill/n77").0, 404);
+    eventually("a plan for notes waits for a person", || up.cli(&["plan", "list"]).1.contains("suggested"));
+
+    assert_eq!(up.cli(&["node", "drain", "n1", "--dry-run"]).0, 0);
+    assert_eq!(up.cli(&["node", "drain", "n1"]).0, 0);
+    eventually("the drained node is empty", || {
+        assert!(libc6(), "a lookup fails during a drain");
+        up.cli(&["status"]).1.contains("n1 (maintenance): empty: safe to stop")
+    });
+
+    let (code, told) = up.cli(&["explain", "packages", "libc6"]);
+    assert_eq!(code, 0);
+    assert!(told.contains("libc6 of packages is in shard") && told.contains("leader on"), "{told}");
+    assert!(up.cli(&["shard", "list", "packages"]).1.contains('█'));
+}
+
+#[test]
+fn mistakes_have_their_exit_codes() {
+    let up = Up::start();
+    assert_eq!(up.cli(&["keyspace", "show", "pakages"]).0, 4, "refused: no such keyspace");
+    assert_eq!(up.cli(&["keyspace", "create", "a/b"]).0, 2, "wrong usage: no name");
+    assert_eq!(up.cli(&["keyspace", "create", "packages"]).0, 4, "refused: there is one");
+    assert_eq!(up.cli(&["shard", "move", "packages", "nonsense", "--from", "n1", "--to", "n2"]).0, 2);
+    let nobody = partage().args(["status", "--coordinator", "127.0.0.1:9"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(3), "not reachable");
+    let typo = partage().args(["coordinator", "--config", "/nowhere.toml"]).output().unwrap();
+    assert_eq!(typo.status.code(), Some(2));
+}
