@@ -61,8 +61,8 @@ pub enum Entrance {
     Serve(Guard),
     /// Another node has the key: forward the request once, or send the caller there.
     Elsewhere {
-        /// Which shard holds the key there.
-        shard: ShardId,
+        /// Which shard holds the key there, if that is known.
+        shard: Option<ShardId>,
         /// The node.
         node: NodeId,
         /// Its address, `host:port`.
@@ -106,7 +106,7 @@ impl Shared {
             let permit = match seen.gates.judge(self.clock.now(), keyspace, key, access) {
                 Verdict::Serve(permit) => permit,
                 Verdict::Elsewhere { shard, node, address } => {
-                    return Entrance::Elsewhere { shard, node, address };
+                    return Entrance::Elsewhere { shard: Some(shard), node, address };
                 }
                 Verdict::Soon => return Entrance::Soon,
                 Verdict::Lapsed => return Entrance::Lapsed,

@@ -130,6 +130,11 @@ impl Driver {
         self.publish();
         actions.into_iter().for_each(|action| self.carry_out(action));
         self.beat();
+        // What was dropped is forgotten once it has been said.
+        if self.mind.holdings().len() != self.state.insides.len() {
+            self.state.dirty = true;
+            self.publish();
+        }
         if self.mind.may_go() && self.state.welcome.is_some() {
             self.say_goodbye().await;
             return Flow::End;

@@ -10,7 +10,7 @@
 //! | `Elsewhere` | forwarded (`partage-hop: 1`)  | 421 with `partage-owner-node`, `partage-owner-address`|
 //! | `Soon`      |                               | waits; in the end 503 with `retry-after`              |
 //! | `Lapsed`    |                               | 503 with `retry-after`                                |
-//! | `Unknown`   |                               | 421                                                   |
+//! | `Unknown`   |                               | as `Elsewhere` if [`Sharded::locate_by`] knows; 421   |
 //!
 //! A request is forwarded once at most, so two nodes that name each other cannot play ball with it. Whoever
 //! sends a request by a map says so by `partage-generation` (its sequence); a node whose own map is older waits
@@ -33,7 +33,7 @@ use http_body::{Frame, SizeHint};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use partage_core::name::KeyspaceName;
+use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::worker::gates::Access;
 use std::convert::Infallible;
 use std::future::Future;
@@ -143,7 +143,13 @@ pub struct Sharded {
     key_of: Arc<dyn Fn(&Parts) -> Aim + Send + Sync>,
     client: HopClient,
     hold: Duration,
+    locate: Option<Arc<dyn Locate>>,
 }
+
+/// Knows more than the worker: which node (and its address) has a key of which this worker has no order. A
+/// worker hears only of shards that it has, gets or had a moment ago; a map that is kept by a router knows all.
+pub trait Locate: Fn(&Target, Access) -> Option<(NodeId, String)> + Send + Sync + 'static {}
+impl<F: Fn(&Target, Access) -> Option<(NodeId, String)> + Send + Sync + 'static> Locate for F {}
 
 impl Sharded {
     /// With [`limits::HOLD`] of patience.
@@ -155,7 +161,13 @@ impl Sharded {
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(limits::HOP_IDLE)
             .build(connector);
-        Sharded { worker: worker.clone(), key_of: Arc::new(key_of), client, hold: limits::HOLD }
+        Sharded { worker: worker.clone(), key_of: Arc::new(key_of), client, hold: limits::HOLD, locate: None }
+    }
+
+    /// Asks `locate` where the worker does not know: then any node takes any request (K19).
+    #[must_use]
+    pub fn locate_by(self, locate: impl Locate) -> Sharded {
+        Sharded { locate: Some(Arc::new(locate)), ..self }
     }
 
     /// How long a request is held whose replica is about to serve.
@@ -219,6 +231,7 @@ impl Sharded {
         };
         let access = target.access.unwrap_or_else(|| access_of(&parts.method));
         let entrance = self.enter(&target, access, number(&parts.headers, &GENERATION)).await;
+        let entrance = self.located(entrance, &target, access);
         let way = match &entrance {
             Entrance::Elsewhere { node, address, .. } if !parts.headers.contains_key(HOP) => {
                 Way::Hop { node: node.as_str(), address }
@@ -258,6 +271,15 @@ impl Sharded {
         };
         let attempt = || self.worker.enter(&target.keyspace, &target.key, access);
         self.worker.shared().await_change(Instant::now() + self.hold, attempt, is_early).await
+    }
+
+    fn located(&self, entrance: Entrance, target: &Target, access: Access) -> Entrance {
+        let Entrance::Unknown { generation } = entrance else { return entrance };
+        let found = self.locate.as_ref().and_then(|locate| locate(target, access));
+        match found.filter(|(node, _)| node != self.worker.node()) {
+            Some((node, address)) => Entrance::Elsewhere { shard: None, node, address },
+            None => Entrance::Unknown { generation },
+        }
     }
 
     async fn serve<S>(&self, guard: Guard, mut request: Request, inner: S) -> Response
