@@ -267,7 +267,7 @@ impl Session {
     fn push(&mut self) -> Result<Option<to_worker::Message>, ()> {
         let Some((node, incarnation)) = self.who.clone() else { return Ok(None) };
         let sent = self.sent;
-        let orders = self.town.call(|cluster, at| cluster.orders_since(&node, sent, None, at.now));
+        let orders = self.town.call(|cluster, _| cluster.orders_since(&node, sent, None));
         let orders = orders.filter(|orders| orders.incarnation == incarnation && orders.version > sent);
         Ok(orders.map(|orders| {
             self.sent = orders.version;

@@ -1,0 +1,221 @@
+//! What stands before a service that speaks HTTP.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod common;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Extension, Request};
+use axum::response::{IntoResponse, Response};
+use common::{KS, Town, eventually, keyspace};
+use http::{Method, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use partage_worker::http::{Aim, Sharded, Target, WORKER_PATH, router};
+use partage_worker::{
+    Access, Assignment, Closures, Entrance, Failure, Guard, NodeId, Ownership, Patience, Worker,
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tower::Layer;
+
+type Http = Client<HttpConnector, Body>;
+
+struct House {
+    worker: Worker,
+    address: String,
+}
+
+fn http() -> Http {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
+fn aim(parts: &http::request::Parts) -> Aim {
+    match parts.uri.path().strip_prefix("/key/") {
+        Some(key) => Aim::Key(Target { keyspace: keyspace(), key: key.into(), access: None }),
+        None => Aim::Unsharded,
+    }
+}
+
+/// Answers who it is and what it was told; `/key/slow` takes for ever; `/key/stream` never ends.
+async fn service(guard: Option<Extension<Arc<Guard>>>, request: Request) -> Response {
+    let Some(Extension(guard)) = guard else { return "unsharded".into_response() };
+    match request.uri().path() {
+        "/key/slow" => std::future::pending().await,
+        "/key/stream" => {
+            let endless = futures::stream::unfold((), |()| async {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                Some((Ok::<_, std::convert::Infallible>("more"), ()))
+            });
+            Body::from_stream(endless).into_response()
+        }
+        _ => {
+            let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+            format!("{} {}", guard.shard(), String::from_utf8_lossy(&body)).into_response()
+        }
+    }
+}
+
+type Known = Arc<Mutex<Option<(NodeId, String)>>>;
+
+async fn house(name: &str, coordinator: &str, known: Known) -> House {
+    let (listener, address) = common::address().await;
+    let nothing = |_: Assignment| async { Ok::<(), Failure>(()) };
+    let worker = Worker::builder(name, [coordinator], address.to_string())
+        .patience(Patience { drain_ms: 300, ..Patience::default() })
+        .start(Closures::new(nothing, nothing))
+        .await
+        .unwrap();
+    let gate = Sharded::new(&worker, aim)
+        .hold(Duration::from_millis(500))
+        .locate_by(move |_: &Target, _| known.lock().unwrap().clone());
+    let inner = Router::new().fallback(service);
+    let app = router(&worker).fallback_service(gate.layer(inner));
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    House { worker, address: address.to_string() }
+}
+
+impl House {
+    async fn ask(&self, http: &Http, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let uri = format!("http://{}{path}", self.address);
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = http.request(request.body(Body::from("hello")).unwrap()).await.unwrap();
+        let (parts, body) = answer.into_parts();
+        let body = to_bytes(Body::new(body), 1 << 20).await.map(|bytes| bytes.to_vec());
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    fn serves(&self) -> bool {
+        matches!(self.worker.enter(&keyspace(), b"k", Access::Write), Entrance::Serve(_))
+    }
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: http::HeaderMap,
+    body: Result<Vec<u8>, axum::Error>,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.body.as_ref().unwrap().clone()).unwrap()
+    }
+}
+
+/// `a` leads the only shard, `b` has nothing.
+async fn two_houses(town: &Town, known: &Known) -> (House, House) {
+    let (coordinator, _) = town.open().await;
+    town.create(1, Ownership::Exclusive);
+    let a = house("a", &coordinator, Arc::default()).await;
+    eventually("a serves", || a.serves()).await;
+    let b = house("b", &coordinator, known.clone()).await;
+    (a, b)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn k19_a_request_is_forwarded_once_and_then_refused_with_a_hint() {
+    let (town, known) = (Town::new(), Known::default());
+    let (a, b) = two_houses(&town, &known).await;
+    let http = http();
+    let own = a.ask(&http, Method::PUT, "/key/k", &[]).await;
+    assert_eq!((own.status, own.text().as_str()), (StatusCode::OK, "s1 hello"));
+    assert_eq!((own.header("partage-node"), own.header("partage-proxied-to")), ("a", ""));
+    assert!(own.header("partage-epoch").parse::<u64>().unwrap() > 0);
+
+    let unknown = b.ask(&http, Method::PUT, "/key/k", &[]).await;
+    assert_eq!(unknown.status, StatusCode::MISDIRECTED_REQUEST, "b has never heard of it");
+    assert!(unknown.text().contains("misdirected") && unknown.header("partage-owner-node").is_empty());
+
+    *known.lock().unwrap() = Some((a.worker.node().clone(), a.address.clone()));
+    let forwarded = b.ask(&http, Method::PUT, "/key/k", &[]).await;
+    assert_eq!((forwarded.status, forwarded.text().as_str()), (StatusCode::OK, "s1 hello"));
+    assert_eq!((forwarded.header("partage-node"), forwarded.header("partage-proxied-to")), ("a", "a"));
+
+    let refused = b.ask(&http, Method::PUT, "/key/k", &[("partage-hop", "1")]).await;
+    assert_eq!(refused.status, StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(refused.header("partage-owner-node"), "a");
+    assert_eq!(refused.header("partage-owner-address"), a.address);
+
+    *known.lock().unwrap() = Some((NodeId::new("gone").unwrap(), "127.0.0.1:1".to_owned()));
+    let nobody = b.ask(&http, Method::PUT, "/key/k", &[]).await;
+    assert_eq!(nobody.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(nobody.header("retry-after"), "1");
+
+    assert_eq!(b.ask(&http, Method::GET, "/other", &[]).await.text(), "unsharded");
+    assert!(b.ask(&http, Method::GET, WORKER_PATH, &[]).await.text().contains("\"node\":\"b\""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a17_requests_inside_are_ended_when_their_time_is_up_and_others_go_on_at_the_new_owner() {
+    let (town, known) = (Town::new(), Known::default());
+    let (a, b) = two_houses(&town, &known).await;
+    let (a, http) = (Arc::new(a), http());
+    let ask = |path: &'static str| {
+        let (a, http) = (a.clone(), http.clone());
+        tokio::spawn(async move { a.ask(&http, Method::PUT, path, &[]).await })
+    };
+    let (slow, stream) = (ask("/key/slow"), ask("/key/stream"));
+    eventually("both are inside", || a.worker.replicas()[0].inside == 2).await;
+    town.move_shard(town.shard(), "a", "b");
+    eventually("the gate is shut", || !a.serves()).await;
+    // Comes in at a, is forwarded, and waits at b until b may begin.
+    let next = ask("/key/next");
+    let slow = slow.await.unwrap();
+    assert_eq!(slow.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(slow.text().contains("handed over"));
+    let stream = stream.await.unwrap();
+    assert_eq!(stream.status, StatusCode::OK);
+    assert!(stream.body.is_err(), "cut off, not ended as if it were whole");
+    let next = next.await.unwrap();
+    assert_eq!((next.status, next.header("partage-proxied-to")), (StatusCode::OK, "b"));
+    assert!(b.serves());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sender_with_a_newer_map_is_waited_for_and_one_without_is_not() {
+    let (town, known) = (Town::new(), Known::default());
+    let (a, b) = two_houses(&town, &known).await;
+    let http = http();
+    town.move_shard(town.shard(), "a", "b");
+    eventually("b serves", || b.serves()).await;
+    // a learns nothing more of the keyspace once all is gone; b's map is at this generation:
+    let generation = b.worker.generation(&keyspace()).unwrap().sequence;
+    *known.lock().unwrap() = None;
+    let told = (generation + 1_000).to_string();
+    let begun = tokio::time::Instant::now();
+    let behind =
+        a.ask(&http, Method::PUT, "/key/k", &[("partage-hop", "1"), ("partage-generation", &told)]).await;
+    assert_eq!(behind.status, StatusCode::MISDIRECTED_REQUEST);
+    assert!(begun.elapsed() >= Duration::from_millis(500), "it hoped for the newer map");
+    let begun = tokio::time::Instant::now();
+    let level =
+        a.ask(&http, Method::PUT, "/key/k", &[("partage-hop", "1"), ("partage-generation", "1")]).await;
+    assert_eq!(level.status, StatusCode::MISDIRECTED_REQUEST);
+    assert!(begun.elapsed() < Duration::from_millis(400), "nothing to hope for");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a18_what_outlasts_the_lease_is_not_answered_as_if_it_were_ours() {
+    let (town, known) = (Town::new(), Known::default());
+    let (a, _b) = two_houses(&town, &known).await;
+    let http = http();
+    town.be_silent(true);
+    let mut lapsed = a.ask(&http, Method::GET, "/key/k", &[]).await;
+    let end = tokio::time::Instant::now() + Duration::from_secs(5);
+    while lapsed.status == StatusCode::OK {
+        assert!(tokio::time::Instant::now() < end, "{KS} is served without a lease");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        lapsed = a.ask(&http, Method::GET, "/key/k", &[]).await;
+    }
+    assert_eq!(lapsed.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(lapsed.text().contains("coordinator"));
+}
