@@ -15,11 +15,9 @@ use partage_core::id::{PlanId, ShardId};
 use partage_core::key::Key;
 use partage_core::name::KeyspaceName;
 use partage_wire::json::{
-    Answer, CommandRequest, Drains, ErrorBody, Explained, KeyText, Keyspace, Keyspaces, Nodes, Plan, Plans,
-    Shards, Summary,
+    Answer, CommandRequest, Drains, ErrorBody, Explained, Keyspace, Keyspaces, Nodes, Plan, PlanPage, Plans,
+    ShardPage, Shards, Summary, WhichKey,
 };
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 type Told<T> = Result<Json<T>, Failed>;
 
@@ -84,17 +82,6 @@ pub(super) async fn keyspace(State(doors): State<Doors>, Path(keyspace): Path<St
     Ok(Json(found.await??))
 }
 
-/// Which page of a keyspace's shards.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct ShardPage {
-    /// Only shards with higher ids.
-    after: Option<u64>,
-    /// How many at most: 1 to 10000; 1000 when absent.
-    limit: Option<usize>,
-}
-
 /// The shards of a keyspace, a page at a time.
 #[utoipa::path(
     get, path = "/v1/keyspaces/{keyspace}/shards", tag = "admin",
@@ -112,19 +99,6 @@ pub(super) async fn shards(
     let rows = doors.mind.call(move |cluster, at| cluster.shard_table(at, &name, after, limit + 1)).await??;
     let next = (rows.len() > limit).then(|| rows[limit - 1].shard.0);
     Ok(Json(Shards { shards: rows.iter().take(limit).map(Into::into).collect(), next }))
-}
-
-/// Which page of the plans.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct PlanPage {
-    /// Only plans of this keyspace.
-    keyspace: Option<String>,
-    /// Only plans with lower numbers.
-    before: Option<u64>,
-    /// How many at most: 1 to 10000; 1000 when absent.
-    limit: Option<usize>,
 }
 
 /// Plans, newest first.
@@ -160,31 +134,6 @@ pub(super) async fn plan(State(doors): State<Doors>, Path(plan): Path<u64>) -> T
     let id = PlanId(plan);
     let found = doors.mind.call(move |cluster, _| cluster.plans().get(&id).map(Plan::from)).await?;
     Ok(Json(found.ok_or(AdminError::NoPlan(id))?))
-}
-
-/// Which key: one of both.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct WhichKey {
-    /// As text.
-    key: Option<String>,
-    /// As hex digits, two a byte.
-    key_hex: Option<String>,
-}
-
-impl TryFrom<WhichKey> for Key {
-    type Error = Failed;
-    fn try_from(which: WhichKey) -> Result<Key, Failed> {
-        let form = match (which.key, which.key_hex) {
-            (Some(text), None) => KeyText::Text(text),
-            (None, Some(hex)) => KeyText::Hex { hex },
-            (None, None) | (Some(_), Some(_)) => {
-                return Err(Failed::malformed("query", "give either key=TEXT or key_hex=HEX DIGITS"));
-            }
-        };
-        Ok(Key::try_from(form)?)
-    }
 }
 
 /// Why a key is where it is.

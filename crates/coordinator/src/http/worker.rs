@@ -26,10 +26,8 @@ use partage_core::id::Incarnation;
 use partage_core::name::NodeId;
 use partage_wire::json::{self, ErrorBody};
 use partage_wire::{Refusal, Retry, lines};
-use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::timeout;
-use utoipa::IntoParams;
 
 /// Takes a worker in, or back when it names the incarnation it has.
 #[utoipa::path(
@@ -59,19 +57,9 @@ pub(super) async fn register(
     })
 }
 
-/// How long a heartbeat may wait for news.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Patience {
-    /// At most 30000, and never longer than a third of the lease, which would run out meanwhile; 0 when
-    /// absent.
-    wait_ms: Option<u64>,
-}
-
 /// "I live, and this is how my replicas are"; answered with the lease and what has changed.
 #[utoipa::path(
-    post, path = "/v1/worker/heartbeat", tag = "worker", params(Patience), request_body = json::Beat,
+    post, path = "/v1/worker/heartbeat", tag = "worker", params(json::Patience), request_body = json::Beat,
     responses(
         (status = 200, body = json::Orders),
         (status = 400, body = ErrorBody, description = "malformed"),
@@ -82,7 +70,7 @@ pub(super) struct Patience {
 pub(super) async fn heartbeat(
     State(doors): State<Doors>,
     headers: HeaderMap,
-    patience: Result<Query<Patience>, Failed>,
+    patience: Result<Query<json::Patience>, Failed>,
     form: Result<Body<json::Beat>, Failed>,
 ) -> Result<Response, Unheard> {
     let plain = wants_lines(&headers);
@@ -97,7 +85,7 @@ pub(super) async fn heartbeat(
     })
 }
 
-async fn beat(doors: &Doors, patience: Patience, form: json::Beat) -> Result<Orders, Failed> {
+async fn beat(doors: &Doors, patience: json::Patience, form: json::Beat) -> Result<Orders, Failed> {
     let wait_ms = patience.wait_ms.unwrap_or(0);
     if wait_ms > limits::WAIT_MS {
         return Err(Failed::malformed("wait_ms", format!("{wait_ms} is above {}", limits::WAIT_MS)));

@@ -18,6 +18,7 @@ mod error;
 mod keyspace;
 mod pages;
 mod plan;
+mod query;
 mod sharding;
 mod status;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use error::{ErrorBody, ErrorDetail, parse};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
 pub use pages::{Drains, Explained, Keyspaces, Nodes, Plans, Shards};
 pub use plan::{Change, Child, Plan, Planned};
+pub use query::{Patience, PlanPage, ShardPage, WhichKey};
 pub use sharding::{Bounds, PartitionKey, Sharding};
 pub use status::{
     Explanation, Node, Reason, Replica, SetAside, Shard, ShardCounts, ShardRule, Summary, Unplaced,

@@ -36,15 +36,18 @@ pub(super) fn spread(keyspace: &KeyspaceState, capacity: impl Fn(&NodeId) -> Opt
     }
     let mut planned = Vec::new();
     for shard in shards {
-        let Some(from) = shard.leader().and_then(|leader| Some((&leader.node, *leads.get(&leader.node)?))) else {
+        let Some(from) = shard.leader().and_then(|leader| Some((&leader.node, *leads.get(&leader.node)?)))
+        else {
             continue;
         };
         let relative = |(count, capacity): (u32, f64), more: f64| (f64::from(count) + more) / capacity;
         let others = shard.live().filter(|r| r.node != *from.0);
-        let heir = others
-            .filter_map(|r| Some((r, *leads.get(&r.node)?)))
-            .min_by(|a, b| relative(a.1, 0.0).total_cmp(&relative(b.1, 0.0)).then(a.0.placement.cmp(&b.0.placement)));
-        let Some((heir, to)) = heir.filter(|(_, to)| relative(*to, 1.0) < relative(from.1, 0.0)) else { continue };
+        let heir = others.filter_map(|r| Some((r, *leads.get(&r.node)?))).min_by(|a, b| {
+            relative(a.1, 0.0).total_cmp(&relative(b.1, 0.0)).then(a.0.placement.cmp(&b.0.placement))
+        });
+        let Some((heir, to)) = heir.filter(|(_, to)| relative(*to, 1.0) < relative(from.1, 0.0)) else {
+            continue;
+        };
         let reason = format!("{} leads {} shards and {} only {}", from.0, from.1.0, heir.node, to.0);
         planned.push(Planned::new(Change::Lead { shard: shard.id, placement: heir.placement }, reason));
         leads.insert(from.0, (from.1.0 - 1, from.1.1));

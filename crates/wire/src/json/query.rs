@@ -1,0 +1,65 @@
+//! What may stand behind the `?` of a URL.
+
+use super::text::KeyText;
+use crate::Malformed;
+use partage_core::key::Key;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+/// Which page of a keyspace's shards.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ShardPage {
+    /// Only shards with higher ids.
+    pub after: Option<u64>,
+    /// How many at most: 1 to 10000; 1000 when absent.
+    pub limit: Option<usize>,
+}
+
+/// Which page of the plans.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PlanPage {
+    /// Only plans of this keyspace.
+    pub keyspace: Option<String>,
+    /// Only plans with lower numbers.
+    pub before: Option<u64>,
+    /// How many at most: 1 to 10000; 1000 when absent.
+    pub limit: Option<usize>,
+}
+
+/// Which key: one of both.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WhichKey {
+    /// As text.
+    pub key: Option<String>,
+    /// As hex digits, two a byte.
+    pub key_hex: Option<String>,
+}
+
+impl TryFrom<WhichKey> for Key {
+    type Error = Malformed;
+    fn try_from(which: WhichKey) -> Result<Key, Malformed> {
+        match (which.key, which.key_hex) {
+            (Some(text), None) => KeyText::Text(text).try_into(),
+            (None, Some(hex)) => KeyText::Hex { hex }.try_into(),
+            (None, None) | (Some(_), Some(_)) => {
+                Err(Malformed::new("query", "give either key=TEXT or key_hex=HEX DIGITS"))
+            }
+        }
+    }
+}
+
+/// How long a heartbeat may wait for news.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Patience {
+    /// At most 30000, and never longer than a third of the lease, which would run out meanwhile; 0 when
+    /// absent.
+    pub wait_ms: Option<u64>,
+}
