@@ -113,3 +113,7 @@ pub const SETTLE_EVALUATIONS: u64 = 10_000_000;
 
 /// See [`SETTLE_EVALUATIONS`]; so many more for each replica, which is a second at three million.
 pub const SETTLE_EVALUATIONS_PER_REPLICA: u64 = 20;
+
+/// How often it is looked whether loads that a rebalance waits for have been reported: workers measure about
+/// as often, so sooner there is nothing new.
+pub const LOADS_LOOK_MS: u64 = 2_000;

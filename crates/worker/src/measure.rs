@@ -16,20 +16,29 @@ use tokio::sync::mpsc::WeakSender;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 /// What was counted up to the last report.
-#[derive(Default)]
 struct Meter {
     requests: u64,
-    per_s: f64,
+    /// None until a whole period has been measured.
+    per_s: Option<f64>,
 }
 
 impl Meter {
+    /// Of a replica that has just come: the period that it came in is not measured. Taken for a whole one it
+    /// would say less than is true, and something else would be moved here at once.
+    fn begin(inside: &Inside) -> Meter {
+        inside.heavy().take(HOT_KEYS);
+        Meter { requests: inside.requests(), per_s: None }
+    }
+
     fn read(&mut self, inside: &Inside, seconds: f64) -> Load {
         let requests = inside.requests();
         let newest = (requests - std::mem::replace(&mut self.requests, requests)) as f64 / seconds;
-        self.per_s += limits::LOAD_WEIGHT * (newest - self.per_s);
+        let before = self.per_s.unwrap_or(newest);
+        let per_s = before + limits::LOAD_WEIGHT * (newest - before);
+        self.per_s = Some(per_s);
         let heavy = inside.heavy().take(HOT_KEYS);
         let hot = |(key, share)| HotKey { key, requests_per_s: share * newest };
-        Load { requests_per_s: self.per_s, hot_keys: heavy.into_iter().map(hot).collect(), ..Load::default() }
+        Load { requests_per_s: per_s, hot_keys: heavy.into_iter().map(hot).collect(), ..Load::default() }
     }
 }
 
@@ -48,7 +57,11 @@ pub async fn run(shared: Arc<Shared>, handler: Arc<dyn Handler>, events: WeakSen
         let until = Instant::now() + limits::REPORT;
         let mut loads = Vec::new();
         for (replica, held) in replicas.iter().filter(|(_, held)| held.phase == Phase::Serving) {
-            let measured = meters.entry(replica.clone()).or_default().read(&held.inside, seconds);
+            let Some(meter) = meters.get_mut(replica) else {
+                meters.insert(replica.clone(), Meter::begin(&held.inside));
+                continue;
+            };
+            let measured = meter.read(&held.inside, seconds);
             let said = ask(&*handler, &held.inside, until).await;
             let load = said.map_or_else(|| measured.clone(), |said| filled(said, &measured));
             match load.check() {

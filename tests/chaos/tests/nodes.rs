@@ -3,6 +3,7 @@
 use chaos::admin::leader;
 use chaos::cluster::Cluster;
 use chaos::load::Load;
+use partage_wire::json::Change;
 use std::collections::BTreeMap;
 
 /// Epoch of every shard.
@@ -116,4 +117,29 @@ async fn a_drain_under_load_fails_no_request() {
     load.rounds(3).await;
     let account = load.finish().await;
     assert_eq!(account.failed, 0, "{account:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_death_loads_are_evened_out_without_moving_a_shard_to_and_fro() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.keyspace("kv", "exclusive", "automatic").await;
+    let load = Load::start(&cluster.admin, "kv", true);
+    load.rounds(3).await;
+    load.may_lose("n2");
+    cluster.node_mut("n2").process.kill();
+    cluster.admin.is_seen_as("n2", &["down"]).await;
+    // Long enough for newcomers to be measured, and for what follows from that.
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    cluster.admin.settled().await;
+    let plans = cluster.admin.plans("kv").await.plans;
+    let mut moves: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for planned in plans.iter().rev().filter(|plan| plan.origin == "rebalance").flat_map(|plan| &plan.changes)
+    {
+        if let Change::Move { shard, .. } = planned.change {
+            moves.entry(shard).or_default().push(planned.reason.clone());
+        }
+    }
+    let to_and_fro: Vec<_> = moves.values().filter(|reasons| reasons.len() > 1).collect();
+    assert!(to_and_fro.is_empty(), "{to_and_fro:#?} of {moves:#?}");
+    load.finish().await;
 }

@@ -128,6 +128,8 @@ pub struct KeyspaceState {
     tracker: Tracker,
     /// What no plan can help, in sentences.
     advice: Vec<String>,
+    /// Since when improving it waits for the loads of some of its replicas; not stored.
+    unmeasured_since: Option<Millis>,
     /// When replicas were given to their nodes, for the last `poison_window_ms`; not stored.
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
 }

@@ -301,13 +301,26 @@ impl Cluster {
         self.plans.values().any(|plan| plan.keyspace == *name && plan.status == Status::Approved)
     }
 
-    /// A coordinator that has just started has not heard what its nodes carry: it repairs, but improves
-    /// nothing until it knows, or until everybody has had time to say (R6: a restart moves nothing).
+    /// Nothing is improved by loads that are not known, or not for all: a replica that has just come would be
+    /// taken for average, and be moved again as soon as it is known that it is not. So after a restart (R6) and
+    /// after every change it is waited until all have reported, or have had `rebalance_ms` to do so. A keyspace
+    /// whose workers report no loads at all waits after a restart only.
     pub(super) fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName) -> bool {
-        let heard_at = self.started + self.settings.rebalance_ms.max(self.settings.dead_after_ms);
-        let may = !self.inherited || at.now >= heard_at || self.has_heard_all(at, name);
-        if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| !may) {
-            keyspace.plan_due = keyspace.plan_due.min(heard_at);
+        let patience_ms = self.settings.rebalance_ms.max(self.settings.dead_after_ms);
+        let inherited_until = self.inherited.then_some(self.started + patience_ms);
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };
+        let measures = keyspace.observed.values().any(|seen| seen.load.is_some());
+        let since = measures.then(|| *keyspace.unmeasured_since.get_or_insert(at.now));
+        let until = inherited_until.max(since.map(|since| since + patience_ms));
+        let Some(until) = until else { return true };
+        let heard_all = self.has_heard_all(at, name);
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };
+        if heard_all {
+            keyspace.unmeasured_since = None;
+        }
+        let may = heard_all || at.now >= until;
+        if !may {
+            keyspace.plan_due = keyspace.plan_due.min((at.now + limits::LOADS_LOOK_MS).min(until));
         }
         may
     }

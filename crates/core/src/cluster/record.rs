@@ -232,6 +232,7 @@ impl KeyspaceState {
             blocked: BTreeSet::new(),
             tracker: Tracker::default(),
             advice: Vec::new(),
+            unmeasured_since: None,
             taken: BTreeMap::new(),
             forming: BTreeMap::new(),
             map,

@@ -137,6 +137,27 @@ fn r6_after_a_restart_nothing_is_improved_before_loads_are_known() {
 }
 
 #[test]
+fn nothing_is_improved_while_the_load_of_a_newcomer_is_not_known() {
+    let may = |town: &mut Town| {
+        let at = town.at();
+        town.cluster.may_rebalance(at, &name())
+    };
+    let mut town = settled(keyspace(30), 30);
+    assert!(may(&mut town), "nobody measures, so nobody is waited for");
+    let load = |shard: &Shard| (shard.id, Load { requests_per_s: 100.0, ..Load::default() });
+    let all: BTreeMap<_, _> = town.map().shards().map(load).collect();
+    town.loads = all.iter().skip(1).map(|(id, load)| (*id, load.clone())).collect();
+    town.run(BEAT_MS);
+    assert!(!may(&mut town));
+    let mut patient = settled(keyspace(30), 30);
+    patient.loads = all;
+    patient.run(BEAT_MS);
+    assert!(may(&mut patient), "all are known");
+    town.run(settings().rebalance_ms);
+    assert!(may(&mut town), "one that never reports does not stop it for ever");
+}
+
+#[test]
 fn a_drain_goes_before_a_rebalance_that_began_earlier() {
     let throttle = crate::keyspace::Throttle { moves: 1, ..Default::default() };
     let mut town = settled(Keyspace { throttle, ..keyspace(60) }, 60);
