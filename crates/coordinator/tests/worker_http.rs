@@ -1,6 +1,6 @@
 //! The worker protocol over HTTP, as a worker in any language sees it.
 
-#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails where it cannot go on")]
 
 mod door;
 
