@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p bench-lookup` prints five tables in a minute or so.
 
+#![allow(clippy::print_stdout, reason = "a bench prints its table")]
+
 mod measure;
 mod nodes;
 mod ranges;
