@@ -1,6 +1,12 @@
 //! A coordinator that is killed at any moment, runs out of disk, finds its state damaged, or is started twice.
 //! Nodes serve without it for as long as their leases run, and it comes back in time.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test stops at the first surprise, and says what it skips"
+)]
+
 use chaos::admin::{Admin, leader};
 use chaos::cluster::Cluster;
 use chaos::load::Load;

@@ -1,5 +1,7 @@
 //! Nodes that die, come back, leave, and are drained, while clients write and read.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use chaos::admin::leader;
 use chaos::cluster::Cluster;
 use chaos::load::Load;

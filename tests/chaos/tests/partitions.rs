@@ -2,6 +2,8 @@
 //! The clients keep asking the old owner until it refuses; that it never answers after the new one has begun
 //! is checked by [`chaos::load`].
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use chaos::admin::leader;
 use chaos::cluster::Cluster;
 use chaos::http::Http;
