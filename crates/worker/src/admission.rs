@@ -101,7 +101,17 @@ impl Shared {
     }
 
     pub(crate) fn enter(self: &Arc<Shared>, keyspace: &KeyspaceName, key: &[u8], access: Access) -> Entrance {
-        let mut seen = self.published.load();
+        self.enter_by(self.published.load(), keyspace, key, access)
+    }
+
+    /// `seen` is what was published a moment ago, and may be out of date by now.
+    fn enter_by(
+        self: &Arc<Shared>,
+        mut seen: arc_swap::Guard<Arc<Published>>,
+        keyspace: &KeyspaceName,
+        key: &[u8],
+        access: Access,
+    ) -> Entrance {
         loop {
             let permit = match seen.gates.judge(self.clock.now(), keyspace, key, access) {
                 Verdict::Serve(permit) => permit,
@@ -281,3 +291,6 @@ impl fmt::Debug for Tenure {
         f.debug_tuple("Tenure").field(&self.permit).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -205,7 +205,7 @@ async fn the_price_of_entering() {
     let open = |key: &String| matches!(a.enter(&keyspace, key.as_bytes(), Access::Write), Entrance::Serve(_));
     eventually("all are served", || keys.iter().all(open)).await;
     let start = tokio::time::Instant::now();
-    let rounds = 100;
+    let rounds = 1_000;
     let served = (0..rounds).map(|_| keys.iter().filter(|key| open(key)).count()).sum::<usize>();
     assert_eq!(served, rounds * keys.len());
     println!("{:.0} ns for each request", start.elapsed().as_nanos() as f64 / served as f64);

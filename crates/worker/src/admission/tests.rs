@@ -1,0 +1,136 @@
+use super::*;
+use partage_core::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders};
+use partage_core::hash::HashFunction;
+use partage_core::id::PlacementId;
+use partage_core::keyspace::Ownership;
+use partage_core::lifecycle::ReplicaState;
+use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::time::Millis;
+use partage_core::worker::{Callback, Patience, Worker as Mind};
+
+/// A mind that leads one shard, and what its driver would publish.
+struct Leader {
+    mind: Mind,
+    shared: Arc<Shared>,
+    inside: Arc<Inside>,
+    version: u64,
+}
+
+fn keyspace() -> KeyspaceName {
+    KeyspaceName::new("users").unwrap()
+}
+
+fn replica() -> ReplicaKey {
+    ReplicaKey { keyspace: keyspace(), shard: ShardId(1), placement: PlacementId(1) }
+}
+
+impl Leader {
+    fn new() -> Leader {
+        let node = NodeId::new("a").unwrap();
+        let mut mind = Mind::new(node.clone(), Patience::default());
+        mind.welcomed(Incarnation(1));
+        let brief = KeyspaceBrief {
+            name: keyspace(),
+            sharding: Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 },
+            partition_key: PartitionKey::default(),
+            ownership: Ownership::Exclusive,
+            generation: Generation::default(),
+        };
+        let order = Leader::order_to(ReplicaState::Live);
+        let inside = Arc::new(Inside::new(Assignment::new(&order, &brief)));
+        let shared = Arc::new(Shared::new(node, Clock::start()));
+        let mut leader = Leader { mind, shared, inside, version: 0 };
+        leader.order(order, vec![brief]);
+        for callback in [Callback::Load, Callback::Serve(Role::Leader, Epoch(1))] {
+            leader.mind.returned(Millis(0), &replica(), callback, Ok(()));
+        }
+        leader.publish();
+        leader
+    }
+
+    fn order_to(state: ReplicaState) -> Order {
+        let (role, epoch) = match state {
+            ReplicaState::Live => (Role::Leader, Epoch(1)),
+            _ => (Role::Follower, Epoch(2)),
+        };
+        let bounds = Bounds::Slot(0);
+        Order { replica: replica(), bounds, role, state, epoch, granted: true, peers: vec![] }
+    }
+
+    fn order(&mut self, order: Order, keyspaces: Vec<KeyspaceBrief>) {
+        self.version += 1;
+        let orders = Orders {
+            incarnation: Incarnation(1),
+            version: self.version,
+            base: self.version - 1,
+            keyspaces,
+            changed: vec![order],
+            removed: vec![],
+            lease: Some(LeaseRenewal { sent_at: Millis(0), lease_ms: 600_000 }),
+            may_go: false,
+        };
+        self.mind.ordered(Millis(0), orders);
+    }
+
+    fn publish(&self) {
+        let held = Held { inside: self.inside.clone(), phase: Phase::Serving };
+        let replicas = Arc::new(BTreeMap::from([(replica(), held)]));
+        self.shared.publish(Published { gates: self.mind.gates(), replicas, ..Published::default() }, true);
+    }
+
+    fn enter_by(&self, seen: arc_swap::Guard<Arc<Published>>) -> Entrance {
+        self.shared.enter_by(seen, &keyspace(), b"key", Access::Write)
+    }
+}
+
+#[test]
+fn o1_who_saw_the_gate_open_and_finds_it_shut_inside_goes_out_again() {
+    let mut leader = Leader::new();
+    assert!(matches!(leader.enter_by(leader.shared.published.load()), Entrance::Serve(_)));
+    let before = leader.shared.published.load();
+    leader.order(Leader::order_to(ReplicaState::Unload), vec![]);
+    leader.publish();
+    let entrance = leader.enter_by(before);
+    assert!(matches!(entrance, Entrance::Unknown { .. }), "{entrance:?}");
+    assert_eq!(leader.inside.count(), 0);
+}
+
+#[test]
+fn a_gate_that_is_published_anew_but_still_open_lets_in() {
+    let leader = Leader::new();
+    let before = leader.shared.published.load();
+    leader.publish();
+    let entrance = leader.enter_by(before);
+    assert!(matches!(entrance, Entrance::Serve(_)), "{entrance:?}");
+    assert_eq!(leader.inside.count(), 1);
+    drop(entrance);
+    assert_eq!(leader.inside.count(), 0);
+}
+
+#[tokio::test]
+async fn emptied_waits_for_everybody_who_came_before_and_not_longer() {
+    let leader = Leader::new();
+    let enter = || leader.enter_by(leader.shared.published.load());
+    let (first, second) = (enter(), enter());
+    let inside = leader.inside.clone();
+    let emptied = tokio::spawn(async move { inside.emptied().await });
+    tokio::task::yield_now().await;
+    drop(first);
+    tokio::task::yield_now().await;
+    assert!(!emptied.is_finished());
+    drop(second);
+    emptied.await.unwrap();
+    leader.inside.emptied().await;
+}
+
+#[tokio::test]
+async fn at_most_so_many_wait_and_the_next_one_is_told_at_once() {
+    let leader = Leader::new();
+    let places = leader.shared.waiters.try_acquire_many(limits::WAITERS as u32).unwrap();
+    let far = Instant::now() + std::time::Duration::from_secs(3_600);
+    let early = leader.shared.await_change(far, || "soon", |_| true).await;
+    assert_eq!(early, "soon");
+    drop(places);
+    let near = Instant::now() + std::time::Duration::from_millis(20);
+    assert_eq!(leader.shared.await_change(near, || "soon", |_| true).await, "soon");
+}
