@@ -140,3 +140,19 @@ async fn a_node_that_is_heard_and_does_not_hear_loses_its_shards() {
     cluster.admin.settled().await;
     load.finish().await;
 }
+
+/// The check of the checkers: an eventual shard may be answered for by two nodes, so clients that take it for an
+/// exclusive one must find out lies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[should_panic(expected = "lies")]
+async fn the_clients_find_out_a_node_that_answers_after_another_has_begun() {
+    let cluster = Cluster::start(3).await;
+    cluster.keyspace("kv", "eventual", "suggested").await;
+    let load = Load::start(&cluster.admin, "kv", true);
+    load.rounds(3).await;
+    cluster.node("n2").link.cut();
+    cluster.admin.is_seen_as("n2", &["down"]).await;
+    cluster.admin.settled().await;
+    load.rounds(3).await;
+    load.finish().await;
+}
