@@ -117,3 +117,7 @@ pub const SETTLE_EVALUATIONS_PER_REPLICA: u64 = 20;
 /// How often it is looked whether loads that a rebalance waits for have been reported: workers measure about
 /// as often, so sooner there is nothing new.
 pub const LOADS_LOOK_MS: u64 = 2_000;
+
+/// Changes in all the plans that are kept, once they are over: some 30 MiB. Without it the first placement of a
+/// million shards would take more memory than the shards, for as long as its plan is remembered.
+pub const CHANGES_KEPT: usize = 200_000;

@@ -183,6 +183,7 @@ impl Cluster {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         let approved =
             self.plans.values_mut().filter(|p| p.keyspace == *name && p.status == Status::Approved);
+        let mut finished = false;
         for plan in approved {
             for planned in &mut plan.changes {
                 if planned.progress == Progress::Started {
@@ -193,7 +194,11 @@ impl Cluster {
             if plan.status == Status::Finished {
                 self.outbox.writes.push(Write::Plan(plan.clone()));
                 keyspace.plan_again(at);
+                finished = true;
             }
+        }
+        if finished {
+            self.drop_old_plans();
         }
     }
 }

@@ -294,7 +294,7 @@ impl Cluster {
     fn forget_unreported(&mut self, node: &NodeId, reports: &[Report]) {
         let named: BTreeSet<_> = reports.iter().map(|report| &report.replica).collect();
         let held = self.nodes.get(node).into_iter().flat_map(|node| node.orders.held());
-        let missing: Vec<_> = held.filter(|key| !named.contains(key)).cloned().collect();
+        let missing: Vec<_> = held.filter(|key| !named.contains(key)).collect();
         for key in missing {
             if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
                 keyspace.observed.remove(&key.placement);

@@ -21,7 +21,8 @@ const REMOVALS: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct OrderBook {
     version: u64,
-    held: BTreeMap<ReplicaKey, u64>,
+    /// By keyspace, so that its name is held once and not for each replica.
+    held: BTreeMap<KeyspaceName, BTreeMap<(ShardId, PlacementId), u64>>,
     removed: BTreeMap<ReplicaKey, u64>,
     /// Differences can be given from this version on.
     floor: u64,
@@ -31,11 +32,15 @@ impl OrderBook {
     fn touch(&mut self, key: ReplicaKey) {
         self.version += 1;
         self.removed.remove(&key);
-        self.held.insert(key, self.version);
+        self.held.entry(key.keyspace).or_default().insert((key.shard, key.placement), self.version);
     }
 
     fn remove(&mut self, key: ReplicaKey) {
-        if self.held.remove(&key).is_some() {
+        let Some(held) = self.held.get_mut(&key.keyspace) else { return };
+        if held.remove(&(key.shard, key.placement)).is_some() {
+            if held.is_empty() {
+                self.held.remove(&key.keyspace);
+            }
             self.version += 1;
             self.removed.insert(key, self.version);
         }
@@ -49,12 +54,20 @@ impl OrderBook {
         self.held.is_empty()
     }
 
-    pub(super) fn held(&self) -> impl Iterator<Item = &ReplicaKey> {
-        self.held.keys()
+    pub(super) fn held(&self) -> impl Iterator<Item = ReplicaKey> {
+        self.changed_since(0)
+    }
+
+    /// The orders that were different after `version`.
+    fn changed_since(&self, version: u64) -> impl Iterator<Item = ReplicaKey> {
+        self.held.iter().flat_map(move |(keyspace, held)| {
+            let fresh = held.iter().filter(move |(_, changed)| **changed > version);
+            fresh.map(|((shard, placement), _)| key(keyspace, *shard, *placement))
+        })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.held.values().map(BTreeMap::len).sum()
     }
 }
 
@@ -143,8 +156,7 @@ impl Cluster {
         let state = self.nodes.get(node)?;
         let book = &state.orders;
         let base = if applied < book.floor || applied > book.version { 0 } else { applied };
-        let fresh = book.held.iter().filter(|(_, version)| **version > base);
-        let changed: Vec<Order> = fresh.filter_map(|(key, _)| self.order(key)).collect();
+        let changed: Vec<Order> = book.changed_since(base).filter_map(|key| self.order(&key)).collect();
         let names: BTreeSet<_> = changed.iter().map(|order| &order.replica.keyspace).collect();
         let keyspaces =
             names.into_iter().filter_map(|name| self.keyspaces.get(name)).map(KeyspaceState::brief).collect();

@@ -150,11 +150,21 @@ impl Cluster {
         self.plans.insert(plan.id, plan);
     }
 
-    /// Forgets the oldest plans that are over, down to [`crate::settings::Settings::plans_kept`].
-    fn drop_old_plans(&mut self) {
-        let surplus = self.plans.len().saturating_sub(self.settings.plans_kept);
-        let over = self.plans.values().filter(|plan| plan.is_over()).map(|plan| plan.id);
-        let oldest: Vec<_> = over.take(surplus).collect();
+    /// Forgets the oldest plans that are over, down to [`crate::settings::Settings::plans_kept`] plans and
+    /// [`limits::CHANGES_KEPT`] changes.
+    pub(super) fn drop_old_plans(&mut self) {
+        let mut plans = self.plans.len();
+        let mut changes: usize = self.plans.values().map(|plan| plan.changes.len()).sum();
+        let too_much = |plan: &&Plan| {
+            let surplus = plans > self.settings.plans_kept || changes > limits::CHANGES_KEPT;
+            if surplus {
+                plans -= 1;
+                changes -= plan.changes.len();
+            }
+            surplus
+        };
+        let over = self.plans.values().filter(|plan| plan.is_over());
+        let oldest: Vec<_> = over.take_while(too_much).map(|plan| plan.id).collect();
         for id in oldest {
             self.plans.remove(&id);
             self.outbox.writes.push(Write::DropPlan(id));

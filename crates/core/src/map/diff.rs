@@ -75,8 +75,12 @@ impl ShardMap {
         for id in &diff.removed {
             self.shards.remove(id);
         }
-        for shard in &diff.changed {
-            self.shards.insert(shard.id, shard.clone());
+        let changed = diff.changed.iter().map(|shard| (shard.id, shard.clone()));
+        if diff.changed.len() > self.shards.len() / 8 {
+            // Built anew the tree has full nodes: one that grew by insertion is half empty.
+            self.shards.append(&mut changed.collect());
+        } else {
+            self.shards.extend(changed);
         }
         self.generation = diff.to;
         self.parent = diff.parent;

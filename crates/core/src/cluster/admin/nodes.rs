@@ -302,7 +302,7 @@ impl Cluster {
 
     /// What the node holds that somebody still needs: everything but what may be deleted.
     fn needed(&self, node: &NodeState) -> Vec<Held<'_>> {
-        let find = |key: &crate::exchange::ReplicaKey| {
+        let find = |key: crate::exchange::ReplicaKey| {
             let keyspace = self.keyspaces.get(&key.keyspace)?;
             let shard = keyspace.map.shard(key.shard)?;
             Some((keyspace, shard, shard.replica(key.placement)?))
