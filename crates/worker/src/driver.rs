@@ -128,6 +128,7 @@ impl Driver {
         actions.extend(self.mind.run(self.now()));
         self.state.dirty |= !actions.is_empty();
         self.publish();
+        self.tell_starter();
         actions.into_iter().for_each(|action| self.carry_out(action));
         self.beat();
         // What was dropped is forgotten once it has been said.
@@ -140,6 +141,16 @@ impl Driver {
             return Flow::End;
         }
         Flow::On
+    }
+
+    /// After the registration is published: whoever started the worker may ask it at once.
+    fn tell_starter(&mut self) {
+        if self.state.welcome.is_some()
+            && let Some(starter) = self.starter.take()
+        {
+            // Who started it may have given up; then the worker ends with its last handle.
+            let _ = starter.send(Ok(()));
+        }
     }
 
     fn now(&self) -> Millis {
@@ -231,10 +242,6 @@ impl Driver {
         self.state.welcome = Some(welcome);
         self.state.beat_now = true;
         self.state.renewed = true;
-        if let Some(starter) = self.starter.take() {
-            // Who started it may have given up; then the worker ends with its last handle.
-            let _ = starter.send(Ok(()));
-        }
     }
 
     fn ordered(&mut self, orders: Orders, actions: &mut Vec<Action>) {
