@@ -1,0 +1,118 @@
+//! What the figures of a running cluster are measured with: time on a core, memory, quantiles, and a client
+//! of the admin API.
+//!
+//! Time on a core comes from the kernel's count for each thread. Threads of one part of a program share a
+//! name, so the coordinator's time is told from that of the workers beside it in the same process.
+
+mod admin;
+
+pub use admin::Admin;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Seconds on a core by thread name, of all threads that live now.
+#[derive(Debug, Clone, Default)]
+pub struct CoreTime(BTreeMap<String, f64>);
+
+impl CoreTime {
+    /// Reads the kernel's counts.
+    pub fn now() -> CoreTime {
+        let mut by_name = BTreeMap::new();
+        for thread in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+            let read = |file: &str| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+            let nanoseconds = read("schedstat").split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
+            *by_name.entry(read("comm").trim().to_owned()).or_default() += nanoseconds.unwrap_or(0.0) / 1e9;
+        }
+        CoreTime(by_name)
+    }
+
+    /// What threads of that name have used since `before`.
+    pub fn since(&self, before: &CoreTime, name: &str) -> f64 {
+        let of = |times: &CoreTime| times.0.get(name).copied().unwrap_or(0.0);
+        of(self) - of(before)
+    }
+}
+
+/// One of the memory figures that the kernel keeps for this process, such as `VmRSS` or `VmHWM`, in bytes.
+pub fn memory_bytes(figure: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find(|line| line.split(':').next() == Some(figure)).unwrap_or_default();
+    line.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
+}
+
+/// Durations, to be asked for quantiles.
+#[derive(Debug, Clone, Default)]
+pub struct Durations(Vec<Duration>);
+
+impl Durations {
+    /// One more.
+    pub fn push(&mut self, duration: Duration) {
+        self.0.push(duration);
+    }
+
+    /// All of another.
+    pub fn append(&mut self, mut other: Durations) {
+        self.0.append(&mut other.0);
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The smallest that `share` of all do not exceed, in milliseconds; NaN when there are none.
+    pub fn quantile_ms(&mut self, share: f64) -> f64 {
+        self.0.sort_unstable();
+        let rank = (share * self.0.len() as f64).ceil() as usize;
+        self.0.get(rank.max(1) - 1).map_or(f64::NAN, |duration| duration.as_secs_f64() * 1e3)
+    }
+
+    /// `p50 0.1 p99 2.0 p99.9 3.1 max 4.0 ms`.
+    pub fn line(&mut self) -> String {
+        let [p50, p99, p999, max] = [0.5, 0.99, 0.999, 1.0].map(|share| self.quantile_ms(share));
+        format!("p50 {p50:.2} p99 {p99:.2} p99.9 {p999:.2} max {max:.2} ms")
+    }
+}
+
+/// `--name VALUE` among the words, as a number.
+pub fn option(words: &[String], name: &str, default: u64) -> u64 {
+    let at = words.iter().position(|word| word == name);
+    at.and_then(|at| words.get(at + 1)).and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_were_seen() {
+        let mut durations = Durations::default();
+        assert!(durations.quantile_ms(0.5).is_nan());
+        (1..=1000).for_each(|ms| durations.push(Duration::from_millis(ms)));
+        let quantiles = [0.0, 0.5, 0.999, 1.0].map(|share| durations.quantile_ms(share));
+        assert_eq!(quantiles, [1.0, 500.0, 999.0, 1000.0]);
+    }
+
+    #[test]
+    fn a_busy_thread_shows_in_the_time_of_its_name() {
+        let before = CoreTime::now();
+        std::thread::Builder::new()
+            .name("busy".into())
+            .spawn(move || {
+                let mut sum = 0_u64;
+                while CoreTime::now().since(&before, "busy") < 0.02 {
+                    sum = std::hint::black_box(sum + 1);
+                }
+            })
+            .unwrap()
+            .join()
+            .unwrap();
+        assert!(memory_bytes("VmRSS") > 0);
+    }
+}

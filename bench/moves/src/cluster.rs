@@ -1,0 +1,143 @@
+//! The cluster that is measured: a coordinator and workers, each with its own connection, over loopback.
+
+use bench_gauge::Admin;
+use partage_coordinator::{Config, Coordinator};
+use partage_core::settings::Settings;
+use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
+use partage_worker::{Assignment, Epoch, Failure, Handler, KeyspaceName, Peer, Role, Worker};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// The name of the keyspace.
+pub const KEYSPACE: &str = "measured";
+
+/// The key that asks for the slot of that number: found by hashing until each slot has one.
+pub fn keys(slots: u32) -> Vec<Vec<u8>> {
+    let mut keys = vec![Vec::new(); slots as usize];
+    let mut left = slots;
+    for number in 0_u64.. {
+        if left == 0 {
+            break;
+        }
+        let key = number.to_string().into_bytes();
+        let hash = partage_core::hash::HashFunction::Xxh3_64;
+        let sharding = partage_core::sharding::Sharding::Fixed { hash, shards: slots };
+        let whole = partage_core::sharding::PartitionKey::Whole;
+        if let partage_core::sharding::Position::Slot(slot) = sharding.position(whole, &key)
+            && keys[slot as usize].is_empty()
+        {
+            keys[slot as usize] = key;
+            left -= 1;
+        }
+    }
+    keys
+}
+
+/// Starts a coordinator with its state in that directory.
+pub async fn coordinator(dir: &Path) -> Result<Coordinator, String> {
+    let config = Config {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        data_dir: Some(dir.to_owned()),
+        settings: Settings::default(),
+    };
+    Coordinator::start(config).await.map_err(|error| error.to_string())
+}
+
+/// Creates the keyspace: exclusive, of that many slots, everything else as it is by default.
+pub async fn create(admin: &Admin, slots: u32) -> Result<(), String> {
+    let keyspace = Keyspace {
+        name: KEYSPACE.to_owned(),
+        kind: None,
+        sharding: Sharding::Fixed { hash: "xxh3-64".to_owned(), shards: slots },
+        partition_key: None,
+        ownership: Some("exclusive".to_owned()),
+        replicas: Some(1),
+        policy: None,
+        mode: None,
+        spread: None,
+        constraint: Default::default(),
+        throttle: Default::default(),
+        resharding: Default::default(),
+    };
+    admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None }).await
+}
+
+/// Replicas that are on their way to some node, by what their callbacks say.
+#[derive(Debug, Default)]
+pub struct UnderWay(Mutex<BTreeMap<u64, usize>>);
+
+impl UnderWay {
+    fn comes(&self, slot: u64, node: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(slot, node);
+    }
+
+    /// Takes what has begun to load since the last call: slots, and the nodes that they come to.
+    pub fn take(&self) -> BTreeMap<u64, usize> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A service that has nothing to load and nothing to lose.
+pub struct Trivial {
+    /// Which worker this is.
+    pub node: usize,
+    /// Told of every load.
+    pub under_way: Arc<UnderWay>,
+}
+
+#[partage_worker::async_trait]
+impl Handler for Trivial {
+    async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        if let partage_worker::Bounds::Slot(slot) = shard.bounds {
+            self.under_way.comes(u64::from(slot), self.node);
+        }
+        Ok(())
+    }
+
+    async fn serve(&self, _: &Assignment, _: Role, _: Epoch) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Listens, as a worker must, and starts it. Connections are taken and closed: requests come in by calls.
+pub async fn worker(
+    node: usize,
+    coordinator: SocketAddr,
+    under_way: Arc<UnderWay>,
+) -> Result<Worker, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    Worker::builder(name(node), [coordinator.to_string()], address.to_string())
+        .register_within(Duration::from_secs(60))
+        .start(Trivial { node, under_way })
+        .await
+        .map_err(|error| error.to_string())
+}
+
+/// The node's name.
+pub fn name(node: usize) -> String {
+    format!("n{node:03}")
+}
+
+/// The node of that name.
+pub fn number(name: &str) -> Option<usize> {
+    name.strip_prefix('n').and_then(|number| number.parse().ok())
+}
+
+/// The keyspace's name.
+pub fn keyspace() -> Result<KeyspaceName, String> {
+    KeyspaceName::new(KEYSPACE).map_err(|error| error.to_string())
+}

@@ -1,0 +1,75 @@
+//! Knocks at both ends of every move a thousand times a second: so the time without an owner is known to a
+//! millisecond, whatever the load of requests is.
+
+use crate::beliefs::{Beliefs, Owner};
+use crate::cluster::UnderWay;
+use crate::requests::Town;
+use bench_gauge::Durations;
+use partage_worker::{Access, Entrance, Worker};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Between two knocks.
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// What the knocks told.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// From the last knock that the old owner answered to the first that the new one did, for each move.
+    pub gaps: Durations,
+    /// Who served.
+    pub beliefs: Beliefs,
+}
+
+struct Move {
+    to: usize,
+    last_of_old: Option<u64>,
+}
+
+/// Knocks until the load ends.
+pub async fn run(town: Arc<Town>, under_way: Arc<UnderWay>) -> Seen {
+    let mut seen = Seen::default();
+    let mut moves: BTreeMap<u64, Move> = BTreeMap::new();
+    let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
+    while !town.stop.load(Ordering::Relaxed) {
+        for (slot, to) in under_way.take() {
+            moves.insert(slot, Move { to, last_of_old: None });
+        }
+        let workers = if moves.is_empty() { Vec::new() } else { town.all() };
+        let mut arrived = Vec::new();
+        for (slot, under_way) in &mut moves {
+            let from =
+                *owners.entry(*slot).or_insert_with(|| town.known[*slot as usize].load(Ordering::Relaxed));
+            if let Some(at) = knock(&town, &workers, from, *slot, &mut seen.beliefs) {
+                under_way.last_of_old = Some(at);
+            }
+            if let Some(at) = knock(&town, &workers, under_way.to, *slot, &mut seen.beliefs) {
+                if let Some(last) = under_way.last_of_old.filter(|_| from != under_way.to) {
+                    seen.gaps.push(Duration::from_nanos(at.saturating_sub(last)));
+                }
+                arrived.push((*slot, under_way.to));
+            }
+        }
+        for (slot, to) in arrived {
+            moves.remove(&slot);
+            owners.insert(slot, to);
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+    seen
+}
+
+/// When that node served a request for the slot, if it did.
+fn knock(town: &Town, workers: &[Worker], node: usize, slot: u64, beliefs: &mut Beliefs) -> Option<u64> {
+    let worker = workers.get(node)?;
+    let entrance = worker.enter(&town.keyspace, town.keys.get(slot as usize)?, Access::Write);
+    let Entrance::Serve(guard) = entrance else { return None };
+    let at = town.nanos();
+    if !guard.mine_all_along() {
+        return None;
+    }
+    beliefs.served(Owner { shard: guard.shard().0, epoch: guard.epoch().0, node }, at, at);
+    Some(at)
+}
