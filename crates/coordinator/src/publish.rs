@@ -6,6 +6,7 @@
 //! proportion to the change.
 
 use crate::limits;
+use crate::mind::{Gone, Mind};
 use partage_core::cluster::Cluster;
 use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::Generation;
@@ -14,7 +15,7 @@ use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::time::Millis;
 use partage_wire::maps::NodeAddress;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
 /// What leads a subscriber to the current map.
@@ -63,6 +64,9 @@ pub struct NodesSince {
 pub struct Publisher {
     board: Mutex<Board>,
     bell: watch::Sender<u64>,
+    /// Whole maps that are being sent right now, so that a thousand routers which connect at once cost the
+    /// mind one copy, not a thousand.
+    wholes: tokio::sync::Mutex<BTreeMap<KeyspaceName, Weak<MapDiff>>>,
 }
 
 impl Publisher {
@@ -153,6 +157,25 @@ impl Publisher {
             },
             None => Since::Whole,
         }
+    }
+
+    /// The whole map of a keyspace, or a slightly older one from which [`Publisher::since`] leads on; none
+    /// when the keyspace is gone.
+    pub async fn whole(&self, mind: &Mind, keyspace: &KeyspaceName) -> Result<Option<Arc<MapDiff>>, Gone> {
+        let mut wholes = self.wholes.lock().await;
+        let shared = wholes.get(keyspace).and_then(Weak::upgrade);
+        let leads_on =
+            |map: &Arc<MapDiff>| !matches!(self.since(keyspace, Some(map.to)), Since::Whole | Since::Deleted);
+        if let Some(map) = shared.filter(leads_on) {
+            return Ok(Some(map));
+        }
+        let asked = keyspace.clone();
+        let whole =
+            mind.call(move |cluster, _| cluster.keyspaces().get(&asked).map(|k| k.map.whole())).await?;
+        let whole = whole.map(Arc::new);
+        wholes.retain(|_, map| map.strong_count() > 0);
+        wholes.extend(whole.iter().map(|map| (keyspace.clone(), Arc::downgrade(map))));
+        Ok(whole)
     }
 
     /// Addresses that changed after `version`.

@@ -95,24 +95,35 @@ impl Session {
         let wanted = all.into_iter().filter(|name| self.only.is_empty() || self.only.contains(name));
         let names: BTreeSet<_> = wanted.chain(self.has.keys().cloned()).collect();
         for name in names {
-            let have = self.has.get(&name).copied().flatten();
-            match self.publisher.since(&name, have) {
-                Since::Nothing => {}
-                Since::Changes(diffs) => {
-                    for diff in diffs {
-                        self.send_diff(&name, MapDiff::clone(&diff), false).await?;
-                    }
-                }
-                Since::Whole => self.send_whole(&name).await?,
-                Since::Deleted => {
-                    self.has.remove(&name);
-                    self.briefed.remove(&name);
-                    self.send(MapEvent { news: MapNews::Deleted(name), nodes: vec![], forgotten: vec![] })
-                        .await?;
-                }
-            }
+            // A whole map may be a little older than the latest: then its changes follow at once.
+            while self.catch_up(&name).await? {}
         }
         Ok(())
+    }
+
+    /// Sends what leads on from what the router has of one keyspace. Returns whether there may be more.
+    async fn catch_up(&mut self, name: &KeyspaceName) -> Result<bool, Over> {
+        let have = self.has.get(name).copied().flatten();
+        match self.publisher.since(name, have) {
+            Since::Nothing => Ok(false),
+            Since::Changes(diffs) => {
+                for diff in diffs {
+                    self.send_diff(name, MapDiff::clone(&diff), false).await?;
+                }
+                Ok(false)
+            }
+            Since::Whole => {
+                self.send_whole(name).await?;
+                Ok(self.has.get(name).copied().flatten() != have)
+            }
+            Since::Deleted => {
+                self.has.remove(name);
+                self.briefed.remove(name);
+                let news = MapNews::Deleted(name.clone());
+                self.send(MapEvent { news, nodes: vec![], forgotten: vec![] }).await?;
+                Ok(false)
+            }
+        }
     }
 
     async fn send_nodes(&mut self) -> Result<(), Over> {
@@ -125,11 +136,8 @@ impl Session {
     }
 
     async fn send_whole(&mut self, name: &KeyspaceName) -> Result<(), Over> {
-        let asked = name.clone();
-        let whole =
-            self.mind.call(move |cluster, _| cluster.keyspaces().get(&asked).map(|k| k.map.whole())).await?;
-        match whole {
-            Some(diff) => self.send_diff(name, diff, true).await,
+        match self.publisher.whole(&self.mind, name).await? {
+            Some(map) => self.send_diff(name, MapDiff::clone(&map), true).await,
             // Deleted since: the next round says so.
             None => Ok(()),
         }
