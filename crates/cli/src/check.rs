@@ -1,6 +1,6 @@
 //! `partage check PATH`: is this state sound, and if not, what can be saved?
 //!
-//! PATH is the data directory of a coordinator that is stopped, or a dump (`GET /v1/dump`).
+//! PATH is the data directory of a coordinator that is stopped.
 
 use crate::output::{Failure, Output, say};
 use clap::Args;
