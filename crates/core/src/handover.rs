@@ -23,7 +23,7 @@
 //! |---------------|-----------------------------------------|-------------------------------------------------|
 //! | any           | its incarnation has ended               | removed                                         |
 //! | `Load`        | `Ready`                                 | `Live`; replaced one → `Unload`; leads if that led or none does |
-//! | `Load`        | `Failed` too often                      | `Unload`: the planner tries another node        |
+//! | `Load`        | `Failed` too often                      | `UnloadFinal`: the planner tries another node   |
 //! | `Live`        | nobody leads, it serves or is the first | leads                                           |
 //! | `Live`        | leads and `Failed` or silent, a follower serves | the follower leads                      |
 //! | `Unload`      | `Unloaded`, and the leader serves, or nobody ever led | `UnloadFinal`                     |
@@ -109,7 +109,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
             (ReplicaState::Load, Some(Phase::Failed { attempts, .. }))
                 if *attempts >= sight.load_attempts() =>
             {
-                edit.step(id, placement, ReplicaState::Unload)?;
+                edit.leave(id, placement)?;
             }
             (ReplicaState::Live, phase)
                 if replica.role == Role::Leader && cannot_lead(&replica, phase, sight) =>
@@ -178,7 +178,7 @@ fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight)
     }
     edit.step(id, ready.placement, ReplicaState::Live)?;
     if let Some(old) = replaced.filter(|r| r.state.is_staying()) {
-        edit.step(id, old.placement, ReplicaState::Unload)?;
+        edit.leave(id, old.placement)?;
     }
     if leads { edit.lead(id, ready.placement) } else { Ok(()) }
 }
@@ -240,9 +240,7 @@ fn unload_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
     for replica in &replicas {
         let phase = sight.phase(replica.placement);
         match (replica.state, phase) {
-            (ReplicaState::Load | ReplicaState::Live, _) => {
-                edit.step(id, replica.placement, ReplicaState::Unload)?
-            }
+            (ReplicaState::Load | ReplicaState::Live, _) => edit.leave(id, replica.placement)?,
             (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }

@@ -1,11 +1,14 @@
 //! The life of a replica: one shard on one node, for one stay. The same for every kind of keyspace.
 //!
-//! | state         | meaning                                      | may become      |
-//! |---------------|----------------------------------------------|-----------------|
-//! | `Load`        | prepares or catches up; serves nobody        | `Live`, `Unload`|
-//! | `Live`        | serves                                       | `Unload`        |
-//! | `Unload`      | hands over, forwards what still arrives      | `UnloadFinal`   |
-//! | `UnloadFinal` | its data may be deleted                      | nothing: removed|
+//! | state         | meaning                                 | may become                      |
+//! |---------------|-----------------------------------------|---------------------------------|
+//! | `Load`        | prepares or catches up; serves nobody   | `Live`, `Unload`, `UnloadFinal` |
+//! | `Live`        | serves                                  | `Unload`                        |
+//! | `Unload`      | hands over, forwards what still arrives | `UnloadFinal`                   |
+//! | `UnloadFinal` | its data may be deleted                 | nothing: removed                |
+//!
+//! Who has served leaves through `Unload`, where it waits for somebody to hand over to. Who never has, has
+//! nothing that anybody waits for, and must not wait itself: a load that is given up goes to `UnloadFinal`.
 //!
 //! Nothing goes back. A replica that should serve again on the same node is a new replica with a new
 //! placement id, so that nobody mistakes it for its former self (T10, T11).
@@ -49,7 +52,7 @@ impl ReplicaState {
     pub fn may_become(self, to: ReplicaState) -> bool {
         use ReplicaState::*;
         match (self, to) {
-            (Load, Live | Unload) | (Live, Unload) | (Unload, UnloadFinal) => true,
+            (Load, Live | Unload | UnloadFinal) | (Live, Unload) | (Unload, UnloadFinal) => true,
             (Load | Live | Unload | UnloadFinal, Load | Live | Unload | UnloadFinal) => false,
         }
     }
@@ -57,6 +60,14 @@ impl ReplicaState {
     /// Takes the step for `placement`, or says why not.
     pub fn step(self, placement: PlacementId, to: ReplicaState) -> Result<ReplicaState, IllegalStep> {
         if self.may_become(to) { Ok(to) } else { Err(IllegalStep { placement, from: self, to }) }
+    }
+
+    /// Where a replica goes that is wanted no more: through `Unload` if it has served.
+    pub fn leaving(self) -> ReplicaState {
+        match self {
+            ReplicaState::Live | ReplicaState::Unload => ReplicaState::Unload,
+            ReplicaState::Load | ReplicaState::UnloadFinal => ReplicaState::UnloadFinal,
+        }
     }
 
     /// Whether the replica counts towards the wanted number: it serves or is about to.
@@ -92,7 +103,10 @@ mod tests {
     #[test]
     fn a_replica_that_serves_is_never_deleted_without_handing_over() {
         assert!(!ReplicaState::Live.may_become(ReplicaState::UnloadFinal));
-        assert!(!ReplicaState::Load.may_become(ReplicaState::UnloadFinal));
+        assert!(ReplicaState::Load.may_become(ReplicaState::UnloadFinal), "it has never served");
+        for from in ReplicaState::ALL {
+            assert!(from.leaving() == from || from.may_become(from.leaving()), "{from}");
+        }
         let error = ReplicaState::Unload.step(PlacementId(7), ReplicaState::Live).unwrap_err();
         assert_eq!(error.placement, PlacementId(7));
     }

@@ -228,7 +228,7 @@ fn remove(edit: &mut Edit<'_>, shard: ShardId, placement: PlacementId) -> Result
         }
         _ => {}
     }
-    Ok(edit.step(shard, placement, ReplicaState::Unload)?)
+    Ok(edit.leave(shard, placement)?)
 }
 
 /// How far a change that was begun has got.

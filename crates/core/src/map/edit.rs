@@ -219,6 +219,12 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
+    /// A replica is wanted no more: it goes through `Unload` if it has served.
+    pub fn leave(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        let leaving = self.replica_mut(id, placement)?.state.leaving();
+        self.step(id, placement, leaving)
+    }
+
     /// Makes a live replica the leader, under a new epoch; the former leader, if any, follows.
     pub fn lead(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
         let state = self.replica_mut(id, placement)?.state;
@@ -260,9 +266,7 @@ impl<'a> Edit<'a> {
             parent.epoch = parent.epoch.next();
             for replica in &mut parent.replicas {
                 replica.role = Role::Follower;
-                if replica.state.is_staying() {
-                    replica.state = ReplicaState::Unload;
-                }
+                replica.state = replica.state.leaving();
             }
         }
         Ok(())
@@ -277,9 +281,7 @@ impl<'a> Edit<'a> {
         shard.epoch = shard.epoch.next();
         for replica in &mut shard.replicas {
             replica.role = Role::Follower;
-            if replica.state.is_staying() {
-                replica.state = ReplicaState::Unload;
-            }
+            replica.state = replica.state.leaving();
         }
         Ok(())
     }
