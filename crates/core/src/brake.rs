@@ -12,10 +12,19 @@
 //! | more than max(2, half) of the nodes do not answer, none given up yet | planning waits until they answer |
 //! | a lost node registers again                                   | it does not count as lost             |
 //! | a node leaves as announced                                    | it never counted as lost              |
+//! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is set aside |
 //!
 //! The second line has no latch: nothing was decided yet, so nothing has to be undone by hand.
+//!
+//! The last line is a shard that kills ([`crate::poison`]): in a cluster of fewer than fifteen nodes its third victim
+//! would put the brake on, and the shard would go on killing once a person lets it go. What tells it from a cut
+//! network is the order: it can only kill a node that it has come to *after* the last one was given up, and
+//! nodes that fall together have not taken anything from each other. Should chance have made such a chain,
+//! little is lost: a shard that is set aside comes to no further node, so at most `poison_deaths` losses count
+//! as one, and only one chain at a time is believed.
 
-use crate::name::NodeId;
+use crate::id::ShardId;
+use crate::name::{KeyspaceName, NodeId};
 use crate::settings::Settings;
 use crate::time::Millis;
 use std::collections::BTreeMap;
@@ -23,17 +32,42 @@ use std::collections::BTreeMap;
 /// Losses that are always borne, however small the cluster: one, and another while it is being repaired.
 const ALWAYS_BORNE: usize = 2;
 
+/// A shard of a keyspace.
+pub type ShardName = (KeyspaceName, ShardId);
+
+/// The shards that a node had taken on shortly before it was last heard, and when it took them.
+pub type Suspects = BTreeMap<ShardName, Millis>;
+
+/// A node that was given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Loss {
+    at: Millis,
+    suspects: Suspects,
+}
+
 /// Nodes that were given up lately. Not stored: what died while no coordinator looked is lost at one moment
 /// for the next one, and counts together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Losses {
-    lost: BTreeMap<NodeId, Millis>,
+    lost: BTreeMap<NodeId, Loss>,
+}
+
+/// What follows from those who are dying.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// They are replaced.
+    Borne,
+    /// So many would be too many, but these shards have killed that many of them one after the other: they are
+    /// to be set aside, and the nodes replaced.
+    Poisoned(Vec<ShardName>, usize),
+    /// The brake goes on, for this reason.
+    TooMany(String),
 }
 
 impl Losses {
     /// A node was given up.
-    pub fn add(&mut self, node: NodeId, now: Millis) {
-        self.lost.insert(node, now);
+    pub fn add(&mut self, node: NodeId, now: Millis, suspects: Suspects) {
+        self.lost.insert(node, Loss { at: now, suspects });
     }
 
     /// It is back, as a new process, or was removed by a person.
@@ -46,27 +80,55 @@ impl Losses {
         self.lost.clear();
     }
 
-    /// Whether giving up `dying` now would be too much, in a sentence. `standing` counts the nodes that have
-    /// not been given up, `dying` ones included.
-    pub fn too_many(
+    /// Whether giving up `dying` now would be too much. `standing` counts the nodes that have not been given
+    /// up, `dying` ones included.
+    pub fn judge(
         &mut self,
-        dying: &[NodeId],
+        dying: &BTreeMap<NodeId, Suspects>,
         standing: usize,
         now: Millis,
         settings: &Settings,
-    ) -> Option<String> {
-        self.lost.retain(|_, at| now.since(*at) < settings.brake_window_ms);
-        let earlier = self.lost.keys().filter(|node| !dying.contains(node)).count();
-        let (lost, nodes) = (earlier + dying.len(), earlier + standing);
+    ) -> Verdict {
+        self.lost.retain(|_, loss| now.since(loss.at) < settings.brake_window_ms);
+        let earlier = self.lost.iter().filter(|(node, _)| !dying.contains_key(*node));
+        let mut losses: Vec<(Millis, &Suspects)> =
+            earlier.map(|(_, loss)| (loss.at, &loss.suspects)).collect();
+        let nodes = losses.len() + standing;
+        losses.extend(dying.values().map(|suspects| (now, suspects)));
         let borne = ALWAYS_BORNE.max((settings.brake_share * nodes as f64) as usize);
-        (!dying.is_empty() && lost > borne).then(|| {
-            format!(
-                "{lost} of {nodes} nodes were lost within {} s, more than the {borne} that are replaced without \
-                 asking",
-                settings.brake_window_ms.div_ceil(1_000)
-            )
-        })
+        if dying.is_empty() || losses.len() <= borne {
+            return Verdict::Borne;
+        }
+        let (poison, deaths) = longest_chain(losses.clone());
+        let enough = (ALWAYS_BORNE + 1).min(settings.poison_deaths as usize);
+        let as_one = deaths.min(settings.poison_deaths as usize);
+        if deaths >= enough && losses.len() - as_one < borne {
+            return Verdict::Poisoned(poison, deaths);
+        }
+        Verdict::TooMany(format!(
+            "{} of {nodes} nodes were lost within {} s, more than the {borne} that are replaced without asking",
+            losses.len(),
+            settings.brake_window_ms.div_ceil(1_000)
+        ))
     }
+}
+
+/// The shards that went furthest from one lost node to the next, and how many they went through.
+fn longest_chain(mut losses: Vec<(Millis, &Suspects)>) -> (Vec<ShardName>, usize) {
+    losses.sort_by_key(|(at, _)| *at);
+    let mut chains: BTreeMap<&ShardName, (usize, Millis)> = BTreeMap::new();
+    for (at, suspects) in losses {
+        for (shard, taken) in suspects {
+            let chain = chains.entry(shard).or_insert((0, Millis(0)));
+            // Whatever it had already when the last one was given up did not come to it from there.
+            if chain.0 == 0 || *taken >= chain.1 {
+                *chain = (chain.0 + 1, at);
+            }
+        }
+    }
+    let longest = chains.values().map(|(deaths, _)| *deaths).max().unwrap_or(0);
+    let furthest = chains.iter().filter(|(_, (deaths, _))| *deaths == longest);
+    (furthest.map(|(shard, _)| (*shard).clone()).collect(), longest)
 }
 
 /// Why planning waits: of `nodes` that should take shards only `answering` do.
@@ -88,39 +150,113 @@ mod tests {
         (0..count).map(|at| NodeId::new(&format!("n{at}")).unwrap()).collect()
     }
 
+    fn is_too_many(verdict: &Verdict) -> bool {
+        matches!(verdict, Verdict::TooMany(_))
+    }
+
+    fn judge(losses: &mut Losses, dying: &[NodeId], standing: usize, now: u64) -> Verdict {
+        let dying = dying.iter().map(|node| (node.clone(), Suspects::new())).collect();
+        losses.judge(&dying, standing, Millis(now), &Settings::default())
+    }
+
     proptest! {
         #[test]
         fn r4_the_threshold_is_exact(count in 1usize..200, dying in 0usize..200) {
-            let dying = nodes(dying.min(count));
-            let verdict = Losses::default().too_many(&dying, count, Millis(0), &Settings::default());
+            let dying = dying.min(count);
+            let verdict = judge(&mut Losses::default(), &nodes(dying), count, 0);
             let allowed = f64::max(2.0, 0.2 * count as f64);
-            prop_assert_eq!(verdict.is_some(), dying.len() as f64 > allowed + 1e-9);
+            prop_assert_eq!(is_too_many(&verdict), dying as f64 > allowed + 1e-9);
         }
     }
 
     #[test]
     fn losses_count_together_within_the_window_only() {
-        let (settings, all) = (Settings::default(), nodes(10));
+        let all = nodes(10);
         let mut losses = Losses::default();
-        losses.add(all[0].clone(), Millis(0));
-        losses.add(all[1].clone(), Millis(1_000));
+        losses.add(all[0].clone(), Millis(0), Suspects::new());
+        losses.add(all[1].clone(), Millis(1_000), Suspects::new());
         let mut later = losses.clone();
-        assert!(losses.too_many(&all[2..3], 8, Millis(59_999), &settings).is_some());
-        assert!(later.too_many(&all[2..3], 8, Millis(60_000), &settings).is_none());
+        assert!(is_too_many(&judge(&mut losses, &all[2..3], 8, 59_999)));
+        assert_eq!(judge(&mut later, &all[2..3], 8, 60_000), Verdict::Borne);
     }
 
     #[test]
     fn who_returns_does_not_count_and_nobody_dying_trips_nothing() {
-        let (settings, all) = (Settings::default(), nodes(10));
+        let all = nodes(10);
         let mut losses = Losses::default();
-        all[..2].iter().for_each(|node| losses.add(node.clone(), Millis(0)));
+        all[..2].iter().for_each(|node| losses.add(node.clone(), Millis(0), Suspects::new()));
         losses.returned(&all[0]);
-        assert!(losses.too_many(&all[2..3], 9, Millis(1), &settings).is_none());
-        losses.add(all[2].clone(), Millis(1));
-        losses.add(all[3].clone(), Millis(1));
-        assert!(losses.too_many(&[], 7, Millis(2), &settings).is_none());
+        assert_eq!(judge(&mut losses, &all[2..3], 9, 1), Verdict::Borne);
+        losses.add(all[2].clone(), Millis(1), Suspects::new());
+        losses.add(all[3].clone(), Millis(1), Suspects::new());
+        assert_eq!(judge(&mut losses, &[], 7, 2), Verdict::Borne);
         losses.clear();
         assert_eq!(losses, Losses::default());
+    }
+
+    /// Node `at` falls every ten seconds, a second after it took these.
+    fn fallen(deaths: &[&[u64]]) -> Losses {
+        let mut losses = Losses::default();
+        for (at, shards) in deaths.iter().enumerate() {
+            let at = at as u64;
+            losses.add(
+                nodes(20)[at as usize].clone(),
+                Millis(at * 10_000),
+                suspects(at * 10_000 - at.min(1) * 9_000, shards),
+            );
+        }
+        losses
+    }
+
+    fn suspects(taken: u64, shards: &[u64]) -> Suspects {
+        shards.iter().map(|shard| (shard_name(*shard), Millis(taken))).collect()
+    }
+
+    fn shard_name(shard: u64) -> ShardName {
+        (KeyspaceName::new("k").unwrap(), ShardId(shard))
+    }
+
+    fn dies_now(losses: &mut Losses, taken: u64, shards: &[u64], standing: usize) -> Verdict {
+        let dying = BTreeMap::from([(nodes(20)[19].clone(), suspects(taken, shards))]);
+        losses.judge(&dying, standing, Millis(20_000), &Settings::default())
+    }
+
+    #[test]
+    fn r5_a_shard_that_went_from_one_lost_node_to_the_next_is_set_aside_before_the_brake_goes_on() {
+        let mut losses = fallen(&[&[1, 2, 7], &[3, 7]]);
+        let verdict = dies_now(&mut losses, 11_000, &[4, 7], 8);
+        assert_eq!(verdict, Verdict::Poisoned(vec![shard_name(7)], 3));
+        let other = dies_now(&mut losses, 11_000, &[4, 2], 8);
+        assert!(is_too_many(&other), "2 was on the first and the third only");
+    }
+
+    #[test]
+    fn r4_nodes_that_fall_together_explain_nothing_to_each_other() {
+        let mut losses = Losses::default();
+        let dying = nodes(3).into_iter().map(|node| (node, suspects(11_000, &[7]))).collect();
+        assert!(is_too_many(&losses.judge(&dying, 10, Millis(20_000), &Settings::default())));
+        let mut losses = fallen(&[&[7], &[7]]);
+        assert!(is_too_many(&dies_now(&mut losses, 9_999, &[7], 8)), "it was there before the second fell");
+    }
+
+    #[test]
+    fn r4_what_a_shard_explains_counts_as_one_and_the_rest_as_ever() {
+        let mut losses = fallen(&[&[7], &[7]]);
+        losses.add(nodes(20)[18].clone(), Millis(15_000), Suspects::new());
+        assert!(matches!(dies_now(&mut losses, 11_000, &[7], 7), Verdict::Poisoned(_, 3)));
+        losses.add(nodes(20)[17].clone(), Millis(15_000), Suspects::new());
+        assert!(is_too_many(&dies_now(&mut losses, 11_000, &[7], 7)));
+    }
+
+    #[test]
+    fn r4_a_shard_explains_no_more_than_poison_deaths() {
+        let mut losses = fallen(&[&[7], &[7]]);
+        let settings = Settings { poison_deaths: 2, ..Settings::default() };
+        let dying =
+            |at: u64| BTreeMap::from([(nodes(20)[at as usize].clone(), suspects(at * 10_000 - 9_000, &[7]))]);
+        assert!(matches!(losses.judge(&dying(2), 8, Millis(20_000), &settings), Verdict::Poisoned(_, 3)));
+        losses.add(nodes(20)[2].clone(), Millis(20_000), suspects(11_000, &[7]));
+        assert!(is_too_many(&losses.judge(&dying(3), 7, Millis(30_000), &settings)));
     }
 
     #[test]

@@ -6,13 +6,14 @@
 //! `poison_deaths` strikes in a row is set aside: placed nowhere new until a person has looked, instead of
 //! walking through the fleet (A20, R5). A shard whose load fails on as many nodes is set aside too (L5).
 //!
-//! | event                                                     | strikes | set aside                        |
-//! |-----------------------------------------------------------|---------|----------------------------------|
-//! | its node dies within the window after taking it on        | +1      | when they reach `poison_deaths`  |
-//! | its node dies later, leaves, or is lost while the brake is on | –   |                                  |
-//! | an owner survives the window                              | 0       |                                  |
-//! | its load is given up on `poison_deaths` different nodes   | –       | yes                              |
-//! | a person releases it                                      | 0       | no longer                        |
+//! | event                                                         | strikes | set aside                       |
+//! |---------------------------------------------------------------|---------|---------------------------------|
+//! | its node dies within the window after taking it, or its lead, on | +1   | when they reach `poison_deaths` |
+//! | it went from one lost node to the next, and the brake would go on | –   | yes                             |
+//! | its node dies later, leaves, or is lost while the brake is on | –       |                                 |
+//! | an owner survives the window                                  | 0       |                                 |
+//! | its load is given up on `poison_deaths` different nodes       | –       | yes                             |
+//! | a person releases it                                          | 0       | no longer                       |
 //!
 //! Innocent shards that happen to follow a poison one from node to node are scattered by every repair, so few
 //! collect strikes with it; in a cluster of two or three nodes some may, which is why a person can release.
@@ -36,6 +37,14 @@ pub fn after_death(strikes: u32, node: &NodeId, settings: &Settings) -> Option<S
     (strikes >= settings.poison_deaths).then(|| {
         format!("{strikes} nodes in a row died soon after they had taken it on, the last was {node}")
     })
+}
+
+/// Why a shard is set aside that `deaths` nodes have died of one after the other, with no more to spare: one
+/// more loss would stop everything (see [`crate::brake`]).
+pub fn before_brake(deaths: usize) -> String {
+    format!(
+        "{deaths} nodes died one after the other, each soon after it had taken the shard on from the last"
+    )
 }
 
 /// Why a shard that `nodes` could not load is set aside; none while others may still be tried.

@@ -8,7 +8,7 @@ use crate::handover;
 use crate::id::{PlacementId, PlanId, ShardId, TransactionId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
-use crate::map::{Edit, EditError, MapDiff, Replica, Shard, Stage};
+use crate::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::Status;
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ impl KeyspaceState {
         let failed = |r: &&Replica| {
             let phase = self.observed.get(&r.placement).map(|seen| &seen.phase);
             r.state == ReplicaState::Load
-                && state(r) == Some(ReplicaState::Unload)
+                && state(r).is_some_and(|state| !state.is_staying())
                 && matches!(phase, Some(Phase::Failed { .. }))
         };
         let nodes: Vec<_> = old.replicas.iter().filter(failed).map(|r| r.node.clone()).collect();
@@ -204,7 +204,7 @@ impl Cluster {
             }
         }
         let failed = old.is_some_and(|old| keyspace.notice_failures(at, old));
-        let fresh = new_replicas(old, keyspace.map.shard(id));
+        let fresh = taken_on(old, keyspace.map.shard(id));
         keyspace.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
         let settled = keyspace.map.shard(id).is_none_or(Shard::is_settled);
         if settled && keyspace.blocked.remove(&id) {
@@ -259,8 +259,10 @@ impl Cluster {
     }
 }
 
-fn new_replicas(old: Option<&Shard>, new: Option<&Shard>) -> Vec<PlacementId> {
-    let known = |r: &&Replica| old.is_some_and(|old| old.replica(r.placement).is_some());
+/// Replicas whose nodes have something new to do: a shard, or the lead of it.
+fn taken_on(old: Option<&Shard>, new: Option<&Shard>) -> Vec<PlacementId> {
+    let before = |r: &Replica| old.and_then(|old| old.replica(r.placement)).map(|old| old.role);
+    let takes_on = |r: &&Replica| before(r).is_none_or(|role| role != r.role && r.role == Role::Leader);
     let replicas = new.into_iter().flat_map(|shard| &shard.replicas);
-    replicas.filter(|r| !known(r)).map(|r| r.placement).collect()
+    replicas.filter(takes_on).map(|r| r.placement).collect()
 }

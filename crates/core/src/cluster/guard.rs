@@ -2,7 +2,7 @@
 //! ([`crate::poison`]). Here they meet what is stored and what is told to people.
 
 use super::{Cluster, KeyspaceState, Moment, ShardRule, Write};
-use crate::brake;
+use crate::brake::{self, Suspects, Verdict};
 use crate::exchange::Phase;
 use crate::id::{PlacementId, ShardId};
 use crate::name::{KeyspaceName, NodeId};
@@ -10,7 +10,7 @@ use crate::node::Health;
 use crate::poison;
 use crate::settings::Settings;
 use crate::time::Millis;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
     /// Why automatic moves are stopped, if they are.
@@ -18,14 +18,22 @@ impl Cluster {
         self.record.brake.as_deref()
     }
 
-    /// Puts the brake on when giving up everybody who is dead by now would be too much.
+    /// Puts the brake on when giving up everybody who is dead by now would be too much; or sets aside the shard
+    /// that has killed so many of them one after the other.
     pub(super) fn brake_if_too_many(&mut self, at: Moment) {
         if self.record.brake.is_some() {
             return;
         }
         let standing = self.nodes.values().filter(|node| !node.record.ended).count();
-        let dying = self.dying(at);
-        let Some(why) = self.losses.too_many(&dying, standing, at.now, &self.settings) else { return };
+        let dying = self.dying(at).into_iter().map(|id| (id.clone(), self.suspects(&id))).collect();
+        let why = match self.losses.judge(&dying, standing, at.now, &self.settings) {
+            Verdict::Borne => return,
+            Verdict::Poisoned(shards, deaths) => {
+                let why = poison::before_brake(deaths);
+                return shards.iter().for_each(|(name, shard)| self.set_aside(at, name, *shard, why.clone()));
+            }
+            Verdict::TooMany(why) => why,
+        };
         self.notice(
             true,
             format!(
@@ -76,36 +84,37 @@ impl Cluster {
         self.waiting
     }
 
-    /// Strikes against the shards that a node had just taken on when it died.
-    pub(super) fn suspect(&mut self, at: Moment, node: &NodeId) {
-        let Some(state) = self.nodes.get(node) else { return };
-        let incarnation = state.record.incarnation;
+    /// The shards that a node had taken on shortly before it was last heard.
+    pub(super) fn suspects(&self, node: &NodeId) -> Suspects {
+        let Some(state) = self.nodes.get(node) else { return Suspects::new() };
         let died = state.signs.last_beat.unwrap_or(state.signs.since);
-        for name in self.keyspaces.keys().cloned().collect::<Vec<_>>() {
-            let Some(keyspace) = self.keyspaces.get_mut(&name) else { continue };
-            let young = |placement: &PlacementId| {
-                let taken = keyspace.taken.get(placement);
-                taken.is_some_and(|(_, taken)| poison::is_suspect(*taken, died, &self.settings))
+        let incarnation = state.record.incarnation;
+        let of = |keyspace: &KeyspaceState| {
+            let suspect = |(placement, (shard, taken)): (&PlacementId, &(ShardId, Millis))| {
+                let replica = keyspace.map.shard(*shard)?.replica(*placement)?;
+                let is_here = replica.node == *node && replica.incarnation == incarnation;
+                (is_here && replica.state.is_staying() && poison::is_suspect(*taken, died, &self.settings))
+                    .then(|| ((keyspace.map.keyspace().clone(), *shard), *taken))
             };
-            let held = keyspace.map.shards().flat_map(|s| s.replicas.iter().map(move |r| (s.id, r)));
-            let suspects: Vec<ShardId> = held
-                .filter(|(_, r)| r.node == *node && r.incarnation == incarnation && r.state.is_staying())
-                .filter(|(_, r)| young(&r.placement))
-                .map(|(shard, _)| shard)
-                .collect();
-            if suspects.is_empty() {
-                continue;
+            keyspace.taken.iter().filter_map(suspect).collect::<Vec<_>>()
+        };
+        self.keyspaces.values().flat_map(of).collect()
+    }
+
+    /// Strikes against the shards that a node had just taken on when it died.
+    pub(super) fn strike(&mut self, at: Moment, node: &NodeId, suspects: &Suspects) {
+        let mut struck = BTreeSet::new();
+        for (name, shard) in suspects.keys() {
+            let Some(keyspace) = self.keyspaces.get_mut(name) else { continue };
+            let rule = keyspace.record.rules.entry(*shard).or_default();
+            rule.deaths += 1;
+            struck.insert(name);
+            if let Some(why) = poison::after_death(rule.deaths, node, &self.settings) {
+                self.set_aside(at, name, *shard, why);
             }
-            let mut verdicts = Vec::new();
-            for shard in suspects {
-                let rule = keyspace.record.rules.entry(shard).or_default();
-                rule.deaths += 1;
-                verdicts
-                    .extend(poison::after_death(rule.deaths, node, &self.settings).map(|why| (shard, why)));
-            }
-            self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-            verdicts.into_iter().for_each(|(shard, why)| self.set_aside(at, &name, shard, why));
         }
+        let records = struck.into_iter().filter_map(|name| self.keyspaces.get(name));
+        self.outbox.writes.extend(records.map(|keyspace| Write::Keyspace(keyspace.record.clone())));
     }
 
     /// The shards that could not be loaded on too many nodes.

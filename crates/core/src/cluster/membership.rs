@@ -396,10 +396,12 @@ impl Cluster {
             if lease_end > at.now {
                 wake = wake.min(lease_end);
             }
-            let lapsed = lease_end <= at.now && !std::mem::replace(&mut node.lapsed, lease_end <= at.now);
+            let is_over = lease_end <= at.now;
+            let lapsed = !std::mem::replace(&mut node.lapsed, is_over) && is_over;
             if health == Health::Down && !node.record.ended && !braked {
-                self.suspect(at, &id);
-                self.losses.add(id.clone(), at.now);
+                let suspects = self.suspects(&id);
+                self.strike(at, &id, &suspects);
+                self.losses.add(id.clone(), at.now, suspects);
                 self.bury(at, &id);
             } else if told != health {
                 self.notice(health == Health::Unreachable, format!("node {id} is {health}, was {told}"));

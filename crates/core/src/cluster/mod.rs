@@ -130,7 +130,7 @@ pub struct KeyspaceState {
     advice: Vec<String>,
     /// Since when improving it waits for the loads of some of its replicas; not stored.
     unmeasured_since: Option<Millis>,
-    /// When replicas were given to their nodes, for the last `poison_window_ms`; not stored.
+    /// When replicas, or the lead, were given to their nodes, for the last `poison_window_ms`; not stored.
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
 }
 

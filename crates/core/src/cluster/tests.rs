@@ -1,6 +1,7 @@
 //! Scenarios of a whole cluster on simulated time, each short enough to be followed by hand.
 
 mod guard;
+mod interrupted;
 mod planning;
 mod reshape;
 mod town;

@@ -234,6 +234,18 @@ fn orders_that_build_on_what_it_does_not_have_are_ignored() {
 }
 
 #[test]
+fn orders_of_another_coordinator_are_counted_anew() {
+    let mut fixture = Fixture::leading(1);
+    fixture.version = 22;
+    fixture.worker.welcomed(Incarnation(1));
+    assert_eq!(fixture.worker.beat(Millis(0)).unwrap().applied, 0);
+    fixture.version = 0;
+    fixture.order(900, order(ReplicaState::Live, Role::Leader, 1, true));
+    assert_eq!(fixture.worker.beat(Millis(900)).unwrap().applied, 1);
+    assert!(matches!(fixture.judge(1_000, Access::Write), Verdict::Serve(_)), "the lease goes on");
+}
+
+#[test]
 fn o1_a_leader_that_missed_its_successors_stops_before_it_leads_again() {
     let mut fixture = Fixture::leading(17);
     let Verdict::Serve(before) = fixture.judge(0, Access::Write) else { panic!("it leads") };

@@ -137,6 +137,24 @@ fn r5_a_shard_that_kills_its_owners_is_set_aside_after_three() {
 }
 
 #[test]
+fn r5_in_a_small_cluster_the_shard_is_set_aside_before_the_brake_goes_on() {
+    let mut town = town_of(10, keyspace(30), 30);
+    town.poison = Some(ShardId(7));
+    town.run(30_000);
+    assert_eq!(town.workers.len(), 7, "{:#?}", town.notices);
+    assert_eq!(told(&town, "shard s7 of keyspace users is set aside"), 1, "{:#?}", town.notices);
+    assert!(town.cluster.brake().is_none());
+    assert_eq!(town.served().len(), 29, "whatever else they held is served again");
+    let standing: Vec<_> = town.workers.keys().cloned().collect();
+    town.kill(standing[0].as_str());
+    town.run(4_000);
+    assert!(town.cluster.brake().is_none(), "the three count as one");
+    town.kill(standing[1].as_str());
+    town.run(4_000);
+    assert!(town.cluster.brake().is_some(), "two more are too many");
+}
+
+#[test]
 fn l5_a_shard_that_nobody_can_load_is_set_aside_and_holds_up_nobody() {
     let mut town = Town::new(keyspace(9), slots(9));
     town.fails.extend(["a", "b", "c"].map(|at| (ShardId(4), node(at))));
