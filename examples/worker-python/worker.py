@@ -134,15 +134,22 @@ def reports():
     return told
 
 
+def register(incarnation=None):
+    """As a new process, or after the coordinator restarted as the one that it is."""
+    spec = {"id": args.id, "address": f"{args.host}:{args.port}", "check_path": "/partage/worker"}
+    if args.zone:
+        spec["zone"] = args.zone
+    if incarnation is not None:
+        spec["incarnation"] = incarnation
+    return post("/v1/worker/register", spec)
+
+
 def attend():
     """Registers, then beats until it may go."""
     global lease_until
     while True:
-        spec = {"id": args.id, "address": f"{args.host}:{args.port}", "check_path": "/partage/worker"}
-        if args.zone:
-            spec["zone"] = args.zone
         try:
-            welcome = post("/v1/worker/register", spec)
+            welcome = register()
         except (OSError, ValueError) as error:
             print(f"register: {error}", file=sys.stderr)
             time.sleep(1)
@@ -154,6 +161,15 @@ def attend():
         if beat(me, welcome["lease_ms"] / 1000, welcome["heartbeat_ms"] / 1000):
             post("/v1/worker/leave", me)
             return
+
+
+def registered_again(incarnation):
+    try:
+        register(incarnation)
+        return True
+    except (OSError, ValueError) as error:  # told again by the next beat whether it goes on
+        print(f"register again: {error}", file=sys.stderr)
+        return False
 
 
 def beat(me, lease_s, rest_s):
@@ -173,6 +189,9 @@ def beat(me, lease_s, rest_s):
             if error.code == 410:
                 return False
             print(f"heartbeat: {error.read().decode()}", file=sys.stderr)
+            if error.code == 428 and registered_again(me["incarnation"]):
+                applied = 0
+                continue
             time.sleep(rest_s)
             continue
         except (OSError, ValueError) as error:  # it goes on as long as its lease does

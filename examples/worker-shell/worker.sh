@@ -26,7 +26,7 @@ post() { # PATH BODY; answers in lines
     curl --silent --show-error --max-time 10 -H 'accept: text/plain' --data-binary "$2" "$coordinator/v1/worker/$1"
 }
 
-register() {
+register() { # as a new process, which holds nothing
     local word
     unset order phase carried reason; declare -gA order phase carried reason
     rm -rf "${dir:?}"/*
@@ -36,6 +36,11 @@ register() {
         sleep 1
     done
     sequence=0 applied=0 said=
+}
+
+register_again() { # as the one that it is, with all it holds: only the coordinator is new
+    answer=$(post register "{\"id\":\"$id\",\"address\":\"$address\",\"incarnation\":$incarnation}")
+    applied=0 said=
 }
 
 reports() { # as a JSON list, whole
@@ -111,6 +116,9 @@ while true; do
         sleep 0.5
     elif [[ $answer == "error ended "* || $answer == "error not_registered "* ]]; then
         register
+    elif [[ $answer == "error register_again "* ]]; then
+        register_again
+        sleep 0.1
     elif [[ $answer == error* ]]; then
         echo "heartbeat: $answer" >&2
         sleep 0.5

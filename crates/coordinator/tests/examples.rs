@@ -220,3 +220,36 @@ async fn python_hands_its_data_over_and_honours_its_lease() {
     let (status, _) = ask(&door, Method::GET, ports[1], "/kv/a", "").await;
     assert!([503, 421].contains(&status), "it answered {status}");
 }
+
+async fn epochs_of(door: &Door) -> Vec<u64> {
+    let shards = door.read("/v1/keyspaces/kv/shards").await;
+    shards["shards"].as_array().unwrap().iter().map(|shard| shard["epoch"].as_u64().unwrap()).collect()
+}
+
+/// A coordinator that starts again moves nothing: workers over HTTP register as who they are, and keep what they hold.
+#[tokio::test]
+async fn a_coordinator_that_restarts_costs_nobody_a_shard() {
+    let (state, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let door = Door::on_disk(settings(), state.path(), "127.0.0.1:0").await;
+    let address = door.coordinator.address().to_string();
+    let (snake, shore) = (port(), port());
+    let _files = files(shore, dir.path());
+    let _python = python(&door, "snake", snake);
+    let _shell = shell(&door, "shore", shore, dir.path());
+    up(&door, 2).await;
+    door.done(create("kv", "eventual")).await;
+    let before = served_by(&door, "kv", &["shore", "snake"]).await;
+    let (shard, _) = before.iter().find(|(_, node)| node == "snake").unwrap();
+    let path = format!("/kv/{}", char::from(b"acegikmo"[*shard as usize - 1]));
+    assert_eq!(ask(&door, Method::PUT, snake, &path, "kept").await.0, 200);
+    let epochs = epochs_of(&door).await;
+
+    door.coordinator.stop().await;
+    let door = Door::on_disk(settings(), state.path(), &address).await;
+    up(&door, 2).await;
+    // Longer than it takes to call a silent node dead.
+    tokio::time::sleep(Duration::from_millis(settings().dead_after_ms + 1_500)).await;
+    assert_eq!(served_by(&door, "kv", &["shore", "snake"]).await, before);
+    assert_eq!(epochs_of(&door).await, epochs);
+    assert_eq!(ask(&door, Method::GET, snake, &path, "").await, (200, "kept".to_owned()));
+}

@@ -10,6 +10,9 @@ use partage_core::cluster::{BeatError, RegisterError};
 pub enum Retry {
     /// Later, or at another coordinator.
     Later,
+    /// After registering again, as the same incarnation: a coordinator that is new knows nobody yet, and that must
+    /// not cost anybody its shards.
+    Register,
     /// Not as this incarnation: drop everything and register as a new process.
     AsNew,
     /// Only a person can mend it.
@@ -55,8 +58,7 @@ impl From<&BeatError> for Refusal {
     fn from(error: &BeatError) -> Refusal {
         let (kind, retry) = match error {
             BeatError::Unknown(_) => ("not_registered", Retry::AsNew),
-            // As the same incarnation: a new coordinator must not cost anybody its shards.
-            BeatError::NotYet(_) => ("register_again", Retry::Later),
+            BeatError::NotYet(_) => ("register_again", Retry::Register),
             BeatError::Ended { .. } => ("ended", Retry::AsNew),
             BeatError::Late { .. } => ("late", Retry::Needless),
             BeatError::Load { .. } => ("malformed", Retry::Never),
@@ -75,6 +77,7 @@ impl From<&Refusal> for proto::Refused {
     fn from(refusal: &Refusal) -> Self {
         let retry = match refusal.retry {
             Retry::Later => proto::RefusalRetry::Later,
+            Retry::Register => proto::RefusalRetry::Register,
             Retry::AsNew => proto::RefusalRetry::AsNew,
             Retry::Never => proto::RefusalRetry::Never,
             Retry::Needless => proto::RefusalRetry::Needless,
@@ -91,6 +94,7 @@ impl From<proto::Refused> for Refusal {
     /// A way of retrying that this reader does not know is "later": the rarest harm.
     fn from(form: proto::Refused) -> Refusal {
         let retry = match proto::RefusalRetry::try_from(form.retry) {
+            Ok(proto::RefusalRetry::Register) => Retry::Register,
             Ok(proto::RefusalRetry::AsNew) => Retry::AsNew,
             Ok(proto::RefusalRetry::Never) => Retry::Never,
             Ok(proto::RefusalRetry::Needless) => Retry::Needless,

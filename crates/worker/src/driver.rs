@@ -265,6 +265,10 @@ impl Driver {
         let starting = self.starter.is_some();
         match refusal.retry {
             Retry::Needless => {}
+            Retry::Register => {
+                self.lost(&refusal.to_string());
+                self.lines.reopen();
+            }
             Retry::AsNew => {
                 tracing::warn!(node = %self.spec.id, "{refusal}");
                 actions.extend(self.mind.ended(self.now()));

@@ -183,6 +183,7 @@ impl From<Refusal> for Failed {
         let status = match refusal.retry {
             Retry::Never => StatusCode::BAD_REQUEST,
             Retry::Later | Retry::Needless => StatusCode::CONFLICT,
+            Retry::Register => StatusCode::PRECONDITION_REQUIRED,
             Retry::AsNew => StatusCode::GONE,
         };
         Failed::new(status, (&refusal).into())

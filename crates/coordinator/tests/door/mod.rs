@@ -10,6 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use partage_coordinator::{Config, Coordinator};
 use partage_core::settings::Settings;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -28,6 +29,16 @@ impl Door {
 
     pub async fn with(settings: Settings) -> Door {
         let config = Config { listen: "127.0.0.1:0".parse().unwrap(), data_dir: None, settings };
+        Door::serving(config).await
+    }
+
+    /// With its state in a directory, which a later one finds again.
+    pub async fn on_disk(settings: Settings, dir: &Path, listen: &str) -> Door {
+        let config = Config { listen: listen.parse().unwrap(), data_dir: Some(dir.to_path_buf()), settings };
+        Door::serving(config).await
+    }
+
+    async fn serving(config: Config) -> Door {
         let coordinator = Coordinator::start(config).await.unwrap();
         Door { coordinator, client: Client::builder(TokioExecutor::new()).build_http() }
     }

@@ -22,7 +22,8 @@ pub struct ErrorDetail {
     pub kind: String,
     /// A sentence for people.
     pub message: String,
-    /// What to do: for people, or for workers one of `retry_later`, `register_as_new`, `mend`, `go_on`.
+    /// What to do: for people, or for workers one of `retry_later`, `register_again`,
+    /// `register_as_new`, `mend`, `go_on`.
     pub help: String,
 }
 
@@ -44,6 +45,7 @@ impl From<&Refusal> for ErrorBody {
     fn from(refusal: &Refusal) -> Self {
         let help = match refusal.retry {
             Retry::Later => "retry_later",
+            Retry::Register => "register_again",
             Retry::AsNew => "register_as_new",
             Retry::Never => "mend",
             Retry::Needless => "go_on",
