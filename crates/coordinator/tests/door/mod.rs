@@ -32,10 +32,17 @@ impl Door {
         Door::serving(config).await
     }
 
-    /// With its state in a directory, which a later one finds again.
+    /// With its state in a directory, which a later one finds again. Waits for an address that somebody's outgoing
+    /// connection has taken meanwhile.
     pub async fn on_disk(settings: Settings, dir: &Path, listen: &str) -> Door {
-        let config = Config { listen: listen.parse().unwrap(), data_dir: Some(dir.to_path_buf()), settings };
-        Door::serving(config).await
+        let started = async {
+            while TcpListener::bind(listen).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let listen = listen.parse().unwrap();
+            Door::serving(Config { listen, data_dir: Some(dir.to_path_buf()), settings }).await
+        };
+        tokio::time::timeout(PATIENCE, started).await.expect("the address stays taken")
     }
 
     async fn serving(config: Config) -> Door {
