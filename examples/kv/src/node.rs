@@ -24,8 +24,14 @@ pub struct Config {
     pub listener: TcpListener,
     /// Where others reach it, if that is not where it listens.
     pub advertise: Option<String>,
+    /// Its share of every load, relative to other nodes.
+    pub capacity: f64,
     /// What fails with it.
     pub zone: Option<String>,
+    /// A smaller failure domain inside the zone.
+    pub rack: Option<String>,
+    /// Words to pin and exclude shards by.
+    pub labels: Vec<String>,
     /// Rows that are there before the first write.
     pub seed: Option<Seed>,
     /// How long callbacks may take.
@@ -52,14 +58,17 @@ pub struct Node {
 }
 
 impl Config {
-    /// A node in no zone, without seed, with default patience.
+    /// A node of capacity 1 in no zone, without seed, with default patience.
     pub fn new(node: impl Into<String>, coordinator: impl Into<String>, listener: TcpListener) -> Config {
         Config {
             node: node.into(),
             coordinators: vec![coordinator.into()],
             listener,
             advertise: None,
+            capacity: 1.0,
             zone: None,
+            rack: None,
+            labels: Vec::new(),
             seed: None,
             patience: Patience::default(),
         }
@@ -74,9 +83,14 @@ impl Node {
         let service = Arc::new(Service::new(config.seed));
         let mut builder = Worker::builder(config.node, config.coordinators, announced)
             .check_path(WORKER_PATH)
+            .capacity(config.capacity)
+            .labels(config.labels)
             .patience(config.patience);
         if let Some(zone) = config.zone {
             builder = builder.zone(zone);
+        }
+        if let Some(rack) = config.rack {
+            builder = builder.rack(rack);
         }
         let worker = builder.start_shared(service.clone()).await?;
         let (close, mut closed) = watch::channel(false);

@@ -61,7 +61,10 @@ impl NodeArgs {
         let config = Config {
             coordinators: coordinators.unwrap_or_else(|| vec!["127.0.0.1:7400".to_owned()]),
             advertise: Some(address),
+            capacity: file.capacity.unwrap_or(1.0),
             zone: self.zone.or(file.zone),
+            rack: file.rack,
+            labels: file.labels,
             ..Config::new(id.clone(), "", listener)
         };
         let node = tokio::select! {
