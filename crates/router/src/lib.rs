@@ -12,23 +12,23 @@
 //! what it has. A node that no longer owns a key says so, and who does; the router asks there, and makes sure
 //! that its map catches up.
 
-mod cache;
 mod call;
 mod clock;
 mod counters;
 mod entropy;
 mod error;
-pub mod headers;
-mod keep;
 pub mod limits;
 mod options;
 pub mod proxy;
 mod router;
-mod watch;
 
 pub use call::body::{AnswerBody, BodyError, Outgoing};
 pub use counters::Counts;
 pub use error::CallError;
-pub use options::{CallOptions, Hedging, Options};
+pub use options::{CallOptions, Options};
 pub use partage_core::routing::Access;
+pub use partage_core::routing::budget::BudgetPolicy;
+pub use partage_core::routing::pace::Hedging;
+pub use partage_core::routing::retry::RetryPolicy;
+pub use partage_wire::headers;
 pub use router::{Owner, Placed, Router};

@@ -3,22 +3,10 @@
 use crate::limits;
 use partage_core::name::{KeyspaceName, Zone};
 use partage_core::routing::budget::BudgetPolicy;
+use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::RetryPolicy;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
-
-/// When a second node is asked for the same read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Hedging {
-    /// Never.
-    Off,
-    /// When the answer takes longer than 19 of 20 do.
-    #[default]
-    Slowest,
-    /// After this time.
-    After(Duration),
-}
 
 /// How requests are sent.
 #[derive(Debug, Clone)]

@@ -1,26 +1,22 @@
 //! The library's door.
 
-use crate::cache::Cache;
 use crate::call::Caller;
 use crate::call::body::{AnswerBody, Outgoing};
 use crate::clock::Clock;
 use crate::counters::Counts;
 use crate::error::CallError;
-use crate::keep::{self, Keep};
 use crate::limits;
 use crate::options::{CallOptions, Options};
-use crate::watch::Watcher;
 use http::{Request, Response};
 use partage_core::id::{Epoch, Generation, ShardId};
 use partage_core::map::Role;
 use partage_core::name::KeyspaceName;
 use partage_core::routing::routes::{NoRoute, Routes};
-use partage_core::routing::table::RouteTable;
 use partage_core::routing::{Access, NodeAddress};
+use partage_maps::{Cache, Following, Kept, follow};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 /// A router: clones share everything. When the last is dropped, its connections close.
@@ -35,12 +31,13 @@ struct Shared {
     clock: Clock,
     options: CallOptions,
     caller: Caller,
-    tasks: Vec<AbortHandle>,
+    _following: Following,
+    sweep: AbortHandle,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
+        self.sweep.abort();
     }
 }
 
@@ -73,25 +70,11 @@ impl Router {
     /// one. Does not wait for a coordinator; [`Router::ready`] does. Must be called in a tokio runtime.
     pub async fn connect(coordinators: Vec<String>, options: Options) -> Router {
         let clock = Clock::start();
-        let (refresh, refreshes) = mpsc::channel(limits::REFRESHES);
-        let cache = Arc::new(Cache::new(refresh));
-        let table = match &options.maps_file {
-            Some(path) => keep::read(path).await,
-            None => RouteTable::default(),
+        let kept = match options.maps_file {
+            Some(path) => Some(Kept::read(path).await),
+            None => None,
         };
-        if !table.known().is_empty() {
-            cache.publish(table.routes());
-        }
-        let watcher = Watcher {
-            coordinators,
-            keyspaces: options.keyspaces,
-            cache: cache.clone(),
-            table,
-            keep: options.maps_file.map(Keep::new),
-            clock,
-            refreshes,
-            resync: Default::default(),
-        };
+        let (cache, following) = follow(coordinators, options.keyspaces, kept);
         let caller = Caller::new(cache.clone(), options.call.clone(), clock);
         let pools = Arc::downgrade(caller.pools());
         let sweep = tokio::spawn(async move {
@@ -101,22 +84,14 @@ impl Router {
                 tokio::time::sleep(limits::SWEEP).await;
             }
         });
-        let watch = tokio::spawn(watcher.run());
-        let tasks = vec![watch.abort_handle(), sweep.abort_handle()];
-        Router { shared: Arc::new(Shared { cache, clock, options: options.call, caller, tasks }) }
+        let sweep = sweep.abort_handle();
+        let shared = Shared { cache, clock, options: options.call, caller, _following: following, sweep };
+        Router { shared: Arc::new(shared) }
     }
 
     /// Waits until there are maps. False if `most` passes before.
     pub async fn ready(&self, most: Duration) -> bool {
-        let mut changes = self.shared.cache.changes();
-        let heard = async {
-            while !self.shared.cache.has_heard() {
-                if changes.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(most, heard).await.is_ok()
+        self.shared.cache.ready(most).await
     }
 
     /// Where `key` of `keyspace` is.
@@ -179,8 +154,7 @@ impl Router {
 
     /// How long ago a coordinator last said anything; none = never.
     pub fn silence(&self) -> Option<Duration> {
-        let heard = self.shared.cache.heard_at()?;
-        Some(Duration::from_millis(self.shared.clock.now().0.saturating_sub(heard)))
+        self.shared.cache.silence()
     }
 
     /// What this router's own requests came to. Those of a proxy on it are in the proxy's metrics.

@@ -183,7 +183,7 @@ async fn the_deadline_ends_a_request_that_hangs() {
 
 #[tokio::test]
 async fn a_slow_read_is_hedged_and_the_first_good_answer_wins() {
-    let hedging = Hedging::After(Duration::from_millis(30));
+    let hedging = Hedging::AfterMs(30);
     let (_coordinator, router, nodes) = world(true, CallOptions { hedging, ..CallOptions::default() }).await;
     let began = Instant::now();
     for node in [&nodes[0], &nodes[2]] {

@@ -1,11 +1,12 @@
 //! Network and stored forms, with versions; the only place that knows how anything looks outside of memory.
 //!
-//! Five doors, and behind each the same `core` types:
+//! Six doors, and behind each the same `core` types:
 //!
 //! | form | for whom | where |
 //! |---|---|---|
 //! | protobuf over gRPC | worker SDK, routers, programs | [`proto`] (generated), [`form`] (to and from core) |
 //! | JSON over HTTP | workers in any language, `curl`, the console | [`json`] |
+//! | HTTP headers | routers and nodes, on each request | [`headers`] |
 //! | lines of text | workers written as shell scripts | [`lines`] |
 //! | TOML | operators, one file a role | [`config`] |
 //! | checksummed bytes | the coordination store | [`stored`] |
@@ -20,6 +21,7 @@ pub mod config;
 pub mod form;
 #[cfg(test)]
 mod golden;
+pub mod headers;
 pub mod json;
 pub mod kept;
 pub mod limits;

@@ -45,6 +45,8 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub node: NodeId,
+    /// Where it may register, `host:port` each.
+    pub coordinators: Vec<String>,
     pub clock: Clock,
     pub published: ArcSwap<Published>,
     /// Counts what was published with other gates than before.
@@ -89,9 +91,10 @@ pub struct Guard {
 }
 
 impl Shared {
-    pub(crate) fn new(node: NodeId, clock: Clock) -> Shared {
+    pub(crate) fn new(node: NodeId, coordinators: Vec<String>, clock: Clock) -> Shared {
         Shared {
             node,
+            coordinators,
             clock,
             published: ArcSwap::default(),
             changes: watch::Sender::new(0),

@@ -1,4 +1,4 @@
-//! The one place of this crate that draws at random: only to spread attempts in time (R7).
+//! The one place of this crate that draws at random: to spread attempts in time and reads over replicas (R7).
 
 use std::time::Duration;
 
@@ -7,4 +7,10 @@ use std::time::Duration;
 #[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
 pub fn jittered(most: Duration) -> Duration {
     most.mul_f64(rand::random_range(0.5..=1.0))
+}
+
+/// A seed, for the lot among replicas.
+#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
+pub fn seed() -> u64 {
+    rand::random()
 }

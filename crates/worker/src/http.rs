@@ -10,7 +10,10 @@
 //! | `Elsewhere` | forwarded (`partage-hop: 1`)  | 421 with `partage-owner-node`, `partage-owner-address`|
 //! | `Soon`      |                               | waits; in the end 503 with `retry-after`              |
 //! | `Lapsed`    |                               | 503 with `retry-after`                                |
-//! | `Unknown`   |                               | as `Elsewhere` if [`Sharded::locate_by`] knows; 421   |
+//! | `Unknown`   |                               | as `Elsewhere` if the maps know; 421                  |
+//!
+//! So any node takes any request (K19). The maps are followed only once they are needed: see
+//! [`Sharded::hints_only`] to do without, [`Sharded::locate_by`] to bring one's own.
 //!
 //! A request is forwarded once at most, so two nodes that name each other cannot play ball with it. Whoever
 //! sends a request by a map says so by `partage-generation` (its sequence); a node whose own map is older waits
@@ -21,6 +24,8 @@
 
 use crate::admission::{Entrance, Guard};
 use crate::limits;
+pub use crate::locate::Locate;
+use crate::locate::{Finder, Located, Locator};
 use crate::worker::Worker;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -28,13 +33,15 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use http_body::{Frame, SizeHint};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::worker::gates::Access;
+pub use partage_wire::headers::{EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO};
+use partage_wire::headers::{drop_hop_by_hop, number};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -47,21 +54,6 @@ use tower::{Layer, Service, ServiceExt};
 
 /// Where [`router`] answers.
 pub const WORKER_PATH: &str = "/partage/worker";
-
-/// The node that answered.
-pub const NODE: HeaderName = HeaderName::from_static("partage-node");
-/// The epoch in which it answered.
-pub const EPOCH: HeaderName = HeaderName::from_static("partage-epoch");
-/// The request was forwarded already: answer it or refuse it.
-pub const HOP: HeaderName = HeaderName::from_static("partage-hop");
-/// The node that a request was forwarded to.
-pub const PROXIED_TO: HeaderName = HeaderName::from_static("partage-proxied-to");
-/// Address of the owner, when a request is refused.
-pub const OWNER_ADDRESS: HeaderName = HeaderName::from_static("partage-owner-address");
-/// Node id of the owner.
-pub const OWNER_NODE: HeaderName = HeaderName::from_static("partage-owner-node");
-/// Sequence of the map that the sender goes by.
-pub const GENERATION: HeaderName = HeaderName::from_static("partage-generation");
 
 /// What a request is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,13 +135,8 @@ pub struct Sharded {
     key_of: Arc<dyn Fn(&Parts) -> Aim + Send + Sync>,
     client: HopClient,
     hold: Duration,
-    locate: Option<Arc<dyn Locate>>,
+    locator: Locator,
 }
-
-/// Knows more than the worker: which node (and its address) has a key of which this worker has no order. A
-/// worker hears only of shards that it has, gets or had a moment ago; a map that is kept by a router knows all.
-pub trait Locate: Fn(&Target, Access) -> Option<(NodeId, String)> + Send + Sync + 'static {}
-impl<F: Fn(&Target, Access) -> Option<(NodeId, String)> + Send + Sync + 'static> Locate for F {}
 
 impl Sharded {
     /// With [`limits::HOLD`] of patience.
@@ -161,13 +148,27 @@ impl Sharded {
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(limits::HOP_IDLE)
             .build(connector);
-        Sharded { worker: worker.clone(), key_of: Arc::new(key_of), client, hold: limits::HOLD, locate: None }
+        let finder = Finder::new(worker.node().clone(), worker.shared().coordinators.clone());
+        let locator = Locator::Maps(Arc::new(finder));
+        Sharded { worker: worker.clone(), key_of: Arc::new(key_of), client, hold: limits::HOLD, locator }
     }
 
-    /// Asks `locate` where the worker does not know: then any node takes any request (K19).
+    /// Asks `locate` where the worker does not know, instead of following the maps: for a service that has a
+    /// router in it anyway.
     #[must_use]
     pub fn locate_by(self, locate: impl Locate) -> Sharded {
-        Sharded { locate: Some(Arc::new(locate)), ..self }
+        Sharded { locator: Locator::Service(Arc::new(locate)), ..self }
+    }
+
+    /// Never follows the maps: a request for a key that the worker knows nothing of is refused with 421.
+    #[must_use]
+    pub fn hints_only(self) -> Sharded {
+        Sharded { locator: Locator::Nobody, ..self }
+    }
+
+    /// Whether the maps are followed at this moment; never before they were needed.
+    pub fn is_following(&self) -> bool {
+        matches!(&self.locator, Locator::Maps(finder) if finder.is_following())
     }
 
     /// How long a request is held whose replica is about to serve.
@@ -211,10 +212,10 @@ where
 }
 
 /// An [`Entrance`] that is settled, as far as it can be.
-enum Way<'a> {
+enum Way {
     In(Guard),
-    Hop { node: &'a str, address: &'a str },
-    Out(Box<Response>),
+    Hop { node: NodeId, address: String, sequence: Option<u64> },
+    Out(Response),
 }
 
 impl Sharded {
@@ -230,39 +231,52 @@ impl Sharded {
             Aim::Bad(why) => return self.refusal(StatusCode::BAD_REQUEST, "malformed", &why),
         };
         let access = target.access.unwrap_or_else(|| access_of(&parts.method));
-        let entrance = self.enter(&target, access, number(&parts.headers, &GENERATION)).await;
-        let entrance = self.located(entrance, &target, access);
-        let way = match &entrance {
-            Entrance::Elsewhere { node, address, .. } if !parts.headers.contains_key(HOP) => {
-                Way::Hop { node: node.as_str(), address }
-            }
-            Entrance::Elsewhere { node, address, .. } => {
-                Way::Out(Box::new(self.misdirected(&target, Some((node.as_str(), address)))))
-            }
-            Entrance::Soon => Way::Out(Box::new(
-                self.unavailable("soon", "the shard is being handed over to this node: try again"),
-            )),
-            Entrance::Lapsed => Way::Out(Box::new(self.unavailable(
-                "lapsed",
-                "this node does not hear its coordinator, so it may not own the shard any more: try again",
-            ))),
-            Entrance::Unknown { .. } => Way::Out(Box::new(self.misdirected(&target, None))),
-            Entrance::Serve(_) => match entrance {
-                Entrance::Serve(guard) => Way::In(guard),
-                _ => unreachable!("matched above"),
-            },
-        };
-        match way {
+        match self.way(&target, access, &parts.headers).await {
             Way::In(guard) => self.serve(guard, Request::from_parts(parts, body), inner).await,
-            Way::Hop { node, address } => {
-                self.hop(&target, node, address, Request::from_parts(parts, body)).await
+            Way::Hop { node, address, sequence } => {
+                let request = Request::from_parts(parts, body);
+                self.hop(&target, node.as_str(), &address, sequence, request).await
             }
-            Way::Out(response) => *response,
+            Way::Out(response) => response,
+        }
+    }
+
+    async fn way(&self, target: &Target, access: Access, headers: &HeaderMap) -> Way {
+        let until = Instant::now() + self.hold;
+        let hopped = headers.contains_key(HOP);
+        let entrance = self.enter(target, access, number(headers, &GENERATION), until).await;
+        match entrance {
+            Entrance::Serve(guard) => return Way::In(guard),
+            Entrance::Soon => {
+                let text = "the shard is being handed over to this node: try again";
+                return Way::Out(self.unavailable("soon", text));
+            }
+            Entrance::Lapsed => {
+                return Way::Out(self.unavailable(
+                    "lapsed",
+                    "this node does not hear its coordinator, so it may not own the shard any more: try again",
+                ));
+            }
+            Entrance::Elsewhere { .. } | Entrance::Unknown { .. } => {}
+        }
+        match self.locator.locate(&entrance, target, access, hopped, until).await {
+            Located::At { node, .. } if node == *self.worker.node() => {
+                Way::Out(self.misdirected(target, None))
+            }
+            Located::At { node, address, .. } if hopped => {
+                Way::Out(self.misdirected(target, Some((node.as_str(), &address))))
+            }
+            Located::At { node, address, sequence } => Way::Hop { node, address, sequence },
+            Located::Nobody if !hopped => {
+                let text = "nobody serves the shard at this moment: it is being handed over, try again";
+                Way::Out(self.unavailable("soon", text))
+            }
+            Located::Nobody | Located::Unknown => Way::Out(self.misdirected(target, None)),
         }
     }
 
     /// Enters, waiting while a gate is about to open, or while the sender goes by a newer map than this node.
-    async fn enter(&self, target: &Target, access: Access, theirs: Option<u64>) -> Entrance {
+    async fn enter(&self, target: &Target, access: Access, theirs: Option<u64>, until: Instant) -> Entrance {
         let ours = || self.worker.generation(&target.keyspace).map(|generation| generation.sequence);
         let is_early = |entrance: &Entrance| match entrance {
             Entrance::Soon => true,
@@ -270,16 +284,7 @@ impl Sharded {
             Entrance::Serve(_) | Entrance::Lapsed => false,
         };
         let attempt = || self.worker.enter(&target.keyspace, &target.key, access);
-        self.worker.shared().await_change(Instant::now() + self.hold, attempt, is_early).await
-    }
-
-    fn located(&self, entrance: Entrance, target: &Target, access: Access) -> Entrance {
-        let Entrance::Unknown { generation } = entrance else { return entrance };
-        let found = self.locate.as_ref().and_then(|locate| locate(target, access));
-        match found.filter(|(node, _)| node != self.worker.node()) {
-            Some((node, address)) => Entrance::Elsewhere { shard: None, node, address },
-            None => Entrance::Unknown { generation },
-        }
+        self.worker.shared().await_change(until, attempt, is_early).await
     }
 
     async fn serve<S>(&self, guard: Guard, mut request: Request, inner: S) -> Response
@@ -310,8 +315,16 @@ impl Sharded {
         response.map(|body| Body::new(GuardedBody::new(body, guard)))
     }
 
-    /// Forwards the request to the owner, once. Bodies are streamed both ways.
-    async fn hop(&self, target: &Target, node: &str, address: &str, mut request: Request) -> Response {
+    /// Forwards the request to the owner, once, by the map of `sequence` if that is later than the worker's
+    /// orders. Bodies are streamed both ways.
+    async fn hop(
+        &self,
+        target: &Target,
+        node: &str,
+        address: &str,
+        sequence: Option<u64>,
+        mut request: Request,
+    ) -> Response {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let Ok(uri) = format!("http://{address}{path}").parse::<Uri>() else {
             return self.misdirected(target, Some((node, address)));
@@ -320,12 +333,17 @@ impl Sharded {
         *request.version_mut() = http::Version::HTTP_11;
         drop_hop_by_hop(request.headers_mut());
         request.headers_mut().insert(HOP, HeaderValue::from_static("1"));
-        if let Some(generation) = self.worker.generation(&target.keyspace) {
-            request.headers_mut().insert(GENERATION, generation.sequence.into());
+        let ours = self.worker.generation(&target.keyspace).map(|generation| generation.sequence);
+        if let Some(sequence) = ours.max(sequence) {
+            request.headers_mut().insert(GENERATION, sequence.into());
         }
         match self.client.request(request).await {
             Ok(response) => {
                 let mut response = response.map(Body::new);
+                let theirs = number(response.headers(), &GENERATION);
+                if let (StatusCode::MISDIRECTED_REQUEST, Some(theirs)) = (response.status(), theirs) {
+                    self.locator.lags(target, theirs);
+                }
                 drop_hop_by_hop(response.headers_mut());
                 response.headers_mut().insert(PROXIED_TO, value(node));
                 response
@@ -384,23 +402,9 @@ where
     }
 }
 
-fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    headers.get(name)?.to_str().ok()?.parse().ok()
-}
-
 /// Names and addresses were checked when they came in; what no header can hold is left out.
 fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
-}
-
-/// Headers that are about one connection (RFC 9110, 7.6.1).
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TE, header::TRAILER]
-    {
-        headers.remove(name);
-    }
-    headers.remove("keep-alive");
-    headers.remove("proxy-connection");
 }
 
 /// The service's answer; a short one with its whole body.

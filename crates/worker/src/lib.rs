@@ -72,6 +72,7 @@ pub mod http;
 mod inside;
 pub mod limits;
 mod line;
+mod locate;
 mod measure;
 mod worker;
 

@@ -65,6 +65,14 @@ pub const HOP_CONNECT: Duration = Duration::from_secs(1);
 /// Idle connections kept to each other node, for hops.
 pub const HOP_IDLE: usize = 64;
 
+/// How long after maps are first asked for a keyspace may still be missing because it has not come yet: a
+/// connection and a large map take some hundred milliseconds. Above it, an unknown keyspace is refused at once.
+pub const MAPS_FIRST: Duration = Duration::from_secs(2);
+
+/// How long maps are followed after they were last needed: a client that keeps asking the wrong node does not
+/// make it fetch them anew each time, one that has gone does not cost a connection for ever.
+pub const MAPS_IDLE: Duration = Duration::from_secs(300);
+
 /// Longest message of a failed callback that is reported.
 pub const REASON_BYTES: usize = 1_024;
 

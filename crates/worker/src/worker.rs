@@ -147,7 +147,7 @@ impl Builder {
     /// The same with a handler that the service keeps a hand on.
     pub async fn start_shared(self, handler: Arc<dyn Handler>) -> Result<Worker, StartError> {
         let spec = self.spec()?;
-        let shared = Arc::new(Shared::new(spec.id.clone(), Clock::start()));
+        let shared = Arc::new(Shared::new(spec.id.clone(), self.coordinators.clone(), Clock::start()));
         let (events, inbox) = mpsc::channel(limits::EVENTS);
         let (starter, started) = oneshot::channel();
         let driver = Driver {

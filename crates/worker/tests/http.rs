@@ -61,6 +61,15 @@ async fn service(guard: Option<Extension<Arc<Guard>>>, request: Request) -> Resp
 type Known = Arc<Mutex<Option<(NodeId, String)>>>;
 
 async fn house(name: &str, coordinator: &str, known: Known) -> House {
+    let gate = move |gate: Sharded| gate.locate_by(move |_: &Target, _| known.lock().unwrap().clone());
+    house_with(name, coordinator, gate).await.0
+}
+
+async fn house_with(
+    name: &str,
+    coordinator: &str,
+    gate: impl FnOnce(Sharded) -> Sharded,
+) -> (House, Sharded) {
     let (listener, address) = common::address().await;
     let nothing = |_: Assignment| async { Ok::<(), Failure>(()) };
     let worker = Worker::builder(name, [coordinator], address.to_string())
@@ -68,13 +77,11 @@ async fn house(name: &str, coordinator: &str, known: Known) -> House {
         .start(Closures::new(nothing, nothing))
         .await
         .unwrap();
-    let gate = Sharded::new(&worker, aim)
-        .hold(Duration::from_millis(500))
-        .locate_by(move |_: &Target, _| known.lock().unwrap().clone());
+    let gate = gate(Sharded::new(&worker, aim).hold(Duration::from_millis(500)));
     let inner = Router::new().fallback(service);
     let app = router(&worker).fallback_service(gate.layer(inner));
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    House { worker, address: address.to_string() }
+    (House { worker, address: address.to_string() }, gate)
 }
 
 impl House {
@@ -218,4 +225,28 @@ async fn a18_what_outlasts_the_lease_is_not_answered_as_if_it_were_ours() {
     }
     assert_eq!(lapsed.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(lapsed.text().contains("coordinator"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn maps_are_followed_when_first_needed_and_not_for_what_was_sent_on() {
+    let town = Town::new();
+    let (coordinator, _door) = town.open().await;
+    town.create(1, Ownership::Exclusive);
+    let (a, of_a) = house_with("a", &coordinator, |gate| gate).await;
+    eventually("a serves", || a.serves()).await;
+    let (b, of_b) = house_with("b", &coordinator, |gate| gate).await;
+    let (c, of_c) = house_with("c", &coordinator, Sharded::hints_only).await;
+    let http = http();
+    assert_eq!(a.ask(&http, Method::GET, "/key/k", &[]).await.status, StatusCode::OK);
+    assert_eq!(b.ask(&http, Method::GET, "/other", &[]).await.text(), "unsharded");
+    let hopped = b.ask(&http, Method::GET, "/key/k", &[("partage-hop", "1")]).await;
+    assert_eq!(hopped.status, StatusCode::MISDIRECTED_REQUEST);
+    assert!(!of_a.is_following() && !of_b.is_following(), "nobody has needed a map");
+
+    // This coordinator has no maps to give, so that nothing is found; but they were asked for.
+    let asked = b.ask(&http, Method::GET, "/key/k", &[]).await;
+    assert_eq!(asked.status, StatusCode::MISDIRECTED_REQUEST);
+    assert!(of_b.is_following());
+    assert_eq!(c.ask(&http, Method::GET, "/key/k", &[]).await.status, StatusCode::MISDIRECTED_REQUEST);
+    assert!(!of_c.is_following(), "it was told to do without");
 }

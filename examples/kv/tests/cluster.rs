@@ -38,8 +38,17 @@ struct Said {
 
 impl Client {
     async fn once(&self, method: &Method, address: &str, path: &str, value: &str) -> Result<Said, String> {
-        let uri = format!("http://{address}{path}");
-        let request = Request::builder().method(method).uri(uri).body(Body::from(value.to_owned())).unwrap();
+        let request = Request::builder().method(method).uri(format!("http://{address}{path}"));
+        self.tell(address, request.body(Body::from(value.to_owned())).unwrap()).await
+    }
+
+    /// Asks that node alone: it is not to send the request on.
+    async fn ask_only(&self, address: &str, path: &str) -> Said {
+        let request = Request::get(format!("http://{address}{path}")).header("partage-hop", "1");
+        self.tell(address, request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+
+    async fn tell(&self, address: &str, request: Request<Body>) -> Result<Said, String> {
         let answer = self.http.request(request).await.map_err(|error| format!("{address}: {error:?}"))?;
         let (parts, body) = answer.into_parts();
         let body = body.collect().await.map_err(|error| format!("{address}: {error:?}"))?.to_bytes();
@@ -251,7 +260,7 @@ async fn d4_a_node_answers_only_for_what_it_has_and_says_who_it_is() {
     let mut answered = 0;
     for (name, node) in &cluster.nodes {
         let address = node.address().to_string();
-        let said = cluster.client.once(&Method::GET, &address, "/kv/users/a%2Fb", "").await.unwrap();
+        let said = cluster.client.ask_only(&address, "/kv/users/a%2Fb").await;
         assert_eq!(said.headers["partage-node"].to_str().unwrap(), name);
         if said.status == StatusCode::OK {
             assert_eq!(said.body, "slash");
@@ -373,4 +382,42 @@ async fn a_seed_is_there_at_once_and_each_row_where_it_belongs() {
     writeln!(file, "{{\"other\": 1}}").unwrap();
     let error = Seed::from_json_lines("users", file.path(), "name").err().unwrap().to_string();
     assert!(error.contains("line 501") && error.contains("\"name\""), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k19_a_client_that_knows_one_node_reaches_every_key_by_one_hop() {
+    let mut cluster = Cluster::start(&["a", "b", "c"], None).await;
+    cluster.create(fixed(2), json!({ "type": "none" }), 1).await;
+    cluster.settled(2).await;
+    let held = cluster.held();
+    let has = |name: &str| held.iter().any(|(node, ..)| node == name);
+    let idle = ["a", "b", "c"].into_iter().find(|name| !has(name)).expect("two shards on three nodes");
+    let door = cluster.nodes[idle].address().to_string();
+    let only = Client { addresses: Arc::new(Mutex::new(vec![door.clone()])), ..cluster.client.clone() };
+
+    let mut owners = std::collections::BTreeSet::new();
+    for n in 0..40 {
+        let path = format!("/kv/users/k{n}");
+        let put = only.once(&Method::PUT, &door, &path, &format!("v{n}")).await.unwrap();
+        assert_eq!(put.status, StatusCode::NO_CONTENT, "{}", put.body);
+        let got = only.once(&Method::GET, &door, &path, "").await.unwrap();
+        assert_eq!((got.status, got.body), (StatusCode::OK, format!("v{n}")));
+        let owner = got.headers["partage-proxied-to"].to_str().unwrap().to_owned();
+        assert!(owner != idle && got.headers["partage-node"] == owner, "one hop, to who answers");
+        owners.insert(owner);
+    }
+    assert_eq!(owners.len(), 2, "both shards were reached");
+
+    // What was sent on already is not sent on again, by whoever it reaches.
+    let refused = only.ask_only(&door, "/kv/users/k1").await;
+    assert_eq!(refused.status, StatusCode::MISDIRECTED_REQUEST);
+    assert!(refused.headers.contains_key("partage-owner-address"), "but it says who has the key");
+
+    // An owner leaves: the same client, at the same door, reads everything all the same.
+    let leaver = owners.into_iter().next().unwrap();
+    cluster.forget(&leaver).leave(Duration::from_secs(20)).await.unwrap();
+    for n in 0..40 {
+        let said = only.send(Method::GET, 0, &format!("/kv/users/k{n}"), "").await.unwrap();
+        assert_eq!((said.status, said.body), (StatusCode::OK, format!("v{n}")));
+    }
 }

@@ -9,7 +9,7 @@
 //! 5  cli                                        the one binary
 //! 4  dataset  table  shuffle  console           services and pages; examples/* stand here too
 //! 3  coordinator  worker  router  engine        what runs (testkit leans on its own floor: it starts them all)
-//! 2  metadata
+//! 2  metadata  maps
 //! 1  wire  coordination
 //! 0  core                                       decisions
 //!    tests/*  bench/*                           outside: lean on all, nobody leans on them
@@ -52,11 +52,12 @@ pub enum Kind {
 const OUTSIDE: u8 = 6;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 14] = [
+const FLOORS: [(&str, u8); 15] = [
     ("core", 0),
     ("wire", 1),
     ("coordination", 1),
     ("metadata", 2),
+    ("maps", 2),
     ("coordinator", 3),
     ("worker", 3),
     ("router", 3),
@@ -73,7 +74,8 @@ const FLOORS: [(&str, u8); 14] = [
 const ALLOWED: [(&str, &str); 3] = [("testkit", "coordinator"), ("testkit", "worker"), ("testkit", "router")];
 
 /// Who the named rooms never lean on, though the floors would let them.
-const REFUSED: [(&str, &[&str], &str); 6] = [
+const REFUSED: [(&str, &[&str], &str); 7] = [
+    ("maps", &["coordination"], "maps come from the coordinator over `wire`, never from the backend"),
     ("worker", &["coordination"], "workers hear from the coordinator over `wire`, never from the backend"),
     ("router", &["coordination"], "routers hear from the coordinator over `wire`, never from the backend"),
     ("table", &["coordination", "coordinator"], "services know `worker` and `wire` only"),

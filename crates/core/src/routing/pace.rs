@@ -11,6 +11,18 @@ const BEGIN_US: u64 = 100_000;
 /// How much it moves: a 64th part for a slower answer, a 19th of that for a faster one.
 const STEP: u64 = 64;
 
+/// When a second node is asked for the same read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hedging {
+    /// Never.
+    Off,
+    /// When the answer takes longer than 19 of 20 do.
+    #[default]
+    Slowest,
+    /// After this time, in milliseconds.
+    AfterMs(u64),
+}
+
 /// The estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {

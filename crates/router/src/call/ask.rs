@@ -2,13 +2,13 @@
 
 use super::body::{AnswerBody, Outgoing};
 use super::pool::{Connected, Home, Pools, Unanswered};
-use crate::headers::{GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number};
 use crate::limits;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use partage_core::id::{Generation, ShardId};
 use partage_core::name::NodeId;
 use partage_core::routing::NodeAddress;
 use partage_core::routing::choose::Hint;
+use partage_wire::headers::{GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number};
 use std::sync::Arc;
 
 /// Whom to ask.
@@ -89,7 +89,7 @@ pub async fn ask(
         let fresh = pooled.is_none();
         let mut connected = match pooled {
             Some(connected) => connected,
-            None => match Connected::open(target.address()).await {
+            None => match Box::pin(Connected::open(target.address())).await {
                 Ok(connected) => connected,
                 Err(why) => return Outcome::NotConnected { request: Box::new(request), why },
             },
@@ -115,11 +115,11 @@ async fn classify(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
         StatusCode::MISDIRECTED_REQUEST => {
             let hint = hint(headers);
             // Read to its end, so that the connection can be used again.
-            answer.into_body().at_most(limits::REFUSAL_BYTES).await;
+            Box::pin(answer.into_body().at_most(limits::REFUSAL_BYTES)).await;
             Outcome::Elsewhere(hint)
         }
         StatusCode::SERVICE_UNAVAILABLE if headers.contains_key(header::RETRY_AFTER) => {
-            refused(answer, idempotent).await
+            Box::pin(refused(answer, idempotent)).await
         }
         _ => {
             let sent_on = headers.contains_key(PROXIED_TO);

@@ -47,7 +47,7 @@ impl Outgoing {
         }
         let streamed = matches!(self, Outgoing::Incoming(_) | Outgoing::Stream(_));
         if streamed && self.size_hint().exact().is_some_and(|bytes| bytes <= most as u64) {
-            return Ok(Outgoing::from(self.collect().await?.to_bytes()));
+            return Ok(Outgoing::from(Box::pin(self.collect()).await?.to_bytes()));
         }
         Ok(self)
     }

@@ -3,15 +3,16 @@
 use super::ask::Target;
 use super::body::{AnswerBody, Outgoing};
 use crate::error::CallError;
-use crate::headers::drop_hop_by_hop;
-use crate::options::{CallOptions, Hedging};
+use crate::options::CallOptions;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Uri, Version, header};
 use partage_core::name::KeyspaceName;
 use partage_core::routing::Access;
 use partage_core::routing::choose::HintedNode;
+use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::{Attempts, Nature, Reason};
 use partage_core::time::Millis;
+use partage_wire::headers::drop_hop_by_hop;
 
 /// One request on its way.
 pub struct Journey<'a> {

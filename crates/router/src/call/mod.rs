@@ -2,18 +2,20 @@
 //!
 //! It looks up, chooses, asks, tells the machine what came, and does what the machine says. Nothing is
 //! decided here. A [`Caller`] has connections and a budget of its own; the proxy has one for each thread.
+//!
+//! What a request seldom needs (a new connection, a rest, a hedge) is boxed where it is awaited, so that the
+//! future of the usual one stays small: it is moved several times.
 
 pub mod ask;
 pub mod body;
 mod journey;
 pub mod pool;
 
-use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::entropy;
 use crate::error::CallError;
-use crate::options::{CallOptions, Hedging};
+use crate::options::CallOptions;
 use ask::{Outcome, Target, ask};
 use body::{AnswerBody, Outgoing};
 use futures::future::BoxFuture;
@@ -24,11 +26,12 @@ use partage_core::name::KeyspaceName;
 use partage_core::routing::Access;
 use partage_core::routing::budget::Budget;
 use partage_core::routing::choose::{HintedNode, Preference, choose, follow, has_choice};
-use partage_core::routing::pace::Pace;
+use partage_core::routing::pace::{Hedging, Pace};
 use partage_core::routing::retry::{Action, Event, Nature};
 use partage_core::routing::routes::NoRoute;
 use partage_core::sharding::Sharding;
 use partage_core::time::Millis;
+use partage_maps::Cache;
 use pool::Pools;
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -136,7 +139,7 @@ impl Caller {
         loop {
             action = match action {
                 Action::Ask | Action::AskHinted => self.ask(&mut journey, deadline.as_mut()).await?,
-                Action::Rest { until } => self.rest(&mut journey, until, deadline.as_mut()).await,
+                Action::Rest { until } => Box::pin(self.rest(&mut journey, until, deadline.as_mut())).await,
                 Action::Deliver => match journey.answer.take() {
                     Some(answer) => return Ok(answer),
                     None => self.step(&mut journey, Event::Late),
@@ -172,7 +175,7 @@ impl Caller {
         let Some(target) = self.target(journey)? else { return Ok(self.step(journey, Event::Nobody)) };
         let Some(request) = journey.request() else { return Ok(self.step(journey, Event::Broken)) };
         if journey.nature.hedged && target.choice {
-            return Ok(self.ask_both(journey, target, request, deadline).await);
+            return Ok(Box::pin(self.ask_both(journey, target, request, deadline)).await);
         }
         let Nature { idempotent, replayable, .. } = journey.nature;
         let outcome = tokio::select! {
@@ -255,7 +258,7 @@ impl Caller {
 
     fn hedge_after(&self) -> Duration {
         match self.options.hedging {
-            Hedging::After(time) => time,
+            Hedging::AfterMs(ms) => Duration::from_millis(ms),
             Hedging::Slowest | Hedging::Off => {
                 let pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
                 // Timers are no finer than a millisecond.

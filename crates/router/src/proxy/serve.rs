@@ -6,7 +6,6 @@ use super::rule::{RuleError, find};
 use crate::call::Caller;
 use crate::call::body::{AnswerBody, Outgoing};
 use crate::error::CallError;
-use crate::headers::{FORWARDED_FOR, drop_hop_by_hop};
 use crate::limits;
 use crate::router::Router;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -15,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use partage_core::routing::Access;
+use partage_wire::headers::{FORWARDED_FOR, drop_hop_by_hop};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -200,7 +200,7 @@ async fn client(lane: Arc<Lane>, stream: TcpStream, peer: SocketAddr, mut stoppe
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits::HEAD);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(limits::PING * 10);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(limits::CLIENT_PING);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
@@ -229,7 +229,7 @@ async fn handle(lane: &Lane, request: Request<Incoming>, peer: &HeaderValue) -> 
         Ok(found) => Ok(found),
         // A router that has just begun may know no keyspace yet.
         Err(RuleError::Keyspace(_)) if !caller.cache().has_heard() => {
-            house.router.ready(Duration::from_millis(caller.deadline_ms())).await;
+            Box::pin(house.router.ready(Duration::from_millis(caller.deadline_ms()))).await;
             find(&house.config.rules, &caller.cache().routes(), &parts)
         }
         Err(error) => Err(error),

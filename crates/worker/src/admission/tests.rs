@@ -38,7 +38,7 @@ impl Leader {
         };
         let order = Leader::order_to(ReplicaState::Live);
         let inside = Arc::new(Inside::new(Assignment::new(&order, &brief)));
-        let shared = Arc::new(Shared::new(node, Clock::start()));
+        let shared = Arc::new(Shared::new(node, vec![], Clock::start()));
         let mut leader = Leader { mind, shared, inside, version: 0 };
         leader.order(order, vec![brief]);
         for callback in [Callback::Load, Callback::Serve(Role::Leader, Epoch(1))] {

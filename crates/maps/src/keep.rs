@@ -20,10 +20,6 @@ pub struct Keep {
 }
 
 impl Keep {
-    pub fn new(path: PathBuf) -> Keep {
-        Keep { path, due: None }
-    }
-
     /// Something is different.
     pub fn changed(&mut self) {
         self.due.get_or_insert_with(|| Instant::now() + limits::KEEP_AFTER);
@@ -65,8 +61,27 @@ fn events(table: &RouteTable) -> Vec<MapEvent> {
     std::iter::once(addresses).chain(maps).collect()
 }
 
+/// What was in the file, and where it goes again.
+#[derive(Debug)]
+pub struct Kept {
+    path: PathBuf,
+    table: RouteTable,
+}
+
+impl Kept {
+    /// Reads the file. If it is not there or cannot be read nothing was kept; the latter with a warning.
+    pub async fn read(path: PathBuf) -> Kept {
+        let table = read(&path).await;
+        Kept { path, table }
+    }
+
+    pub(crate) fn into_parts(self) -> (Keep, RouteTable) {
+        (Keep { path: self.path, due: None }, self.table)
+    }
+}
+
 /// The table of the file; an empty one, with a warning, if it cannot be read.
-pub async fn read(path: &Path) -> RouteTable {
+async fn read(path: &Path) -> RouteTable {
     let mut table = RouteTable::default();
     let bytes = match tokio::fs::read(path).await {
         Ok(bytes) => bytes,

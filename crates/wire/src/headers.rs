@@ -1,4 +1,4 @@
-//! The headers that routers and nodes tell each other, and those that no proxy passes on.
+//! The headers of HTTP requests that routers and nodes tell each other, and those that nobody passes on.
 
 use http::header::{self, HeaderMap, HeaderName};
 
@@ -6,6 +6,8 @@ use http::header::{self, HeaderMap, HeaderName};
 pub const HOP: HeaderName = HeaderName::from_static("partage-hop");
 /// On a request: the sequence of the map that it was sent by. On a 421: that of the node which refuses.
 pub const GENERATION: HeaderName = HeaderName::from_static("partage-generation");
+/// On an answer: the epoch in which it was given.
+pub const EPOCH: HeaderName = HeaderName::from_static("partage-epoch");
 /// On an answer: the node that gave it.
 pub const NODE: HeaderName = HeaderName::from_static("partage-node");
 /// On an answer: the node that the request was sent on to, because the one that was asked is not the owner.

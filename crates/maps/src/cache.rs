@@ -8,11 +8,13 @@ use partage_core::name::KeyspaceName;
 use partage_core::routing::routes::Routes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// A node has a later map than we: of which keyspace, at which sequence.
 #[derive(Debug, Clone)]
-pub struct Refresh {
+pub(crate) struct Refresh {
     pub keyspace: KeyspaceName,
     pub sequence: u64,
 }
@@ -23,7 +25,8 @@ pub struct Cache {
     routes: ArcSwap<Routes>,
     version: watch::Sender<u64>,
     heard: AtomicBool,
-    /// When a coordinator last said something, by the watcher's clock in milliseconds plus one; 0 = never.
+    begun: Instant,
+    /// When a coordinator last said something, in milliseconds since `begun` plus one; 0 = never.
     heard_at: AtomicU64,
     connected: AtomicBool,
     streams: AtomicU64,
@@ -31,11 +34,12 @@ pub struct Cache {
 }
 
 impl Cache {
-    pub fn new(refresh: mpsc::Sender<Refresh>) -> Cache {
+    pub(crate) fn new(refresh: mpsc::Sender<Refresh>) -> Cache {
         Cache {
             routes: ArcSwap::default(),
             version: watch::Sender::new(0),
             heard: AtomicBool::new(false),
+            begun: Instant::now(),
             heard_at: AtomicU64::new(0),
             connected: AtomicBool::new(false),
             streams: AtomicU64::new(0),
@@ -48,11 +52,12 @@ impl Cache {
         self.routes.load()
     }
 
+    /// The same, to be kept as long as one likes.
     pub fn full(&self) -> Arc<Routes> {
         self.routes.load_full()
     }
 
-    pub fn publish(&self, routes: Routes) {
+    pub(crate) fn publish(&self, routes: Routes) {
         self.routes.store(Arc::new(routes));
         self.heard.store(true, Ordering::Release);
         self.version.send_modify(|version| *version += 1);
@@ -74,11 +79,12 @@ impl Cache {
         let _ = self.refresh.try_send(Refresh { keyspace, sequence });
     }
 
-    pub fn connected(&self, yes: bool) {
+    pub(crate) fn connected(&self, yes: bool) {
         self.connected.store(yes, Ordering::Release);
         self.streams.fetch_add(u64::from(yes), Ordering::Relaxed);
     }
 
+    /// Whether a coordinator is connected.
     pub fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Acquire)
     }
@@ -88,12 +94,26 @@ impl Cache {
         self.streams.load(Ordering::Relaxed)
     }
 
-    pub fn heard_now(&self, now_ms: u64) {
-        self.heard_at.store(now_ms + 1, Ordering::Relaxed);
+    pub(crate) fn heard_now(&self) {
+        self.heard_at.store(self.begun.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
     }
 
-    /// When a coordinator last said something, in milliseconds of the watcher's clock.
-    pub fn heard_at(&self) -> Option<u64> {
-        self.heard_at.load(Ordering::Relaxed).checked_sub(1)
+    /// How long ago a coordinator last said something; none = never.
+    pub fn silence(&self) -> Option<Duration> {
+        let heard_ms = self.heard_at.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.begun.elapsed().saturating_sub(Duration::from_millis(heard_ms)))
+    }
+
+    /// Waits until there are maps. False if `most` passes before.
+    pub async fn ready(&self, most: Duration) -> bool {
+        let mut changes = self.changes();
+        let heard = async {
+            while !self.has_heard() {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(most, heard).await.is_ok()
     }
 }

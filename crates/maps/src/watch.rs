@@ -11,7 +11,6 @@
 //! none can be reached the cache stays as it is, for ever.
 
 use crate::cache::{Cache, Refresh};
-use crate::clock::Clock;
 use crate::keep::Keep;
 use crate::{entropy, limits};
 use partage_core::name::KeyspaceName;
@@ -49,7 +48,6 @@ pub struct Watcher {
     pub cache: Arc<Cache>,
     pub table: RouteTable,
     pub keep: Option<Keep>,
-    pub clock: Clock,
     pub refreshes: mpsc::Receiver<Refresh>,
     /// Keyspaces to be asked for whole.
     pub resync: BTreeSet<KeyspaceName>,
@@ -61,7 +59,7 @@ impl Watcher {
         if self.coordinators.is_empty() {
             return;
         }
-        let mut which = entropy::seed() as usize % self.coordinators.len();
+        let mut which = entropy::one_of(self.coordinators.len());
         let (first, longest) = limits::RECONNECT;
         let mut pause = first;
         loop {
@@ -114,7 +112,7 @@ impl Watcher {
                 message = events.message() => {
                     let message = message.map_err(|status| Ended::Closed(status.to_string()))?;
                     let message = message.ok_or_else(|| Ended::Closed("it is over".to_owned()))?;
-                    self.cache.heard_now(self.clock.now().0);
+                    self.cache.heard_now();
                     if let Some(event) = joiner.take(message)? {
                         self.take(event)?;
                     }

@@ -1,0 +1,63 @@
+//! The maps of a cluster, followed: one stream from a coordinator, and routes that all threads read.
+//!
+//! ```text
+//!  coordinator ──push──► watch ──► table (core) ──► cache: routes of the moment ──► whoever has a key
+//!                          │
+//!                          └──► keep: the last maps on disk
+//! ```
+//!
+//! Routers follow from their start; a worker that is asked for a key it knows nothing of begins when that
+//! first happens. What is decided (which change may be taken, what a lookup finds) is in
+//! `partage_core::routing`; here are the connection, its time-outs and the file.
+
+mod cache;
+mod entropy;
+mod keep;
+pub mod limits;
+mod watch;
+
+pub use cache::Cache;
+pub use keep::Kept;
+
+use partage_core::name::KeyspaceName;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use watch::Watcher;
+
+/// The task that follows. Dropped, it ends, and its stream closes.
+#[derive(Debug)]
+pub struct Following(AbortHandle);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Begins to follow the maps of one of `coordinators` (`host:port` each): of `keyspaces`, or of all when there
+/// are none; from what was kept, if anything was. Must be called in a tokio runtime.
+pub fn follow(
+    coordinators: Vec<String>,
+    keyspaces: BTreeSet<KeyspaceName>,
+    kept: Option<Kept>,
+) -> (Arc<Cache>, Following) {
+    let (refresh, refreshes) = mpsc::channel(limits::REFRESHES);
+    let cache = Arc::new(Cache::new(refresh));
+    let (keep, table) = kept.map(Kept::into_parts).unzip();
+    let table = table.unwrap_or_default();
+    if !table.known().is_empty() {
+        cache.publish(table.routes());
+    }
+    let watcher = Watcher {
+        coordinators,
+        keyspaces,
+        cache: cache.clone(),
+        table,
+        keep,
+        refreshes,
+        resync: BTreeSet::new(),
+    };
+    (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
+}

@@ -1,0 +1,30 @@
+//! Every limit of following maps, with its reason.
+
+use std::time::Duration;
+
+/// HTTP/2 pings to the coordinator when nothing else is heard: without them a healed partition is never
+/// noticed.
+pub const PING: Duration = Duration::from_secs(3);
+
+/// How long a ping may take.
+pub const PONG: Duration = Duration::from_secs(2);
+
+/// How long a connection to a coordinator may take to open.
+pub const COORDINATOR_CONNECT: Duration = Duration::from_secs(2);
+
+/// First and longest pause before a coordinator is tried again (R7): the first lets one that restarts come
+/// up, the longest keeps ten thousand routers at some thousand tries a second.
+pub const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How long a map may lag behind what a node says there is, before the stream is made anew: a push takes
+/// milliseconds, so by then it is lost.
+pub const LAG: Duration = Duration::from_millis(500);
+
+/// Least time between two streams that are made anew because of a lag.
+pub const REFRESH_PAUSE: Duration = Duration::from_secs(2);
+
+/// Requests for a refresh that wait to be read; more are dropped, as they would say the same.
+pub const REFRESHES: usize = 16;
+
+/// How long after a change the maps are written to their file: one write for a burst of changes.
+pub const KEEP_AFTER: Duration = Duration::from_secs(2);

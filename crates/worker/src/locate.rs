@@ -1,0 +1,201 @@
+//! Where a key is that this worker has no order for.
+//!
+//! A worker hears only of the shards that it has, gets, or had a moment ago. So that it can send any request
+//! on (K19), it follows the maps as a router does, but not before somebody asks it for a key that it
+//! does not know: in a cluster where clients or routers know their way, no worker ever opens that second
+//! connection. When nobody has asked for [`limits::MAPS_IDLE`], it is closed again.
+//!
+//! A request that says that it was sent on already does not make it begin: routers, who say so on each
+//! request, have maps of their own.
+
+use crate::admission::Entrance;
+use crate::http::Target;
+use crate::{entropy, limits};
+use partage_core::name::NodeId;
+use partage_core::routing::choose::{Preference, choose};
+use partage_core::routing::routes::{NoRoute, Routes};
+use partage_core::time::Millis;
+use partage_core::worker::gates::Access;
+use partage_maps::{Cache, Following, follow};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Knows more than the worker: which node (and its address) has a key of which this worker has no order.
+pub trait Locate: Fn(&Target, Access) -> Option<(NodeId, String)> + Send + Sync + 'static {}
+impl<F: Fn(&Target, Access) -> Option<(NodeId, String)> + Send + Sync + 'static> Locate for F {}
+
+/// What there is to know about a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Located {
+    /// That node serves it, by the map of that sequence, if it was a map.
+    At { node: NodeId, address: String, sequence: Option<u64> },
+    /// Nobody serves it for a moment: it is being handed over.
+    Nobody,
+    /// No such keyspace, no shard for the key, or no map.
+    Unknown,
+}
+
+/// Follows the maps while somebody needs them.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    own: NodeId,
+    coordinators: Vec<String>,
+    followed: Mutex<Option<Followed>>,
+    waiters: Semaphore,
+}
+
+#[derive(Debug)]
+struct Followed {
+    cache: Arc<Cache>,
+    begun: Instant,
+    asked: Instant,
+    _following: Following,
+}
+
+impl Finder {
+    pub(crate) fn new(own: NodeId, coordinators: Vec<String>) -> Finder {
+        let waiters = Semaphore::new(limits::WAITERS);
+        Finder { own, coordinators, followed: Mutex::default(), waiters }
+    }
+
+    fn followed(&self) -> MutexGuard<'_, Option<Followed>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who has the key, as far as the maps tell before `until`. For a request that was sent on already
+    /// (`hopped`) following does not begin, and nothing is waited for: its sender has a map and patience.
+    pub(crate) async fn find(
+        self: &Arc<Finder>,
+        target: &Target,
+        access: Access,
+        hopped: bool,
+        until: Instant,
+    ) -> Located {
+        let Some((cache, begun)) = self.cache(!hopped) else { return Located::Unknown };
+        // Maps come one after the other: a keyspace may be missing only because it has not come yet.
+        let complete = begun + limits::MAPS_FIRST;
+        let waiting = self.waiters.try_acquire();
+        let mut changes = cache.changes();
+        loop {
+            changes.mark_unchanged();
+            let located = self.look(&cache.routes(), target, access);
+            let patience = match located {
+                Located::At { .. } => return located,
+                _ if hopped || waiting.is_err() => return located,
+                Located::Nobody => until,
+                Located::Unknown => until.min(complete),
+            };
+            if !matches!(timeout_at(patience, changes.changed()).await, Ok(Ok(()))) {
+                return located;
+            }
+        }
+    }
+
+    /// A node refused what was sent to it by the map of `sequence` and has a later one: ours is to catch up.
+    pub(crate) fn lags(&self, target: &Target, sequence: u64) {
+        if let Some(followed) = &*self.followed() {
+            followed.cache.refresh(target.keyspace.clone(), sequence);
+        }
+    }
+
+    /// Whether maps are followed now.
+    pub(crate) fn is_following(&self) -> bool {
+        self.followed().is_some()
+    }
+
+    fn cache(self: &Arc<Finder>, begins: bool) -> Option<(Arc<Cache>, Instant)> {
+        let now = Instant::now();
+        let mut followed = self.followed();
+        if followed.is_none() && begins {
+            let (cache, following) = follow(self.coordinators.clone(), BTreeSet::new(), None);
+            *followed = Some(Followed { cache, begun: now, asked: now, _following: following });
+            self.clone().rest();
+        }
+        let followed = followed.as_mut()?;
+        followed.asked = now;
+        Some((followed.cache.clone(), followed.begun))
+    }
+
+    /// Ends the following when nobody has asked for long, or when the service is gone.
+    fn rest(self: Arc<Finder>) {
+        let finder = Arc::downgrade(&self);
+        tokio::spawn(async move {
+            loop {
+                sleep(limits::MAPS_IDLE / 2).await;
+                let Some(finder) = finder.upgrade() else { return };
+                let mut followed = finder.followed();
+                if followed.as_ref().is_none_or(|followed| followed.asked.elapsed() >= limits::MAPS_IDLE) {
+                    *followed = None;
+                    return;
+                }
+            }
+        });
+    }
+
+    fn look(&self, routes: &Routes, target: &Target, access: Access) -> Located {
+        let route = match routes.route(target.keyspace.as_str(), &target.key) {
+            Ok(route) => route,
+            Err(NoRoute::Keyspace { .. } | NoRoute::Shard { .. }) => return Located::Unknown,
+        };
+        let own: Vec<u32> =
+            route.replicas().filter(|replica| replica.node.id == self.own).map(|it| it.number).collect();
+        let preference =
+            Preference { zone: None, now: Millis(0), seed: entropy::seed(), failed: |_| None, asked: &own };
+        // A map that names this node is behind: the node itself knows that it does not serve the key.
+        match choose(&route, access, &preference).filter(|replica| !own.contains(&replica.number)) {
+            Some(replica) => Located::At {
+                node: replica.node.id.clone(),
+                address: replica.node.address.clone(),
+                sequence: Some(route.generation().sequence),
+            },
+            None => Located::Nobody,
+        }
+    }
+}
+
+/// Who is asked where the worker does not know.
+#[derive(Clone)]
+pub(crate) enum Locator {
+    /// The maps of the coordinator.
+    Maps(Arc<Finder>),
+    /// What the service knows.
+    Service(Arc<dyn Locate>),
+    /// Nobody.
+    Nobody,
+}
+
+impl Locator {
+    /// Where the key is, if this worker's own entrance is [`Entrance::Unknown`]. `hopped`: the request was
+    /// sent on already.
+    pub(crate) async fn locate(
+        &self,
+        entrance: &Entrance,
+        target: &Target,
+        access: Access,
+        hopped: bool,
+        until: Instant,
+    ) -> Located {
+        match (entrance, self) {
+            (Entrance::Elsewhere { node, address, .. }, _) => {
+                Located::At { node: node.clone(), address: address.clone(), sequence: None }
+            }
+            (Entrance::Unknown { .. }, Locator::Maps(finder)) => {
+                finder.find(target, access, hopped, until).await
+            }
+            (Entrance::Unknown { .. }, Locator::Service(locate)) => match locate(target, access) {
+                Some((node, address)) => Located::At { node, address, sequence: None },
+                None => Located::Unknown,
+            },
+            _ => Located::Unknown,
+        }
+    }
+
+    /// A later map than ours was heard of.
+    pub(crate) fn lags(&self, target: &Target, sequence: u64) {
+        if let Locator::Maps(finder) = self {
+            finder.lags(target, sequence);
+        }
+    }
+}
