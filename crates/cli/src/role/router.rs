@@ -1,50 +1,62 @@
 //! `partage router`: an HTTP reverse proxy that knows which node has a key.
 
-use super::{asked_to_stop, log};
+use super::{asked_to_stop, log, read};
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_router::proxy::{self, KeyFrom, KeyspaceFrom, Rule};
-use partage_router::{Options, Router};
+use partage_router::{CallOptions, Options, Router};
+use partage_wire::config::{ConfigError, Place, RouterFile, RuleFile};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// Where it listens if nobody says otherwise: loopback, as there is no authentication yet.
+const LISTEN: &str = "127.0.0.1:7440";
 
 /// `partage router`
 #[derive(Debug, Args)]
 pub struct RouterArgs {
-    /// host:port to listen on
-    #[arg(long, env = "PARTAGE_LISTEN", default_value = "127.0.0.1:7440")]
-    listen: SocketAddr,
-    /// Coordinators, host:port
-    #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS", default_value = "127.0.0.1:7400")]
+    /// A TOML file; see the book for its keys
+    #[arg(long, env = "PARTAGE_CONFIG")]
+    config: Option<PathBuf>,
+    /// host:port to listen on [default: 127.0.0.1:7440]
+    #[arg(long, env = "PARTAGE_LISTEN")]
+    listen: Option<String>,
+    /// Coordinators, host:port [default: 127.0.0.1:7400]
+    #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
     /// Where the last maps are kept, to start from when no coordinator can be reached
-    #[arg(long)]
+    #[arg(long, env = "PARTAGE_MAPS")]
     maps: Option<PathBuf>,
-    /// Requests are all for this keyspace; without it, the first path segment names it
-    #[arg(long)]
-    keyspace: Option<String>,
-    /// The key is in this header
-    #[arg(long, conflicts_with_all = ["key_query", "key_segment"])]
-    key_header: Option<String>,
-    /// The key is this query parameter
-    #[arg(long, conflicts_with = "key_segment")]
-    key_query: Option<String>,
-    /// The key is the path segment of this number, from 1; without any of these, it is the rest of the path
-    #[arg(long)]
-    key_segment: Option<usize>,
+    #[command(flatten)]
+    rule: RuleArgs,
     /// Logs as JSON
     #[arg(long)]
     log_json: bool,
+}
+
+/// One rule, in place of those of the file.
+#[derive(Debug, Args)]
+struct RuleArgs {
+    /// Requests are all for this keyspace; without it, the first path segment names it
+    #[arg(long, env = "PARTAGE_KEYSPACE")]
+    keyspace: Option<String>,
+    /// The key is in this header
+    #[arg(long, env = "PARTAGE_KEY_HEADER", conflicts_with_all = ["key_query", "key_segment"])]
+    key_header: Option<String>,
+    /// The key is this query parameter
+    #[arg(long, env = "PARTAGE_KEY_QUERY", conflicts_with = "key_segment")]
+    key_query: Option<String>,
+    /// The key is the path segment of this number, from 1; without any of these, it is the rest of the path
+    #[arg(long, env = "PARTAGE_KEY_SEGMENT")]
+    key_segment: Option<usize>,
 }
 
 impl RouterArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json);
-        let rule = self.rule()?;
-        let options = Options { maps_file: self.maps, ..Options::default() };
-        let router = Router::connect(self.join, options).await;
-        let config = proxy::Config { listen: self.listen, rules: vec![rule], ..proxy::Config::default() };
+        let (coordinators, options, config) = self.settled()?;
+        let router = Router::connect(coordinators, options).await;
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
         if output.is_json() {
             output.json(&serde_json::json!({ "router": proxy.address().to_string() }))?;
@@ -56,27 +68,75 @@ impl RouterArgs {
         proxy.stop().await;
         Ok(())
     }
+
+    /// Flags and environment over the file, that over the defaults; checked before anything begins.
+    fn settled(self) -> Result<(Vec<String>, Options, proxy::Config), Failure> {
+        let file: RouterFile = read(self.config.as_deref())?;
+        let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
+        let options = options(&file, &name, self.maps).map_err(Failure::usage)?;
+        let listen = self.listen.or(file.listen).unwrap_or_else(|| LISTEN.to_owned());
+        let listen: SocketAddr = listen.parse().map_err(|_| {
+            Failure::usage(format!(
+                "{listen:?} is no address to listen on: give an IP address and a port, such as {LISTEN}"
+            ))
+        })?;
+        let told = self.rule.into_file();
+        let (rules, from) =
+            if told == RuleFile::default() { (file.rules, name.as_str()) } else { (vec![told], "the flags") };
+        let rules: Vec<Rule> =
+            rules.iter().map(|it| rule(it, from)).collect::<Result<_, _>>().map_err(Failure::usage)?;
+        let rules = if rules.is_empty() { vec![Rule::default()] } else { rules };
+        let coordinators = [self.join, file.coordinators].into_iter().find(|list| !list.is_empty());
+        let coordinators = coordinators.unwrap_or_else(|| vec!["127.0.0.1:7400".to_owned()]);
+        Ok((coordinators, options, proxy::Config { listen, rules, threads: file.threads.unwrap_or(0) }))
+    }
 }
 
-impl RouterArgs {
-    fn rule(&self) -> Result<Rule, Failure> {
-        let keyspace = match &self.keyspace {
-            Some(name) => {
-                KeyspaceFrom::Name(name.parse().map_err(|error| Failure::usage(format!("{error}")))?)
-            }
-            None => KeyspaceFrom::PathSegment(1),
-        };
-        let key = match (&self.key_header, &self.key_query, self.key_segment) {
-            (Some(name), _, _) => {
-                let bad =
-                    |_| Failure::usage(format!("{name:?} is no name of a header: use letters, digits and -"));
-                KeyFrom::Header(name.parse().map_err(bad)?)
-            }
-            (None, Some(name), _) => KeyFrom::Query(name.clone()),
-            (None, None, Some(0)) => return Err(Failure::usage("path segments are counted from 1")),
-            (None, None, Some(segment)) => KeyFrom::PathSegment(segment),
-            (None, None, None) => KeyFrom::Rest,
-        };
-        Ok(Rule { keyspace, key, ..Rule::default() })
+impl RuleArgs {
+    fn into_file(self) -> RuleFile {
+        RuleFile {
+            keyspace: self.keyspace,
+            key_segment: self.key_segment,
+            key_header: self.key_header,
+            key_query: self.key_query,
+            ..RuleFile::default()
+        }
     }
+}
+
+fn options(file: &RouterFile, name: &str, maps: Option<PathBuf>) -> Result<Options, ConfigError> {
+    let default = CallOptions::default();
+    let call = CallOptions {
+        retry: file.retry(name)?,
+        budget: file.budget(name)?,
+        hedging: file.hedging(name)?,
+        zone: file.zone(name)?,
+        kept_body_bytes: file.kept_body_bytes.unwrap_or(default.kept_body_bytes),
+        in_flight: file.in_flight(name)?.unwrap_or(default.in_flight),
+    };
+    Ok(Options { keyspaces: file.keyspaces(name)?, maps_file: maps.or_else(|| file.maps.clone()), call })
+}
+
+fn rule(rule: &RuleFile, file: &str) -> Result<Rule, ConfigError> {
+    let value = |what: String| ConfigError::Value { file: file.to_owned(), what };
+    let header = |name: &str| {
+        let bad = |_| value(format!("{name:?} is no name of a header: use letters, digits and -"));
+        name.parse().map_err(bad)
+    };
+    let keyspace = match (&rule.keyspace, rule.keyspace_place(file)?) {
+        (Some(name), _) => {
+            KeyspaceFrom::Name(name.parse().map_err(|error| value(format!("keyspace {name:?}: {error}")))?)
+        }
+        (None, Some(Place::Segment(at))) => KeyspaceFrom::PathSegment(at),
+        (None, Some(Place::Header(name))) => KeyspaceFrom::Header(header(&name)?),
+        (None, Some(Place::Query(name))) => KeyspaceFrom::Query(name),
+        (None, None) => KeyspaceFrom::PathSegment(1),
+    };
+    let key = match rule.key_place(file)? {
+        Some(Place::Segment(at)) => KeyFrom::PathSegment(at),
+        Some(Place::Header(name)) => KeyFrom::Header(header(&name)?),
+        Some(Place::Query(name)) => KeyFrom::Query(name),
+        None => KeyFrom::Rest,
+    };
+    Ok(Rule { prefix: rule.prefix.clone(), keyspace, key })
 }

@@ -5,9 +5,11 @@
 
 mod coordinator;
 mod node;
+mod router;
 
 pub use coordinator::CoordinatorFile;
 pub use node::NodeFile;
+pub use router::{HedgeFile, Place, RouterFile, RuleFile};
 
 use partage_core::suggest;
 use serde::de::DeserializeOwned;
