@@ -9,12 +9,20 @@
 //! | seen                                                          | follows                               |
 //! |---------------------------------------------------------------|---------------------------------------|
 //! | more than max(2, `brake_share`) of the nodes lost in the window | the brake is on until a person releases it |
+//! | more than `brake_setbacks` nodes lost in the window soon after each took a shard on | the same: a cascade |
+//! | more than `brake_setbacks` shards of a keyspace given up on more than as many nodes | its own brake is on |
 //! | more than max(2, half) of the nodes do not answer, none given up yet | planning waits until they answer |
 //! | a lost node registers again                                   | it does not count as lost             |
 //! | a node leaves as announced                                    | it never counted as lost              |
 //! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is set aside |
 //!
-//! The second line has no latch: nothing was decided yet, so nothing has to be undone by hand.
+//! The lines on setbacks are for failures that *follow* the moves: the shards of a dead node bury the next one,
+//! which dies of them, and so on. In a large cluster that never reaches a fifth of the nodes within a window, and
+//! each repair feeds it. One node on which nothing can be loaded is passed by, and one shard that can be loaded
+//! nowhere is set aside; so failed loads count only when several shards fail on several nodes. They stop their own
+//! keyspace only: the service is broken, not the cluster.
+//!
+//! The line on silent nodes has no latch: nothing was decided yet, so nothing has to be undone by hand.
 //!
 //! The last line is a shard that kills ([`crate::poison`]): in a cluster of fewer than fifteen nodes its third victim
 //! would put the brake on, and the shard would go on killing once a person lets it go. What tells it from a cut
@@ -24,6 +32,7 @@
 //! as one, and only one chain at a time is believed.
 
 use crate::id::ShardId;
+use crate::limits;
 use crate::name::{KeyspaceName, NodeId};
 use crate::settings::Settings;
 use crate::time::Millis;
@@ -96,8 +105,11 @@ impl Losses {
         let nodes = losses.len() + standing;
         losses.extend(dying.values().map(|suspects| (now, suspects)));
         let borne = ALWAYS_BORNE.max((settings.brake_share * nodes as f64) as usize);
-        if dying.is_empty() || losses.len() <= borne {
+        if dying.is_empty() {
             return Verdict::Borne;
+        }
+        if losses.len() <= borne {
+            return cascade(&losses, dying, settings);
         }
         let (poison, deaths) = longest_chain(losses.clone());
         let enough = (ALWAYS_BORNE + 1).min(settings.poison_deaths as usize);
@@ -111,6 +123,35 @@ impl Losses {
             settings.brake_window_ms.div_ceil(1_000)
         ))
     }
+}
+
+/// Few were lost, but how many of them just after they had taken something on?
+fn cascade(
+    losses: &[(Millis, &Suspects)],
+    dying: &BTreeMap<NodeId, Suspects>,
+    settings: &Settings,
+) -> Verdict {
+    let laden = losses.iter().filter(|(_, suspects)| !suspects.is_empty()).count();
+    let another = dying.values().any(|suspects| !suspects.is_empty());
+    if !another || laden <= settings.brake_setbacks as usize {
+        return Verdict::Borne;
+    }
+    Verdict::TooMany(format!(
+        "failures follow the moves: {laden} nodes were lost within {} s soon after they had taken shards on, and \
+         their shards may do the same to the next ones",
+        settings.brake_window_ms.div_ceil(1_000)
+    ))
+}
+
+/// Why the moves of one keyspace stop: `shards` of it could not be loaded on `nodes` different nodes, all
+/// of them lately.
+pub fn loads_fail(shards: usize, nodes: usize, settings: &Settings) -> Option<String> {
+    (shards.min(nodes) > settings.brake_setbacks as usize).then(|| {
+        format!(
+            "failures follow the moves: {shards} shards could not be loaded on {nodes} nodes within {} s",
+            limits::AVOID_MS.div_ceil(1_000)
+        )
+    })
 }
 
 /// The shards that went furthest from one lost node to the next, and how many they went through.
@@ -166,6 +207,45 @@ mod tests {
             let verdict = judge(&mut Losses::default(), &nodes(dying), count, 0);
             let allowed = f64::max(2.0, 0.2 * count as f64);
             prop_assert_eq!(is_too_many(&verdict), dying as f64 > allowed + 1e-9);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn k18_deaths_count_as_a_cascade_when_each_followed_a_move(
+            laden in proptest::collection::vec(any::<bool>(), 0..24),
+            setbacks in 1u32..6,
+            gap_ms in 0u64..12_000,
+        ) {
+            let settings = Settings { brake_setbacks: setbacks, ..Settings::default() };
+            let mut losses = Losses::default();
+            let mut stopped = None;
+            for (at, (node, laden)) in nodes(laden.len()).into_iter().zip(&laden).enumerate() {
+                let now = Millis(at as u64 * gap_ms);
+                // Another shard each time: no single one is to blame.
+                let name = (KeyspaceName::new("k").unwrap(), ShardId(at as u64));
+                let suspects: Suspects = laden.then_some((name, now)).into_iter().collect();
+                let dying = [(node.clone(), suspects.clone())].into();
+                if is_too_many(&losses.judge(&dying, 1_000 - at, now, &settings)) {
+                    stopped = Some(at);
+                    break;
+                }
+                losses.add(node, now, suspects);
+            }
+            let in_window = |at: usize| {
+                let kept = (0..=at).filter(|earlier| (at - earlier) as u64 * gap_ms < settings.brake_window_ms);
+                kept.filter(|at| laden[*at]).count()
+            };
+            let expected = (0..laden.len()).find(|at| laden[*at] && in_window(*at) > setbacks as usize);
+            prop_assert_eq!(stopped, expected);
+        }
+
+        #[test]
+        fn k18_neither_one_bad_shard_nor_one_bad_node_stops_a_keyspace(many in 0usize..1_000, setbacks in 1u32..9) {
+            let settings = Settings { brake_setbacks: setbacks, ..Settings::default() };
+            prop_assert!(loads_fail(1, many, &settings).is_none());
+            prop_assert!(loads_fail(many, 1, &settings).is_none());
+            prop_assert_eq!(loads_fail(many, many, &settings).is_some(), many > setbacks as usize);
         }
     }
 

@@ -133,16 +133,16 @@ impl Constraint {
     }
 }
 
-/// How fast shards may move (K17). A plan that asks for more waits its turn.
+/// How fast shards may move (K17). A plan that asks for more waits its turn; see [`crate::throttle`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throttle {
     /// Moves under way at once, in the whole keyspace.
     pub moves: u32,
-    /// Moves under way at once, into or out of one node.
+    /// Moves under way at once, into or out of one node; fewer while foreground work keeps it busy.
     pub moves_per_node: u32,
     /// First loads and repairs under way at once into one node.
     pub loads_per_node: u32,
-    /// Bytes a second that moves may start to copy; 0 = no limit.
+    /// Bytes a second that moves may start to copy, repairs apart; 0 = no limit.
     pub bytes_per_s: u64,
 }
 

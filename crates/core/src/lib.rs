@@ -32,6 +32,7 @@ pub mod settings;
 pub mod sharder;
 pub mod sharding;
 pub mod suggest;
+pub mod throttle;
 pub mod time;
 pub mod whatif;
 pub mod worker;

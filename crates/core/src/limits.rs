@@ -4,6 +4,10 @@
 /// boundaries stays in memory whatever a user does.
 pub const KEY_BYTES: usize = 4096;
 
+/// What a shard whose size nobody has reported counts as when it moves, against `bytes_per_s`: 64 MiB, the size
+/// from which data counts in balancing too ([`LOAD_FLOORS`]).
+pub const UNKNOWN_BYTES: u64 = 64 << 20;
+
 /// Longest name of a keyspace, node, zone, label or partition, in bytes: fits a DNS label path, a file
 /// name on every file system, and a metric label.
 pub const NAME_BYTES: usize = 255;

@@ -23,6 +23,10 @@ pub struct Settings {
     pub brake_window_ms: u64,
     /// Share of nodes that may be lost in the window before moves stop; at least two may be (R4).
     pub brake_share: f64,
+    /// Failures that follow moves, within the window, that are borne before moves stop (K18): nodes that die
+    /// soon after they took shards on, or shards that could not be loaded, each on another node. As many as
+    /// one poison shard can cause before it is set aside (`poison_deaths`); one more looks like a cascade.
+    pub brake_setbacks: u32,
     /// Deaths of its young owners after which a shard is set aside (R5, A20).
     pub poison_deaths: u32,
     /// A shard that an owner had taken on at most this long before it died is suspected of it.
@@ -45,6 +49,7 @@ impl Default for Settings {
             rebalance_ms: 30_000,
             brake_window_ms: 60_000,
             brake_share: 0.2,
+            brake_setbacks: 3,
             poison_deaths: 3,
             poison_window_ms: 60_000,
             load_attempts: 5,
@@ -90,6 +95,7 @@ impl Settings {
             ("failed_checks", u64::from(self.failed_checks)),
             ("rebalance_ms", self.rebalance_ms),
             ("brake_window_ms", self.brake_window_ms),
+            ("brake_setbacks", u64::from(self.brake_setbacks)),
             ("poison_deaths", u64::from(self.poison_deaths)),
             ("load_attempts", u64::from(self.load_attempts)),
             ("plans_kept", self.plans_kept as u64),

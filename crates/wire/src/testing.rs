@@ -301,11 +301,9 @@ pub fn keyspaces() -> impl Strategy<Value = Keyspace> {
 
 /// Keyspaces with rules for shards.
 pub fn keyspace_records() -> impl Strategy<Value = KeyspaceRecord> {
-    (keyspaces(), rules(), any::<u64>()).prop_map(|(keyspace, rules, created_ms)| KeyspaceRecord {
-        keyspace,
-        rules,
-        created_ms,
-    })
+    (keyspaces(), option::of(SENTENCE), rules(), any::<u64>()).prop_map(
+        |(keyspace, brake, rules, created_ms)| KeyspaceRecord { brake, keyspace, rules, created_ms },
+    )
 }
 
 fn rules() -> impl Strategy<Value = std::collections::BTreeMap<ShardId, ShardRule>> {

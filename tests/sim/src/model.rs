@@ -57,8 +57,12 @@ impl Space {
         }
         let diff = edit.commit(TransactionId::default());
         map.apply(&diff).expect("the diff was made from this map");
-        let record =
-            KeyspaceRecord { keyspace: self.keyspace.clone(), rules: BTreeMap::new(), created_ms: 0 };
+        let record = KeyspaceRecord {
+            keyspace: self.keyspace.clone(),
+            brake: None,
+            rules: BTreeMap::new(),
+            created_ms: 0,
+        };
         (record, map)
     }
 

@@ -4,7 +4,7 @@ use super::{carry_out, table};
 use crate::client::{Door, DryRun, segment};
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
-use partage_wire::json::{Command, KeyText, Keyspace, KeyspaceChanges, Presplit, Sharding};
+use partage_wire::json::{Command, KeyText, Keyspace, KeyspaceChanges, Presplit, Sharding, Throttle};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub enum KeyspaceCommand {
         #[command(flatten)]
         door: Door,
     },
-    /// Change replicas, policy, mode or spread
+    /// Change replicas, policy, mode, spread or throttle
     Update(UpdateArgs),
     /// Delete a keyspace; its workers drop what they hold of it
     Delete {
@@ -100,9 +100,46 @@ pub struct UpdateArgs {
     #[arg(long)]
     spread: Option<String>,
     #[command(flatten)]
+    throttle: ThrottleArgs,
+    #[command(flatten)]
     door: Door,
     #[command(flatten)]
     dry: DryRun,
+}
+
+/// How fast shards move; what is not given stays as it is.
+#[derive(Debug, Args)]
+struct ThrottleArgs {
+    /// Moves under way at once in the keyspace
+    #[arg(long)]
+    moves: Option<u32>,
+    /// Moves under way at once into or out of one node
+    #[arg(long)]
+    moves_per_node: Option<u32>,
+    /// First loads and repairs under way at once into one node
+    #[arg(long)]
+    loads_per_node: Option<u32>,
+    /// Bytes a second that moves may begin to copy, repairs apart; 0 = no limit
+    #[arg(long)]
+    bytes_per_s: Option<u64>,
+}
+
+impl ThrottleArgs {
+    /// The throttle to ask for, if anything of it is to change.
+    async fn over(&self, door: &Door, name: &str) -> Result<Option<Throttle>, Failure> {
+        let ThrottleArgs { moves, moves_per_node, loads_per_node, bytes_per_s } = *self;
+        if (moves, moves_per_node, loads_per_node, bytes_per_s) == (None, None, None, None) {
+            return Ok(None);
+        }
+        let keyspace: Keyspace = door.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
+        let now = keyspace.throttle;
+        Ok(Some(Throttle {
+            moves: moves.unwrap_or(now.moves),
+            moves_per_node: moves_per_node.unwrap_or(now.moves_per_node),
+            loads_per_node: loads_per_node.unwrap_or(now.loads_per_node),
+            bytes_per_s: bytes_per_s.unwrap_or(now.bytes_per_s),
+        }))
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -126,9 +163,16 @@ impl KeyspaceCommand {
                 Ok(())
             }
             KeyspaceCommand::Update(args) => {
-                let UpdateArgs { name, replicas, policy, mode, spread, door, dry } = args;
-                let changes =
-                    KeyspaceChanges { replicas, policy, mode, spread, ..KeyspaceChanges::default() };
+                let UpdateArgs { name, replicas, policy, mode, spread, throttle, door, dry } = args;
+                let throttle = throttle.over(&door, &name).await?;
+                let changes = KeyspaceChanges {
+                    replicas,
+                    policy,
+                    mode,
+                    spread,
+                    throttle,
+                    ..KeyspaceChanges::default()
+                };
                 carry_out(&door, output, Command::UpdateKeyspace { keyspace: name, changes }, dry.dry_run)
                     .await
             }

@@ -1,6 +1,7 @@
 //! The next map: every step that a handover is ready for and every change of an approved plan that the
 //! throttle lets begin, in one commit per keyspace.
 
+use super::execute::Beginnings;
 use super::{Cluster, KeyspaceState, Moment, Write, orders};
 use crate::check;
 use crate::exchange::Phase;
@@ -11,6 +12,7 @@ use crate::limits;
 use crate::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::Status;
+use crate::time::Millis;
 use std::collections::BTreeSet;
 
 impl KeyspaceState {
@@ -80,6 +82,11 @@ impl KeyspaceState {
 }
 
 impl Cluster {
+    /// When the throttle lets something begin that waits for nothing else.
+    pub(super) fn next_copy_due(&self) -> Millis {
+        self.keyspaces.values().map(|keyspace| keyspace.copies_due).min().unwrap_or(Millis::NEVER)
+    }
+
     /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
     pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
         let names: Vec<_> = self.keyspaces.keys().cloned().collect();
@@ -94,19 +101,24 @@ impl Cluster {
         let plans = self.plans_in_turn(name);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
         if keyspace.awake.is_empty() && plans.is_empty() {
+            keyspace.copies_due = Millis::NEVER;
             return false;
         }
         let awake = std::mem::take(&mut keyspace.awake);
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
-        let progress = self.start_changes(keyspace, &mut edit, &plans, at);
+        let Beginnings { progress, meter, due } = self.start_changes(keyspace, &mut edit, &plans, at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
         for refusal in refusals {
             self.notice(true, format!("keyspace {name}: {refusal}"));
         }
         let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
         self.grant(name, &awake, at);
+        if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            keyspace.meter = meter;
+            keyspace.copies_due = due;
+        }
         for (plan, index, progress) in progress {
             if let Some(plan) = self.plans.get_mut(&plan) {
                 plan.changes[index].progress = progress;
@@ -119,9 +131,9 @@ impl Cluster {
     /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, those
     /// that nobody asked for wait.
     fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
+        let braked = self.keyspaces.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
         let approved = self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
-        let mut plans: Vec<_> =
-            approved.filter(|p| self.record.brake.is_none() || !p.origin.is_automatic()).collect();
+        let mut plans: Vec<_> = approved.filter(|plan| !braked || !plan.origin.is_automatic()).collect();
         plans.sort_by_key(|plan| (plan.origin.urgency(), plan.id));
         plans.into_iter().map(|plan| plan.id).collect()
     }
@@ -219,6 +231,7 @@ impl Cluster {
         }
         if failed {
             self.set_unloadable_aside(at, name, id);
+            self.brake_if_loads_fail(at, name);
         }
     }
 

@@ -5,24 +5,40 @@
 
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::id::{PlacementId, PlanId, ShardId};
+use crate::keyspace::Throttle;
 use crate::lifecycle::ReplicaState;
 use crate::map::{Edit, EditError, Role, Shard, ShardMap, Stage};
 use crate::name::{KeyspaceName, NodeId};
-use crate::plan::{Change, Origin, Progress, Status};
+use crate::plan::{Change, Origin, Plan, Progress, Status};
 use crate::sharding::Bounds;
+use crate::throttle::{self, Meter};
+use crate::time::Millis;
 use std::collections::BTreeMap;
 
-/// Moves and loads under way, per node and in all.
+/// Moves and loads under way, per node and in all, and what else the throttle counts.
 #[derive(Debug, Default)]
 struct UnderWay {
     moves: u32,
     moves_on: BTreeMap<NodeId, u32>,
     loads_on: BTreeMap<NodeId, u32>,
+    meter: Meter,
+    /// When the meter lets the next move begin.
+    meter_due: Option<Millis>,
+}
+
+/// What came of trying to begin changes.
+pub(super) struct Beginnings {
+    /// Of what began and of what will never begin: the plan, the line in it, how far.
+    pub(super) progress: Vec<(PlanId, usize, Progress)>,
+    /// The bytes that were drawn.
+    pub(super) meter: Meter,
+    /// When to try again, if something waits for nothing but bytes.
+    pub(super) due: Millis,
 }
 
 impl UnderWay {
     fn of(keyspace: &KeyspaceState) -> UnderWay {
-        let mut under_way = UnderWay::default();
+        let mut under_way = UnderWay { meter: keyspace.meter.clone(), ..UnderWay::default() };
         for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
             for replica in shard.replicas.iter().filter(|r| r.state == ReplicaState::Load) {
                 match replica.replaces.and_then(|old| shard.replica(old)) {
@@ -38,6 +54,14 @@ impl UnderWay {
         self.moves += 1;
         *self.moves_on.entry(from.clone()).or_default() += 1;
         *self.moves_on.entry(to.clone()).or_default() += 1;
+    }
+
+    /// K17: whether a change that copies something may begin now.
+    fn may_copy(&mut self, throttle: &Throttle, at: Moment) -> Result<(), NotNow> {
+        self.meter.is_open(throttle, at.now).map_err(|due| {
+            self.meter_due = Some(due.max(at.now + throttle::PAUSE_MS));
+            NotNow::Throttled
+        })
     }
 }
 
@@ -56,15 +80,14 @@ impl From<EditError> for NotNow {
 }
 
 impl Cluster {
-    /// Begins what can begin of `plans`, in their order; returns the progress of what began and of what will
-    /// never begin.
+    /// Begins what can begin of `plans`, in their order.
     pub(super) fn start_changes(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
         plans: &[PlanId],
         at: Moment,
-    ) -> Vec<(PlanId, usize, Progress)> {
+    ) -> Beginnings {
         let mut under_way = UnderWay::of(keyspace);
         let mut progress = Vec::new();
         for plan in plans.iter().filter_map(|id| self.plans.get(id)) {
@@ -73,7 +96,7 @@ impl Cluster {
                     continue;
                 }
                 let started = not_set_aside(keyspace, &planned.change, &plan.origin)
-                    .and_then(|()| self.start(keyspace, edit, &planned.change, &mut under_way, at));
+                    .and_then(|()| self.start(keyspace, edit, (plan, &planned.change), &mut under_way, at));
                 match started {
                     Ok(()) => progress.push((plan.id, index, Progress::Started)),
                     Err(NotNow::Throttled) => {}
@@ -81,26 +104,34 @@ impl Cluster {
                 }
             }
         }
-        progress
+        Beginnings { progress, meter: under_way.meter, due: under_way.meter_due.unwrap_or(Millis::NEVER) }
     }
 
     fn start(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
-        change: &Change,
+        (plan, change): (&Plan, &Change),
         under_way: &mut UnderWay,
         at: Moment,
     ) -> Result<(), NotNow> {
+        // Whatever was lost comes back as fast as the nodes can load it.
+        let is_repair = plan.origin == Origin::Repair;
+        let throttle = &keyspace.record.keyspace.throttle;
+        let copies = if is_repair { None } else { copied_bytes(keyspace, change) };
+        if copies.is_some() {
+            under_way.may_copy(throttle, at)?;
+        }
         match change {
             Change::Add { shard, node } => {
                 self.open(at, node)?;
-                let loads = under_way.loads_on.entry(node.clone()).or_default();
-                if *loads >= keyspace.record.keyspace.throttle.loads_per_node {
+                let most = throttle.loads_per_node;
+                let most = if is_repair { most } else { self.beside_foreground(node, most) };
+                if under_way.loads_on.get(node).is_some_and(|loads| *loads >= most) {
                     return Err(NotNow::Throttled);
                 }
                 self.add(edit, *shard, node, None, at)?;
-                *loads += 1;
+                *under_way.loads_on.entry(node.clone()).or_default() += 1;
                 Ok(())
             }
             Change::Move { shard, from, to } => {
@@ -110,7 +141,9 @@ impl Cluster {
             Change::Lead { shard, placement } => Ok(edit.lead(*shard, *placement)?),
             Change::Split { shard, children } => self.form(edit, &[*shard], children, at),
             Change::Merge { shards, child } => self.form(edit, shards, std::slice::from_ref(child), at),
-        }
+        }?;
+        copies.into_iter().for_each(|bytes| under_way.meter.take(bytes));
+        Ok(())
     }
 
     fn start_move(
@@ -125,7 +158,7 @@ impl Cluster {
         let old = old.ok_or(EditError::NoReplica { shard, placement: from })?;
         self.open(at, to)?;
         let throttle = &keyspace.record.keyspace.throttle;
-        let limit = |node: &NodeId| self.gentle(node, throttle.moves_per_node);
+        let limit = |node: &NodeId| self.beside_foreground(node, throttle.moves_per_node);
         let on = |node: &NodeId| under_way.moves_on.get(node).copied().unwrap_or(0);
         if under_way.moves >= throttle.moves || on(&old.node) >= limit(&old.node) || on(to) >= limit(to) {
             return Err(NotNow::Throttled);
@@ -135,10 +168,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Moves give way to foreground work (K17): a busy node takes part in one move at a time.
-    fn gentle(&self, node: &NodeId, moves: u32) -> u32 {
-        let busy = self.nodes.get(node).is_some_and(|node| node.busy > 0.8);
-        if busy { 1 } else { moves }
+    /// Moves give way to foreground work (K17).
+    fn beside_foreground(&self, node: &NodeId, most: u32) -> u32 {
+        throttle::beside(self.nodes.get(node).map_or(0.0, |node| node.busy), most)
     }
 
     fn add(
@@ -200,6 +232,26 @@ impl Cluster {
         if finished {
             self.drop_old_plans();
         }
+    }
+}
+
+/// The bytes that a change copies from node to node; none when it copies nothing.
+fn copied_bytes(keyspace: &KeyspaceState, change: &Change) -> Option<u64> {
+    let size =
+        |id: &ShardId| throttle::move_bytes(keyspace.map.shard(*id).and_then(|s| keyspace.size_bytes(s)));
+    match change {
+        Change::Add { shard, .. } | Change::Move { shard, .. } => Some(size(shard)),
+        // The child begins where one of its parents is: what the others hold comes to it.
+        Change::Merge { shards, child: (_, nodes) } => {
+            let is_there = |id: &&ShardId| {
+                let replicas = keyspace.map.shard(**id).into_iter().flat_map(Shard::staying);
+                replicas.map(|r| &r.node).any(|node| nodes.first() == Some(node))
+            };
+            let sizes: Vec<u64> = shards.iter().filter(|id| !is_there(id)).map(size).collect();
+            (!sizes.is_empty()).then(|| sizes.into_iter().fold(0, u64::saturating_add))
+        }
+        // The children begin where their parent is.
+        Change::Split { .. } | Change::Remove { .. } | Change::Lead { .. } => None,
     }
 }
 

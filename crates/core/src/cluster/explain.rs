@@ -190,7 +190,7 @@ impl Cluster {
                 told.push(format!("on {} it failed {attempts} times: {reason}", replica.node));
             }
         }
-        if let Some(why) = &self.record.brake {
+        if let Some(why) = self.brake_on(keyspace) {
             told.push(format!("the brake is on ({why}): release it when the cluster is well"));
         }
         let waits = |plan: &&Plan| {

@@ -13,9 +13,18 @@ use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
-    /// Why automatic moves are stopped, if they are.
-    pub fn brake(&self) -> Option<&str> {
-        self.record.brake.as_deref()
+    /// Why automatic moves are stopped, in the whole cluster or in some keyspaces, if they are.
+    pub fn brake(&self) -> Option<String> {
+        let own = self.keyspaces.iter().filter_map(|(name, keyspace)| {
+            Some(format!("keyspace {name}: {}", keyspace.record.brake.as_ref()?))
+        });
+        let all: Vec<String> = self.record.brake.clone().into_iter().chain(own).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    /// Why nothing of a keyspace moves by itself.
+    pub(super) fn brake_on<'a>(&'a self, keyspace: &'a KeyspaceState) -> Option<&'a str> {
+        self.record.brake.as_deref().or(keyspace.record.brake.as_deref())
     }
 
     /// Puts the brake on when giving up everybody who is dead by now would be too much; or sets aside the shard
@@ -45,6 +54,27 @@ impl Cluster {
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
     }
 
+    /// Puts the brake of one keyspace on when its shards can be loaded hardly anywhere.
+    pub(super) fn brake_if_loads_fail(&mut self, at: Moment, name: &KeyspaceName) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        if keyspace.record.brake.is_some() {
+            return;
+        }
+        let lately = || keyspace.avoid.iter().filter(|(_, until)| **until > at.now).map(|(failed, _)| failed);
+        let shards: BTreeSet<_> = lately().map(|(shard, _)| shard).collect();
+        let nodes: BTreeSet<_> = lately().map(|(_, node)| node).collect();
+        let Some(why) = brake::loads_fail(shards.len(), nodes.len(), &self.settings) else { return };
+        keyspace.record.brake = Some(why.clone());
+        self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+        self.notice(
+            true,
+            format!(
+                "the brake of keyspace {name} is on, nothing of it moves by itself: {why}. Mend the service, then \
+                 run `partage brake release`"
+            ),
+        );
+    }
+
     /// Nodes that would be given up now.
     fn dying(&self, at: Moment) -> Vec<NodeId> {
         let dead = self
@@ -60,6 +90,12 @@ impl Cluster {
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         for id in self.dying(at) {
             self.bury(at, &id);
+        }
+        for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.record.brake.is_some()) {
+            keyspace.record.brake = None;
+            // What failed is tried again everywhere.
+            keyspace.avoid.clear();
+            self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
         }
         self.losses.clear();
         self.plan_soon(at, 0);

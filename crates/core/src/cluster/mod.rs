@@ -49,6 +49,7 @@ use crate::node::Health;
 use crate::plan::Plan;
 use crate::reshard::Tracker;
 use crate::settings::Settings;
+use crate::throttle::Meter;
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,6 +133,10 @@ pub struct KeyspaceState {
     unmeasured_since: Option<Millis>,
     /// When replicas, or the lead, were given to their nodes, for the last `poison_window_ms`; not stored.
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
+    /// The bytes that moves may begin to copy; not stored.
+    meter: Meter,
+    /// When moves that wait for nothing but bytes may begin.
+    copies_due: Millis,
 }
 
 /// A node with what is known of it.
@@ -219,7 +224,8 @@ impl Cluster {
         self.begin_drains(at);
         let again = self.advance(at, transaction);
         let ready = self.plan(at);
-        self.promised = if again || ready { at.now } else { wake.min(self.next_plan_due()) };
+        let wake = wake.min(self.next_plan_due()).min(self.next_copy_due());
+        self.promised = if again || ready { at.now } else { wake };
         self.promised
     }
 

@@ -103,7 +103,7 @@ impl Cluster {
         let Some(state) = self.keyspaces.get(keyspace) else {
             return Some(format!("there is no keyspace {keyspace}"));
         };
-        if let Some(why) = self.record.brake.as_ref().filter(|_| origin.is_automatic()) {
+        if let Some(why) = self.brake_on(state).filter(|_| origin.is_automatic()) {
             return Some(format!("the brake is on: {why}"));
         }
         self.findings(at, &state.map, changes)
@@ -207,7 +207,7 @@ impl Cluster {
         let settled_at = self.last_join + self.settings.settle_ms;
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
         keyspace.plan_due = at.now + rebalance_ms;
-        if self.record.brake.is_some() {
+        if self.record.brake.is_some() || keyspace.record.brake.is_some() {
             return false;
         }
         self.outbox.writes.extend(keyspace.clear_survivors(at, &self.settings));

@@ -17,6 +17,8 @@ use crate::node::{Health, NodeSpec};
 use crate::plan::Plan;
 use crate::reshard::Tracker;
 use crate::settings::{Settings, SettingsError};
+use crate::throttle::Meter;
+use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Counters and switches of the whole cluster.
@@ -68,6 +70,8 @@ pub struct ShardRule {
 pub struct KeyspaceRecord {
     /// Its settings.
     pub keyspace: Keyspace,
+    /// Why nothing of it moves by itself, until a person releases the brake (K18).
+    pub brake: Option<String>,
     /// Rules of single shards.
     pub rules: BTreeMap<ShardId, ShardRule>,
     /// When it was created, in milliseconds of Unix time.
@@ -234,6 +238,8 @@ impl KeyspaceState {
             advice: Vec::new(),
             unmeasured_since: None,
             taken: BTreeMap::new(),
+            meter: Meter::default(),
+            copies_due: Millis::NEVER,
             forming: BTreeMap::new(),
             map,
         };

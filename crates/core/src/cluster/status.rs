@@ -171,7 +171,7 @@ impl Cluster {
         let mut summary = Summary {
             keyspaces: self.keyspaces.len(),
             drains: self.drains(at),
-            brake: self.record.brake.clone(),
+            brake: self.brake(),
             ..Summary::default()
         };
         for node in self.nodes.values() {
@@ -308,6 +308,14 @@ impl Cluster {
             }
         }
         rows.into_values().collect()
+    }
+}
+
+impl KeyspaceState {
+    /// Bytes of a shard, as the largest of its live replicas reports them.
+    pub(super) fn size_bytes(&self, shard: &Shard) -> Option<u64> {
+        let reported = shard.live().filter_map(|r| self.observed.get(&r.placement)?.load.as_ref());
+        reported.map(|load| load.size_bytes).max()
     }
 }
 

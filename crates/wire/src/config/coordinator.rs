@@ -31,6 +31,8 @@ pub struct CoordinatorFile {
     pub brake_window_ms: Option<u64>,
     /// See [`Settings::brake_share`].
     pub brake_share: Option<f64>,
+    /// See [`Settings::brake_setbacks`].
+    pub brake_setbacks: Option<u32>,
     /// See [`Settings::poison_deaths`].
     pub poison_deaths: Option<u32>,
     /// See [`Settings::poison_window_ms`].
@@ -55,6 +57,7 @@ impl CoordinatorFile {
             rebalance_ms: self.rebalance_ms.unwrap_or(default.rebalance_ms),
             brake_window_ms: self.brake_window_ms.unwrap_or(default.brake_window_ms),
             brake_share: self.brake_share.unwrap_or(default.brake_share),
+            brake_setbacks: self.brake_setbacks.unwrap_or(default.brake_setbacks),
             poison_deaths: self.poison_deaths.unwrap_or(default.poison_deaths),
             poison_window_ms: self.poison_window_ms.unwrap_or(default.poison_window_ms),
             load_attempts: self.load_attempts.unwrap_or(default.load_attempts),

@@ -59,6 +59,7 @@ impl From<&KeyspaceRecord> for proto::StoredKeyspace {
     fn from(record: &KeyspaceRecord) -> Self {
         proto::StoredKeyspace {
             keyspace: Some((&record.keyspace).into()),
+            brake: record.brake.clone(),
             rules: record.rules.iter().map(rule_form).collect(),
             created_ms: record.created_ms,
         }
@@ -75,6 +76,7 @@ impl TryFrom<proto::StoredKeyspace> for KeyspaceRecord {
         }
         Ok(KeyspaceRecord {
             keyspace: required(form.keyspace, "keyspace")?,
+            brake: form.brake,
             rules,
             created_ms: form.created_ms,
         })

@@ -55,7 +55,7 @@ impl Store {
 }
 
 fn record(keyspace: &Keyspace) -> KeyspaceRecord {
-    KeyspaceRecord { keyspace: keyspace.clone(), rules: BTreeMap::new(), created_ms: 7 }
+    KeyspaceRecord { keyspace: keyspace.clone(), brake: None, rules: BTreeMap::new(), created_ms: 7 }
 }
 
 fn is_same(records: &Records, keyspaces: &[(KeyspaceRecord, ShardMap)]) {

@@ -57,7 +57,7 @@ impl Cluster {
             });
         }
         let warnings = self.too_few_nodes(at, &keyspace).into_iter().collect();
-        let record = KeyspaceRecord { keyspace, rules: BTreeMap::new(), created_ms: at.wall_ms };
+        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: at.wall_ms };
         let effects = vec![Effect::Create(record, diff)];
         Ok(Intent { warnings, ..Intent::new(format!("create keyspace {name} with {count} shards"), effects) })
     }

@@ -353,7 +353,7 @@ impl Cluster {
         if let Some((plan, suggested)) = departures.get(&(name, shard.id, replica.placement)) {
             return suggested.then(|| format!("{plan} waits for a person: partage plan approve {plan}"));
         }
-        if let Some(why) = &self.record.brake {
+        if let Some(why) = self.brake_on(keyspace) {
             return Some(format!("the brake is on ({why}): release it when the cluster is well"));
         }
         if self.candidates(at, keyspace, shard, Some(replica)).next().is_none() {

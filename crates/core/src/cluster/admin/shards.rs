@@ -202,7 +202,7 @@ impl Cluster {
     }
 
     pub(super) fn release_brake(&self) -> Result<Intent, AdminError> {
-        match &self.record.brake {
+        match self.brake() {
             Some(why) => Ok(Intent::new(format!("release the brake ({why})"), vec![Effect::ReleaseBrake])),
             None => Err(AdminError::Refused {
                 problem: "the brake is not on".into(),

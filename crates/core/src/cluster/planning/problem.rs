@@ -240,11 +240,7 @@ fn measured(keyspace: &KeyspaceState, shard: &Shard) -> Option<[f64; METRICS.len
 }
 
 fn bytes(keyspace: &KeyspaceState, shards: &[&Shard]) -> Vec<u64> {
-    let size = |shard: &&Shard| {
-        let reported = shard.live().filter_map(|r| keyspace.observed.get(&r.placement)?.load.as_ref());
-        reported.map(|load| load.size_bytes).max().unwrap_or(0).max(1)
-    };
-    shards.iter().map(size).collect()
+    shards.iter().map(|shard| keyspace.size_bytes(shard).unwrap_or(0).max(1)).collect()
 }
 
 /// What a rule is made from: shards with the same parts share it.

@@ -172,3 +172,67 @@ fn l5_a_shard_that_nobody_can_load_is_set_aside_and_holds_up_nobody() {
     town.run(20 * BEAT_MS);
     assert_eq!(town.served().len(), 9, "{:#?}", town.notices);
 }
+
+#[test]
+fn k18_deaths_that_follow_the_moves_stop_them_before_a_fifth_of_the_nodes_is_lost() {
+    let mut town = town_of(40, keyspace(120), 120);
+    town.run(settings().poison_window_ms);
+    let mut dead = 0;
+    town.kill("n07");
+    while town.cluster.brake().is_none() {
+        dead += 1;
+        assert!(dead < 8, "a fifth of the nodes is lost: {:#?}", town.notices);
+        let before = town.counts();
+        town.run(4_000);
+        let took_on = |(name, count): &(String, usize)| before.get(name).is_some_and(|had| had < count);
+        if let Some((name, _)) = town.counts().into_iter().find(took_on) {
+            town.kill(&name);
+        }
+    }
+    let why = town.cluster.brake().unwrap();
+    assert!(why.contains("failures follow the moves: 4 nodes"), "{why}");
+    assert_eq!(told(&town, "partage brake release"), 1);
+    let generation = town.map().generation();
+    town.run(20_000);
+    assert_eq!(town.map().generation(), generation, "the last good map goes on serving");
+
+    command(&mut town, Command::ReleaseBrake);
+    town.run(4_000);
+    assert!(town.is_at_rest(1) && town.cluster.brake().is_none(), "{:#?}", town.notices);
+}
+
+#[test]
+fn k18_loads_that_fail_on_one_node_after_another_stop_the_keyspace_and_a_person_lets_it_go_on() {
+    let mut town = town_of(8, keyspace(40), 40);
+    let nodes: Vec<_> = town.workers.keys().cloned().collect();
+    let all = town.map().shards().flat_map(|shard| nodes.iter().map(|node| (shard.id, node.clone())));
+    town.fails = all.collect();
+    town.kill("n00");
+    town.run(8_000);
+    let why = town.cluster.brake().unwrap();
+    assert!(why.contains("keyspace users: failures follow the moves"), "{why}");
+    assert!(town.disk.keyspaces[0].0.brake.is_some() && town.disk.cluster.brake.is_none());
+    assert_eq!(told(&town, "the brake of keyspace users is on"), 1, "{:#?}", town.notices);
+    let plans = town.plans().len();
+    town = town.restart_coordinator();
+    town.run(10_000);
+    assert!(town.cluster.brake().is_some(), "a restart does not release it");
+    assert_eq!(town.plans().len(), plans, "nothing more is planned");
+
+    town.fails.clear();
+    command(&mut town, Command::ReleaseBrake);
+    town.run(5_000);
+    assert!(town.cluster.brake().is_none() && town.disk.keyspaces[0].0.brake.is_none());
+    assert_eq!(town.served().len(), 40, "{:#?}", town.notices);
+}
+
+#[test]
+fn l4_one_node_on_which_nothing_loads_stops_nobody() {
+    let mut town = town_of(8, keyspace(40), 40);
+    let all = town.map().shards().map(|shard| (shard.id, node("n01")));
+    town.fails = all.collect();
+    town.kill("n00");
+    town.run(10_000);
+    assert!(town.cluster.brake().is_none());
+    assert_eq!(town.served().len(), 40, "{:#?}", town.notices);
+}

@@ -3,11 +3,12 @@
 use super::super::Write;
 use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
 use crate::id::ShardId;
-use crate::keyspace::{Keyspace, Mode};
+use crate::keyspace::{Keyspace, Mode, Throttle};
 use crate::load::Load;
 use crate::map::Shard;
 use crate::placement;
 use crate::plan::{Change, Origin, Progress, Status};
+use crate::throttle;
 use std::collections::BTreeMap;
 
 /// Three nodes that serve `shards` shards of a keyspace like this.
@@ -389,4 +390,76 @@ fn leaders_are_spread_without_moving_data_and_then_stay() {
     let generation = town.map().generation();
     town.run(3 * settings().rebalance_ms);
     assert_eq!(town.map().generation(), generation, "M10, L2");
+}
+
+/// Three nodes, thirty shards of 1 MiB each, and a fourth node that draws its share of them.
+fn growing(throttle: Throttle, size: Option<u64>) -> Town {
+    let mut town = settled(Keyspace { throttle, ..keyspace(30) }, 30);
+    let load = |size_bytes| Load { size_bytes, ..Load::default() };
+    town.loads.extend((1..=30).filter_map(|id| Some((ShardId(id), load(size?)))));
+    town.run(6_000);
+    town.join("d");
+    town
+}
+
+/// When each replica came to its node, in order.
+fn arrivals(town: &mut Town, ms: u64) -> Vec<u64> {
+    let (begin, mut seen, mut times) = (town.now, 0, Vec::new());
+    while town.now < begin + ms {
+        town.run(BEAT_MS);
+        let there = town.map().shards().flat_map(|s| &s.replicas).filter(|r| r.node == node("d")).count();
+        times.extend((seen..there).map(|_| town.now));
+        seen = seen.max(there);
+    }
+    times
+}
+
+#[test]
+fn k17_moves_begin_no_faster_than_the_bytes_allow_and_all_in_the_end() {
+    for (size, each) in [(Some(1 << 20), 1u64 << 20), (None, crate::limits::UNKNOWN_BYTES)] {
+        // One shard a second.
+        let mut town = growing(Throttle { bytes_per_s: each, ..Throttle::default() }, size);
+        let times = arrivals(&mut town, 20_000);
+        assert!((7..=8).contains(&times.len()), "{times:?}");
+        for (at, first) in times.iter().enumerate() {
+            for (more, last) in times[at..].iter().enumerate() {
+                let allowed = 1 + (last - first + throttle::BURST_MS + BEAT_MS) / 1_000;
+                assert!(more as u64 <= allowed, "{} from {first} to {last}: {times:?}", more + 1);
+            }
+        }
+        assert!(town.is_at_rest(1), "{:#?}", town.notices);
+    }
+    let mut unlimited = growing(Throttle::default(), Some(1 << 20));
+    let times = arrivals(&mut unlimited, 5_000);
+    assert!(times.len() >= 7 && times.last().unwrap() - times[0] <= BEAT_MS, "{times:?}");
+}
+
+#[test]
+fn k17_what_was_lost_comes_back_whatever_the_throttle_says() {
+    let mut town = growing(Throttle { bytes_per_s: 1, ..Throttle::default() }, Some(1 << 30));
+    town.run(3_000);
+    town.kill("b");
+    town.run(settings().dead_after_ms + 2_000);
+    assert_eq!(town.served().len(), 30, "{:#?}", town.notices);
+}
+
+#[test]
+fn k17_moves_give_way_to_the_foreground() {
+    let throttle = Throttle { moves_per_node: 10, ..Throttle::default() };
+    let mut most = Vec::new();
+    for busy in [0.0, 0.7, 1.0] {
+        let mut town = settled(Keyspace { throttle: throttle.clone(), ..keyspace(30) }, 30);
+        town.busy.insert(node("a"), busy);
+        town.run(BEAT_MS);
+        town.drain("a");
+        let (mut together, end) = (0, town.now + 10_000);
+        while town.now < end {
+            let moves = |s: &Shard| s.replicas.iter().any(|r| r.replaces.is_some());
+            together = together.max(town.map().shards().filter(|s| moves(s)).count());
+            town.run(BEAT_MS);
+        }
+        assert!(town.is_at_rest(1) && !town.counts().contains_key("a"), "it ends: {:?}", town.counts());
+        most.push(together);
+    }
+    assert_eq!(most, [10, 5, 1]);
 }

@@ -75,6 +75,8 @@ pub struct Town {
     pub rate: Option<f64>,
     /// Loads to report; others report none.
     pub loads: BTreeMap<ShardId, Load>,
+    /// How busy workers say that they are; 0 where nothing is said.
+    pub busy: BTreeMap<NodeId, f64>,
     transactions: u8,
 }
 
@@ -87,7 +89,7 @@ impl Town {
             edit.create_shard(bounds).unwrap();
         }
         map.apply(&edit.commit(TransactionId([255; 20]))).unwrap();
-        let record = KeyspaceRecord { keyspace, rules: BTreeMap::new(), created_ms: 0 };
+        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 };
         Town::from(Records { keyspaces: vec![(record, map)], ..Records::default() }, 1_000)
     }
 
@@ -105,6 +107,7 @@ impl Town {
             cut_off: BTreeSet::new(),
             rate: None,
             loads: BTreeMap::new(),
+            busy: BTreeMap::new(),
             transactions: 0,
         }
     }
@@ -185,7 +188,7 @@ impl Town {
             whole: true,
             reports: worker.holds.iter().map(report).collect(),
             leaving: worker.leaving,
-            busy: 0.0,
+            busy: self.busy.get(name).copied().unwrap_or(0.0),
         };
         let Ok(orders) = self.cluster.beat(at, beat) else { return };
         if orders.base == 0 {
