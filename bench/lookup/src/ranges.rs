@@ -5,6 +5,7 @@ use comfy_table::Table;
 use partage_core::lookup::RangeIndex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::Instant;
 
 const RANGES: usize = 1_000_000;
 const LOOKUPS: usize = 1 << 16;
@@ -35,7 +36,8 @@ pub fn run() -> Table {
         "ns",
         "ns, chained",
         "ours is faster by",
-        "MB",
+        "bytes a range",
+        "build, ms",
         "allocations",
     ]);
     for (kind, draw) in KINDS {
@@ -44,10 +46,9 @@ pub fn run() -> Table {
         begins.sort();
         begins.dedup();
         let keys: Vec<Vec<u8>> = measure::random(2, LOOKUPS).map(draw).collect();
-        let index = match RangeIndex::build(begins.iter().map(Vec::as_slice)) {
-            Ok(index) => index,
-            Err(error) => panic!("sorted and starting with the empty key: {error}"),
-        };
+        let (index, build_ms) = built(&begins);
+        // Who has each range, as a map says it: one number for each.
+        let owners: Vec<u16> = measure::random(3, begins.len()).map(|n| n as u16 % 1_000).collect();
         let search = |key: &[u8]| begins.partition_point(|begin| begin.as_slice() <= key) - 1;
         let map: BTreeMap<&[u8], usize> = begins.iter().map(Vec::as_slice).zip(0..).collect();
         let below = |key: &[u8]| {
@@ -64,15 +65,28 @@ pub fn run() -> Table {
                 format!("{:.1}", cost.free),
                 format!("{:.1}", cost.chained),
                 format!("{:.1} ×", cost.free / ours.free),
-                bytes.map_or_else(String::new, |bytes| format!("{:.1}", bytes as f64 / 1e6)),
+                bytes.map_or_else(String::new, |bytes| format!("{:.1}", bytes as f64 / begins.len() as f64)),
+                bytes.map_or_else(String::new, |_| format!("{build_ms:.0}")),
                 cost.allocations.to_string(),
             ]);
         };
         row("RangeIndex", ours, Some(index.memory_bytes()));
+        let owner = measure::cost(&keys, |key| owners[index.find(key.bytes())].into());
+        row("RangeIndex, and who owns the range", owner, None);
         row("binary search", measure::cost(&keys, |key| search(key.bytes())), None);
         row("BTreeMap", measure::cost(&keys, |key| below(key.bytes())), None);
     }
     table
+}
+
+/// The index, and how many milliseconds it took.
+#[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+fn built(begins: &[Vec<u8>]) -> (RangeIndex, f64) {
+    let start = Instant::now();
+    match RangeIndex::build(begins.iter().map(Vec::as_slice)) {
+        Ok(index) => (index, start.elapsed().as_secs_f64() * 1e3),
+        Err(error) => panic!("sorted and starting with the empty key: {error}"),
+    }
 }
 
 /// A key without a pointer, so that fetching the keys is not what is measured.

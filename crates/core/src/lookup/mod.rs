@@ -5,10 +5,12 @@
 //!
 //! | sharding | table | memory |
 //! |---|---|---|
-//! | key ranges | [`RangeIndex`] | the begins, and 12 to 25 bytes for each |
+//! | key ranges | [`RangeIndex`] | the begins, and 7 to 10 bytes for each |
 //! | hash ranges | [`HashIndex`] | 9 bytes a range |
 //! | fixed slots | [`SlotTable`] | 4 bytes a slot |
 
+mod guide;
+mod leaf;
 mod range_index;
 mod search_tree;
 mod slot_table;

@@ -2,31 +2,37 @@
 //!
 //! The way one finds a word in a dictionary: most words are told apart by their first letters, as numbers
 //! are; only where several entries begin alike does one read on. Of each begin eight bytes become a number
-//! (big-endian, so numbers sort as bytes do), and the numbers a [`SearchTree`]. What all begins share at
-//! their start is compared once and left out of the numbers. Begins with the same number form a *run*; a
-//! key that meets a run is compared with the run's begins in full, by binary search, or, where a run is
-//! long (`python3-…`), in a level of its own, made the same way of the bytes that follow. So skewed keys cost a
-//! few levels more, not a scan.
+//! (big-endian, so numbers sort as bytes do). What all begins share at their start is compared once and
+//! left out of the numbers.
+//!
+//! ```text
+//!  number of the key ──► Guide, or SearchTree where begins crowd ──► Leaf ──► position
+//!                        which leaf: small, in the second cache      one line of up to 28 begins
+//! ```
+//!
+//! A [`Leaf`] keeps a few bits of each number. A key that meets one in all of those is compared with its begins in
+//! full, by binary search. Where many begins have the same number (`python3-…`) they get a level of
+//! their own, made the same way of the bytes that follow. So skewed keys cost a few levels more, not a scan.
 //!
 //! A begin shorter than eight bytes is filled up with zeros, so it may share its number with longer ones;
 //! the full comparison tells them apart.
 //!
-//! Memory for n begins: their bytes, 4n for their ends, about 8.5 for each different number, and 8 for each of
-//! those if any two begins share one ([`RangeIndex::memory_bytes`] has the exact figure). Not here:
-//! compressed or succinct forms, as a map has its begins in memory anyway and a request pays for every step.
+//! Memory for n begins: their bytes, 4n for their ends, and 3 (begins spread evenly) to 6 for each begin
+//! ([`RangeIndex::memory_bytes`] has the exact figure). A lookup touches only the last part of it,
+//! unless it has to compare in full. Not here: compressed or succinct forms of the begins, as a map has them
+//! in memory anyway and a request pays for every step.
 
+use super::guide::{Guide, NEAR};
+use super::leaf::{Found, Leaf, NARROW};
 use super::search_tree::SearchTree;
 use crate::limits;
 
 /// Bytes of a begin that become its number.
 const WORD: usize = 8;
 
-/// Longest run searched by comparing keys; a longer one has a level of its own. A level costs some 200
-/// bytes, sixteen begins take four comparisons in neighbouring memory.
-const LONGEST_RUN: usize = 16;
-
-/// A run without a level of its own.
-const NO_LEVEL: u32 = u32::MAX;
+/// Most begins with the same number that are told apart by comparing them in full; more have a level of their
+/// own, which costs some 300 bytes, while sixteen begins take four comparisons in neighbouring memory.
+const MOST_ALIKE: usize = 16;
 
 /// Why a list of begins cannot be looked up in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,30 +98,22 @@ impl Begins {
     }
 }
 
-/// Begins with the same number.
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    /// How many begins of the level come before it.
-    before: u32,
-    /// The level that tells its begins apart, or [`NO_LEVEL`].
-    level: u32,
-}
-
 /// A stretch of begins that have their first bytes in common.
 #[derive(Debug, Clone)]
 struct Level {
-    /// How many begins come before it in all.
-    before: usize,
+    /// The position of its first begin.
+    first: usize,
     /// How many begins it has.
     count: usize,
     /// How many bytes, from the start of the key, were compared on the way here.
     known: usize,
     /// What all its begins have in common after those.
     common: Box<[u8]>,
-    /// The different numbers of its begins.
-    numbers: SearchTree,
-    /// For each number, its run, and one more at the end; empty when every run is one begin.
-    runs: Vec<Run>,
+    /// The lowest number of each leaf.
+    lowest: SearchTree,
+    /// A short cut to them.
+    guide: Guide,
+    leaves: Vec<Leaf>,
 }
 
 /// The bytes of a key after the first `known`. Equal numbers mean equal bytes but for zeros at the end, so a
@@ -128,58 +126,87 @@ fn after(key: &[u8], known: usize) -> &[u8] {
 /// The first eight bytes as a number that sorts as they do, filled up with zeros.
 #[inline]
 fn number(rest: &[u8]) -> u64 {
-    match rest.first_chunk::<WORD>() {
-        Some(word) => u64::from_be_bytes(*word),
-        None => (0..WORD).fold(0, |number, at| number << 8 | u64::from(rest.get(at).copied().unwrap_or(0))),
+    if let Some(word) = rest.first_chunk::<WORD>() {
+        return u64::from_be_bytes(*word);
     }
+    // Of four to seven bytes, the first four and the last four, moved to where they belong.
+    if let (Some(start), Some(end)) = (rest.first_chunk(), rest.last_chunk()) {
+        let end = u64::from(u32::from_be_bytes(*end)) << (8 * (WORD - rest.len()));
+        return u64::from(u32::from_be_bytes(*start)) << 32 | end;
+    }
+    (0..WORD).fold(0, |number, at| number << 8 | u64::from(rest.get(at).copied().unwrap_or(0)))
 }
 
-fn common_length(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+/// What follows `common`, if the key begins so. Nothing in common is the usual case, and a call to compare it.
+#[inline]
+fn strip<'a>(rest: &'a [u8], common: &[u8]) -> Option<&'a [u8]> {
+    if common.is_empty() { Some(rest) } else { rest.strip_prefix(common) }
+}
+
+/// The start that both have.
+fn common<'a>(a: &'a [u8], b: &[u8]) -> &'a [u8] {
+    &a[..a.iter().zip(b).take_while(|(x, y)| x == y).count()]
 }
 
 impl Level {
-    fn build(begins: &Begins, before: usize, count: usize, known: usize) -> Level {
-        let rest = |at: usize| after(begins.get(before + at), known);
-        let common = if count == 0 { 0 } else { common_length(rest(0), rest(count - 1)) };
-        let (mut numbers, mut runs) = (Vec::new(), Vec::new());
-        for at in 0..count {
-            let number = number(&rest(at)[common..]);
-            if numbers.last() != Some(&number) {
-                numbers.push(number);
-                runs.push(Run { before: at as u32, level: NO_LEVEL });
-            }
+    /// Of `count` begins from position `first` on.
+    fn build(begins: &Begins, first: usize, count: usize, known: usize) -> Level {
+        let rest = |at: usize| after(begins.get(at), known);
+        let common = if count == 0 { &[][..] } else { common(rest(first), rest(first + count - 1)) };
+        let numbers: Vec<u64> = (first..first + count).map(|at| number(&rest(at)[common.len()..])).collect();
+        let (mut lowest, mut leaves) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while at < count {
+            let (leaf, taken) = Level::leaf(first + at, &numbers[at..]);
+            lowest.push(numbers[at]);
+            leaves.push(leaf);
+            at += taken;
         }
-        runs.push(Run { before: count as u32, level: NO_LEVEL });
-        if numbers.len() == count {
-            runs = Vec::new();
-        }
-        let common = if count == 0 { Box::default() } else { rest(0)[..common].into() };
-        Level { before, count, known, common, numbers: SearchTree::build(&numbers), runs }
+        leaves.shrink_to_fit();
+        let (guide, lowest) = (Guide::build(&lowest), SearchTree::build(&lowest));
+        Level { first, count, known, common: common.into(), lowest, guide, leaves }
     }
 
-    /// Levels for its long runs, the first of which will be level `next`.
+    /// The next leaf: of the many begins that have the first number, or of those up to the next such number.
+    fn leaf(first: usize, numbers: &[u64]) -> (Leaf, usize) {
+        let count = numbers.partition_point(|number| *number == numbers[0]);
+        if count > MOST_ALIKE {
+            return (Leaf::Alike { first: first as u32, count: count as u32, level: None }, count);
+        }
+        let next = numbers.iter().take(NARROW + 1);
+        let many = next.zip(numbers.get(MOST_ALIKE..).unwrap_or_default()).position(|(a, b)| a == b);
+        Leaf::build(first, &numbers[..many.unwrap_or(numbers.len())])
+    }
+
+    /// The last leaf whose lowest number is at most `number`, and that number.
+    #[inline]
+    fn floor(&self, number: u64) -> Option<(usize, u64)> {
+        let Some((from, to)) = self.guide.near(number) else { return self.lowest.floor(number) };
+        let (mut at, mut lowest) = (from, self.lowest.get(from)?);
+        for next in 1..=NEAR {
+            let next = (from + next).min(to);
+            let candidate = self.lowest.get(next)?;
+            let reached = candidate <= number;
+            at = if reached { next } else { at };
+            lowest = if reached { candidate } else { lowest };
+        }
+        Some((at, lowest))
+    }
+
+    /// Levels for the leaves whose begins have one number, the first of which will be level `next`.
     fn deeper(&mut self, begins: &Begins, next: usize) -> Vec<Level> {
         let mut levels = Vec::new();
         let known = self.known + self.common.len() + WORD;
-        for i in 1..self.runs.len() {
-            let (from, to) = (self.runs[i - 1].before as usize, self.runs[i].before as usize);
-            // A run that is all of the level differs only in zeros at the end; one more level would too.
-            if to - from > LONGEST_RUN && to - from < self.count {
-                self.runs[i - 1].level = (next + levels.len()) as u32;
-                levels.push(Level::build(begins, self.before + from, to - from, known));
+        for leaf in &mut self.leaves {
+            if let Leaf::Alike { first, count, level } = leaf
+                // When these are all, they differ only in zeros at the end; one more level would too.
+                && (*count as usize) < self.count
+            {
+                *level = Some((next + levels.len()) as u32);
+                levels.push(Level::build(begins, *first as usize, *count as usize, known));
             }
         }
         levels
-    }
-
-    /// The run at position `at` among the numbers: its first begin, the begin after it, its level.
-    #[inline]
-    fn run(&self, at: usize) -> (usize, usize, u32) {
-        match self.runs.get(at..at + 2) {
-            Some([run, next]) => (run.before as usize, next.before as usize, run.level),
-            _ => (at, at + 1, NO_LEVEL),
-        }
     }
 }
 
@@ -221,19 +248,16 @@ impl RangeIndex {
         let mut level = &self.levels[0];
         loop {
             let rest = after(key, level.known);
-            let Some(rest) = rest.strip_prefix(&*level.common) else {
-                return level.before + if rest < &*level.common { 0 } else { level.count };
+            let Some(rest) = strip(rest, &level.common) else {
+                return level.first + if rest < &*level.common { 0 } else { level.count };
             };
-            let (rank, met) = level.numbers.find(number(rest));
-            if !met {
-                return level.before
-                    + if level.runs.is_empty() { rank } else { level.runs[rank].before as usize };
+            let number = number(rest);
+            let Some((at, lowest)) = level.floor(number) else { return level.first };
+            match level.leaves[at].find(number - lowest) {
+                Found::Rank(rank) => return rank,
+                Found::Among(from, to) => return self.among(from, to, key),
+                Found::Level(deeper) => level = &self.levels[deeper as usize],
             }
-            let (from, to, deeper) = level.run(rank - 1);
-            if deeper == NO_LEVEL {
-                return self.among(level.before + from, level.before + to, key);
-            }
-            level = &self.levels[deeper as usize];
         }
     }
 
@@ -259,9 +283,10 @@ impl RangeIndex {
     pub fn memory_bytes(&self) -> usize {
         let level = |level: &Level| {
             size_of::<Level>() - size_of::<SearchTree>()
-                + level.numbers.memory_bytes()
+                + level.lowest.memory_bytes()
+                + level.guide.memory_bytes()
                 + level.common.len()
-                + level.runs.capacity() * size_of::<Run>()
+                + level.leaves.capacity() * size_of::<Leaf>()
         };
         let begins = self.begins.bytes.capacity() + self.begins.ends.capacity() * size_of::<u32>();
         size_of::<RangeIndex>() + begins + self.levels.iter().map(level).sum::<usize>()
@@ -311,6 +336,13 @@ mod tests {
         sorted.dedup();
         let index = RangeIndex::build(sorted.iter().map(Vec::as_slice)).unwrap();
         assert!(index.levels.len() > 1, "{} levels", index.levels.len());
+    }
+
+    #[test]
+    fn crowds_between_begins_that_are_spread_evenly_are_found() {
+        let even = (0..8_000u64).map(|i| mix(i).to_be_bytes().to_vec());
+        let crowd = (0..4_000u64).map(|i| format!("node-{:x}", mix(i) % 60_000).into_bytes());
+        check(even.chain(crowd).collect(), &[b"node-".to_vec(), b"node-~".to_vec()]);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! a branch, so nothing is mispredicted, and the processor works on the next search meanwhile. The
 //! shape depends on the count of the numbers only: there is no bad distribution.
 //!
-//! Not here: interpolation and learned indexes, which are faster on even numbers and slow on real keys.
+//! Not here: interpolation and learned indexes, which are faster on even numbers and slow on real keys; the
+//! [`Guide`](super::guide::Guide) beside it is a table for the even ones.
 
 /// Numbers in a block; a block above has one more children than that.
 const BLOCK: usize = 16;
@@ -40,7 +41,8 @@ pub(super) struct SearchTree {
     begins: [u32; LAYERS],
     depth: usize,
     count: usize,
-    holds_highest: bool,
+    /// The last of the numbers.
+    highest: u64,
 }
 
 impl SearchTree {
@@ -59,7 +61,7 @@ impl SearchTree {
             begins: [0; LAYERS],
             depth: layers.len(),
             count: sorted.len(),
-            holds_highest: sorted.last() == Some(&u64::MAX),
+            highest: sorted.last().copied().unwrap_or_default(),
         };
         for (begin, layer) in tree.begins.iter_mut().zip(layers.into_iter().rev()) {
             *begin = tree.blocks.len() as u32;
@@ -72,23 +74,30 @@ impl SearchTree {
     /// How many of the numbers are at most `number`.
     #[inline]
     pub(super) fn rank(&self, number: u64) -> usize {
-        self.find(number).0
+        self.floor(number).map_or(0, |(at, _)| at + 1)
     }
 
-    /// How many of the numbers are at most `number`, and whether it is one of them.
+    /// The last of the numbers that is at most `number`, with its position; none if all are above.
     #[inline]
-    pub(super) fn find(&self, number: u64) -> (usize, bool) {
+    pub(super) fn floor(&self, number: u64) -> Option<(usize, u64)> {
         if number == u64::MAX {
-            return (self.count, self.holds_highest); // The filling would count too.
+            return Some((self.count.checked_sub(1)?, self.highest)); // The filling would count too.
         }
-        let Some((last, above)) = self.begins[..self.depth].split_last() else { return (0, false) };
+        let (last, above) = self.begins[..self.depth].split_last()?;
         let mut at = 0;
         for begin in above {
             at = at * (BLOCK + 1) + self.blocks[*begin as usize + at].rank(number);
         }
-        let Some(block) = self.blocks.get(*last as usize + at) else { return (0, false) };
-        let rank = block.rank(number);
-        (at * BLOCK + rank, rank > 0 && block.0[(rank - 1) % BLOCK] == number)
+        let block = self.blocks.get(*last as usize + at)?;
+        let below = block.rank(number).checked_sub(1)?;
+        Some((at * BLOCK + below, block.0[below % BLOCK]))
+    }
+
+    /// The number at that position.
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> Option<u64> {
+        let last = self.begins[self.depth.checked_sub(1)?] as usize;
+        Some(self.blocks.get(last + at / BLOCK)?.0[at % BLOCK])
     }
 
     /// Bytes held.
@@ -123,8 +132,9 @@ mod tests {
             let near = near.flat_map(|n| [n.saturating_sub(1), *n, n.saturating_add(1)]);
             for probe in near.chain([0, 1, u64::MAX - 1, u64::MAX]) {
                 let expected = numbers.partition_point(|number| *number <= probe);
-                let held = numbers.binary_search(&probe).is_ok();
-                assert_eq!(tree.find(probe), (expected, held), "{probe:x} of {size}");
+                assert_eq!(tree.rank(probe), expected, "{probe:x} of {size}");
+                let floor = expected.checked_sub(1).map(|at| (at, numbers[at]));
+                assert_eq!(tree.floor(probe), floor, "{probe:x} of {size}");
             }
         }
     }
