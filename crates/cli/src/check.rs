@@ -1,20 +1,33 @@
-//! `partage check PATH`: is this state sound, and if not, what can be saved?
+//! `partage check PATH`: is this state sound, and if not, what is wrong with it and what can be saved?
 //!
-//! PATH is the data directory of a coordinator that is stopped.
+//! PATH is the data directory of a coordinator that is stopped, or a dump (`GET /v1/dump`), or `-` for one on
+//! stdin. Both end as the same records, which the same check looks at; only what can be damaged on the way there
+//! differs.
+//!
+//! | what is wrong             | where it is                        | what can be saved                       |
+//! |---------------------------|------------------------------------|-----------------------------------------|
+//! | bytes of a file           | file, offset, number in the journal | all other records; some may be older    |
+//! | a record                  | its key, the file and offset of it | all other records; a map up to there    |
+//! | a piece of a dump         | keyspace, shard, replica           | all other pieces                        |
+//! | what records say together | keyspace, shard, replica           | all but the maps that are none          |
 
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_coordination::embedded::salvage::{self, Report};
+use partage_coordination::{Entry, Key, Version};
 use partage_core::check;
 use partage_core::cluster::Records;
-use partage_wire::stored;
+use partage_wire::json::Reading;
+use partage_wire::stored::{self, Shelf, StoreOp};
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// `partage check`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The data directory of a stopped coordinator
+    /// The data directory of a stopped coordinator, or a file with a dump, or - for a dump on stdin
     path: PathBuf,
     /// Write what can be saved into this new directory, from which a coordinator can start
     #[arg(long, value_name = "DIR")]
@@ -26,6 +39,7 @@ pub struct CheckArgs {
 struct Findings {
     sound: bool,
     files: Vec<FileFindings>,
+    /// What can be saved.
     records: RecordCounts,
     /// Keys that may be older than what was lost.
     uncertain: Vec<String>,
@@ -46,29 +60,41 @@ struct DamageFinding {
     what: String,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct RecordCounts {
-    keyspaces: usize,
-    shards: usize,
+    keyspaces: Vec<KeyspaceCounts>,
     nodes: usize,
     plans: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct KeyspaceCounts {
+    name: String,
+    /// The map it is at, counted from 1.
+    map: u64,
+    shards: usize,
+}
+
+/// A state that was looked at.
+struct Look {
+    findings: Findings,
+    records: Records,
+    /// What was found in the directory; none for a dump.
+    report: Option<Report>,
 }
 
 impl CheckArgs {
     /// Runs it: done when everything is sound, failed when not.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let report = self.report()?;
-        let findings = findings(&report);
+        let look = if self.path.is_dir() { directory(&self.path)? } else { dump(&self.path)? };
+        let findings = &look.findings;
         if output.is_json() {
-            output.json(&findings)?;
+            output.json(findings)?;
         } else {
-            lines(&findings).iter().for_each(|line| output.text(line));
+            lines(findings).iter().for_each(|line| output.text(line));
         }
         if let Some(to) = &self.save_to {
-            say(&format!(
-                "what can be saved is in {}: start a coordinator with --data-dir there",
-                to.display()
-            ));
+            save(&look, to)?;
         }
         if findings.sound {
             return Ok(());
@@ -79,67 +105,126 @@ impl CheckArgs {
             None => failure.help("save what can be saved with --save-to NEW_DIR, or restore a backup"),
         })
     }
-
-    fn report(&self) -> Result<Report, Failure> {
-        if !self.path.is_dir() {
-            let what =
-                format!("{} is no directory: name the data directory of a coordinator", self.path.display());
-            return Err(Failure::usage(what));
-        }
-        let report = match &self.save_to {
-            Some(to) => salvage::salvage(&self.path, to),
-            None => salvage::inspect(&self.path),
-        };
-        let report = report.map_err(Failure::failed)?;
-        if report.files.is_empty() {
-            let what = format!("{} holds no state of a coordinator", self.path.display());
-            return Err(Failure::usage(what));
-        }
-        Ok(report)
-    }
 }
 
-fn findings(report: &Report) -> Findings {
-    let entries = report.entries.iter().map(|(key, entry)| (key.as_str(), &entry.value));
-    let ours = entries.filter(|(key, _)| stored::ROOTS.iter().any(|root| is_below(key, root)));
-    let (records, mut problems) = match stored::read(ours) {
-        Ok(recovered) => (recovered.records, Vec::new()),
-        Err(error) => (Records::default(), vec![error.to_string()]),
-    };
-    for (_, map) in &records.keyspaces {
-        let of = |finding| format!("keyspace {}: {finding}", map.keyspace());
-        problems.extend(check::map(map).into_iter().map(of));
+/// Looks at the data directory of a coordinator.
+fn directory(path: &Path) -> Result<Look, Failure> {
+    let report = salvage::inspect(path).map_err(Failure::failed)?;
+    if report.files.is_empty() {
+        return Err(Failure::usage(format!("{} holds no state of a coordinator", path.display())));
     }
-    Findings {
+    let entries = report.entries.iter().map(|(key, entry)| (key.as_str(), &entry.value));
+    let (recovered, damage) = stored::inspect(entries.filter(|(key, _)| is_ours(key)));
+    let mut problems: Vec<String> = damage
+        .into_iter()
+        .map(|damage| {
+            let found = Key::new(&damage.key).ok().and_then(|key| report.found(&key));
+            let place = found.map(|(file, offset)| format!("{} at byte {offset}: ", file.display()));
+            format!("{}{damage}", place.unwrap_or_default())
+        })
+        .collect();
+    problems.extend(check::records(&recovered.records).iter().map(ToString::to_string));
+    let findings = Findings {
         sound: report.is_sound() && problems.is_empty(),
         files: report.files.iter().map(file_findings).collect(),
-        records: RecordCounts {
-            keyspaces: records.keyspaces.len(),
-            shards: records.keyspaces.iter().map(|(_, map)| map.len()).sum(),
-            nodes: records.nodes.len(),
-            plans: records.plans.len(),
-        },
+        records: counts(&recovered.records),
         uncertain: report.uncertain.iter().map(ToString::to_string).collect(),
         problems,
-    }
+    };
+    Ok(Look { findings, records: recovered.records, report: Some(report) })
 }
 
-fn is_below(key: &str, root: &str) -> bool {
-    key.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// Looks at a dump.
+fn dump(path: &Path) -> Result<Look, Failure> {
+    let unreadable = |error| {
+        let what = format!("cannot read {}: {error}", path.display());
+        Failure::usage(what).help("name the data directory of a coordinator, a file with a dump, or -")
+    };
+    let bytes = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes).map_err(unreadable)?
+    } else {
+        std::fs::read(path).map_err(unreadable)?
+    };
+    let Reading { records, problems, .. } = Reading::of(&bytes);
+    let findings = Findings {
+        sound: problems.is_empty(),
+        files: vec![],
+        records: counts(&records),
+        uncertain: vec![],
+        problems,
+    };
+    Ok(Look { findings, records, report: None })
+}
+
+/// Makes a data directory of what can be saved. One that was sound is copied. All else is older than what was
+/// last acted upon, and goes on far beyond it.
+fn save(look: &Look, to: &Path) -> Result<(), Failure> {
+    let (cluster, entries, version) = match &look.report {
+        Some(report) if look.findings.sound => (report.cluster, report.entries.clone(), report.version),
+        Some(report) => {
+            let others = report.entries.iter().filter(|(key, _)| !is_ours(key.as_str()));
+            let others = others.map(|(key, entry)| (key.clone(), entry.clone())).collect();
+            (report.cluster, entries_of(&look.records, others, report.version)?, report.version)
+        }
+        None => {
+            let version = Version::new(1);
+            (None, entries_of(&look.records, BTreeMap::new(), version)?, version)
+        }
+    };
+    salvage::save(to, cluster, &entries, version).map_err(Failure::failed)?;
+    say(&format!("what can be saved is in {}: start a coordinator with --data-dir there", to.display()));
+    Ok(())
+}
+
+/// The entries of a store that holds what can be started from, beside `others`.
+fn entries_of(
+    records: &Records,
+    others: BTreeMap<Key, Entry>,
+    version: Version,
+) -> Result<BTreeMap<Key, Entry>, Failure> {
+    let saved = records.clone().after_loss();
+    for (record, _) in &records.keyspaces {
+        let name = &record.keyspace.name;
+        if !saved.keyspaces.iter().any(|(kept, _)| kept.keyspace.name == *name) {
+            say(&format!("keyspace {name} is not saved: its map is no map; create it again"));
+        }
+    }
+    let map = |name: &_| saved.keyspaces.iter().find(|(r, _)| r.keyspace.name == *name).map(|(_, map)| map);
+    let batch = Shelf::default().encode(&saved.writes(), map).map_err(Failure::failed)?;
+    let mut entries = others;
+    for operation in batch.prepare.into_iter().chain(batch.commit) {
+        if let StoreOp::Put(key, value) = operation {
+            let key = Key::new(&key).map_err(Failure::failed)?;
+            entries.insert(key, Entry { value, version, session: None });
+        }
+    }
+    Ok(entries)
+}
+
+fn counts(records: &Records) -> RecordCounts {
+    let keyspaces = records.keyspaces.iter().map(|(_, map)| KeyspaceCounts {
+        name: map.keyspace().to_string(),
+        map: map.generation().sequence,
+        shards: map.len(),
+    });
+    RecordCounts { keyspaces: keyspaces.collect(), nodes: records.nodes.len(), plans: records.plans.len() }
+}
+
+fn is_ours(key: &str) -> bool {
+    let is_below =
+        |root: &&str| key.strip_prefix(**root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    stored::ROOTS.iter().any(|root| is_below(&root))
 }
 
 fn file_findings(file: &salvage::FileReport) -> FileFindings {
     let damage = file.damage.iter().map(|d| DamageFinding { offset: d.offset, what: d.what.to_string() });
     FileFindings {
-        file: name(&file.path),
+        file: file.path.display().to_string(),
         bytes: file.bytes,
         good_records: file.good_records,
         damage: damage.collect(),
     }
-}
-
-fn name(path: &Path) -> String {
-    path.display().to_string()
 }
 
 fn lines(findings: &Findings) -> Vec<String> {
@@ -148,9 +233,13 @@ fn lines(findings: &Findings) -> Vec<String> {
         lines.push(format!("{}: {} bytes, {} good records", file.file, file.bytes, file.good_records));
         lines.extend(file.damage.iter().map(|d| format!("  damaged at byte {}: {}", d.offset, d.what)));
     }
-    let RecordCounts { keyspaces, shards, nodes, plans } = findings.records;
-    lines.push(format!("holds {keyspaces} keyspaces with {shards} shards, {nodes} nodes, {plans} plans"));
-    lines.extend(findings.problems.iter().map(|problem| format!("  {problem}")));
+    lines.extend(findings.problems.iter().map(|problem| format!("wrong: {problem}")));
+    let RecordCounts { keyspaces, nodes, plans } = &findings.records;
+    let verb = if findings.sound { "holds" } else { "can be saved:" };
+    lines.push(format!("{verb} {} keyspaces, {nodes} nodes, {plans} plans", keyspaces.len()));
+    let keyspace =
+        |k: &KeyspaceCounts| format!("  keyspace {} at map {} with {} shards", k.name, k.map, k.shards);
+    lines.extend(keyspaces.iter().map(keyspace));
     if !findings.uncertain.is_empty() {
         lines.push(format!(
             "{} keys may be older than what was lost: {}",

@@ -5,8 +5,11 @@
 mod door;
 
 use door::{Door, Hand, told, until};
+use partage_core::cluster::{Cluster, Moment};
 use partage_core::limits::KEY_BYTES;
 use partage_core::settings::Settings;
+use partage_core::time::Millis;
+use partage_wire::json::{Dump, Reading};
 use serde_json::{Value, json};
 
 fn unhurried() -> Settings {
@@ -95,6 +98,7 @@ async fn the_document_names_every_path() {
         "/v1/plans/{plan}",
         "/v1/explain/{keyspace}",
         "/v1/drains",
+        "/v1/dump",
         "/v1/worker/register",
         "/v1/worker/heartbeat",
         "/v1/worker/leave",
@@ -108,6 +112,22 @@ async fn the_document_names_every_path() {
         let name = reference.split('"').next().unwrap();
         assert!(schemas.contains_key(name), "{name} is referred to and not described");
     }
+}
+
+#[tokio::test]
+async fn a_dump_is_everything_durable_and_a_coordinator_begins_again_from_it() {
+    let (door, _a, _b) = town().await;
+    door.done(json!({ "command": "drain_node", "node": "a", "reason": "new disk" })).await;
+    let (status, document) = door.get("/v1/dump").await;
+    assert_eq!(status, 200);
+    let reading = Reading::of(document.to_string().as_bytes());
+    assert_eq!((reading.problems, reading.has_lost), (vec![], false));
+    assert_eq!(serde_json::to_value(Dump::from(&reading.records)).unwrap(), document);
+    assert_eq!(document["nodes"][0]["drain"]["reason"], "new disk");
+    assert_eq!(document["keyspaces"][0]["map"]["shards"].as_array().unwrap().len(), 4);
+    let at = Moment { now: Millis(0), wall_ms: 0 };
+    let cluster = Cluster::recover(at, unhurried(), reading.records.after_loss()).unwrap();
+    assert_eq!((cluster.nodes().len(), cluster.keyspaces().len()), (2, 1));
 }
 
 #[tokio::test]

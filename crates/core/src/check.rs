@@ -2,11 +2,14 @@
 //!
 //! [`map`] looks at a whole map (after recovery, and by `partage check`); [`diff`] looks only at what a
 //! commit touches, so that a change of one shard among a million costs little. Both return findings, none
-//! of which a running cluster ever shows. [`plan`] looks at what a plan would do, before anybody approves it.
+//! of which a running cluster ever shows. [`plan`] looks at what a plan would do, before anybody approves it,
+//! [`records`] at everything durable.
 
 mod plans;
+mod records;
 
 pub use plans::plan;
+pub use records::{RecordFinding, records};
 
 use crate::id::{PlacementId, ShardId};
 use crate::key::{HashRange, KeyRange};
@@ -44,9 +47,12 @@ pub enum Finding {
     /// M8: too many.
     #[error("M8: {0}")]
     Limit(String),
-    /// A shard with two leaders, or one that does not serve.
+    /// A leader that does not serve.
     #[error("shard {0} has a leader that cannot lead: {1}")]
     Leader(ShardId, PlacementId),
+    /// O1: two owners.
+    #[error("O1: shard {0} has two leaders: {1} and {2}")]
+    TwoLeaders(ShardId, PlacementId, PlacementId),
     /// The life of a replica went a way that [`crate::lifecycle`] does not have.
     #[error("replica {1} of shard {0} took an illegal step from {2} to {3}")]
     IllegalStep(ShardId, PlacementId, ReplicaState, ReplicaState),
@@ -127,9 +133,11 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
             findings.push(Finding::TwoOnOneNode(shard.id, replica.node.clone()));
         }
     }
-    let mut leaders = shard.replicas.iter().filter(|r| r.role == Role::Leader);
-    let first = leaders.next().filter(|r| r.state != ReplicaState::Live);
-    findings.extend(first.into_iter().chain(leaders).map(|r| Finding::Leader(shard.id, r.placement)));
+    let leaders: Vec<_> = shard.replicas.iter().filter(|r| r.role == Role::Leader).collect();
+    let idle = leaders.iter().filter(|r| r.state != ReplicaState::Live);
+    findings.extend(idle.map(|r| Finding::Leader(shard.id, r.placement)));
+    let pairs = leaders.windows(2);
+    findings.extend(pairs.map(|p| Finding::TwoLeaders(shard.id, p[0].placement, p[1].placement)));
     findings
 }
 

@@ -125,3 +125,11 @@ pub const LOADS_LOOK_MS: u64 = 2_000;
 /// Changes in all the plans that are kept, once they are over: some 30 MiB. Without it the first placement of a
 /// million shards would take more memory than the shards, for as long as its plan is remembered.
 pub const CHANGES_KEPT: usize = 200_000;
+
+/// How far counters and epochs go on after a loss: far more than any cluster gives out between a backup and the
+/// loss of its disk, and still a number that JavaScript can hold a million of.
+pub const LEAP: u64 = 1_000_000_000;
+
+/// The longest lease that is assumed when not even that is known any more, in milliseconds: longer than anybody
+/// sets one.
+pub const LOST_LEASE_MS: u64 = 600_000;

@@ -1,7 +1,7 @@
 //! What can be saved from a damaged directory. Only when a person asks; the store itself never guesses.
 //!
 //! [`inspect`] reads and reports. [`salvage`] writes what [`inspect`] found into a new directory, which
-//! then opens as any other. Records before the damage are certain. Good records after it are used too,
+//! then opens as any other; [`save`] writes what somebody has made of it. Records before the damage are certain. Good records after it are used too,
 //! but a key may have changed, or been deleted, in a record that is lost: so the report says which keys
 //! are certain. Ephemeral keys are not saved; their owners are gone.
 
@@ -52,6 +52,8 @@ pub struct Report {
     pub uncertain: BTreeSet<Key>,
     /// No version was given after this one.
     pub version: Version,
+    /// Where each of `entries` was found: which of `files`, and the offset of its record.
+    found: BTreeMap<Key, (usize, u64)>,
 }
 
 impl Report {
@@ -59,6 +61,13 @@ impl Report {
     #[must_use]
     pub fn is_sound(&self) -> bool {
         !self.files.is_empty() && self.files.iter().all(|file| file.damage.is_empty())
+    }
+
+    /// Where an entry was found: the file, and the offset of its record in it.
+    #[must_use]
+    pub fn found(&self, key: &Key) -> Option<(&Path, u64)> {
+        let (file, offset) = self.found.get(key)?;
+        Some((&self.files.get(*file)?.path, *offset))
     }
 
     /// The first damage: which file, and where.
@@ -94,14 +103,27 @@ pub fn inspect(dir: &Path) -> Result<Report> {
         inspect_journal(path, number, &bytes, &mut report);
     }
     report.entries.retain(|_, entry| entry.session.is_none());
-    let Report { uncertain, entries, .. } = &mut report;
+    let Report { uncertain, entries, found, .. } = &mut report;
     uncertain.retain(|key| entries.contains_key(key));
+    found.retain(|key, _| entries.contains_key(key));
     Ok(report)
 }
 
 /// Writes what [`inspect`] finds in `dir` into `out_dir`, which must be empty or new, and returns the report.
 pub fn salvage(dir: &Path, out_dir: &Path) -> Result<Report> {
     let report = inspect(dir)?;
+    save(out_dir, report.cluster, &report.entries, report.version)?;
+    Ok(report)
+}
+
+/// Makes `out_dir`, which must be empty or new, the directory of a store with these entries, of which none
+/// has a version above `version`. Without a `cluster` it is a new one.
+pub fn save(
+    out_dir: &Path,
+    cluster: Option<ClusterId>,
+    entries: &BTreeMap<Key, Entry>,
+    version: Version,
+) -> Result<()> {
     let disk = Arc::new(RealDisk);
     disk.create_dir(out_dir).map_err(|error| failed("create", out_dir, &error))?;
     let names = disk.list(out_dir).map_err(|error| failed("list", out_dir, &error))?;
@@ -110,10 +132,10 @@ pub fn salvage(dir: &Path, out_dir: &Path) -> Result<Report> {
         return Err(Error::Invalid { what });
     }
     let as_change = |(key, entry): (&Key, &Entry)| Change { key: key.clone(), entry: Some(entry.clone()) };
-    let tree = Tree::from_snapshot(report.entries.iter().map(as_change).collect(), report.version);
-    let options = Options { cluster: report.cluster, ..Options::default() };
+    let tree = Tree::from_snapshot(entries.iter().map(as_change).collect(), version);
+    let options = Options { cluster, ..Options::default() };
     Journal::begin(disk, out_dir, &options, Box::new(()), tree)?;
-    Ok(report)
+    Ok(())
 }
 
 fn inspect_identity(disk: &RealDisk, dir: &Path, report: &mut Report) -> Result<()> {
@@ -165,7 +187,7 @@ fn inspect_journal(path: PathBuf, number: u64, bytes: &[u8], report: &mut Report
             Found::Record { payload, number: record_number, next } => {
                 match Record::decode(payload) {
                     Ok(record) => {
-                        saved.take(record);
+                        saved.take(record, start as u64);
                         file.good_records += 1;
                     }
                     Err(what) => {
@@ -199,12 +221,14 @@ struct Saved<'a> {
 }
 
 impl Saved<'_> {
-    fn take(&mut self, record: Record) {
+    fn take(&mut self, record: Record, offset: u64) {
+        let place = (self.report.files.len(), offset);
         match record {
             Record::Snapshot(entries) => {
                 let entries = entries.into_iter().filter_map(|change| Some((change.key, change.entry?)));
                 for (key, entry) in entries {
                     self.report.version = self.report.version.max(entry.version);
+                    self.report.found.insert(key.clone(), place);
                     self.snapshot.insert(key, entry);
                 }
             }
@@ -219,6 +243,7 @@ impl Saved<'_> {
                     for Change { key, entry } in committed.changes {
                         // Written after what was lost, as far as has been read: certain again.
                         self.report.uncertain.remove(&key);
+                        self.report.found.insert(key.clone(), place);
                         match entry {
                             Some(entry) => self.report.entries.insert(key, entry),
                             None => self.report.entries.remove(&key),

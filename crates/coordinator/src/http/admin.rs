@@ -7,16 +7,18 @@
 use super::Doors;
 use super::answer::{Body, Failed, Path, Query, User, name};
 use crate::limits;
-use crate::mind::transaction;
+use crate::mind::{Gone, transaction};
 use axum::Json;
 use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use partage_core::cluster::admin::AdminError;
 use partage_core::id::{PlanId, ShardId};
 use partage_core::key::Key;
 use partage_core::name::KeyspaceName;
 use partage_wire::json::{
-    Answer, CommandRequest, Drains, ErrorBody, Explained, Keyspace, Keyspaces, Nodes, Plan, PlanPage, Plans,
-    ShardPage, Shards, Summary, WhichKey,
+    Answer, CommandRequest, Drains, Dump, ErrorBody, Explained, Keyspace, Keyspaces, Nodes, Plan, PlanPage,
+    Plans, ShardPage, Shards, Summary, WhichKey,
 };
 
 type Told<T> = Result<Json<T>, Failed>;
@@ -158,6 +160,18 @@ pub(super) async fn explain(
 pub(super) async fn drains(State(doors): State<Doors>) -> Told<Drains> {
     let drains = doors.mind.call(|cluster, at| cluster.drains(at)).await?;
     Ok(Json(Drains { drains: drains.iter().map(Into::into).collect() }))
+}
+
+/// Everything durable, as one document: to keep, to check with `partage check`, to begin again from.
+#[utoipa::path(get, path = "/v1/dump", tag = "admin", responses((status = 200, body = Dump)))]
+pub(super) async fn dump(State(doors): State<Doors>) -> Result<Response, Failed> {
+    let records = doors.mind.call(|cluster, _| cluster.records()).await?;
+    // A large cluster is a second of work, which must not hold up other answers.
+    let written = tokio::task::spawn_blocking(move || serde_json::to_vec(&Dump::from(&records))).await;
+    match written {
+        Ok(Ok(document)) => Ok(([(header::CONTENT_TYPE, "application/json")], document).into_response()),
+        Ok(Err(_)) | Err(_) => Err(Gone.into()),
+    }
 }
 
 fn page_limit(asked: Option<usize>) -> Result<usize, Failed> {

@@ -47,6 +47,7 @@ pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
         .routes(routes!(admin::plan))
         .routes(routes!(admin::explain))
         .routes(routes!(admin::drains))
+        .routes(routes!(admin::dump))
         .routes(routes!(worker::register))
         .routes(routes!(worker::heartbeat))
         .routes(routes!(worker::leave))

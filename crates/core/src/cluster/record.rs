@@ -11,6 +11,7 @@ use crate::health::Signs;
 use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
 use crate::keyspace::{Constraint, Keyspace};
 use crate::lease::Granted;
+use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec};
@@ -135,7 +136,7 @@ pub enum Write {
 }
 
 /// Everything durable.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Records {
     /// Counters and switches; the default for a new cluster.
     pub cluster: ClusterRecord,
@@ -163,7 +164,91 @@ pub enum RecoverError {
     },
 }
 
+impl Records {
+    /// The same after some of it was lost, or is older than what was last acted upon: fit to start from.
+    ///
+    /// What was lost may have given out ids, starts and epochs that workers hold. So each counter and each
+    /// epoch goes on [`limits::LEAP`] beyond the highest that is known (M5, O2). A node whose record is lost but
+    /// that a map names gets a record again, without an address until it comes back: else its replicas would
+    /// count as gone while it serves them (O1). Where not even the longest lease is known it is taken to be
+    /// [`limits::LOST_LEASE_MS`]. A keyspace whose map is no map is left out, as [`Cluster::recover`] would
+    /// refuse all of it.
+    #[must_use]
+    pub fn after_loss(mut self) -> Records {
+        self.keyspaces = self.keyspaces.into_iter().map(|(record, map)| (record, map.after_loss())).collect();
+        self.remember_nodes();
+        let cluster = &mut self.cluster;
+        let starts = self.nodes.iter().map(|node| node.incarnation.next());
+        let next = starts.chain([cluster.next_incarnation]).max().unwrap_or_default();
+        cluster.next_incarnation = Incarnation(next.0.saturating_add(limits::LEAP));
+        let plans = self.plans.iter().map(|plan| plan.id.next());
+        let next = plans.chain([cluster.next_plan]).max().unwrap_or_default();
+        cluster.next_plan = PlanId(next.0.saturating_add(limits::LEAP));
+        for (_, map) in &self.keyspaces {
+            cluster.next_shard = cluster.next_shard.max(map.next_shard());
+            cluster.next_placement = cluster.next_placement.max(map.next_placement());
+        }
+        cluster.next_shard = ShardId(cluster.next_shard.0.saturating_add(limits::LEAP));
+        cluster.next_placement = PlacementId(cluster.next_placement.0.saturating_add(limits::LEAP));
+        if cluster.longest_lease_ms == 0 {
+            cluster.longest_lease_ms = limits::LOST_LEASE_MS;
+        }
+        self.keyspaces.retain(|(_, map)| check::map(map).is_empty());
+        let names: BTreeSet<_> = self.keyspaces.iter().map(|(_, map)| map.keyspace()).collect();
+        self.plans.retain(|plan| names.contains(&plan.keyspace));
+        self
+    }
+
+    /// Sees to it that each node of a map has a record, of the latest start that any map names or a later one.
+    fn remember_nodes(&mut self) {
+        let mut named: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
+        let shards = self.keyspaces.iter().flat_map(|(_, map)| map.shards());
+        for replica in shards.flat_map(|shard| &shard.replicas) {
+            let latest = named.entry(replica.node.clone()).or_default();
+            *latest = replica.incarnation.max(*latest);
+        }
+        for node in &mut self.nodes {
+            let latest = named.remove(&node.spec.id).unwrap_or_default();
+            node.incarnation = node.incarnation.max(latest);
+        }
+        self.nodes.extend(named.into_iter().map(|(id, incarnation)| NodeRecord {
+            spec: NodeSpec::new(id, "address-was-lost.invalid:1"),
+            incarnation,
+            ended: false,
+            drain: None,
+            since_ms: 0,
+        }));
+    }
+
+    /// The writes that make all of this durable in an empty store.
+    pub fn writes(&self) -> Vec<Write> {
+        let keyspaces = self.keyspaces.iter().flat_map(|(record, map)| {
+            let whole = (map.generation().sequence > 0).then(|| Write::Map(map.whole()));
+            [Some(Write::Keyspace(record.clone())), whole].into_iter().flatten()
+        });
+        let nodes = self.nodes.iter().cloned().map(Write::Node);
+        let plans = self.plans.iter().cloned().map(Write::Plan);
+        [Write::Cluster(self.cluster.clone())]
+            .into_iter()
+            .chain(keyspaces)
+            .chain(nodes)
+            .chain(plans)
+            .collect()
+    }
+}
+
 impl Cluster {
+    /// Everything durable, as it is now: what [`Cluster::recover`] takes.
+    pub fn records(&self) -> Records {
+        let keyspaces = self.keyspaces.values().map(|state| (state.record.clone(), state.map.clone()));
+        Records {
+            cluster: self.record.clone(),
+            keyspaces: keyspaces.collect(),
+            nodes: self.nodes.values().map(|node| node.record.clone()).collect(),
+            plans: self.plans.values().cloned().collect(),
+        }
+    }
+
     /// A cluster from what is durable; from [`Records::default`] a new one.
     pub fn recover(at: Moment, settings: Settings, records: Records) -> Result<Cluster, RecoverError> {
         settings.check()?;

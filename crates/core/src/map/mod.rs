@@ -17,6 +17,7 @@ pub use edit::{Edit, EditError};
 
 use crate::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
+use crate::limits;
 use crate::name::{KeyspaceName, NodeId};
 use crate::sharding::{Bounds, PartitionKey, Sharding};
 use std::collections::BTreeMap;
@@ -157,6 +158,18 @@ impl ShardMap {
             next_placement: self.next_placement.max(next_placement),
             ..self
         }
+    }
+
+    /// The same map where later ones may have been lost: its counters and epochs go on [`limits::LEAP`] beyond
+    /// what is known to have been given out (M5, O2).
+    #[must_use]
+    pub fn after_loss(mut self) -> ShardMap {
+        for shard in self.shards.values_mut() {
+            shard.epoch = Epoch(shard.epoch.0.saturating_add(limits::LEAP));
+        }
+        self.next_shard = ShardId(self.next_shard.0.saturating_add(limits::LEAP));
+        self.next_placement = PlacementId(self.next_placement.0.saturating_add(limits::LEAP));
+        self
     }
 
     /// The map as one diff from nothing: how a whole map is stored and sent.

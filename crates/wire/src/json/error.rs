@@ -83,7 +83,7 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
 }
 
 /// From ``unknown field `x`, expected one of `a`, `b` `` the known name nearest to `x`.
-fn nearest(message: &str) -> Option<&str> {
+pub(super) fn nearest(message: &str) -> Option<&str> {
     if !message.starts_with("unknown ") {
         return None;
     }

@@ -14,6 +14,7 @@
 //! ignore those they do not know.
 
 mod command;
+mod dump;
 mod error;
 mod keyspace;
 mod pages;
@@ -27,6 +28,9 @@ mod text;
 mod worker;
 
 pub use command::{Answer, Command, CommandRequest, DrainStatus, KeyspaceChanges, Presplit, SplitAt};
+pub use dump::{
+    Dump, DumpCluster, DumpDrain, DumpKeyspace, DumpMap, DumpNode, DumpReplica, DumpShard, Reading,
+};
 pub use error::{ErrorBody, ErrorDetail, parse};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
 pub use pages::{Drains, Explained, Keyspaces, Nodes, Plans, Shards};

@@ -1,8 +1,12 @@
-//! Plans as JSON: to be shown.
+//! Plans as JSON: to be shown, and to be kept in a dump.
 
 use super::sharding::Bounds;
 use super::strings;
 use super::text::Generation;
+use crate::Malformed;
+use crate::form::sentence;
+use crate::malformed::{At, Inside, each, names};
+use partage_core::id::{PlacementId, PlanId, ShardId};
 use partage_core::name::NodeId;
 use partage_core::plan as core;
 use serde::{Deserialize, Serialize};
@@ -182,4 +186,95 @@ impl From<&core::Plan> for Plan {
             decided_by: plan.decided_by.clone(),
         }
     }
+}
+
+impl TryFrom<Child> for (partage_core::sharding::Bounds, Vec<NodeId>) {
+    type Error = Malformed;
+    fn try_from(form: Child) -> Result<Self, Malformed> {
+        Ok((form.bounds.try_into().inside("bounds")?, names(&form.nodes, "nodes")?))
+    }
+}
+
+impl TryFrom<Change> for core::Change {
+    type Error = Malformed;
+    fn try_from(form: Change) -> Result<Self, Malformed> {
+        Ok(match form {
+            Change::Add { shard, node } => {
+                core::Change::Add { shard: ShardId(shard), node: node.parse().at("node")? }
+            }
+            Change::Move { shard, from_placement, to_node } => core::Change::Move {
+                shard: ShardId(shard),
+                from: PlacementId(from_placement),
+                to: to_node.parse().at("to_node")?,
+            },
+            Change::Remove { shard, placement } => {
+                core::Change::Remove { shard: ShardId(shard), placement: PlacementId(placement) }
+            }
+            Change::Lead { shard, placement } => {
+                core::Change::Lead { shard: ShardId(shard), placement: PlacementId(placement) }
+            }
+            Change::Split { shard, children } => core::Change::Split {
+                shard: ShardId(shard),
+                children: each(children, "children", TryInto::try_into)?,
+            },
+            Change::Merge { shards, child } => core::Change::Merge {
+                shards: shards.into_iter().map(ShardId).collect(),
+                child: child.try_into().inside("child")?,
+            },
+        })
+    }
+}
+
+impl TryFrom<Planned> for core::Planned {
+    type Error = Malformed;
+    fn try_from(form: Planned) -> Result<Self, Malformed> {
+        let progress = match form.progress.as_str() {
+            "waiting" => core::Progress::Waiting,
+            "started" => core::Progress::Started,
+            "done" => core::Progress::Done,
+            "dropped" => core::Progress::Dropped(sentence(form.dropped_because.unwrap_or_default())),
+            other => return Err(no_word("progress", other, "waiting, started, done, dropped")),
+        };
+        let change = form.change.try_into().inside("change")?;
+        Ok(core::Planned { change, reason: sentence(form.reason), progress })
+    }
+}
+
+impl TryFrom<Plan> for core::Plan {
+    type Error = Malformed;
+    fn try_from(form: Plan) -> Result<Self, Malformed> {
+        let origin = match form.origin.as_str() {
+            "repair" => core::Origin::Repair,
+            "drain" => core::Origin::Drain,
+            "rebalance" => core::Origin::Rebalance,
+            "person" => core::Origin::Person(sentence(form.person.unwrap_or_default())),
+            other => return Err(no_word("origin", other, "repair, drain, rebalance, person")),
+        };
+        let status = match form.status.as_str() {
+            "suggested" => core::Status::Suggested,
+            "approved" => core::Status::Approved,
+            "finished" => core::Status::Finished,
+            "rejected" => core::Status::Rejected,
+            "superseded" => core::Status::Superseded,
+            "refused" => core::Status::Refused(sentence(form.refused_because.unwrap_or_default())),
+            other => {
+                let known = "suggested, approved, finished, rejected, superseded, refused";
+                return Err(no_word("status", other, known));
+            }
+        };
+        Ok(core::Plan {
+            id: PlanId(form.id),
+            keyspace: form.keyspace.parse().at("keyspace")?,
+            base: form.base.try_into().inside("base")?,
+            origin,
+            changes: each(form.changes, "changes", core::Planned::try_from)?,
+            status,
+            made_ms: form.made_ms,
+            decided_by: form.decided_by,
+        })
+    }
+}
+
+fn no_word(field: &str, given: &str, known: &str) -> Malformed {
+    Malformed::new(field, format!("{given:?} is no {field}: choose one of {known}"))
 }

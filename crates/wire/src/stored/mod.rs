@@ -35,7 +35,7 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
-pub use read::{Recovered, StoredError, read};
+pub use read::{Recovered, StoredError, inspect, read};
 pub use shelf::{Batch, EncodeError, Shelf, StoreOp};
 
 /// The first segments of all keys: what to list.

@@ -15,7 +15,7 @@ use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
 use partage_core::plan::Plan;
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 /// Something stored that nothing can be made of.
@@ -45,104 +45,158 @@ pub struct Recovered {
     pub litter: Vec<String>,
 }
 
-/// The payload of each record.
-#[derive(Default)]
-struct Payloads {
-    records: BTreeMap<Path, Bytes>,
-    parts: BTreeMap<Path, u16>,
-}
-
 /// Reads what was stored. `entries` are all keys below [`super::ROOTS`] with their values, in any order.
 pub fn read<K: AsRef<str>, V: AsRef<[u8]>>(
     entries: impl IntoIterator<Item = (K, V)>,
 ) -> Result<Recovered, StoredError> {
-    let Payloads { mut records, parts } = gather(entries)?;
-    let mut recovered = Recovered::default();
-    recovered.shelf.parts = parts;
-    if let Some(payload) = records.remove(&Path::Cluster) {
-        let cluster = parse::<proto::StoredCluster, _>(&Path::Cluster, payload)?;
-        recovered.records.cluster = cluster;
-    }
+    let (recovered, damage) = inspect(entries);
+    damage.into_iter().next().map_or(Ok(recovered), Err)
+}
+
+/// Reads what can be read of it, and says everything that is wrong: the first is what [`read`] says.
+///
+/// Each record stands alone, so a damaged one costs no other. A map is kept as it was before the first of its
+/// changes that cannot be read: later ones build on that one. Where the bookmark of a map is damaged, its latest
+/// log is taken.
+pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
+    entries: impl IntoIterator<Item = (K, V)>,
+) -> (Recovered, Vec<StoredError>) {
+    let mut reader = Reader::default();
+    reader.gather(entries);
+    let records = std::mem::take(&mut reader.payloads);
     let mut keyspaces: BTreeMap<KeyspaceName, KeyspaceRecord> = BTreeMap::new();
     let mut maps: BTreeMap<KeyspaceName, BTreeMap<Path, Bytes>> = BTreeMap::new();
     for (path, payload) in records {
         match &path {
+            Path::Cluster => {
+                let cluster = parse::<proto::StoredCluster, _>(&path, payload);
+                reader.recovered.records.cluster = reader.keep(cluster).unwrap_or_default();
+            }
             Path::Keyspace(name) => {
-                let record: KeyspaceRecord = parse::<proto::StoredKeyspace, _>(&path, payload)?;
-                same(&path, name, &record.keyspace.name)?;
-                keyspaces.insert(name.clone(), record);
+                let record = parse::<proto::StoredKeyspace, KeyspaceRecord>(&path, payload);
+                let record =
+                    record.and_then(|record| same(&path, name, &record.keyspace.name).map(|()| record));
+                keyspaces.extend(reader.keep(record).map(|record| (name.clone(), record)));
             }
             Path::Node(id) => {
-                let record: NodeRecord = parse::<proto::StoredNode, _>(&path, payload)?;
-                same(&path, id, &record.spec.id)?;
-                recovered.records.nodes.push(record);
+                let record = parse::<proto::StoredNode, NodeRecord>(&path, payload);
+                let record = record.and_then(|record| same(&path, id, &record.spec.id).map(|()| record));
+                let record = reader.keep(record);
+                reader.recovered.records.nodes.extend(record);
             }
             Path::Plan(id) => {
-                let plan: Plan = parse::<proto::Plan, _>(&path, payload)?;
-                same(&path, id, &plan.id)?;
-                recovered.records.plans.push(plan);
+                let plan = parse::<proto::Plan, Plan>(&path, payload);
+                let plan = plan.and_then(|plan| same(&path, id, &plan.id).map(|()| plan));
+                let plan = reader.keep(plan);
+                reader.recovered.records.plans.extend(plan);
             }
             Path::Head(name) | Path::Base(name, ..) | Path::Diff(name, ..) => {
                 maps.entry(name.clone()).or_default().insert(path, payload);
             }
-            Path::Cluster => {}
         }
     }
     for (name, record) in keyspaces {
         let stored = maps.remove(&name).unwrap_or_default();
-        let map = recovered.map(&record, stored)?;
-        recovered.records.keyspaces.push((record, map));
+        let map = reader.map(&record, stored);
+        reader.recovered.records.keyspaces.push((record, map));
     }
     for (name, stored) in maps {
-        if stored.contains_key(&Path::Head(name.clone())) {
-            let what = "is missing, but its map is there";
-            return Err(StoredError::new(Path::Keyspace(name), what));
+        let record = Path::Keyspace(name.clone());
+        if stored.contains_key(&Path::Head(name)) && !reader.bad.contains(&record) {
+            reader.damage.push(StoredError::new(&record, "is missing, but its map is there"));
         }
-        stored.into_keys().for_each(|path| recovered.throw_away(&path));
+        stored.into_keys().for_each(|path| reader.recovered.throw_away(&path));
     }
-    Ok(recovered)
+    (reader.recovered, reader.damage)
 }
 
-/// Opens every value and puts the parts of each record together.
-fn gather<K: AsRef<str>, V: AsRef<[u8]>>(
-    entries: impl IntoIterator<Item = (K, V)>,
-) -> Result<Payloads, StoredError> {
-    let mut pieces: BTreeMap<(Path, u16), (u16, Bytes)> = BTreeMap::new();
-    for (key, value) in entries {
-        let key = key.as_ref();
-        let error = |what: &dyn Display| StoredError::new(key, what);
-        let (path, place) = Path::parse(key).ok_or_else(|| error(&"is at a key that is none of ours"))?;
-        let (part, parts, payload) = envelope::open(key, value.as_ref()).map_err(|why| error(&why))?;
-        if part != place {
-            return Err(error(&format!("says that it is part {part}")));
-        }
-        if pieces.insert((path, part), (parts, payload)).is_some() {
-            return Err(error(&"was listed twice"));
-        }
+/// What has been read so far.
+#[derive(Default)]
+struct Reader {
+    recovered: Recovered,
+    /// The payload of each record.
+    payloads: BTreeMap<Path, Bytes>,
+    damage: Vec<StoredError>,
+    /// Records of which some part is damaged.
+    bad: BTreeSet<Path>,
+}
+
+impl Reader {
+    fn keep<T>(&mut self, read: Result<T, StoredError>) -> Option<T> {
+        read.map_err(|error| self.damage.push(error)).ok()
     }
-    let mut payloads = Payloads::default();
-    let mut pieces = pieces.into_iter().peekable();
-    while let Some(((path, part), (parts, payload))) = pieces.next() {
-        if part != 0 {
-            return Err(StoredError::new(&path, "is missing, but a further part of it is there"));
-        }
-        let mut whole = vec![payload];
-        while let Some(((_, part), (others, payload))) = pieces.next_if(|((next, _), _)| *next == path) {
-            if usize::from(part) != whole.len() || others != parts {
-                let what = format!("is not the next part of {path}, or from another time");
-                return Err(StoredError::new(path.part(part), what));
+
+    /// Opens every value and puts the parts of each record together.
+    fn gather<K: AsRef<str>, V: AsRef<[u8]>>(&mut self, entries: impl IntoIterator<Item = (K, V)>) {
+        let mut records: BTreeMap<Path, BTreeMap<u16, Part>> = BTreeMap::new();
+        for (key, value) in entries {
+            let key = key.as_ref();
+            let Some((path, place)) = Path::parse(key) else {
+                self.damage.push(StoredError::new(key, "is at a key that is none of ours"));
+                continue;
+            };
+            let record = records.entry(path.clone()).or_default();
+            let part = open(key, place, value.as_ref()).and_then(|part| match record.contains_key(&place) {
+                true => Err(StoredError::new(key, "was listed twice")),
+                false => Ok(part),
+            });
+            match part {
+                Ok(part) => drop(record.insert(place, part)),
+                Err(error) => {
+                    self.damage.push(error);
+                    self.bad.insert(path);
+                }
             }
-            whole.push(payload);
         }
-        if whole.len() != usize::from(parts) {
-            return Err(StoredError::new(path.part(whole.len() as u16), "is missing"));
+        for (path, parts) in records {
+            if self.bad.contains(&path) {
+                continue;
+            }
+            if parts.len() > 1 {
+                self.recovered.shelf.parts.insert(path.clone(), parts.len() as u16);
+            }
+            match whole(&path, parts) {
+                Ok(payload) => drop(self.payloads.insert(path, payload)),
+                Err(error) => {
+                    self.damage.push(error);
+                    self.bad.insert(path);
+                }
+            }
         }
-        if parts > 1 {
-            payloads.parts.insert(path.clone(), parts);
-        }
-        payloads.records.insert(path, if parts > 1 { whole.concat().into() } else { whole.swap_remove(0) });
     }
-    Ok(payloads)
+}
+
+/// One value: how many parts its record has, and its payload.
+struct Part {
+    of: u16,
+    payload: Bytes,
+}
+
+fn open(key: &str, place: u16, value: &[u8]) -> Result<Part, StoredError> {
+    let (part, of, payload) = envelope::open(key, value).map_err(|why| StoredError::new(key, why))?;
+    match part == place {
+        true => Ok(Part { of, payload }),
+        false => Err(StoredError::new(key, format!("says that it is part {part}"))),
+    }
+}
+
+/// The payload of a record from its parts.
+fn whole(path: &Path, parts: BTreeMap<u16, Part>) -> Result<Bytes, StoredError> {
+    let Some(of) = parts.get(&0).map(|first| first.of) else {
+        return Err(StoredError::new(path, "is missing, but a further part of it is there"));
+    };
+    let mut pieces = Vec::new();
+    for (place, part) in parts {
+        if usize::from(place) != pieces.len() || part.of != of {
+            let what = format!("is not the next part of {path}, or from another time");
+            return Err(StoredError::new(path.part(place), what));
+        }
+        pieces.push(part.payload);
+    }
+    if pieces.len() != usize::from(of) {
+        return Err(StoredError::new(path.part(pieces.len() as u16), "is missing"));
+    }
+    Ok(if of > 1 { pieces.concat().into() } else { pieces.swap_remove(0) })
 }
 
 fn parse<F, T>(path: &Path, payload: Bytes) -> Result<T, StoredError>
@@ -179,47 +233,75 @@ impl Recovered {
         let parts = self.shelf.parts.remove(path).unwrap_or(1);
         self.litter.extend((0..parts).map(|part| path.part(part)));
     }
+}
 
-    /// The map of one keyspace: base, then diffs in order. What is in other logs is litter.
-    fn map(
-        &mut self,
-        record: &KeyspaceRecord,
-        mut stored: BTreeMap<Path, Bytes>,
-    ) -> Result<ShardMap, StoredError> {
+impl Reader {
+    /// The map of one keyspace: base, then diffs in order, as far as they can be read. What is in other logs is
+    /// litter.
+    fn map(&mut self, record: &KeyspaceRecord, mut stored: BTreeMap<Path, Bytes>) -> ShardMap {
         let name = record.keyspace.name.clone();
-        let ClusterRecord { next_shard, next_placement, .. } = self.records.cluster;
+        let ClusterRecord { next_shard, next_placement, .. } = self.recovered.records.cluster;
         let mut map = ShardMap::empty(name.clone(), record.keyspace.sharding, record.keyspace.partition_key);
-        let head_path = Path::Head(name.clone());
-        let Some(payload) = stored.remove(&head_path) else {
-            stored.into_keys().for_each(|path| self.throw_away(&path));
-            return Ok(map.empty_after(next_shard, next_placement));
+        let Some(head) = self.head(&name, &mut stored) else {
+            stored.into_keys().for_each(|path| self.recovered.throw_away(&path));
+            return map.empty_after(next_shard, next_placement);
         };
-        let head: Head = parse::<proto::StoredHead, _>(&head_path, payload)?;
         let log = Log::of(head.base);
         let mut state = MapLog { log, chunks: head.chunks, base_bytes: 0, diffs: vec![], diff_bytes: 0 };
-        let base = read_base(&name, &head, &mut state, &mut stored)?;
-        apply(&mut map, &base, &Path::Base(name.clone(), log, 0))?;
+        let base = read_base(&name, &head, &mut state, &mut stored);
+        let base = base.and_then(|base| apply(&mut map, &base, &Path::Base(name.clone(), log, 0)));
+        let mut goes_on = self.keep(base).is_some();
         for (path, payload) in stored {
             match path {
                 Path::Diff(_, of, sequence) if of == log => {
                     state.diff_bytes += payload.len();
                     state.diffs.push(sequence);
-                    let diff: MapDiff = parse::<proto::MapDiff, _>(&path, payload)?;
-                    if diff.to.sequence != sequence {
-                        return Err(StoredError::new(&path, format!("leads to {}", diff.to)));
+                    if goes_on {
+                        let followed = follow(&mut map, &path, sequence, payload);
+                        goes_on = self.keep(followed).is_some();
                     }
-                    apply(&mut map, &diff, &path)?;
                 }
                 Path::Base(_, of, chunk) if of == log => {
                     let what = format!("is chunk {chunk} of a base of {}", head.chunks);
-                    return Err(StoredError::new(&path, what));
+                    self.damage.push(StoredError::new(&path, what));
                 }
-                _ => self.throw_away(&path),
+                _ => self.recovered.throw_away(&path),
             }
         }
-        self.shelf.maps.insert(name, state);
-        Ok(map)
+        self.recovered.shelf.maps.insert(name, state);
+        map
     }
+
+    /// The bookmark of a map. One that is damaged is told, and the latest log taken in its place.
+    fn head(&mut self, name: &KeyspaceName, stored: &mut BTreeMap<Path, Bytes>) -> Option<Head> {
+        let path = Path::Head(name.clone());
+        let read = stored.remove(&path).map(|payload| parse::<proto::StoredHead, Head>(&path, payload));
+        match read.map(|read| self.keep(read)) {
+            Some(Some(head)) => return Some(head),
+            None if !self.bad.contains(&path) => return None,
+            Some(None) | None => {}
+        }
+        let bases = stored.keys().filter_map(|path| match path {
+            Path::Base(_, log, _) => Some(*log),
+            _ => None,
+        });
+        let latest = bases.max()?;
+        let of_latest = |path: &&Path| matches!(path, Path::Base(_, log, _) if *log == latest);
+        let chunks = stored.keys().filter(of_latest).count() as u32;
+        let first = Path::Base(name.clone(), latest, 0);
+        let payload = stored.get(&first)?.clone();
+        let base = parse::<proto::MapDiff, MapDiff>(&first, payload).ok()?.to;
+        Some(Head { base, chunks })
+    }
+}
+
+/// Applies a stored diff.
+fn follow(map: &mut ShardMap, path: &Path, sequence: u64, payload: Bytes) -> Result<(), StoredError> {
+    let diff: MapDiff = parse::<proto::MapDiff, _>(path, payload)?;
+    if diff.to.sequence != sequence {
+        return Err(StoredError::new(path, format!("leads to {}", diff.to)));
+    }
+    apply(map, &diff, path)
 }
 
 fn read_base(

@@ -216,10 +216,22 @@ impl Town {
             let outbox = self.cluster.take_outbox();
             self.store(outbox);
             if wake.0 > self.now {
+                assert_eq!(
+                    self.cluster.records(),
+                    self.disk_in_order(),
+                    "what is durable is what is said to be"
+                );
                 return;
             }
         }
         panic!("the cluster does not come to rest at {}: {:#?}", self.now, self.notices);
+    }
+
+    fn disk_in_order(&self) -> Records {
+        let mut disk = self.disk.clone();
+        disk.nodes.sort_by(|a, b| a.spec.id.cmp(&b.spec.id));
+        disk.plans.sort_by_key(|plan| plan.id);
+        disk
     }
 
     fn store(&mut self, outbox: Outbox) {

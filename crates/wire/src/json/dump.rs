@@ -1,0 +1,429 @@
+//! The whole durable record of a cluster as one JSON document: to look at, to keep, to check, to begin again
+//! from.
+//!
+//! | `format` | what it is |
+//! |---|---|
+//! | 1 | this |
+//!
+//! It is the record, not a picture of it: everything that a coordinator stores and nothing else, so no load, no
+//! health, no lease. [`TryFrom`] gives back exactly the [`Records`] that it was made of. A hand may have been at
+//! it, so a field that is not known is an error, as in a request; [`Reading`] finds all that is wrong at once.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use read::Reading;
+
+use super::keyspace::Keyspace;
+use super::plan::Plan;
+use super::sharding::Bounds;
+use super::status::ShardRule;
+use super::text::Generation;
+use super::word;
+use super::worker::Register;
+use crate::Malformed;
+use crate::form::sentence;
+use crate::malformed::{At, Inside, each};
+use partage_core::cluster::{self, ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, Registration};
+use partage_core::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
+use partage_core::lifecycle::ReplicaState;
+use partage_core::map::{self, MapDiff, Role, ShardMap, Stage};
+use partage_core::{keyspace, plan};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// The format that is written.
+const FORMAT: u32 = 1;
+
+/// Everything durable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Dump {
+    /// Of this document: 1.
+    pub format: u32,
+    /// Counters and switches.
+    pub cluster: DumpCluster,
+    /// Keyspaces with their maps.
+    pub keyspaces: Vec<DumpKeyspace>,
+    /// Nodes.
+    pub nodes: Vec<DumpNode>,
+    /// Plans.
+    pub plans: Vec<Plan>,
+}
+
+/// Counters and switches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DumpCluster {
+    /// The incarnation that the next registration gets.
+    pub next_incarnation: u64,
+    /// The number that the next plan gets.
+    pub next_plan: u64,
+    /// The longest lease ever granted.
+    pub longest_lease_ms: u64,
+    /// Why automatic moves are stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brake: Option<String>,
+    /// The lowest shard id that no deleted keyspace has used.
+    pub next_shard: u64,
+    /// The lowest placement id that no deleted keyspace has used.
+    pub next_placement: u64,
+}
+
+/// A keyspace with its map.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DumpKeyspace {
+    /// Everything its owner says.
+    pub settings: Keyspace,
+    /// What was said about single shards, by their ids.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rules: BTreeMap<u64, ShardRule>,
+    /// Why nothing of it moves by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brake: Option<String>,
+    /// Unix time.
+    pub created_ms: u64,
+    /// Its shards.
+    pub map: DumpMap,
+}
+
+/// A map.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DumpMap {
+    /// Which map this is.
+    pub generation: Generation,
+    /// The map it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Generation>,
+    /// The id that the next new shard gets.
+    pub next_shard: u64,
+    /// The id that the next new replica gets.
+    pub next_placement: u64,
+    /// In the order of their ids.
+    pub shards: Vec<DumpShard>,
+}
+
+/// A shard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DumpShard {
+    /// Which.
+    pub shard: u64,
+    /// Grows whenever its leader or bounds change.
+    pub epoch: u64,
+    /// What it holds.
+    pub bounds: Bounds,
+    /// `serving`, `forming`, `closing`, `removing`.
+    pub stage: String,
+    /// When forming or closing: the children of the split or merge.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<u64>,
+    /// What it was split or merged from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<u64>,
+    /// In the order of their placements.
+    pub replicas: Vec<DumpReplica>,
+}
+
+/// A replica.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DumpReplica {
+    /// Which stay.
+    pub placement: u64,
+    /// Where.
+    pub node: String,
+    /// On which start of that node.
+    pub incarnation: u64,
+    /// `leader`, `follower`.
+    pub role: String,
+    /// `load`, `live`, `unload`, `unload_final`.
+    pub state: String,
+    /// The placement that leaves when this one serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<u64>,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DumpNode {
+    /// As it announced itself last, with its latest incarnation.
+    pub spec: Register,
+    /// Whether that incarnation has ended for ever.
+    pub ended: bool,
+    /// Asked to be emptied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DumpDrain>,
+    /// Unix time of its registration.
+    pub since_ms: u64,
+}
+
+/// Somebody asked that a node be emptied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DumpDrain {
+    /// Why.
+    pub reason: String,
+    /// Unix time.
+    pub asked_ms: u64,
+    /// It begins while fewer nodes than this are down or being drained; absent = at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_down: Option<u32>,
+    /// Replicas that it held when the drain began; absent while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_with: Option<u32>,
+}
+
+impl From<&Records> for Dump {
+    fn from(records: &Records) -> Self {
+        Dump {
+            format: FORMAT,
+            cluster: (&records.cluster).into(),
+            keyspaces: records.keyspaces.iter().map(Into::into).collect(),
+            nodes: records.nodes.iter().map(Into::into).collect(),
+            plans: records.plans.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<&ClusterRecord> for DumpCluster {
+    fn from(record: &ClusterRecord) -> Self {
+        DumpCluster {
+            next_incarnation: record.next_incarnation.0,
+            next_plan: record.next_plan.0,
+            longest_lease_ms: record.longest_lease_ms,
+            brake: record.brake.clone(),
+            next_shard: record.next_shard.0,
+            next_placement: record.next_placement.0,
+        }
+    }
+}
+
+impl From<&(KeyspaceRecord, ShardMap)> for DumpKeyspace {
+    fn from((record, map): &(KeyspaceRecord, ShardMap)) -> Self {
+        DumpKeyspace {
+            settings: (&record.keyspace).into(),
+            rules: record.rules.iter().map(|(shard, rule)| (shard.0, rule.into())).collect(),
+            brake: record.brake.clone(),
+            created_ms: record.created_ms,
+            map: DumpMap {
+                generation: map.generation().into(),
+                parent: map.parent().map(Into::into),
+                next_shard: map.next_shard().0,
+                next_placement: map.next_placement().0,
+                shards: map.shards().map(Into::into).collect(),
+            },
+        }
+    }
+}
+
+impl From<&map::Shard> for DumpShard {
+    fn from(shard: &map::Shard) -> Self {
+        let ids = |ids: &[ShardId]| ids.iter().map(|id| id.0).collect();
+        let (stage, children) = match &shard.stage {
+            Stage::Serving => ("serving", vec![]),
+            Stage::Forming(children) => ("forming", ids(children)),
+            Stage::Closing(children) => ("closing", ids(children)),
+            Stage::Removing => ("removing", vec![]),
+        };
+        DumpShard {
+            shard: shard.id.0,
+            epoch: shard.epoch.0,
+            bounds: (&shard.bounds).into(),
+            stage: stage.to_owned(),
+            children,
+            parents: ids(&shard.parents),
+            replicas: shard.replicas.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<&map::Replica> for DumpReplica {
+    fn from(replica: &map::Replica) -> Self {
+        DumpReplica {
+            placement: replica.placement.0,
+            node: replica.node.to_string(),
+            incarnation: replica.incarnation.0,
+            role: word(replica.role),
+            state: word(replica.state),
+            replaces: replica.replaces.map(|placement| placement.0),
+        }
+    }
+}
+
+impl From<&NodeRecord> for DumpNode {
+    fn from(record: &NodeRecord) -> Self {
+        let drain = |drain: &Drain| DumpDrain {
+            reason: drain.reason.clone(),
+            asked_ms: drain.asked_ms,
+            max_down: drain.max_down,
+            began_with: drain.began_with,
+        };
+        let spec = Registration { spec: record.spec.clone(), incarnation: Some(record.incarnation) };
+        DumpNode {
+            spec: (&spec).into(),
+            ended: record.ended,
+            drain: record.drain.as_ref().map(drain),
+            since_ms: record.since_ms,
+        }
+    }
+}
+
+impl From<DumpCluster> for ClusterRecord {
+    fn from(form: DumpCluster) -> Self {
+        ClusterRecord {
+            next_incarnation: Incarnation(form.next_incarnation),
+            next_plan: PlanId(form.next_plan),
+            longest_lease_ms: form.longest_lease_ms,
+            brake: form.brake,
+            next_shard: ShardId(form.next_shard),
+            next_placement: PlacementId(form.next_placement),
+        }
+    }
+}
+
+impl TryFrom<DumpReplica> for map::Replica {
+    type Error = Malformed;
+    fn try_from(form: DumpReplica) -> Result<Self, Malformed> {
+        let known = |field: &str, given: &str, known: &[String]| {
+            let known = known.join(", ");
+            Malformed::new(field, format!("{given:?} is no {field}: choose one of {known}"))
+        };
+        let roles = [Role::Leader, Role::Follower];
+        let role = roles.into_iter().find(|role| word(role) == form.role);
+        let state = ReplicaState::ALL.into_iter().find(|state| word(state) == form.state);
+        Ok(map::Replica {
+            placement: PlacementId(form.placement),
+            node: form.node.parse().at("node")?,
+            incarnation: Incarnation(form.incarnation),
+            role: role.ok_or_else(|| known("role", &form.role, &roles.map(word)))?,
+            state: state.ok_or_else(|| known("state", &form.state, &ReplicaState::ALL.map(word)))?,
+            replaces: form.replaces.map(PlacementId),
+        })
+    }
+}
+
+impl TryFrom<DumpShard> for map::Shard {
+    type Error = Malformed;
+    fn try_from(form: DumpShard) -> Result<Self, Malformed> {
+        let ids = |ids: Vec<u64>| ids.into_iter().map(ShardId).collect();
+        let stage = match (form.stage.as_str(), form.children) {
+            ("forming", children) => Stage::Forming(ids(children)),
+            ("closing", children) => Stage::Closing(ids(children)),
+            ("serving", none) if none.is_empty() => Stage::Serving,
+            ("removing", none) if none.is_empty() => Stage::Removing,
+            ("serving" | "removing", _) => {
+                return Err(Malformed::new("children", "only a forming or closing shard has children"));
+            }
+            (other, _) => {
+                let known = "serving, forming, closing, removing";
+                return Err(Malformed::new("stage", format!("{other:?} is no stage: choose one of {known}")));
+            }
+        };
+        Ok(map::Shard {
+            id: ShardId(form.shard),
+            epoch: Epoch(form.epoch),
+            bounds: form.bounds.try_into().inside("bounds")?,
+            stage,
+            parents: ids(form.parents),
+            replicas: each(form.replicas, "replicas", map::Replica::try_from)?,
+        })
+    }
+}
+
+/// The map of a keyspace with these settings.
+fn map_of(
+    settings: &keyspace::Keyspace,
+    form: DumpMap,
+    changed: Vec<map::Shard>,
+) -> Result<ShardMap, Malformed> {
+    let mut map = ShardMap::empty(settings.name.clone(), settings.sharding, settings.partition_key);
+    let mut ids: Vec<_> = changed.iter().map(|shard| shard.id).collect();
+    ids.sort();
+    if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Malformed::new("shards", format!("{} is there twice", twice[0])));
+    }
+    let whole = MapDiff {
+        keyspace: settings.name.clone(),
+        from: map.generation(),
+        to: form.generation.try_into().inside("generation")?,
+        parent: form.parent.map(TryInto::try_into).transpose().inside("parent")?,
+        changed,
+        removed: vec![],
+        next_shard: ShardId(form.next_shard),
+        next_placement: PlacementId(form.next_placement),
+    };
+    map.apply(&whole).at("generation")?;
+    Ok(map)
+}
+
+/// What was said about a shard.
+fn rule((shard, form): (u64, ShardRule)) -> Result<(ShardId, cluster::ShardRule), Malformed> {
+    let rule = cluster::ShardRule {
+        replicas: form.replicas,
+        constraint: form.constraint.try_into().inside(&format!("rules.{shard}.constraint"))?,
+        set_aside: form.set_aside,
+        deaths: form.deaths,
+    };
+    Ok((ShardId(shard), rule))
+}
+
+impl TryFrom<DumpKeyspace> for (KeyspaceRecord, ShardMap) {
+    type Error = Malformed;
+    fn try_from(mut form: DumpKeyspace) -> Result<Self, Malformed> {
+        let settings: keyspace::Keyspace = form.settings.try_into().inside("settings")?;
+        let shards = std::mem::take(&mut form.map.shards);
+        let shards = each(shards, "shards", map::Shard::try_from).inside("map")?;
+        let map = map_of(&settings, form.map, shards).inside("map")?;
+        let rules = form.rules.into_iter().map(rule).collect::<Result<_, _>>()?;
+        let (brake, created_ms) = (form.brake, form.created_ms);
+        Ok((KeyspaceRecord { keyspace: settings, brake, rules, created_ms }, map))
+    }
+}
+
+impl TryFrom<DumpNode> for NodeRecord {
+    type Error = Malformed;
+    fn try_from(form: DumpNode) -> Result<Self, Malformed> {
+        let registration: Registration = form.spec.try_into().inside("spec")?;
+        let none = || Malformed::new("spec.incarnation", "is missing");
+        let drain = |form: DumpDrain| Drain {
+            reason: sentence(form.reason),
+            asked_ms: form.asked_ms,
+            max_down: form.max_down,
+            began_with: form.began_with,
+        };
+        Ok(NodeRecord {
+            spec: registration.spec,
+            incarnation: registration.incarnation.ok_or_else(none)?,
+            ended: form.ended,
+            drain: form.drain.map(drain),
+            since_ms: form.since_ms,
+        })
+    }
+}
+
+/// Refuses a document of another time.
+fn check_format(format: u64) -> Result<(), Malformed> {
+    match format == u64::from(FORMAT) {
+        true => Ok(()),
+        false => Err(Malformed::new("format", format!("is {format}: this program knows {FORMAT}"))),
+    }
+}
+
+impl TryFrom<Dump> for Records {
+    type Error = Malformed;
+    fn try_from(form: Dump) -> Result<Self, Malformed> {
+        check_format(form.format.into())?;
+        Ok(Records {
+            cluster: form.cluster.into(),
+            keyspaces: each(form.keyspaces, "keyspaces", TryInto::try_into)?,
+            nodes: each(form.nodes, "nodes", TryInto::try_into)?,
+            plans: each(form.plans, "plans", plan::Plan::try_from)?,
+        })
+    }
+}
