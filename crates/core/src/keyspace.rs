@@ -223,7 +223,7 @@ pub struct Keyspace {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum KeyspaceError {
     /// 0, or above [`limits::REPLICAS`].
-    #[error("keyspace {keyspace}: {replicas} replicas: give 1 to {limit}", limit = limits::REPLICAS)]
+    #[error("keyspace {keyspace}: {replicas} replicas: {}", self.way_out())]
     Replicas {
         /// Which keyspace.
         keyspace: KeyspaceName,
@@ -231,7 +231,7 @@ pub enum KeyspaceError {
         replicas: u32,
     },
     /// A number that is not finite or out of its range.
-    #[error("keyspace {keyspace}: {what} is {value}: {mend}")]
+    #[error("keyspace {keyspace}: {what} is {value}: {}", self.way_out())]
     Number {
         /// Which keyspace.
         keyspace: KeyspaceName,
@@ -243,13 +243,24 @@ pub enum KeyspaceError {
         mend: &'static str,
     },
     /// The same node both pinned and excluded.
-    #[error("keyspace {keyspace}: node {node} is both pinned and excluded: keep one of the two")]
+    #[error("keyspace {keyspace}: node {node} is both pinned and excluded: {}", self.way_out())]
     PinnedAndExcluded {
         /// Which keyspace.
         keyspace: KeyspaceName,
         /// Which node.
         node: NodeId,
     },
+}
+
+impl KeyspaceError {
+    /// What to do.
+    pub fn way_out(&self) -> String {
+        match self {
+            KeyspaceError::Replicas { .. } => format!("give 1 to {}", limits::REPLICAS),
+            KeyspaceError::Number { mend, .. } => (*mend).to_owned(),
+            KeyspaceError::PinnedAndExcluded { .. } => "keep one of the two".to_owned(),
+        }
+    }
 }
 
 impl Keyspace {

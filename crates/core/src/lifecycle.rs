@@ -31,9 +31,7 @@ pub enum ReplicaState {
 
 /// A step that the table above does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "replica {placement} cannot go from {from} to {to}: a replica never goes back, add a new one instead"
-)]
+#[error("replica {placement} cannot go from {from} to {to}: {}", IllegalStep::WAY_OUT)]
 pub struct IllegalStep {
     /// Which replica.
     pub placement: PlacementId,
@@ -41,6 +39,11 @@ pub struct IllegalStep {
     pub from: ReplicaState,
     /// Where it was asked to go.
     pub to: ReplicaState,
+}
+
+impl IllegalStep {
+    /// What to do.
+    pub const WAY_OUT: &str = "a replica never goes back, add a new one instead";
 }
 
 impl ReplicaState {

@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// No such shard.
-    #[error("there is no shard {0}: it was split, merged or removed; look it up again")]
+    #[error("there is no shard {0}: {}", self.way_out())]
     NoShard(ShardId),
     /// No such replica.
-    #[error("shard {shard} has no replica {placement}: it was removed; look it up again")]
+    #[error("shard {shard} has no replica {placement}: {}", self.way_out())]
     NoReplica {
         /// Of which shard.
         shard: ShardId,
@@ -29,7 +29,7 @@ pub enum EditError {
     #[error(transparent)]
     IllegalStep(#[from] IllegalStep),
     /// Two replicas of one shard on one node.
-    #[error("node {node} has a replica of shard {shard} already: choose another node")]
+    #[error("node {node} has a replica of shard {shard} already: {}", self.way_out())]
     AlreadyThere {
         /// Which shard.
         shard: ShardId,
@@ -37,7 +37,7 @@ pub enum EditError {
         node: NodeId,
     },
     /// Only a live replica can lead.
-    #[error("replica {placement} of shard {shard} is in {state}: only a replica in Live can lead")]
+    #[error("replica {placement} of shard {shard} is in {state}: {}", self.way_out())]
     CannotLead {
         /// Of which shard.
         shard: ShardId,
@@ -47,7 +47,7 @@ pub enum EditError {
         state: ReplicaState,
     },
     /// A stage that the operation does not fit.
-    #[error("shard {shard} is {stage:?}: wait until what is under way has ended")]
+    #[error("shard {shard} is {stage:?}: {}", self.way_out())]
     WrongStage {
         /// Which shard.
         shard: ShardId,
@@ -55,7 +55,7 @@ pub enum EditError {
         stage: Stage,
     },
     /// A count over its limit.
-    #[error("{what} would be {count}: the limit is {limit}")]
+    #[error("{what} would be {count}: {}", self.way_out())]
     Limit {
         /// What is counted.
         what: &'static str,
@@ -64,6 +64,21 @@ pub enum EditError {
         /// How many there may be.
         limit: usize,
     },
+}
+
+impl EditError {
+    /// What to do.
+    pub fn way_out(&self) -> String {
+        match self {
+            EditError::NoShard(_) => "it was split, merged or removed; look it up again".to_owned(),
+            EditError::NoReplica { .. } => "it was removed; look it up again".to_owned(),
+            EditError::IllegalStep(_) => IllegalStep::WAY_OUT.to_owned(),
+            EditError::AlreadyThere { .. } => "choose another node".to_owned(),
+            EditError::CannotLead { .. } => "only a replica in Live can lead".to_owned(),
+            EditError::WrongStage { .. } => "wait until what is under way has ended".to_owned(),
+            EditError::Limit { limit, .. } => format!("the limit is {limit}"),
+        }
+    }
 }
 
 /// Changes on top of a map, not committed yet.

@@ -69,12 +69,19 @@ pub const POLICIES: [&str; 6] = ["work_stealing", "balanced", "ring_index", "rin
 
 /// A policy name that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no placement policy {name:?}: did you mean {nearest:?}? Known are {}", POLICIES.join(", "))]
+#[error("there is no placement policy {name:?}: {}", self.way_out())]
 pub struct UnknownPolicy {
     /// As given.
     pub name: String,
     /// The known name that takes the fewest edits.
     pub nearest: &'static str,
+}
+
+impl UnknownPolicy {
+    /// What to do.
+    pub fn way_out(&self) -> String {
+        format!("did you mean {:?}? Known are {}", self.nearest, POLICIES.join(", "))
+    }
 }
 
 /// The shipped policy of that name, with default settings.

@@ -60,18 +60,16 @@ pub enum Sharding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShardingError {
     /// `Fixed` with 0 shards.
-    #[error("a keyspace needs at least one shard: give shards = 1 or more")]
+    #[error("a keyspace needs at least one shard: {}", self.way_out())]
     NoShards,
     /// `Fixed` with more than [`limits::SHARDS`].
-    #[error("{shards} shards are too many: the limit is {max}", max = limits::SHARDS)]
+    #[error("{shards} shards are too many: {}", self.way_out())]
     TooManyShards {
         /// As given.
         shards: u64,
     },
     /// `Fixed` with more shards than the hash has values, so that some shards could never hold a key.
-    #[error(
-        "{hash} has only {values} values, so {shards} shards would leave some for ever empty: take fewer shards or a wider hash"
-    )]
+    #[error("{hash} has only {values} values, so {shards} shards would leave some for ever empty: {}", self.way_out())]
     HashTooNarrow {
         /// As given.
         hash: HashFunction,
@@ -80,6 +78,17 @@ pub enum ShardingError {
         /// How many slots the hash can tell apart.
         values: u64,
     },
+}
+
+impl ShardingError {
+    /// What to do.
+    pub fn way_out(&self) -> String {
+        match self {
+            ShardingError::NoShards => "give shards = 1 or more".to_owned(),
+            ShardingError::TooManyShards { .. } => format!("the limit is {}, give no more", limits::SHARDS),
+            ShardingError::HashTooNarrow { .. } => "take fewer shards or a wider hash".to_owned(),
+        }
+    }
 }
 
 /// Where a key lies. Borrows from the key; made without allocation.

@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PresplitError {
     /// An empty split point.
-    #[error("split point {at} is empty: the first shard begins there anyway, leave it out")]
+    #[error("split point {at} is empty: {}", self.way_out())]
     EmptyPoint {
         /// Its index, from 0.
         at: usize,
     },
     /// A point below the one before it.
-    #[error("split point {at}, {point:?}, is below the one before it, {before:?}: sort them")]
+    #[error("split point {at}, {point:?}, is below the one before it, {before:?}: {}", self.way_out())]
     Unsorted {
         /// Its index, from 0.
         at: usize,
@@ -31,7 +31,7 @@ pub enum PresplitError {
         before: Key,
     },
     /// The same point twice.
-    #[error("split point {at}, {point:?}, is given twice: a shard between them would be empty")]
+    #[error("split point {at}, {point:?}, is given twice: {}", self.way_out())]
     Duplicate {
         /// The second one's index, from 0.
         at: usize,
@@ -39,18 +39,16 @@ pub enum PresplitError {
         point: Key,
     },
     /// No shard asked for.
-    #[error("a keyspace needs at least one shard: ask for 1 or more")]
+    #[error("a keyspace needs at least one shard: {}", self.way_out())]
     NoShards,
     /// More than [`limits::SHARDS`].
-    #[error("{shards} shards are too many: the limit is {max}", max = limits::SHARDS)]
+    #[error("{shards} shards are too many: {}", self.way_out())]
     TooManyShards {
         /// How many it would be.
         shards: usize,
     },
     /// A sample that cannot tell so many shards apart.
-    #[error(
-        "the sample has {distinct} different keys, too few for {shards} shards: ask for at most {distinct}, or sample more keys"
-    )]
+    #[error("the sample has {distinct} different keys, too few for {shards} shards: {}", self.way_out())]
     TooFewKeys {
         /// Different keys in the sample.
         distinct: usize,
@@ -58,11 +56,28 @@ pub enum PresplitError {
         shards: usize,
     },
     /// A sampled key that weighs nothing.
-    #[error("the sampled key {key:?} has weight 0: give it at least 1, or leave it out")]
+    #[error("the sampled key {key:?} has weight 0: {}", self.way_out())]
     ZeroWeight {
         /// It.
         key: Key,
     },
+}
+
+impl PresplitError {
+    /// What to do.
+    pub fn way_out(&self) -> String {
+        match self {
+            PresplitError::EmptyPoint { .. } => "the first shard begins there anyway, leave it out".to_owned(),
+            PresplitError::Unsorted { .. } => "sort them".to_owned(),
+            PresplitError::Duplicate { .. } => "a shard between them would be empty, give it once".to_owned(),
+            PresplitError::NoShards => "ask for 1 or more".to_owned(),
+            PresplitError::TooManyShards { .. } => format!("the limit is {}, ask for no more", limits::SHARDS),
+            PresplitError::TooFewKeys { distinct, .. } => {
+                format!("ask for at most {distinct}, or sample more keys")
+            }
+            PresplitError::ZeroWeight { .. } => "give it at least 1, or leave it out".to_owned(),
+        }
+    }
 }
 
 fn check_count(shards: usize) -> Result<(), PresplitError> {

@@ -20,9 +20,9 @@ pub struct ErrorDetail {
     /// A word for programs: `not_found`, `already_exists`, `invalid`, `refused`, `conflict`, `malformed`,
     /// and for workers those of a refusal, such as `ended`.
     pub kind: String,
-    /// A sentence for people.
+    /// A sentence for people, which ends with what to do.
     pub message: String,
-    /// What to do: for people, or for workers one of `retry_later`, `register_again`,
+    /// What to do, alone: for people, or for workers one of `retry_later`, `register_again`,
     /// `register_as_new`, `mend`, `go_on`.
     pub help: String,
 }
@@ -55,7 +55,6 @@ impl From<&Refusal> for ErrorBody {
 }
 
 impl From<&AdminError> for ErrorBody {
-    /// Errors of core say `problem: way out`; the way out is the help.
     fn from(error: &AdminError) -> Self {
         let kind = match error.kind() {
             Kind::NotFound => "not_found",
@@ -64,9 +63,7 @@ impl From<&AdminError> for ErrorBody {
             Kind::Refused => "refused",
             Kind::Conflict => "conflict",
         };
-        let message = error.to_string();
-        let help = message.rsplit_once(": ").map_or(String::new(), |(_, help)| help.to_owned());
-        ErrorBody::new(kind, message, help)
+        ErrorBody::new(kind, error, error.way_out())
     }
 }
 

@@ -1,5 +1,6 @@
-//! Why a command is not carried out. Each error names the thing and the way out; its [`Kind`] is what
-//! programs act on, and maps to a gRPC code, an HTTP status and an exit code in one place each.
+//! Why a command is not carried out. Each error is one sentence, `problem: way out`, and knows its way out apart
+//! from the sentence too; its [`Kind`] is what programs act on, and maps to a gRPC code, an HTTP status and an
+//! exit code in one place each.
 
 use crate::id::{PlanId, ShardId};
 use crate::keyspace::KeyspaceError;
@@ -28,7 +29,7 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AdminError {
     /// No such thing.
-    #[error("there is no {what} {name}{}", hint(what, nearest))]
+    #[error("there is no {what} {name}: {}", self.way_out())]
     Unknown {
         /// "keyspace", "node", "zone".
         what: &'static str,
@@ -38,9 +39,7 @@ pub enum AdminError {
         nearest: Option<String>,
     },
     /// No such shard.
-    #[error(
-        "keyspace {keyspace} has no shard {shard}: it was split, merged or removed, or never was; look it up again"
-    )]
+    #[error("keyspace {keyspace} has no shard {shard}: {}", self.way_out())]
     NoShard {
         /// Where it was looked for.
         keyspace: KeyspaceName,
@@ -48,7 +47,7 @@ pub enum AdminError {
         shard: ShardId,
     },
     /// No such replica.
-    #[error("shard {shard} has no replica on node {node}: it is on {}", list(on, "no node"))]
+    #[error("shard {shard} has no replica on node {node}: {}", self.way_out())]
     NoReplica {
         /// Which shard.
         shard: ShardId,
@@ -58,10 +57,10 @@ pub enum AdminError {
         on: Vec<NodeId>,
     },
     /// No such plan.
-    #[error("there is no {0}: plans that are over are kept only for a while; list the plans")]
+    #[error("there is no {0}: {}", self.way_out())]
     NoPlan(PlanId),
     /// No such partitions.
-    #[error("keyspace {keyspace} has no partition {}: list its shards", list(partitions, ""))]
+    #[error("keyspace {keyspace} has no partition {}: {}", list(partitions, ""), self.way_out())]
     NoPartitions {
         /// Where they were looked for.
         keyspace: KeyspaceName,
@@ -69,10 +68,10 @@ pub enum AdminError {
         partitions: Vec<PartitionName>,
     },
     /// The name is taken.
-    #[error("there is a keyspace {0} already: choose another name, or delete it first")]
+    #[error("there is a keyspace {0} already: {}", self.way_out())]
     KeyspaceExists(KeyspaceName),
     /// The names are taken.
-    #[error("keyspace {keyspace} has the partition {} already: leave it out", list(partitions, ""))]
+    #[error("keyspace {keyspace} has the partition {} already: {}", list(partitions, ""), self.way_out())]
     PartitionsExist {
         /// Which keyspace.
         keyspace: KeyspaceName,
@@ -80,7 +79,7 @@ pub enum AdminError {
         partitions: Vec<PartitionName>,
     },
     /// A replica is there.
-    #[error("shard {shard} has a replica on node {node} already: choose another node")]
+    #[error("shard {shard} has a replica on node {node} already: {}", self.way_out())]
     ReplicaExists {
         /// Which shard.
         shard: ShardId,
@@ -129,6 +128,33 @@ pub enum AdminError {
 }
 
 impl AdminError {
+    /// What to do: the end of the sentence.
+    pub fn way_out(&self) -> String {
+        match self {
+            AdminError::Unknown { nearest: Some(name), .. } => format!("did you mean {name}?"),
+            AdminError::Unknown { what, nearest: None, .. } => format!("list the {what}s"),
+            AdminError::NoShard { .. } => {
+                "it was split, merged or removed, or never was; look it up again".to_owned()
+            }
+            AdminError::NoReplica { on, .. } => format!("it is on {}", list(on, "no node")),
+            AdminError::NoPlan(_) => {
+                "plans that are over are kept only for a while; list the plans".to_owned()
+            }
+            AdminError::NoPartitions { .. } => "list its shards".to_owned(),
+            AdminError::KeyspaceExists(_) => "choose another name, or delete it first".to_owned(),
+            AdminError::PartitionsExist { .. } => "leave it out".to_owned(),
+            AdminError::ReplicaExists { .. } => "choose another node".to_owned(),
+            AdminError::Keyspace(error) => error.way_out(),
+            AdminError::Sharding(error) => error.way_out(),
+            AdminError::Presplit(error) => error.way_out(),
+            AdminError::Policy(error) => error.way_out(),
+            AdminError::Map(error) => error.way_out(),
+            AdminError::Invalid { way_out, .. }
+            | AdminError::Refused { way_out, .. }
+            | AdminError::Conflict { way_out, .. } => way_out.clone(),
+        }
+    }
+
     /// What a program can do about it.
     pub fn kind(&self) -> Kind {
         match self {
@@ -149,10 +175,6 @@ impl AdminError {
             AdminError::Conflict { .. } => Kind::Conflict,
         }
     }
-}
-
-fn hint(what: &str, nearest: &Option<String>) -> String {
-    nearest.as_ref().map_or(format!(": list the {what}s"), |name| format!(": did you mean {name}?"))
 }
 
 /// Names, a few of many.
