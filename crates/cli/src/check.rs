@@ -212,9 +212,7 @@ fn counts(records: &Records) -> RecordCounts {
 }
 
 fn is_ours(key: &str) -> bool {
-    let is_below =
-        |root: &&str| key.strip_prefix(**root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    stored::ROOTS.iter().any(|root| is_below(&root))
+    stored::ROOTS.contains(&key.split('/').next().unwrap_or_default())
 }
 
 fn file_findings(file: &salvage::FileReport) -> FileFindings {

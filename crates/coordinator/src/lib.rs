@@ -18,6 +18,8 @@ mod audience;
 mod callback;
 mod check_back;
 mod clock;
+mod desk;
+mod failed;
 mod grpc;
 mod http;
 pub mod limits;

@@ -70,5 +70,8 @@ pub const PAGE: usize = 1_000;
 /// See [`PAGE`].
 pub const PAGE_MOST: usize = 10_000;
 
+/// Bytes in one piece of a dump over gRPC: below the 4 MiB that clients take by default.
+pub const DUMP_PIECE_BYTES: usize = 1 << 20;
+
 /// Longest name of who asks, as for every other name.
 pub const USER_BYTES: usize = partage_core::limits::NAME_BYTES;

@@ -6,7 +6,8 @@
 
 use crate::audience::Herald;
 use crate::clock::Clock;
-use crate::grpc::{MapsDoor, WorkerDoor};
+use crate::desk::Desk;
+use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
 use crate::mind::Mind;
 use crate::publish::Publisher;
 use crate::store::{Store, StoreError};
@@ -17,6 +18,7 @@ use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{Coordination, Election, Key, Session};
 use partage_core::cluster::{Cluster, RecoverError};
 use partage_core::settings::Settings;
+use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::maps_server::MapsServer;
 use partage_wire::proto::worker_server::WorkerServer;
 use std::net::SocketAddr;
@@ -190,7 +192,11 @@ fn why(ended: Result<Result<(), StoreError>, tokio::task::JoinError>) -> String 
 /// Everything that one port answers.
 fn doors(mind: &Mind, publisher: Arc<Publisher>, herald: Arc<Herald>) -> Router {
     let grpc = tonic::service::Routes::new(WorkerServer::new(WorkerDoor::new(mind.clone())))
-        .add_service(MapsServer::new(MapsDoor::new(mind.clone(), publisher)));
+        .add_service(MapsServer::new(MapsDoor::new(mind.clone(), publisher)))
+        .add_service(
+            AdminServer::new(AdminDoor::new(Desk::new(mind.clone())))
+                .max_decoding_message_size(limits::BODY_BYTES),
+        );
     // Paths that neither knows are answered by the JSON doors, which know both ways of saying so.
     grpc.into_axum_router().reset_fallback().merge(crate::http::router(mind.clone(), herald))
 }

@@ -1,76 +1,15 @@
-//! What the JSON doors have in common: how requests are read, and how errors are told.
-//!
-//! | kind                              | status | what to do |
-//! |-----------------------------------|--------|------------|
-//! | `malformed`, `invalid`            | 400    | mend the request |
-//! | `not_found`                       | 404    | name something else |
-//! | `already_exists`, `conflict`      | 409    | go on, take another name, or try again later |
-//! | `refused`                         | 422    | do first what the help says |
-//! | `too_large`                       | 413    | send less |
-//! | `unavailable`                     | 503    | try again in a moment |
-//!
-//! Refusals of workers have kinds of their own; see [`super::worker`].
+//! How the JSON doors read requests. What is not understood is told as JSON; see [`crate::failed`].
 
+use crate::desk::user;
+use crate::failed::Failed;
 use crate::limits;
-use crate::mind::Gone;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use partage_core::cluster::admin::{AdminError, Kind};
-use partage_wire::Malformed;
 use partage_wire::json::{ErrorBody, parse};
 use serde::de::DeserializeOwned;
-
-/// An answer that is not a success.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) status: StatusCode,
-    pub(crate) body: ErrorBody,
-}
-
-impl Failed {
-    pub(crate) fn new(status: StatusCode, body: ErrorBody) -> Failed {
-        Failed { status, body }
-    }
-
-    pub(crate) fn malformed(field: &str, why: impl std::fmt::Display) -> Failed {
-        Malformed::new(field, why).into()
-    }
-}
-
-impl IntoResponse for Failed {
-    fn into_response(self) -> Response {
-        (self.status, axum::Json(self.body)).into_response()
-    }
-}
-
-impl From<AdminError> for Failed {
-    fn from(error: AdminError) -> Failed {
-        let status = match error.kind() {
-            Kind::NotFound => StatusCode::NOT_FOUND,
-            Kind::AlreadyExists | Kind::Conflict => StatusCode::CONFLICT,
-            Kind::Invalid => StatusCode::BAD_REQUEST,
-            Kind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
-        };
-        Failed::new(status, (&error).into())
-    }
-}
-
-impl From<Malformed> for Failed {
-    fn from(error: Malformed) -> Failed {
-        Failed::new(StatusCode::BAD_REQUEST, (&error).into())
-    }
-}
-
-impl From<Gone> for Failed {
-    fn from(error: Gone) -> Failed {
-        let body = ErrorBody::new("unavailable", error, "try again in a moment");
-        Failed::new(StatusCode::SERVICE_UNAVAILABLE, body)
-    }
-}
 
 /// A JSON body of at most [`limits::BODY_BYTES`].
 pub(crate) struct Body<T>(pub(crate) T);
@@ -90,14 +29,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             None => Failed::malformed("body", "ended before it was whole"),
         })?;
         let bytes = bytes.to_bytes();
-        parse(&bytes).map(Body).map_err(|body| Failed::new(StatusCode::BAD_REQUEST, body))
+        parse(&bytes).map(Body).map_err(Failed::of)
     }
 }
 
 fn too_large() -> Failed {
     let message = format!("the body is larger than {} bytes, the most that is read", limits::BODY_BYTES);
-    let body = ErrorBody::new("too_large", message, "send less at once");
-    Failed::new(StatusCode::PAYLOAD_TOO_LARGE, body)
+    Failed::of(ErrorBody::new("too_large", message, "send less at once"))
 }
 
 /// The query of a URL; one that is not understood is told as JSON.
@@ -144,18 +82,5 @@ impl<S: Send + Sync> FromRequestParts<S> for User {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failed> {
         user(&parts.headers).map(User)
-    }
-}
-
-fn user(headers: &HeaderMap) -> Result<String, Failed> {
-    let Some(value) = headers.get("partage-user") else { return Ok("anonymous".to_owned()) };
-    let text = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
-    let fits = (1..=limits::USER_BYTES).contains(&text.len()) && !text.contains(char::is_control);
-    match fits {
-        true => Ok(text.to_owned()),
-        false => {
-            let why = format!("give 1 to {} bytes of readable text, or leave it out", limits::USER_BYTES);
-            Err(Failed::malformed("partage-user", why))
-        }
     }
 }

@@ -5,8 +5,9 @@ mod answer;
 mod worker;
 
 use crate::audience::Herald;
+use crate::desk::Desk;
+use crate::failed::Failed;
 use crate::mind::Mind;
-use answer::Failed;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -22,6 +23,7 @@ use utoipa_axum::routes;
 #[derive(Clone)]
 pub(crate) struct Doors {
     pub(crate) mind: Mind,
+    pub(crate) desk: Desk,
     pub(crate) herald: Arc<Herald>,
 }
 
@@ -35,7 +37,7 @@ struct Document;
 
 /// Everything over HTTP.
 pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
-    let doors = Doors { mind, herald };
+    let doors = Doors { desk: Desk::new(mind.clone()), mind, herald };
     let (documented, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(admin::command))
         .routes(routes!(admin::status))
@@ -84,11 +86,11 @@ async fn no_such_path(request: Request) -> Response {
     }
     let message = format!("there is nothing at {}", request.uri().path());
     let body = ErrorBody::new("not_found", message, "see /v1/openapi.json for what there is");
-    Failed::new(StatusCode::NOT_FOUND, body).into_response()
+    Failed::http(StatusCode::NOT_FOUND, body).into_response()
 }
 
 async fn no_such_method(method: Method, request: Request) -> Response {
     let message = format!("{method} is not for {}", request.uri().path());
     let body = ErrorBody::new("malformed", message, "see /v1/openapi.json for the method");
-    Failed::new(StatusCode::METHOD_NOT_ALLOWED, body).into_response()
+    Failed::http(StatusCode::METHOD_NOT_ALLOWED, body).into_response()
 }

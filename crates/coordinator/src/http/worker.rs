@@ -13,7 +13,8 @@
 //! | `ended`, `not_registered`                 | 410    | drop all, register anew  |
 
 use super::Doors;
-use super::answer::{Body, Failed, Query, name};
+use super::answer::{Body, Query, name};
+use crate::failed::Failed;
 use crate::limits;
 use crate::mind::Gone;
 use axum::Json;
@@ -186,6 +187,6 @@ impl From<Refusal> for Failed {
             Retry::Register => StatusCode::PRECONDITION_REQUIRED,
             Retry::AsNew => StatusCode::GONE,
         };
-        Failed::new(status, (&refusal).into())
+        Failed::http(status, (&refusal).into())
     }
 }

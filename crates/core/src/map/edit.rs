@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// No such shard.
-    #[error("there is no shard {0}: {}", self.way_out())]
+    #[error("there is no shard {0}: {way}", way = self.way_out())]
     NoShard(ShardId),
     /// No such replica.
     #[error("shard {shard} has no replica {placement}: {}", self.way_out())]

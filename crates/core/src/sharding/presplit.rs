@@ -67,11 +67,15 @@ impl PresplitError {
     /// What to do.
     pub fn way_out(&self) -> String {
         match self {
-            PresplitError::EmptyPoint { .. } => "the first shard begins there anyway, leave it out".to_owned(),
+            PresplitError::EmptyPoint { .. } => {
+                "the first shard begins there anyway, leave it out".to_owned()
+            }
             PresplitError::Unsorted { .. } => "sort them".to_owned(),
             PresplitError::Duplicate { .. } => "a shard between them would be empty, give it once".to_owned(),
             PresplitError::NoShards => "ask for 1 or more".to_owned(),
-            PresplitError::TooManyShards { .. } => format!("the limit is {}, ask for no more", limits::SHARDS),
+            PresplitError::TooManyShards { .. } => {
+                format!("the limit is {}, ask for no more", limits::SHARDS)
+            }
             PresplitError::TooFewKeys { distinct, .. } => {
                 format!("ask for at most {distinct}, or sample more keys")
             }

@@ -126,18 +126,23 @@ impl TryFrom<proto::Load> for Load {
     }
 }
 
+/// A phase; when failed, how often and why.
+pub(super) fn phase(phase: &Phase) -> (proto::PhaseKind, u32, String) {
+    use proto::PhaseKind;
+    match phase {
+        Phase::Loading => (PhaseKind::Loading, 0, String::new()),
+        Phase::Ready => (PhaseKind::Ready, 0, String::new()),
+        Phase::Serving => (PhaseKind::Serving, 0, String::new()),
+        Phase::Unloading => (PhaseKind::Unloading, 0, String::new()),
+        Phase::Unloaded => (PhaseKind::Unloaded, 0, String::new()),
+        Phase::Dropped => (PhaseKind::Dropped, 0, String::new()),
+        Phase::Failed { attempts, reason } => (PhaseKind::Failed, *attempts, sentence(reason.clone())),
+    }
+}
+
 impl From<&Report> for proto::Report {
     fn from(report: &Report) -> Self {
-        use proto::PhaseKind;
-        let (phase, attempts, reason) = match &report.phase {
-            Phase::Loading => (PhaseKind::Loading, 0, String::new()),
-            Phase::Ready => (PhaseKind::Ready, 0, String::new()),
-            Phase::Serving => (PhaseKind::Serving, 0, String::new()),
-            Phase::Unloading => (PhaseKind::Unloading, 0, String::new()),
-            Phase::Unloaded => (PhaseKind::Unloaded, 0, String::new()),
-            Phase::Dropped => (PhaseKind::Dropped, 0, String::new()),
-            Phase::Failed { attempts, reason } => (PhaseKind::Failed, *attempts, sentence(reason.clone())),
-        };
+        let (phase, attempts, reason) = phase(&report.phase);
         proto::Report {
             replica: Some((&report.replica).into()),
             phase: phase.into(),

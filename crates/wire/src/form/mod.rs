@@ -2,6 +2,8 @@
 //!
 //! Outwards is `From<&core>` and cannot fail. Inwards is `TryFrom<proto>` and names the field that is wrong.
 
+mod admin;
+mod command;
 pub(crate) mod exchange;
 mod keyspace;
 mod map;

@@ -2,7 +2,6 @@
 
 use super::text::KeyText;
 use crate::Malformed;
-use partage_core::key::Key;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -41,12 +40,12 @@ pub struct WhichKey {
     pub key_hex: Option<String>,
 }
 
-impl TryFrom<WhichKey> for Key {
+impl TryFrom<WhichKey> for KeyText {
     type Error = Malformed;
-    fn try_from(which: WhichKey) -> Result<Key, Malformed> {
+    fn try_from(which: WhichKey) -> Result<KeyText, Malformed> {
         match (which.key, which.key_hex) {
-            (Some(text), None) => KeyText::Text(text).try_into(),
-            (None, Some(hex)) => KeyText::Hex { hex }.try_into(),
+            (Some(text), None) => Ok(KeyText::Text(text)),
+            (None, Some(hex)) => Ok(KeyText::Hex { hex }),
             (None, None) | (Some(_), Some(_)) => {
                 Err(Malformed::new("query", "give either key=TEXT or key_hex=HEX DIGITS"))
             }

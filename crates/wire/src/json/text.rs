@@ -49,6 +49,15 @@ impl From<&Key> for KeyText {
     }
 }
 
+impl From<Vec<u8>> for KeyText {
+    fn from(key: Vec<u8>) -> Self {
+        match String::from_utf8(key) {
+            Ok(text) => KeyText::Text(text),
+            Err(bytes) => KeyText::Hex { hex: to_hex(bytes.as_bytes()) },
+        }
+    }
+}
+
 impl TryFrom<KeyText> for Key {
     type Error = Malformed;
     fn try_from(form: KeyText) -> Result<Self, Malformed> {

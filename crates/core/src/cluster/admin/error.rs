@@ -57,7 +57,7 @@ pub enum AdminError {
         on: Vec<NodeId>,
     },
     /// No such plan.
-    #[error("there is no {0}: {}", self.way_out())]
+    #[error("there is no {0}: {way}", way = self.way_out())]
     NoPlan(PlanId),
     /// No such partitions.
     #[error("keyspace {keyspace} has no partition {}: {}", list(partitions, ""), self.way_out())]
@@ -68,7 +68,7 @@ pub enum AdminError {
         partitions: Vec<PartitionName>,
     },
     /// The name is taken.
-    #[error("there is a keyspace {0} already: {}", self.way_out())]
+    #[error("there is a keyspace {0} already: {way}", way = self.way_out())]
     KeyspaceExists(KeyspaceName),
     /// The names are taken.
     #[error("keyspace {keyspace} has the partition {} already: {}", list(partitions, ""), self.way_out())]

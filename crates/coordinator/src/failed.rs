@@ -1,0 +1,129 @@
+//! An answer that is not a success, as both doors tell it.
+//!
+//! | kind             | HTTP | gRPC                  | what to do |
+//! |------------------|------|-----------------------|------------|
+//! | `malformed`      | 400  | `INVALID_ARGUMENT`    | mend the request |
+//! | `invalid`        | 400  | `INVALID_ARGUMENT`    | mend the request |
+//! | `not_found`      | 404  | `NOT_FOUND`           | name something else |
+//! | `already_exists` | 409  | `ALREADY_EXISTS`      | go on, or take another name |
+//! | `conflict`       | 409  | `ABORTED`             | try again later |
+//! | `refused`        | 422  | `FAILED_PRECONDITION` | do first what the help says |
+//! | `too_large`      | 413  | `RESOURCE_EXHAUSTED`  | send less |
+//! | `unavailable`    | 503  | `UNAVAILABLE`         | try again in a moment |
+//!
+//! Refusals of workers have kinds of their own; see [`crate::http`].
+
+use crate::mind::Gone;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use partage_core::cluster::admin::AdminError;
+use partage_wire::Malformed;
+use partage_wire::json::ErrorBody;
+use std::collections::HashMap;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// The table of this module.
+const KINDS: [(&str, StatusCode, Code); 8] = [
+    ("malformed", StatusCode::BAD_REQUEST, Code::InvalidArgument),
+    ("invalid", StatusCode::BAD_REQUEST, Code::InvalidArgument),
+    ("not_found", StatusCode::NOT_FOUND, Code::NotFound),
+    ("already_exists", StatusCode::CONFLICT, Code::AlreadyExists),
+    ("conflict", StatusCode::CONFLICT, Code::Aborted),
+    ("refused", StatusCode::UNPROCESSABLE_ENTITY, Code::FailedPrecondition),
+    ("too_large", StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
+    ("unavailable", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+];
+
+/// An answer that is not a success.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) status: StatusCode,
+    code: Code,
+    pub(crate) body: ErrorBody,
+}
+
+impl Failed {
+    /// An error of a kind that the table has.
+    pub(crate) fn of(body: ErrorBody) -> Failed {
+        let row = KINDS.into_iter().find(|(kind, ..)| *kind == body.error.kind);
+        let (_, status, code) = row.unwrap_or(("", StatusCode::INTERNAL_SERVER_ERROR, Code::Internal));
+        Failed { status, code, body }
+    }
+
+    /// An error of HTTP alone.
+    pub(crate) fn http(status: StatusCode, body: ErrorBody) -> Failed {
+        Failed { status, code: Code::Internal, body }
+    }
+
+    pub(crate) fn malformed(field: &str, why: impl std::fmt::Display) -> Failed {
+        Malformed::new(field, why).into()
+    }
+}
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        (self.status, axum::Json(self.body)).into_response()
+    }
+}
+
+impl From<Failed> for Status {
+    fn from(Failed { code, body, .. }: Failed) -> Status {
+        let help = HashMap::from([("help".to_owned(), body.error.help)]);
+        let details = ErrorDetails::with_error_info(body.error.kind, "partage", help);
+        Status::with_error_details(code, body.error.message, details)
+    }
+}
+
+impl From<AdminError> for Failed {
+    fn from(error: AdminError) -> Failed {
+        Failed::of((&error).into())
+    }
+}
+
+impl From<Malformed> for Failed {
+    fn from(error: Malformed) -> Failed {
+        Failed::of((&error).into())
+    }
+}
+
+impl From<Gone> for Failed {
+    fn from(error: Gone) -> Failed {
+        Failed::of(ErrorBody::new("unavailable", error, "try again in a moment"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_core_is_in_the_table_and_keeps_its_words_over_grpc() {
+        use partage_core::id::PlanId;
+        let sentence = || ("it is full".to_owned(), "wait".to_owned());
+        let (problem, way_out) = sentence();
+        let conflict = AdminError::Conflict { problem, way_out };
+        let (problem, way_out) = sentence();
+        let refused = AdminError::Refused { problem, way_out };
+        let (problem, way_out) = sentence();
+        let invalid = AdminError::Invalid { problem, way_out };
+        let exists = AdminError::KeyspaceExists("kv".parse().unwrap());
+        for (error, code) in [
+            (conflict, Code::Aborted),
+            (refused, Code::FailedPrecondition),
+            (invalid, Code::InvalidArgument),
+            (exists, Code::AlreadyExists),
+            (AdminError::NoPlan(PlanId(7)), Code::NotFound),
+        ] {
+            let failed = Failed::from(error.clone());
+            assert_ne!(failed.status, StatusCode::INTERNAL_SERVER_ERROR, "{error}");
+            let ErrorBody { error: detail } = failed.body.clone();
+            let status = Status::from(failed);
+            assert_eq!((status.code(), status.message()), (code, detail.message.as_str()));
+            let info = status.get_details_error_info().unwrap();
+            assert_eq!((info.reason, info.domain.as_str()), (detail.kind, "partage"));
+            assert_eq!(info.metadata["help"], error.way_out());
+            assert!(detail.message.ends_with(&error.way_out()), "{}", detail.message);
+        }
+    }
+}
