@@ -178,7 +178,10 @@ fn inspect_journal(path: PathBuf, number: u64, bytes: &[u8], report: &mut Report
                 file.damage.push(damage);
                 saved.lose();
                 match frame::find_any(bytes, number, at) {
-                    Some((start, found)) => (start, found),
+                    Some((start, found)) => {
+                        name_all(&mut file.damage, expected, &found);
+                        (start, found)
+                    }
                     None => break,
                 }
             }
@@ -209,6 +212,15 @@ fn inspect_journal(path: PathBuf, number: u64, bytes: &[u8], report: &mut Report
         report.version = far_after(report.version, bytes.len() as u64);
     }
     report.files.push(file);
+}
+
+/// Names every record that was lost before the next good one: a stretch of damage may hold several.
+fn name_all(damage: &mut [Damage], first: u64, next: &Found) {
+    if let (Some(damage), Found::Record { number, .. }) = (damage.last_mut(), next)
+        && *number > first + 1
+    {
+        damage.what.push_str(&format!("; records {first} to {} are lost", number - 1));
+    }
 }
 
 /// What has been saved so far, while one file is read.

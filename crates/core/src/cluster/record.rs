@@ -238,7 +238,8 @@ impl Records {
 }
 
 impl Cluster {
-    /// Everything durable, as it is now: what [`Cluster::recover`] takes.
+    /// Everything durable, as it is now: what [`Cluster::recover`] takes. How far plans have got may be a little
+    /// ahead of what is stored.
     pub fn records(&self) -> Records {
         let keyspaces = self.keyspaces.values().map(|state| (state.record.clone(), state.map.clone()));
         Records {

@@ -150,7 +150,6 @@ fn a_hand_that_was_at_it_is_noticed() {
         ("/keyspaces/0/settings/replcas", json!(2), "keyspace kv, unknown field `replcas`"),
         ("/keyspaces/0/map/shard", json!(2), "keyspace kv, unknown field `shard`"),
         ("/nodes/1/spec/capacity", json!(0), "node n2, spec.capacity: node n2: capacity 0 is not usable"),
-        ("/nodes/1/drian", json!(null), ""),
         ("/nodes/1/drian", json!({}), "node n2, unknown field `drian`"),
         ("/nodes/1/spec/id", json!("n1"), "node n1 is there twice"),
         (
@@ -165,10 +164,7 @@ fn a_hand_that_was_at_it_is_noticed() {
     for (place, value, expected) in cases {
         let problems = told(|document| put(document, place, value.clone()));
         let found = problems.iter().any(|problem| problem.starts_with(expected));
-        match expected.is_empty() {
-            true => assert_eq!(problems, Vec::<String>::new(), "{place} = {value}: null is nothing"),
-            false => assert!(found, "{place} = {value}: {problems:?}"),
-        }
+        assert!(found, "{place} = {value}: {problems:?}");
     }
     assert!(
         told(|d| put(d, "/keyspaces/0/settings/replcas", json!(2)))[0].ends_with("did you mean replicas?")
