@@ -5,6 +5,7 @@
 //! bounds are in it.
 
 use crate::id::{Generation, PlacementId, PlanId, ShardId};
+use crate::load::METRICS;
 use crate::name::{KeyspaceName, NodeId};
 use crate::sharding::Bounds;
 use std::fmt;
@@ -134,6 +135,16 @@ pub enum Origin {
     Person(String),
 }
 
+/// What a plan was based on when a person said no to it: while that holds, the same is not proposed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Basis {
+    /// A hash over the settings, the nodes, and the replicas and rules of the plan's shards; 0 where it was not
+    /// kept. Of no meaning but to be compared.
+    pub print: u64,
+    /// The load of the plan's shards, in the order of [`crate::load::METRICS`].
+    pub load: [u64; METRICS.len()],
+}
+
 /// Where a plan stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
@@ -143,8 +154,8 @@ pub enum Status {
     Approved,
     /// Everything is done or dropped.
     Finished,
-    /// A person said no.
-    Rejected,
+    /// A person said no to what was based on this.
+    Rejected(Basis),
     /// Replaced by a later plan before anybody approved it.
     Superseded,
     /// The check or the brake said no, and why.
@@ -210,7 +221,7 @@ impl fmt::Display for Status {
             Status::Suggested => f.pad("suggested"),
             Status::Approved => f.pad("approved"),
             Status::Finished => f.pad("finished"),
-            Status::Rejected => f.pad("rejected"),
+            Status::Rejected(_) => f.pad("rejected"),
             Status::Superseded => f.pad("superseded"),
             Status::Refused(why) => f.pad(&format!("refused: {why}")),
         }

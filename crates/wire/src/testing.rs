@@ -18,7 +18,7 @@ use partage_core::load::{HotKey, Load};
 use partage_core::map::{Edit, MapDiff, Role, ShardMap};
 use partage_core::name::{KeyspaceName, Label, NodeId, PartitionName, Zone};
 use partage_core::node::{CheckBack, NodeSpec};
-use partage_core::plan::{Change, Origin, Plan, Planned, Progress, Status};
+use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, Status};
 use partage_core::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::time::Millis;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -371,7 +371,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         Just(Status::Suggested),
         Just(Status::Approved),
         Just(Status::Finished),
-        Just(Status::Rejected),
+        (any::<u64>(), any::<[u64; 3]>()).prop_map(|(print, load)| Status::Rejected(Basis { print, load })),
         Just(Status::Superseded),
         SENTENCE.prop_map(Status::Refused),
     ];

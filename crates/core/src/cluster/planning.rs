@@ -26,6 +26,7 @@
 mod changes;
 mod leaders;
 mod problem;
+mod rejected;
 mod reshape;
 
 use super::{Cluster, KeyspaceState, Moment, Write};
@@ -364,19 +365,17 @@ impl Cluster {
         self.plans.get(&id).is_some_and(|plan| plan.status == Status::Approved)
     }
 
-    /// Mode `suggested`: at most one rebalance waits for a person, always the latest.
+    /// Mode `suggested`: at most one rebalance waits for a person, always the latest, and none that was rejected
+    /// already.
     fn suggest(&mut self, at: Moment, name: &KeyspaceName, changes: Vec<Planned>, complete: bool) -> bool {
         let waiting = |plan: &&Plan| {
             plan.keyspace == *name && plan.origin == Origin::Rebalance && plan.status == Status::Suggested
         };
         let earlier: Vec<PlanId> = self.plans.values().filter(waiting).map(|plan| plan.id).collect();
-        let same = |id: &PlanId| {
-            let is_alike = |plan: &Plan| {
-                plan.changes.len() == changes.len()
-                    && plan.changes.iter().zip(&changes).all(|(a, b)| reshape::is_alike(&a.change, &b.change))
-            };
-            self.plans.get(id).is_some_and(is_alike)
-        };
+        // Nobody is asked twice; what still waits is out of date all the same.
+        let changes = if self.is_rejected(name, &changes) { vec![] } else { changes };
+        let same =
+            |id: &PlanId| self.plans.get(id).is_some_and(|plan| rejected::are_alike(&plan.changes, &changes));
         if earlier.iter().any(same) || (changes.is_empty() && !complete) {
             return false;
         }

@@ -6,7 +6,7 @@ use crate::malformed::{At, Inside, each, names, required};
 use crate::proto::{self, change};
 use partage_core::id::{PlacementId, PlanId, ShardId};
 use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::plan::{Change, Origin, Plan, Planned, Progress, Status};
+use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, Status};
 use partage_core::sharding::Bounds;
 
 fn child_form((bounds, nodes): &(Bounds, Vec<NodeId>)) -> change::Child {
@@ -106,6 +106,16 @@ impl TryFrom<proto::Planned> for Planned {
     }
 }
 
+fn basis_form(basis: Basis) -> proto::PlanBasis {
+    let [requests_per_s, cpu_ms_per_s, size_bytes] = basis.load;
+    proto::PlanBasis { print: basis.print, requests_per_s, cpu_ms_per_s, size_bytes }
+}
+
+fn basis(form: proto::PlanBasis) -> Basis {
+    let load = [form.requests_per_s, form.cpu_ms_per_s, form.size_bytes];
+    Basis { print: form.print, load }
+}
+
 impl From<&Plan> for proto::Plan {
     fn from(plan: &Plan) -> Self {
         use proto::{OriginKind, PlanStatus};
@@ -119,7 +129,7 @@ impl From<&Plan> for proto::Plan {
             Status::Suggested => (PlanStatus::Suggested, String::new()),
             Status::Approved => (PlanStatus::Approved, String::new()),
             Status::Finished => (PlanStatus::Finished, String::new()),
-            Status::Rejected => (PlanStatus::Rejected, String::new()),
+            Status::Rejected(_) => (PlanStatus::Rejected, String::new()),
             Status::Superseded => (PlanStatus::Superseded, String::new()),
             Status::Refused(why) => (PlanStatus::Refused, why.clone()),
         };
@@ -134,6 +144,10 @@ impl From<&Plan> for proto::Plan {
             refused_because,
             made_ms: plan.made_ms,
             decided_by: plan.decided_by.clone(),
+            rejected_basis: match plan.status {
+                Status::Rejected(basis) => Some(basis_form(basis)),
+                _ => None,
+            },
         }
     }
 }
@@ -153,7 +167,7 @@ impl TryFrom<proto::Plan> for Plan {
             PlanStatus::Suggested => Status::Suggested,
             PlanStatus::Approved => Status::Approved,
             PlanStatus::Finished => Status::Finished,
-            PlanStatus::Rejected => Status::Rejected,
+            PlanStatus::Rejected => Status::Rejected(form.rejected_basis.map(basis).unwrap_or_default()),
             PlanStatus::Superseded => Status::Superseded,
             PlanStatus::Refused => Status::Refused(sentence(form.refused_because)),
             PlanStatus::Unspecified => return Err(Malformed::new("status", "is missing")),

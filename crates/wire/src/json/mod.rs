@@ -34,7 +34,7 @@ pub use dump::{
 pub use error::{ErrorBody, ErrorDetail, parse};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
 pub use pages::{Drains, Explained, Keyspaces, Nodes, Plans, Shards};
-pub use plan::{Change, Child, Plan, Planned};
+pub use plan::{Change, Child, Plan, PlanBasis, Planned};
 pub use query::{Patience, PlanPage, ShardPage, WhichKey};
 pub use sharding::{Bounds, PartitionKey, Sharding};
 pub use status::{

@@ -2,7 +2,7 @@
 
 use super::sharding::Bounds;
 use super::strings;
-use super::text::Generation;
+use super::text::{Generation, Point};
 use crate::Malformed;
 use crate::form::sentence;
 use crate::malformed::{At, Inside, each, names};
@@ -85,6 +85,32 @@ pub struct Planned {
     pub dropped_because: Option<String>,
 }
 
+/// What a rejected plan was based on: the same is not suggested again while this holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanBasis {
+    /// Of no meaning but to be compared.
+    pub print: Point,
+    /// The load of its shards.
+    pub requests_per_s: u64,
+    /// The load of its shards.
+    pub cpu_ms_per_s: u64,
+    /// The load of its shards.
+    pub size_bytes: u64,
+}
+
+fn basis(form: Option<PlanBasis>) -> Result<core::Basis, Malformed> {
+    let Some(form) = form else { return Ok(core::Basis::default()) };
+    let load = [form.requests_per_s, form.cpu_ms_per_s, form.size_bytes];
+    Ok(core::Basis { print: form.print.try_into().inside("rejected_basis.print")?, load })
+}
+
+impl From<core::Basis> for PlanBasis {
+    fn from(basis: core::Basis) -> Self {
+        let [requests_per_s, cpu_ms_per_s, size_bytes] = basis.load;
+        PlanBasis { print: basis.print.into(), requests_per_s, cpu_ms_per_s, size_bytes }
+    }
+}
+
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
@@ -111,6 +137,9 @@ pub struct Plan {
     /// Who approved or rejected it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
+    /// When it was rejected: on what basis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected_basis: Option<PlanBasis>,
 }
 
 fn child((bounds, nodes): &(partage_core::sharding::Bounds, Vec<NodeId>)) -> Child {
@@ -169,7 +198,7 @@ impl From<&core::Plan> for Plan {
             core::Status::Suggested => ("suggested", None),
             core::Status::Approved => ("approved", None),
             core::Status::Finished => ("finished", None),
-            core::Status::Rejected => ("rejected", None),
+            core::Status::Rejected(_) => ("rejected", None),
             core::Status::Superseded => ("superseded", None),
             core::Status::Refused(why) => ("refused", Some(why.clone())),
         };
@@ -184,6 +213,10 @@ impl From<&core::Plan> for Plan {
             refused_because,
             made_ms: plan.made_ms,
             decided_by: plan.decided_by.clone(),
+            rejected_basis: match plan.status {
+                core::Status::Rejected(basis) => Some(basis.into()),
+                _ => None,
+            },
         }
     }
 }
@@ -254,7 +287,7 @@ impl TryFrom<Plan> for core::Plan {
             "suggested" => core::Status::Suggested,
             "approved" => core::Status::Approved,
             "finished" => core::Status::Finished,
-            "rejected" => core::Status::Rejected,
+            "rejected" => core::Status::Rejected(basis(form.rejected_basis)?),
             "superseded" => core::Status::Superseded,
             "refused" => core::Status::Refused(sentence(form.refused_because.unwrap_or_default())),
             other => {

@@ -16,7 +16,7 @@ impl Cluster {
                 problem: format!("{id} is approved already"),
                 way_out: "it is being carried out; show it to see how far it is".into(),
             }),
-            over @ (Status::Finished | Status::Rejected | Status::Superseded | Status::Refused(_)) => {
+            over @ (Status::Finished | Status::Rejected(_) | Status::Superseded | Status::Refused(_)) => {
                 Err(AdminError::Refused {
                     problem: format!("{id} is over: it is {over}"),
                     way_out: "list the plans for one that is suggested".into(),
@@ -62,8 +62,15 @@ impl Cluster {
 
     pub(super) fn reject_plan(&self, by: &str, id: PlanId) -> Result<Intent, AdminError> {
         let plan = self.suggested(id)?;
-        let rejected = Plan { status: Status::Rejected, decided_by: Some(by.to_owned()), ..plan.clone() };
-        let summary = format!("reject {id} of keyspace {}", plan.keyspace);
+        // A keyspace that is gone took its plans with it.
+        let basis = self.keyspaces.get(&plan.keyspace).map(|keyspace| self.basis(keyspace, &plan.changes));
+        let status = Status::Rejected(basis.unwrap_or_default());
+        let rejected = Plan { status, decided_by: Some(by.to_owned()), ..plan.clone() };
+        let summary = format!(
+            "reject {id} of keyspace {}: the same is not suggested again until its shards, their load, the \
+             settings or the nodes are others",
+            plan.keyspace
+        );
         Ok(Intent::new(summary, vec![Effect::Decide(rejected)]))
     }
 

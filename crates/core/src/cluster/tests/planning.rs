@@ -318,6 +318,55 @@ fn k15_suggested_mode_waits_and_says_it_once_and_manual_makes_no_plan() {
     assert!(town.unplaced()[0].contains("mode manual"), "{:?}", town.unplaced());
 }
 
+fn reject(town: &mut Town, plan: crate::id::PlanId) {
+    let at = town.at();
+    let command = crate::cluster::admin::Command::RejectPlan { plan };
+    town.cluster.command(at, crate::id::TransactionId([200; 20]), "ada", command, false).unwrap();
+    town.decide();
+}
+
+/// The plans that wait for a person.
+fn suggested(town: &Town) -> Vec<crate::id::PlanId> {
+    let waiting = |plan: &&&crate::plan::Plan| plan.status == Status::Suggested;
+    town.plans().iter().filter(waiting).map(|plan| plan.id).collect()
+}
+
+#[test]
+fn k15_what_was_rejected_is_not_suggested_again_until_what_it_was_based_on_has_changed() {
+    let mut town = settled(Keyspace { mode: Mode::Suggested, ..keyspace(30) }, 30);
+    town.loads = lopsided(&town, "a");
+    town.run(30_000);
+    let first = suggested(&town);
+    assert_eq!(first.len(), 1);
+    let changes = town.plan(first[0]).changes.clone();
+    reject(&mut town, first[0]);
+    let plans = town.plans().len();
+    town.run(60_000);
+    assert_eq!((suggested(&town).len(), town.plans().len()), (0, plans), "nobody is asked twice");
+
+    // A restart forgets nothing, and loads that swing a little are no news.
+    let mut town = town.restart_coordinator();
+    town.loads.values_mut().for_each(|load| load.requests_per_s *= 1.2);
+    town.run(60_000);
+    assert_eq!(suggested(&town), [], "{:?}", town.plans().last());
+
+    // The same changes under three times the load are another matter.
+    town.loads.values_mut().for_each(|load| load.requests_per_s *= 3.0);
+    town.run(60_000);
+    let second = suggested(&town);
+    assert_eq!(second.len(), 1);
+    let same = town.plan(second[0]).changes.iter().map(|p| &p.change).eq(changes.iter().map(|p| &p.change));
+    assert!(same, "it was for the load that it was suggested again");
+    reject(&mut town, second[0]);
+    town.run(60_000);
+    assert_eq!(suggested(&town), []);
+
+    // And so is a node that joins.
+    town.join("d");
+    town.run(60_000);
+    assert_eq!(suggested(&town).len(), 1);
+}
+
 #[test]
 fn a_shard_that_cannot_be_loaded_on_one_node_is_loaded_on_another() {
     let mut town = Town::new(Keyspace { replicas: 1, ..keyspace(30) }, slots(30));
