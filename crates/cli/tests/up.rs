@@ -97,6 +97,14 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
 
     assert_eq!(up.cli(&["node", "drain", "n1", "--dry-run"]).0, 0);
     assert_eq!(up.cli(&["node", "drain", "n1"]).0, 0);
+    let moves: Value =
+        serde_json::from_str(&up.cli(&["shard", "list", "packages", "--moves", "--json"]).1).unwrap();
+    for row in moves["moves"].as_array().unwrap() {
+        assert!(row["waits_for"].as_str().is_some_and(|what| !what.is_empty()), "{row}");
+        assert!(row["stage"].is_string() && row["since_ms"].is_u64() && row["shard"].is_u64(), "{row}");
+    }
+    let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
+    assert!(status["under_way"].is_array());
     eventually("the drained node is empty", || {
         assert!(libc6(), "a lookup fails during a drain");
         up.cli(&["status"]).1.contains("n1 (maintenance): empty: safe to stop")

@@ -11,6 +11,7 @@ use crate::mind::{Gone, Mind, transaction};
 use axum::http::HeaderMap;
 use partage_core::cluster::admin::{AdminError, Answer, DrainStatus};
 use partage_core::cluster::explain::Explanation;
+use partage_core::cluster::moves::MoveRow;
 use partage_core::cluster::status::{NodeRow, ShardRow, Summary};
 use partage_core::id::{PlanId, ShardId};
 use partage_core::key::Key;
@@ -120,6 +121,20 @@ impl Desk {
         let name = name(keyspace)?;
         let key = Key::try_from(key)?;
         Ok(self.mind.call(move |cluster, at| cluster.explain(at, &name, &key)).await??)
+    }
+
+    pub(crate) async fn moves(
+        &self,
+        keyspace: Option<&str>,
+        limit: Option<usize>,
+    ) -> Result<(Vec<MoveRow>, bool), Failed> {
+        let of = keyspace.map(name).transpose()?;
+        let limit = page_limit(limit)?;
+        let rows = self.mind.call(move |cluster, at| cluster.moves(at, of.as_ref(), limit + 1));
+        let mut rows = rows.await??;
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        Ok((rows, more))
     }
 
     pub(crate) async fn drains(&self) -> Result<Vec<DrainStatus>, Failed> {

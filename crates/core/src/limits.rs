@@ -133,3 +133,6 @@ pub const LEAP: u64 = 1_000_000_000;
 /// The longest lease that is assumed when not even that is known any more, in milliseconds: longer than anybody
 /// sets one.
 pub const LOST_LEASE_MS: u64 = 600_000;
+
+/// Moves in progress that are listed at a glance; all of them are a question of their own.
+pub const MOVES_SHOWN: usize = 20;

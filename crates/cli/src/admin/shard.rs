@@ -2,10 +2,11 @@
 
 use super::{carry_out, table};
 use crate::client::{Door, DryRun, segment};
+use crate::clock::ago;
 use crate::draw;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
-use partage_wire::json::{Bounds, Command, KeyText, Node, Replica, Shard, SplitAt};
+use partage_wire::json::{Bounds, Command, KeyText, Move, Moves, Node, Replica, Shard, SplitAt};
 use serde::{Deserialize, Serialize};
 
 /// Shards asked for at once.
@@ -112,6 +113,9 @@ pub struct ListArgs {
     /// One line a shard instead of the drawing
     #[arg(long, short)]
     long: bool,
+    /// Only what is on its way: from where, to where, how far, since when, and what it waits for
+    #[arg(long, conflicts_with = "long")]
+    moves: bool,
     #[command(flatten)]
     door: Door,
 }
@@ -192,7 +196,61 @@ fn split_at(keys: Vec<String>) -> SplitAt {
     SplitAt::Keys { keys: keys.into_iter().map(KeyText::Text).collect() }
 }
 
+async fn list_moves(args: &ListArgs, output: &mut Output) -> Result<(), Failure> {
+    let path = format!("/v1/moves?keyspace={}&limit={PAGE}", segment(&args.keyspace));
+    let moves: Moves = args.door.get(&path).await?;
+    if output.is_json() {
+        return output.json(&moves);
+    }
+    let mut rows = table(["shard", "from", "to", "stage", "for", "waits for"]);
+    for row in &moves.moves {
+        rows.add_row([
+            format!("s{}", row.shard),
+            row.from.clone().unwrap_or_else(|| "nowhere".to_owned()),
+            row.to.clone().unwrap_or_else(|| "nowhere".to_owned()),
+            row.stage.replace('_', " "),
+            age(row),
+            row.waits_for.clone(),
+        ]);
+    }
+    match (moves.moves.is_empty(), moves.more) {
+        (true, _) => output.text("nothing is on its way"),
+        (false, false) => output.text(&rows.to_string()),
+        (false, true) => output.text(&format!("{rows}\nand more than these {}", moves.moves.len())),
+    }
+    Ok(())
+}
+
+/// For how long a move is in its stage.
+fn age(row: &Move) -> String {
+    let seconds = ago(row.since_ms).as_secs();
+    let long = match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3_600),
+    };
+    if row.since_at_least { format!("{long} or more") } else { long }
+}
+
+/// One move, on one line.
+pub fn move_line(row: &Move) -> String {
+    let node = |node: &Option<String>| node.clone().unwrap_or_else(|| "nowhere".to_owned());
+    format!(
+        "s{} of {}: {} → {}, {} for {}, waits for {}",
+        row.shard,
+        row.keyspace,
+        node(&row.from),
+        node(&row.to),
+        row.stage.replace('_', " "),
+        age(row),
+        row.waits_for
+    )
+}
+
 async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
+    if args.moves {
+        return list_moves(&args, output).await;
+    }
     let shards = all(&args.door, &args.keyspace).await?;
     if output.is_json() {
         return output.json(&Shards { shards, next: None });

@@ -1,6 +1,7 @@
 //! `partage status`: the cluster at a glance.
 
 use super::node::drain_line;
+use super::shard::move_line;
 use crate::client::Door;
 use crate::output::{Failure, Output};
 use clap::Args;
@@ -40,6 +41,11 @@ fn lines(summary: &Summary) -> Vec<String> {
         format!("replicas   {}", counts(&summary.replicas)),
         format!("under way  {} moves, {} loads", summary.moves, summary.loads),
     ];
+    lines.extend(summary.under_way.iter().map(|m| format!("           {}", move_line(m))));
+    let listed = summary.under_way.len();
+    if listed < summary.moves + summary.loads {
+        lines.push("           … all of them: `partage shard list KEYSPACE --moves`".to_owned());
+    }
     let in_change = shards.forming + shards.closing + shards.removing;
     if in_change > 0 {
         let (forming, closing, removing) = (shards.forming, shards.closing, shards.removing);

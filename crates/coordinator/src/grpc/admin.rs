@@ -76,6 +76,13 @@ impl Admin for AdminDoor {
         Ok(Response::new((&self.desk.plan(request.get_ref().plan).await?).into()))
     }
 
+    async fn list_moves(&self, request: Request<proto::ListMovesRequest>) -> Told<proto::MoveList> {
+        let asked = request.get_ref();
+        let keyspace = Some(asked.keyspace.as_str()).filter(|name| !name.is_empty());
+        let (rows, more) = self.desk.moves(keyspace, limit(asked.limit)).await?;
+        Ok(Response::new(proto::MoveList { moves: rows.iter().map(Into::into).collect(), more }))
+    }
+
     async fn list_drains(&self, _: Request<proto::ListDrainsRequest>) -> Told<proto::DrainList> {
         let drains = self.desk.drains().await?;
         Ok(Response::new(proto::DrainList { drains: drains.iter().map(Into::into).collect() }))

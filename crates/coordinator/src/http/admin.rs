@@ -13,8 +13,8 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use partage_wire::json::{
-    Answer, CommandRequest, Drains, Dump, ErrorBody, Explained, Keyspace, Keyspaces, Nodes, Plan, PlanPage,
-    Plans, ShardPage, Shards, Summary, WhichKey,
+    Answer, CommandRequest, Drains, Dump, ErrorBody, Explained, Keyspace, Keyspaces, Moves, Nodes, Plan,
+    PlanPage, Plans, ShardPage, Shards, Summary, WhichKey, WhichMoves,
 };
 
 type Told<T> = Result<Json<T>, Failed>;
@@ -117,6 +117,16 @@ pub(super) async fn explain(
     Query(which): Query<WhichKey>,
 ) -> Told<Explained> {
     Ok(Json((&doors.desk.explain(&keyspace, which.try_into()?).await?).into()))
+}
+
+/// What is on its way: one line for each replica that is not yet, or not any more, live.
+#[utoipa::path(
+    get, path = "/v1/moves", tag = "admin", params(WhichMoves),
+    responses((status = 200, body = Moves), (status = 404, body = ErrorBody))
+)]
+pub(super) async fn moves(State(doors): State<Doors>, Query(asked): Query<WhichMoves>) -> Told<Moves> {
+    let (rows, more) = doors.desk.moves(asked.keyspace.as_deref(), asked.limit).await?;
+    Ok(Json(Moves { moves: rows.iter().map(Into::into).collect(), more }))
 }
 
 /// How the drains stand that were asked for.

@@ -48,6 +48,7 @@ pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
         .routes(routes!(admin::plans))
         .routes(routes!(admin::plan))
         .routes(routes!(admin::explain))
+        .routes(routes!(admin::moves))
         .routes(routes!(admin::drains))
         .routes(routes!(admin::dump))
         .routes(routes!(worker::register))

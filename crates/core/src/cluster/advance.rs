@@ -192,6 +192,7 @@ impl Cluster {
     fn follow_up(&mut self, at: Moment, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         keyspace.note_child(id, old);
+        keyspace.note_steps(at, id, old);
         let new = keyspace.map.shard(id);
         let gone: Vec<(NodeId, _)> = old
             .into_iter()

@@ -30,6 +30,7 @@ mod execute;
 pub mod explain;
 mod guard;
 mod membership;
+pub mod moves;
 mod orders;
 mod planning;
 mod record;
@@ -119,6 +120,8 @@ pub struct KeyspaceState {
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
     /// is missing here has had it since before this coordinator started.
     since: BTreeMap<ShardId, u64>,
+    /// The last step of each replica that is not live; not stored.
+    stepped: BTreeMap<PlacementId, moves::Step>,
     /// What could not be placed, in sentences.
     unplaced: Vec<String>,
     /// Why the last plan was refused or could not be made, so that it is told once.

@@ -9,7 +9,7 @@ use crate::brake::Losses;
 use crate::check;
 use crate::health::Signs;
 use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
-use crate::keyspace::{Constraint, Keyspace};
+use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
 use crate::lease::Granted;
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
@@ -154,6 +154,9 @@ pub enum RecoverError {
     /// The settings contradict each other.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// Settings of a keyspace that no cluster could carry out.
+    #[error("the stored settings are none: {0}")]
+    Keyspace(#[from] KeyspaceError),
     /// A map breaks an invariant.
     #[error("the stored map of keyspace {keyspace} is not a map: {finding}")]
     Map {
@@ -171,7 +174,7 @@ impl Records {
     /// epoch goes on [`limits::LEAP`] beyond the highest that is known (M5, O2). A node whose record is lost but
     /// that a map names gets a record again, without an address until it comes back: else its replicas would
     /// count as gone while it serves them (O1). Where not even the longest lease is known it is taken to be
-    /// [`limits::LOST_LEASE_MS`]. A keyspace whose map is no map is left out, as [`Cluster::recover`] would
+    /// [`limits::LOST_LEASE_MS`]. A keyspace whose settings or map cannot be is left out, as [`Cluster::recover`] would
     /// refuse all of it.
     #[must_use]
     pub fn after_loss(mut self) -> Records {
@@ -193,7 +196,7 @@ impl Records {
         if cluster.longest_lease_ms == 0 {
             cluster.longest_lease_ms = limits::LOST_LEASE_MS;
         }
-        self.keyspaces.retain(|(_, map)| check::map(map).is_empty());
+        self.keyspaces.retain(|(record, map)| record.keyspace.check().is_ok() && check::map(map).is_empty());
         let names: BTreeSet<_> = self.keyspaces.iter().map(|(_, map)| map.keyspace()).collect();
         self.plans.retain(|plan| names.contains(&plan.keyspace));
         self
@@ -278,6 +281,7 @@ impl Cluster {
             cluster.nodes.insert(node.record.spec.id.clone(), node);
         }
         for (record, map) in records.keyspaces {
+            record.keyspace.check()?;
             if let Some(finding) = check::map(&map).into_iter().next() {
                 return Err(RecoverError::Map { keyspace: map.keyspace().clone(), finding });
             }
@@ -317,6 +321,7 @@ impl KeyspaceState {
             avoid: BTreeMap::new(),
             plan_due: at.now,
             since: BTreeMap::new(),
+            stepped: BTreeMap::new(),
             unplaced: Vec::new(),
             failing: None,
             blocked: BTreeSet::new(),

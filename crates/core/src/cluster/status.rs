@@ -4,6 +4,7 @@
 //! takes some tens of milliseconds, so ask when somebody looks, not in a loop.
 
 use super::admin::{AdminError, DrainStatus};
+use super::moves::MoveRow;
 use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
@@ -35,6 +36,8 @@ pub struct Summary {
     pub brake: Option<String>,
     /// Shards that are placed nowhere until a person releases them.
     pub set_aside: Vec<(KeyspaceName, ShardId, String)>,
+    /// The first of what is on its way, at most [`limits::MOVES_SHOWN`].
+    pub under_way: Vec<MoveRow>,
     /// Moves under way.
     pub moves: usize,
     /// First loads and repairs under way.
@@ -172,6 +175,7 @@ impl Cluster {
             keyspaces: self.keyspaces.len(),
             drains: self.drains(at),
             brake: self.brake(),
+            under_way: self.moves(at, None, limits::MOVES_SHOWN).unwrap_or_default(),
             ..Summary::default()
         };
         for node in self.nodes.values() {
@@ -261,16 +265,17 @@ impl Cluster {
             bounds: shard.bounds.clone(),
             stage: shard.stage.clone(),
             epoch: shard.epoch,
-            since: self.since(at, keyspace, shard.id),
+            since: self.since(at, keyspace.since.get(&shard.id)),
             want: keyspace.wanted_replicas(shard.id),
             rule: keyspace.record.rules.get(&shard.id).cloned(),
             replicas: shard.replicas.iter().map(|r| self.replica_row(at, keyspace, r)).collect(),
         }
     }
 
-    fn since(&self, at: Moment, keyspace: &KeyspaceState, id: ShardId) -> Since {
+    /// Since the moment that was noted; where none was, since before this coordinator started.
+    pub(super) fn since(&self, at: Moment, noted: Option<&u64>) -> Since {
         let started_ms = at.wall_ms.saturating_sub(at.now.since(self.started));
-        keyspace.since.get(&id).map_or(Since::AtLeast(started_ms), |ms| Since::At(*ms))
+        noted.map_or(Since::AtLeast(started_ms), |ms| Since::At(*ms))
     }
 
     fn replica_row(&self, at: Moment, keyspace: &KeyspaceState, replica: &Replica) -> ReplicaRow {

@@ -2,6 +2,7 @@
 
 mod guard;
 mod interrupted;
+mod moves;
 mod planning;
 mod reshape;
 mod town;

@@ -4,6 +4,7 @@ use crate::form::exchange::phase;
 use crate::proto::{self, drain, explanation, shard_row};
 use partage_core::cluster::admin::{Answer, DrainProgress, DrainStatus};
 use partage_core::cluster::explain::Explanation;
+use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::status::{NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
 use partage_core::id::{PlanId, ShardId};
 use partage_core::map::Stage;
@@ -98,6 +99,36 @@ impl From<&Summary> for proto::ClusterStatus {
             unplaced: status.unplaced.iter().map(unplaced).collect(),
             complaints: complaints.map(|(name, told)| (name.to_string(), sentences(told))).collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
+            under_way: status.under_way.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// Unix time, and whether it may be longer ago.
+fn since(since: Since) -> (u64, bool) {
+    match since {
+        Since::At(ms) => (ms, false),
+        Since::AtLeast(ms) => (ms, true),
+    }
+}
+
+impl From<&MoveRow> for proto::MoveRow {
+    fn from(row: &MoveRow) -> Self {
+        let stage = match row.stage {
+            MoveStage::Loading => proto::MoveStage::Loading,
+            MoveStage::HandingOver => proto::MoveStage::HandingOver,
+            MoveStage::Dropping => proto::MoveStage::Dropping,
+        };
+        let (since_ms, since_at_least) = since(row.since);
+        proto::MoveRow {
+            keyspace: row.keyspace.to_string(),
+            shard: row.shard.0,
+            from: text(row.from.as_ref()),
+            to: text(row.to.as_ref()),
+            stage: stage.into(),
+            since_ms,
+            since_at_least,
+            waits_for: row.waits_for.clone(),
         }
     }
 }
@@ -156,10 +187,7 @@ impl From<&ShardRow> for proto::ShardRow {
             Stage::Closing(_) => proto::StageKind::Closing,
             Stage::Removing => proto::StageKind::Removing,
         };
-        let (since_ms, since_at_least) = match row.since {
-            Since::At(ms) => (ms, false),
-            Since::AtLeast(ms) => (ms, true),
-        };
+        let (since_ms, since_at_least) = since(row.since);
         let rule = row.rule.as_ref().map(|rule| shard_row::Rule {
             replicas: rule.replicas,
             constraint: Some((&rule.constraint).into()),

@@ -33,12 +33,12 @@ pub use dump::{
 };
 pub use error::{ErrorBody, ErrorDetail, parse};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
-pub use pages::{Drains, Explained, Keyspaces, Nodes, Plans, Shards};
+pub use pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
 pub use plan::{Change, Child, Plan, PlanBasis, Planned};
-pub use query::{Patience, PlanPage, ShardPage, WhichKey};
+pub use query::{Patience, PlanPage, ShardPage, WhichKey, WhichMoves};
 pub use sharding::{Bounds, PartitionKey, Sharding};
 pub use status::{
-    Explanation, Node, Reason, Replica, SetAside, Shard, ShardCounts, ShardRule, Summary, Unplaced,
+    Explanation, Move, Node, Reason, Replica, SetAside, Shard, ShardCounts, ShardRule, Summary, Unplaced,
 };
 pub use text::{Generation, KeyText, Point};
 pub use worker::{

@@ -4,7 +4,7 @@
 use super::command::DrainStatus;
 use super::keyspace::Keyspace;
 use super::plan::Plan;
-use super::status::{Explanation, Node, Shard};
+use super::status::{Explanation, Move, Node, Shard};
 use partage_core::cluster::explain;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -31,6 +31,15 @@ pub struct Shards {
     /// There are more: ask for those after this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
+}
+
+/// What is on its way, in the order of keyspaces and shards.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Moves {
+    /// One line for each replica on its way.
+    pub moves: Vec<Move>,
+    /// There are more than were asked for.
+    pub more: bool,
 }
 
 /// Some plans, newest first.

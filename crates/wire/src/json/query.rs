@@ -29,6 +29,17 @@ pub struct PlanPage {
     pub limit: Option<usize>,
 }
 
+/// Which of the moves in progress.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WhichMoves {
+    /// Only those of this keyspace.
+    pub keyspace: Option<String>,
+    /// How many at most: 1 to 10000; 1000 when absent.
+    pub limit: Option<usize>,
+}
+
 /// Which key: one of both.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -6,6 +6,7 @@ use super::sharding::Bounds;
 use super::text::KeyText;
 use super::worker::Load;
 use super::{strings, word};
+use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::status as core;
 use partage_core::cluster::{self, explain};
 use partage_core::exchange::Phase;
@@ -73,6 +74,9 @@ pub struct Summary {
     pub brake: Option<String>,
     /// Shards that wait for a person.
     pub set_aside: Vec<SetAside>,
+    /// The first of what is on its way.
+    #[serde(default)]
+    pub under_way: Vec<Move>,
     /// Moves under way.
     pub moves: usize,
     /// First loads and repairs under way.
@@ -115,6 +119,7 @@ impl From<&core::Summary> for Summary {
             drains: status.drains.iter().map(Into::into).collect(),
             brake: status.brake.clone(),
             set_aside: status.set_aside.iter().map(set_aside).collect(),
+            under_way: status.under_way.iter().map(Into::into).collect(),
             moves: status.moves,
             loads: status.loads,
             short: status.short,
@@ -126,6 +131,58 @@ impl From<&core::Summary> for Summary {
                 .collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
         }
+    }
+}
+
+/// One replica on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Move {
+    /// Of which keyspace.
+    pub keyspace: String,
+    /// Which shard.
+    pub shard: u64,
+    /// The node that it leaves; absent for a first load, a repair, and a child of a split or merge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The node that takes over; absent when nobody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// `loading`, `handing_over`, `dropping`.
+    pub stage: String,
+    /// Unix time since when it is in that stage.
+    pub since_ms: u64,
+    /// It may have been for longer: `since_ms` is when this coordinator started.
+    pub since_at_least: bool,
+    /// A part of a sentence, such as "n2 to load it".
+    pub waits_for: String,
+}
+
+impl From<&MoveRow> for Move {
+    fn from(row: &MoveRow) -> Self {
+        let stage = match row.stage {
+            MoveStage::Loading => "loading",
+            MoveStage::HandingOver => "handing_over",
+            MoveStage::Dropping => "dropping",
+        };
+        let (since_ms, since_at_least) = since(row.since);
+        Move {
+            keyspace: row.keyspace.to_string(),
+            shard: row.shard.0,
+            from: row.from.as_ref().map(ToString::to_string),
+            to: row.to.as_ref().map(ToString::to_string),
+            stage: stage.to_owned(),
+            since_ms,
+            since_at_least,
+            waits_for: row.waits_for.clone(),
+        }
+    }
+}
+
+/// Unix time, and whether it may be longer ago.
+fn since(since: core::Since) -> (u64, bool) {
+    match since {
+        core::Since::At(ms) => (ms, false),
+        core::Since::AtLeast(ms) => (ms, true),
     }
 }
 
@@ -242,10 +299,7 @@ impl From<&core::ShardRow> for Shard {
             Stage::Closing(_) => "closing",
             Stage::Removing => "removing",
         };
-        let (since_ms, since_at_least) = match row.since {
-            core::Since::At(ms) => (ms, false),
-            core::Since::AtLeast(ms) => (ms, true),
-        };
+        let (since_ms, since_at_least) = since(row.since);
         Shard {
             shard: row.shard.0,
             bounds: (&row.bounds).into(),

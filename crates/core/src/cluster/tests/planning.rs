@@ -78,7 +78,10 @@ fn the_shards_of_a_dead_node_are_served_again_under_higher_epochs() {
 fn a_drain_empties_the_node_and_nobody_else_moves() {
     for mode in [Mode::Automatic, Mode::Suggested, Mode::Manual] {
         let mut town = settled(keyspace(60), 60);
-        town.cluster.keyspaces.get_mut(&name()).unwrap().record.keyspace.mode = mode;
+        let keyspace = town.cluster.keyspaces.get_mut(&name()).unwrap();
+        keyspace.record.keyspace.mode = mode;
+        let record = keyspace.record.clone();
+        town.cluster.outbox.writes.push(Write::Keyspace(record));
         let before: BTreeMap<_, _> = town.map().shards().map(|s| (s.id, s.replicas[0].clone())).collect();
         town.drain("a");
         for _ in 0..30 {
