@@ -187,7 +187,7 @@ fn entries_of(
     for (record, _) in &records.keyspaces {
         let name = &record.keyspace.name;
         if !saved.keyspaces.iter().any(|(kept, _)| kept.keyspace.name == *name) {
-            say(&format!("keyspace {name} is not saved: its map is no map; create it again"));
+            say(&format!("keyspace {name} is not saved: its settings or its map cannot be; create it again"));
         }
     }
     let map = |name: &_| saved.keyspaces.iter().find(|(r, _)| r.keyspace.name == *name).map(|(_, map)| map);

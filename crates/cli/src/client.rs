@@ -100,6 +100,7 @@ fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
         "unavailable" => Failure::not_reachable(&error.message),
         _ => Failure::refused(&error.message),
     };
+    let failure = failure.kind(&error.kind);
     // Messages end with their way out already; only another one is worth a line.
     if error.help.is_empty() || error.message.ends_with(&error.help) {
         failure

@@ -29,11 +29,13 @@ pub struct Failure {
     exit: Exit,
     what: String,
     help: Option<String>,
+    /// What the coordinator calls it.
+    kind: Option<String>,
 }
 
 impl Failure {
     fn new(exit: Exit, what: impl fmt::Display) -> Failure {
-        Failure { exit, what: what.to_string(), help: None }
+        Failure { exit, what: what.to_string(), help: None, kind: None }
     }
 
     /// It was tried and did not work.
@@ -63,16 +65,26 @@ impl Failure {
         self
     }
 
+    /// The same, with the word that the coordinator has for it.
+    #[must_use]
+    pub fn kind(mut self, kind: impl fmt::Display) -> Failure {
+        self.kind = Some(kind.to_string());
+        self
+    }
+
     /// Says it on stderr, and gives the code to exit with.
     pub fn report(&self, json: bool) -> ExitCode {
         let text = if json {
             #[derive(Serialize)]
             struct Form<'a> {
                 error: &'a str,
+                #[serde(skip_serializing_if = "Option::is_none")]
+                kind: Option<&'a str>,
                 help: Option<&'a str>,
                 exit_code: u8,
             }
-            let form = Form { error: &self.what, help: self.help.as_deref(), exit_code: self.exit as u8 };
+            let (kind, help) = (self.kind.as_deref(), self.help.as_deref());
+            let form = Form { error: &self.what, kind, help, exit_code: self.exit as u8 };
             serde_json::to_string(&form).unwrap_or_else(|_| self.to_string())
         } else {
             self.to_string()

@@ -7,6 +7,7 @@
 use super::Finding;
 use crate::cluster::Records;
 use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
+use crate::keyspace::KeyspaceError;
 use crate::map::{Replica, Shard, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::{Plan, Planned, Progress, Status};
@@ -14,7 +15,7 @@ use crate::suggest;
 use std::collections::BTreeMap;
 
 /// Something that records say and that must never be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RecordFinding {
     /// A map that is wrong in itself.
     #[error("keyspace {keyspace}: {finding}")]
@@ -24,6 +25,9 @@ pub enum RecordFinding {
         /// What is wrong with it.
         finding: Finding,
     },
+    /// Settings that no cluster could carry out.
+    #[error(transparent)]
+    Settings(#[from] KeyspaceError),
     /// A map of another sharding than its keyspace's settings say.
     #[error("keyspace {0}: its map is sharded in another way than its settings say")]
     OtherSharding(KeyspaceName),
@@ -114,6 +118,7 @@ pub fn records(records: &Records) -> Vec<RecordFinding> {
         if (settings.sharding, settings.partition_key) != (map.sharding(), map.partition_key()) {
             findings.push(RecordFinding::OtherSharding(settings.name.clone()));
         }
+        findings.extend(settings.check().err().map(RecordFinding::Settings));
         let keyspace = || settings.name.clone();
         let alone = super::map(map).into_iter();
         findings.extend(alone.map(|finding| RecordFinding::Map { keyspace: keyspace(), finding }));

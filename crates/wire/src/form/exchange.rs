@@ -27,7 +27,8 @@ impl TryFrom<proto::Register> for Registration {
     type Error = Malformed;
     fn try_from(form: proto::Register) -> Result<Self, Malformed> {
         Ok(Registration {
-            spec: required(form.spec, "spec")?,
+            // Its fields are those of the registration, as in JSON: errors call them by the same names.
+            spec: form.spec.ok_or_else(|| Malformed::new("spec", "is missing"))?.try_into()?,
             incarnation: (form.incarnation != 0).then_some(Incarnation(form.incarnation)),
         })
     }

@@ -120,7 +120,7 @@ impl TryFrom<proto::Keyspace> for Keyspace {
     fn try_from(form: proto::Keyspace) -> Result<Self, Malformed> {
         let name = KeyspaceName::new(&form.name).at("name")?;
         let default = Keyspace::new(name, required(form.sharding, "sharding")?);
-        let keyspace = Keyspace {
+        Ok(Keyspace {
             kind: word(&form.kind, default.kind, "kind")?,
             partition_key: partition_key(form.partition_key)?,
             ownership: word(&form.ownership, default.ownership, "ownership")?,
@@ -132,9 +132,7 @@ impl TryFrom<proto::Keyspace> for Keyspace {
             throttle: form.throttle.unwrap_or_default().into(),
             resharding: form.resharding.unwrap_or_default().into(),
             ..default
-        };
-        keyspace.check().at("keyspace")?;
-        Ok(keyspace)
+        })
     }
 }
 

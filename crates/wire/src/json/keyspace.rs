@@ -167,7 +167,7 @@ impl TryFrom<Keyspace> for core::Keyspace {
     fn try_from(form: Keyspace) -> Result<Self, Malformed> {
         let sharding = form.sharding.try_into().inside("sharding")?;
         let default = core::Keyspace::new(form.name.parse().at("name")?, sharding);
-        let keyspace = core::Keyspace {
+        Ok(core::Keyspace {
             kind: word(form.kind, "kind")?.unwrap_or(default.kind),
             partition_key: form.partition_key.map_or(default.partition_key, Into::into),
             ownership: word(form.ownership, "ownership")?.unwrap_or(default.ownership),
@@ -179,8 +179,6 @@ impl TryFrom<Keyspace> for core::Keyspace {
             throttle: form.throttle.into(),
             resharding: form.resharding.into(),
             ..default
-        };
-        keyspace.check().at("keyspace")?;
-        Ok(keyspace)
+        })
     }
 }

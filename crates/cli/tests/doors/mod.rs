@@ -1,0 +1,198 @@
+//! A coordinator in this process, with its three doors as their users see them.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use partage_coordinator::{Config, Coordinator};
+use partage_core::settings::Settings;
+use partage_wire::proto::admin_client::AdminClient;
+use partage_wire::proto::command_request::Command as Rpc;
+use partage_wire::proto::worker_client::WorkerClient;
+use partage_wire::proto::{self, from_worker, to_worker};
+use serde_json::{Value, json};
+use std::process::Command;
+use tonic::Status;
+use tonic::transport::Channel;
+use tonic_types::StatusExt;
+
+/// What an error says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub kind: String,
+    pub message: String,
+    pub help: Option<String>,
+}
+
+/// What an error of gRPC says, in the words of the others.
+pub fn word_of(status: Status) -> Told {
+    let info = status.get_details_error_info().unwrap_or_else(|| panic!("{status:?} has no details"));
+    assert_eq!(info.domain, "partage");
+    let help = info.metadata.get("help").cloned();
+    Told { kind: info.reason, message: status.message().to_owned(), help }
+}
+
+pub struct Doors {
+    coordinator: Coordinator,
+    client: Client<HttpConnector, Full<Bytes>>,
+    pub admin: AdminClient<Channel>,
+    worker: WorkerClient<Channel>,
+    /// Of node `a`.
+    incarnation: u64,
+}
+
+impl Doors {
+    /// With node `a`, keyspace `kv` cut at "g" and "n", and keyspace `parts` with the partition `north`. Both are in
+    /// mode manual, so nothing changes by itself.
+    pub async fn open() -> Doors {
+        let settings = Settings { lease_ms: 600_000, dead_after_ms: 600_000, ..Settings::default() };
+        let config = Config { listen: "127.0.0.1:0".parse().unwrap(), data_dir: None, settings };
+        let coordinator = Coordinator::start(config).await.unwrap();
+        let channel = Channel::from_shared(format!("http://{}", coordinator.address())).unwrap();
+        let channel = channel.connect().await.unwrap();
+        let mut doors = Doors {
+            coordinator,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            admin: AdminClient::new(channel.clone()),
+            worker: WorkerClient::new(channel),
+            incarnation: 0,
+        };
+        let node = json!({ "id": "a", "address": "a.invalid:80" });
+        let welcome = doors.post("/v1/worker/register", &node).await.unwrap();
+        doors.incarnation = welcome["incarnation"].as_u64().unwrap();
+        let create = |name: &str, sharding: Value, presplit: Value| {
+            let keyspace = json!({ "name": name, "sharding": sharding, "mode": "manual" });
+            json!({ "command": "create_keyspace", "keyspace": keyspace, "presplit": presplit })
+        };
+        let points = json!({ "type": "points", "keys": ["g", "n"] });
+        let names = json!({ "type": "names", "names": ["north"] });
+        doors.command(&create("kv", json!({ "type": "key_range" }), points), false).await.unwrap();
+        doors.command(&create("parts", json!({ "type": "named" }), names), false).await.unwrap();
+        doors
+    }
+
+    /// Everything durable.
+    pub async fn record(&self) -> Value {
+        self.get("/v1/dump").await.unwrap()
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: String) -> Result<Value, Told> {
+        let request = hyper::Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.coordinator.address()))
+            .body(Full::from(body))
+            .unwrap();
+        let answer = self.client.request(request).await.unwrap();
+        let is_good = answer.status().is_success();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        if is_good {
+            return Ok(body);
+        }
+        let text = |field: &str| {
+            body["error"][field].as_str().unwrap_or_else(|| panic!("{path}: {body}")).to_owned()
+        };
+        Err(Told { kind: text("kind"), message: text("message"), help: Some(text("help")) })
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Value, Told> {
+        self.ask("GET", path, String::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Told> {
+        self.ask("POST", path, body.to_string()).await
+    }
+
+    /// A command over HTTP.
+    pub async fn command(&self, command: &Value, dry_run: bool) -> Result<Value, Told> {
+        self.post("/v1/commands", &json!({ "do": command, "dry_run": dry_run })).await
+    }
+
+    /// A command over gRPC.
+    pub async fn call(&mut self, command: Rpc, dry_run: bool) -> Result<proto::CommandAnswer, Told> {
+        let request = proto::CommandRequest { dry_run, command: Some(command) };
+        self.admin.command(request).await.map(tonic::Response::into_inner).map_err(word_of)
+    }
+
+    /// A command line: its exit code, and what it says when it does not end well.
+    pub fn shell(&self, arguments: &[&str]) -> (i32, Option<Told>) {
+        let address = self.coordinator.address().to_string();
+        let output = Command::new(env!("CARGO_BIN_EXE_partage"))
+            .arg("--json")
+            .args(arguments)
+            .env("PARTAGE_COORDINATOR", address)
+            .output()
+            .unwrap();
+        let code = output.status.code().unwrap();
+        if code == 0 {
+            return (code, None);
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let last = said.lines().rev().find(|line| line.starts_with('{'));
+        let form: Value =
+            serde_json::from_str(last.unwrap_or_else(|| panic!("{arguments:?}: {said}"))).unwrap();
+        let text = |field: &str| form[field].as_str().map(str::to_owned);
+        let (kind, message) = (text("kind").unwrap_or_default(), text("error").unwrap());
+        (code, Some(Told { kind, message, help: text("help") }))
+    }
+
+    async fn attend(&mut self, messages: Vec<from_worker::Message>) -> Vec<to_worker::Message> {
+        let count = messages.len();
+        let messages = messages.into_iter().map(|message| proto::FromWorker { message: Some(message) });
+        let stream = self.worker.attend(tokio_stream::iter(messages.collect::<Vec<_>>())).await.unwrap();
+        let mut stream = stream.into_inner();
+        let mut answers = Vec::new();
+        while answers.len() < count {
+            answers.push(stream.message().await.unwrap().unwrap().message.unwrap());
+        }
+        answers
+    }
+
+    /// A registration over gRPC.
+    pub async fn register(&mut self, spec: proto::NodeSpec) -> Result<(), Told> {
+        let register = proto::Register { spec: Some(spec), incarnation: 0 };
+        let answers = self.attend(vec![from_worker::Message::Register(register)]).await;
+        refused(answers.last()).map_or(Ok(()), Err)
+    }
+
+    /// A beat of node `a` over gRPC that reports this load.
+    pub async fn report(&mut self, requests_per_s: f64) -> Told {
+        let replica = proto::ReplicaKey { keyspace: "kv".into(), shard: 1, placement: 1 };
+        let load = proto::Load { requests_per_s, ..Default::default() };
+        let report = proto::Report {
+            replica: Some(replica),
+            phase: proto::PhaseKind::Serving.into(),
+            epoch: 1,
+            load: Some(load),
+            ..Default::default()
+        };
+        let beat = proto::Beat {
+            node: "a".into(),
+            incarnation: self.incarnation,
+            sequence: 1,
+            reports: vec![report],
+            ..Default::default()
+        };
+        let answers = self.attend(vec![from_worker::Message::Beat(beat)]).await;
+        refused(answers.last()).unwrap()
+    }
+
+    /// The same beat in JSON.
+    pub fn beat(&self, requests_per_s: f64) -> Value {
+        let replica = json!({ "keyspace": "kv", "shard": 1, "placement": 1 });
+        let load = json!({ "requests_per_s": requests_per_s });
+        json!({
+            "node": "a", "incarnation": self.incarnation, "sequence": 1, "sent_at_ms": 1,
+            "reports": [{ "replica": replica, "phase": "serving", "epoch": 1, "load": load }],
+        })
+    }
+}
+
+fn refused(answer: Option<&to_worker::Message>) -> Option<Told> {
+    match answer {
+        Some(to_worker::Message::Refused(refused)) => {
+            Some(Told { kind: refused.kind.clone(), message: refused.message.clone(), help: None })
+        }
+        _ => None,
+    }
+}
