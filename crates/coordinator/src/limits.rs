@@ -1,5 +1,7 @@
 //! Every limit of the coordinator: its name, its value, and why it is that value.
 
+use partage_core::publication::Kept;
+
 /// Calls waiting for the mind. Beyond this callers wait, which slows workers' beats down before memory
 /// grows; ten thousand workers' beats of half a second fit.
 pub const CALLS: usize = 16_384;
@@ -11,11 +13,10 @@ pub const BATCH: usize = 1_024;
 /// Times that the cluster may ask to decide again at once before outside calls get a turn.
 pub const ROUNDS: usize = 16;
 
-/// Map changes kept for subscribers that are behind, per keyspace. Who is further behind gets the whole map.
-pub const DIFFS: usize = 1_024;
-
-/// Shards in the changes kept, per keyspace: bounds their memory where single changes are large.
-pub const DIFF_SHARDS: usize = 200_000;
+/// What is kept for subscribers that are behind. Who is further behind in changes gets the whole map; the
+/// number of shards bounds the memory where single changes are large; who missed the removal of a node keeps an
+/// address that no map names.
+pub const KEPT: Kept = Kept { diffs: 1_024, shards: 200_000, forgotten: 1_024 };
 
 /// Messages waiting on one worker's stream. Orders are differences against what was sent, so more than a
 /// few are never needed.
@@ -32,9 +33,6 @@ pub const BODY_BYTES: usize = 64 << 20;
 
 /// Longest that a heartbeat over HTTP may ask to be held for news, in milliseconds.
 pub const WAIT_MS: u64 = 30_000;
-
-/// Removed nodes remembered for subscribers. One that missed a removal keeps an address that no map names.
-pub const FORGOTTEN: usize = 1_024;
 
 /// Map messages waiting on one router's stream. It is small because nothing is queued for a router: what it
 /// has not taken yet is made anew from what it has.

@@ -1,9 +1,6 @@
-//! Publication of maps: what happened lately, per keyspace, and who should be woken.
-//!
-//! Nothing is queued for a subscriber. Each remembers the generation it was sent last and, when woken, asks
-//! for what leads from there to now: nothing, the changes in between, or the whole map when they are not
-//! kept any more. So a slow one gets the latest map and delays nobody (W6), and what is sent is in
-//! proportion to the change.
+//! Publication of maps: the board of [`partage_core::publication`], shared by all subscribers, and the bell
+//! that wakes them. Each remembers what it was sent last and, when woken, asks the board what leads from there
+//! to now.
 
 use crate::limits;
 use crate::mind::{Gone, Mind};
@@ -11,56 +8,15 @@ use partage_core::cluster::Cluster;
 use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::Generation;
 use partage_core::map::MapDiff;
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::name::KeyspaceName;
+use partage_core::publication::{Board, NodesSince, Since};
 use partage_core::time::Millis;
-use partage_wire::maps::NodeAddress;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
-/// What leads a subscriber to the current map.
-#[derive(Debug, Clone)]
-pub enum Since {
-    /// It is there.
-    Nothing,
-    /// These, in order.
-    Changes(Vec<Arc<MapDiff>>),
-    /// Its generation is not known any more: it needs the whole map.
-    Whole,
-    /// The keyspace is gone.
-    Deleted,
-}
-
-#[derive(Debug)]
-struct History {
-    brief: KeyspaceBrief,
-    diffs: VecDeque<Arc<MapDiff>>,
-    shards: usize,
-}
-
-#[derive(Debug, Default)]
-struct Board {
-    keyspaces: BTreeMap<KeyspaceName, History>,
-    /// Addresses, each with the version at which it changed.
-    nodes: BTreeMap<NodeId, (NodeAddress, u64)>,
-    /// Nodes that were forgotten, each with the version at which it was.
-    forgotten: VecDeque<(NodeId, u64)>,
-    version: u64,
-}
-
-/// Addresses that a subscriber has not heard of yet.
-#[derive(Debug, Clone)]
-pub struct NodesSince {
-    /// New or different.
-    pub changed: Vec<NodeAddress>,
-    /// Gone.
-    pub forgotten: Vec<NodeId>,
-    /// To be asked from next time.
-    pub version: u64,
-}
-
 /// The board that subscribers read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Publisher {
     board: Mutex<Board>,
     bell: watch::Sender<u64>,
@@ -72,9 +28,13 @@ pub struct Publisher {
 impl Publisher {
     /// The board of a recovered cluster: current maps, no history.
     pub fn new(cluster: &Cluster, now: Millis) -> Publisher {
-        let publisher = Publisher::default();
-        publisher.refresh(cluster, now);
-        publisher
+        let mut board = Board::new(limits::KEPT);
+        board.refresh(cluster, now);
+        Publisher {
+            board: Mutex::new(board),
+            bell: watch::Sender::default(),
+            wholes: tokio::sync::Mutex::default(),
+        }
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -83,50 +43,13 @@ impl Publisher {
 
     /// Takes up new maps and wakes everybody.
     pub fn publish(&self, cluster: &Cluster, diffs: Vec<MapDiff>, now: Millis) {
-        let mut board = self.board();
-        for diff in diffs {
-            if let Some(history) = board.keyspaces.get_mut(&diff.keyspace) {
-                history.push(diff);
-            }
-        }
-        drop(board);
-        self.refresh(cluster, now);
+        self.board().publish(cluster, diffs, now);
+        self.bell.send_modify(|count| *count += 1);
     }
 
     /// Brings settings and addresses up to date; wakes everybody.
     pub fn refresh(&self, cluster: &Cluster, now: Millis) {
-        let mut board = self.board();
-        board.keyspaces.retain(|name, _| cluster.keyspaces().contains_key(name));
-        for state in cluster.keyspaces().values() {
-            let brief = state.brief();
-            let fresh = History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
-            board.keyspaces.entry(fresh.brief.name.clone()).or_insert(fresh).brief = brief;
-        }
-        let version = board.version + 1;
-        let gone: Vec<_> =
-            board.nodes.keys().filter(|id| !cluster.nodes().contains_key(*id)).cloned().collect();
-        for id in gone {
-            board.nodes.remove(&id);
-            board.forgotten.push_back((id, version));
-            while board.forgotten.len() > limits::FORGOTTEN {
-                board.forgotten.pop_front();
-            }
-            board.version = version;
-        }
-        for (id, node) in cluster.nodes() {
-            let seen = NodeAddress {
-                id: id.clone(),
-                incarnation: node.record.incarnation,
-                address: node.record.spec.address.clone(),
-                zone: node.record.spec.zone.clone(),
-                health: node.signs.health(now, cluster.settings()),
-            };
-            if board.nodes.get(id).is_none_or(|(known, _)| *known != seen) {
-                board.nodes.insert(id.clone(), (seen, version));
-                board.version = version;
-            }
-        }
-        drop(board);
+        self.board().refresh(cluster, now);
         self.bell.send_modify(|count| *count += 1);
     }
 
@@ -137,26 +60,17 @@ impl Publisher {
 
     /// All keyspaces that there are.
     pub fn keyspaces(&self) -> Vec<KeyspaceName> {
-        self.board().keyspaces.keys().cloned().collect()
+        self.board().keyspaces().cloned().collect()
     }
 
     /// A keyspace's settings, at its latest generation.
     pub fn brief(&self, keyspace: &KeyspaceName) -> Option<KeyspaceBrief> {
-        self.board().keyspaces.get(keyspace).map(|history| history.brief.clone())
+        self.board().brief(keyspace).cloned()
     }
 
     /// What leads from `have` to now.
     pub fn since(&self, keyspace: &KeyspaceName, have: Option<Generation>) -> Since {
-        let board = self.board();
-        let Some(history) = board.keyspaces.get(keyspace) else { return Since::Deleted };
-        match have {
-            Some(have) if have == history.brief.generation => Since::Nothing,
-            Some(have) => match history.diffs.iter().position(|diff| diff.from == have) {
-                Some(first) => Since::Changes(history.diffs.iter().skip(first).cloned().collect()),
-                None => Since::Whole,
-            },
-            None => Since::Whole,
-        }
+        self.board().since(keyspace, have)
     }
 
     /// The whole map of a keyspace, or a slightly older one from which [`Publisher::since`] leads on; none
@@ -180,21 +94,6 @@ impl Publisher {
 
     /// Addresses that changed after `version`.
     pub fn nodes_since(&self, version: u64) -> NodesSince {
-        let board = self.board();
-        let changed = board.nodes.values().filter(|(_, at)| *at > version).map(|(node, _)| node.clone());
-        let forgotten = board.forgotten.iter().filter(|(_, at)| *at > version).map(|(id, _)| id.clone());
-        NodesSince { changed: changed.collect(), forgotten: forgotten.collect(), version: board.version }
-    }
-}
-
-impl History {
-    fn push(&mut self, diff: MapDiff) {
-        self.brief.generation = diff.to;
-        self.shards += diff.changed.len();
-        self.diffs.push_back(Arc::new(diff));
-        while self.diffs.len() > limits::DIFFS || (self.shards > limits::DIFF_SHARDS && self.diffs.len() > 1)
-        {
-            self.shards -= self.diffs.pop_front().map_or(0, |diff| diff.changed.len());
-        }
+        self.board().nodes_since(version)
     }
 }

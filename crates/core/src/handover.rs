@@ -93,7 +93,7 @@ pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
 }
 
 fn remove_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
-    let ended = |r: &&Replica| sight.has_ended(&r.node, r.incarnation);
+    let ended = |r: &&Replica| sight.has_ended(&r.node, r.incarnation) && !planted::is(Planted::L1);
     let gone: Vec<_> = edit.shard(id)?.replicas.iter().filter(ended).map(|r| r.placement).collect();
     gone.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
 }

@@ -15,6 +15,7 @@
 
 use crate::lease::Granted;
 use crate::node::Health;
+use crate::planted::{self, Planted};
 use crate::settings::Settings;
 use crate::time::Millis;
 
@@ -50,10 +51,11 @@ impl Signs {
     /// The word of the table above.
     pub fn health(&self, now: Millis, settings: &Settings) -> Health {
         let silent_ms = now.since(self.last_beat.unwrap_or(self.since));
+        let lease_is_over = self.lease.is_over(now) || planted::is(Planted::O6);
         match self.last_beat {
             _ if self.left => Health::Left,
             _ if self.ended => Health::Down,
-            _ if silent_ms >= settings.dead_after_ms && self.lease.is_over(now) => Health::Down,
+            _ if silent_ms >= settings.dead_after_ms && lease_is_over => Health::Down,
             None => Health::Unknown,
             Some(_) if silent_ms >= settings.suspect_after_ms() => Health::Suspect,
             Some(_) if self.failed_checks >= settings.failed_checks => Health::Unreachable,

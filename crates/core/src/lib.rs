@@ -26,6 +26,7 @@ pub mod placement;
 pub mod plan;
 pub mod planted;
 pub mod poison;
+pub mod publication;
 pub mod reshard;
 pub mod routing;
 pub mod settings;

@@ -3,7 +3,8 @@
 //! Without the feature `planted-bugs`, which nothing but `tests/sim` asks for, [`is`] is a constant `false` and nothing
 //! can be planted. With it, nothing is until a test plants a bug for its own thread.
 
-/// An invariant that is switched off.
+/// An invariant that is switched off: what it stands on is left out. Those of which core knows nothing are left
+/// out of the simulator's own service, store and driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Planted {
     /// O2: a leader that is to leave goes on writing under its old epoch while it drains.
@@ -12,8 +13,63 @@ pub enum Planted {
     O4,
     /// O5: the next owner does not wait for the last one.
     O5,
+    /// O6: a silent node is declared dead before its lease is over.
+    O6,
+    /// O7: "mine all along" does not ask the lease.
+    O7,
     /// O8: children open without waiting for their parents.
     O8,
+    /// O10: storage takes what a deposed coordinator commits, and that one does not look at its session.
+    O10,
+    /// O11: a replica that is to move leaves before the next one is ready.
+    O11,
+    /// M3: maps are published before they are durable.
+    M3,
+    /// W4: a subscriber that has missed something is sent only what came later.
+    W4,
+    /// D1: what the owner wrote last is not handed over.
+    D1,
+    /// D2: a leader answers reads without asking whether it still is the owner.
+    D2,
+    /// D3: a deletion is not handed over.
+    D3,
+    /// D4: a node answers for keys beside its ranges.
+    D4,
+    /// D7: a replica is deleted as soon as it has unloaded.
+    D7,
+    /// L1: replicas of dead nodes stay in the map.
+    L1,
+    /// L3: a subscriber that has a map gets no later one.
+    L3,
+    /// L8: a drain empties nothing.
+    L8,
+    /// R5: no shard is ever set aside.
+    R5,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 19] = [
+        Planted::O2,
+        Planted::O4,
+        Planted::O5,
+        Planted::O6,
+        Planted::O7,
+        Planted::O8,
+        Planted::O10,
+        Planted::O11,
+        Planted::M3,
+        Planted::W4,
+        Planted::D1,
+        Planted::D2,
+        Planted::D3,
+        Planted::D4,
+        Planted::D7,
+        Planted::L1,
+        Planted::L3,
+        Planted::L8,
+        Planted::R5,
+    ];
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -7,6 +7,7 @@
 use crate::coordinator::transaction;
 use crate::model::{KEYS, Space};
 use crate::scene::Scene;
+use crate::world::World;
 use partage_core::cluster::admin::{Command, SplitAt};
 use partage_core::cluster::{Cluster, Moment};
 use partage_core::key::Key;
@@ -30,7 +31,8 @@ pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
     }
 }
 
-/// Answers what waits for a person, so that the cluster can go on. Once faults have stopped, drains are over.
+/// Answers what waits for a person, so that the cluster can go on. Once faults have stopped, all drains but
+/// one are over.
 pub fn answer(scene: &mut Scene, cluster: &mut Cluster, at: Moment, calm: bool) {
     let mut commands = Vec::new();
     if cluster.brake().is_some() && (calm || scene.draw.chance(100)) {
@@ -50,12 +52,27 @@ pub fn answer(scene: &mut Scene, cluster: &mut Cluster, at: Moment, calm: bool) 
         });
     }
     let drained = cluster.nodes().iter().filter(|(_, node)| node.record.drain.is_some());
-    for (node, _) in drained {
-        if calm || scene.draw.chance(50) {
+    for (at, (node, _)) in drained.enumerate() {
+        // One drain has to end by itself (L8).
+        if (calm && at > 0) || (!calm && scene.draw.chance(50)) {
             commands.push(Command::UndrainNode { node: node.clone() });
         }
     }
     commands.into_iter().for_each(|command| command_it(scene, cluster, at, command));
+}
+
+/// A person asks the leader for one thing. False while there is none, or it is busy.
+pub fn by_hand(world: &mut World, command: &Command) -> bool {
+    let scene = &mut world.scene;
+    for coordinator in &mut world.coordinators {
+        let at = coordinator.clock.moment(scene.now);
+        if let Some(cluster) = coordinator.cluster(scene.now) {
+            command_it(scene, cluster, at, command.clone());
+            coordinator.drive(scene);
+            return true;
+        }
+    }
+    false
 }
 
 fn command_it(scene: &mut Scene, cluster: &mut Cluster, at: Moment, command: Command) {

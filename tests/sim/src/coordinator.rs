@@ -11,16 +11,20 @@
 //! a new one recovered.
 
 use crate::clock::{Clock, MS, SECOND, True};
+use crate::draw::Draw;
 use crate::message::{Event, Message, Place, Publication, Via};
-use crate::publication::History;
 use crate::scene::Scene;
 use crate::store::{Committed, Store};
 use partage_core::cluster::{Cluster, Outbox};
+use partage_core::exchange::Orders;
 use partage_core::id::{Generation, Incarnation, TransactionId};
 use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::planted::{self, Planted};
+use partage_core::publication::{Board, Kept, Since};
 use partage_core::settings::Settings;
 use partage_core::time::Millis;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// How long a session lives without being renewed.
 pub const SESSION: True = 2 * SECOND;
@@ -30,6 +34,9 @@ const INBOX: usize = 1_024;
 
 /// How long an announced address has to answer.
 const CHECK_BACK_MS: u64 = 500;
+
+/// What is kept for subscribers that were away: little, so that runs get beyond.
+const KEPT: Kept = Kept { diffs: 16, shards: 60, forgotten: 2 };
 
 /// Decisions in a row without a pause that are taken for a loop.
 const SPINS: u32 = 200;
@@ -43,6 +50,17 @@ pub struct Disk {
     pub unknown: u64,
     /// A usual time.
     pub takes: True,
+}
+
+impl Disk {
+    /// A bad one.
+    pub fn drawn(draw: &mut Draw) -> Disk {
+        Disk {
+            fails: draw.between(0, 100),
+            unknown: draw.between(0, 100),
+            takes: draw.between(200, 100 * MS),
+        }
+    }
 }
 
 /// A message with where it came from.
@@ -68,6 +86,8 @@ struct Subscription {
 struct Subscriber {
     place: Place,
     keyspaces: BTreeMap<KeyspaceName, Subscription>,
+    /// Which addresses it has heard of.
+    nodes: u64,
 }
 
 /// The leader's part.
@@ -82,7 +102,7 @@ struct Leading {
     /// Where each worker's stream is, and what it had when it last said so.
     workers: BTreeMap<NodeId, (Place, Option<u64>, u64)>,
     subscribers: BTreeMap<u64, Subscriber>,
-    history: History,
+    board: Board,
     checks: BTreeMap<(NodeId, Incarnation), Millis>,
     /// When the timer that is set rings, by its own clock.
     wake: Millis,
@@ -152,7 +172,8 @@ impl Coordinator {
 
     /// Whether it leads, as far as it knows.
     pub fn leads(&self, now: True) -> bool {
-        self.leading.as_ref().is_some_and(|leading| self.clock.read(now) < leading.deadline)
+        let lives = |leading: &Leading| self.clock.read(now) < leading.deadline || planted::is(Planted::O10);
+        self.leading.as_ref().is_some_and(|leading| lives(leading))
     }
 
     /// The cluster, while it leads and nothing is under way, for someone who asks for changes.
@@ -182,6 +203,7 @@ impl Coordinator {
         match &mut self.leading {
             _ if self.cut_from_store => {}
             Some(leading) if store.renew(scene.now, leading.term, SESSION) => leading.deadline = deadline,
+            Some(_) if planted::is(Planted::O10) => {}
             Some(_) => self.step_down(scene, "its session was lost"),
             None => {
                 if let Some(term) = store.try_lead(scene.now, SESSION) {
@@ -200,6 +222,8 @@ impl Coordinator {
         scene
             .trace
             .event(scene.now, (4u8, self.at, term), || format!("coordinator {} leads, term {term}", self.at));
+        let mut board = Board::new(KEPT);
+        board.refresh(&cluster, moment.now);
         self.leading = Some(Box::new(Leading {
             term,
             cluster,
@@ -209,7 +233,7 @@ impl Coordinator {
             answers: Vec::new(),
             workers: BTreeMap::new(),
             subscribers: BTreeMap::new(),
-            history: History::default(),
+            board,
             checks: BTreeMap::new(),
             wake: Millis::NEVER,
         }));
@@ -270,6 +294,10 @@ impl Coordinator {
             for notice in &outbox.notices {
                 scene.trace.event(scene.now, (5u8, notice.alarm), || format!("  notice: {}", notice.text));
             }
+            if planted::is(Planted::M3) {
+                let maps = Outbox { maps: outbox.maps.clone(), ..Outbox::default() };
+                leading.release(scene, (self.at, moment.now), maps);
+            }
             if !outbox.writes.is_empty() {
                 self.numbers += 1;
                 let number = self.numbers;
@@ -278,7 +306,7 @@ impl Coordinator {
                 let (coordinator, process) = (self.at, self.process);
                 return scene.after(takes, Event::Commits { coordinator, process, number });
             }
-            leading.release(scene, self.at, outbox);
+            leading.release(scene, (self.at, moment.now), outbox);
             if wake > moment.now && leading.inbox.is_empty() {
                 return self.set_timer(scene, wake);
             }
@@ -328,14 +356,14 @@ impl Coordinator {
 
     /// The coordinator hears how the transaction ended.
     pub fn committed(&mut self, scene: &mut Scene, store: &mut Store, number: u64) {
-        let leads = self.leads(scene.now);
+        let (leads, now) = (self.leads(scene.now), self.clock.read(scene.now));
         let Some(leading) = &mut self.leading else { return };
         let Some(under_way) = leading.under_way.take_if(|u| u.number == number) else { return };
         let term = leading.term;
         match under_way.outcome {
             _ if !leads => self.step_down(scene, "its session ended while a transaction was under way"),
             Some(Committed::Yes) => {
-                leading.release(scene, self.at, under_way.outbox);
+                leading.release(scene, (self.at, now), under_way.outbox);
                 self.drive(scene);
             }
             Some(Committed::Deposed) => self.step_down(scene, "another leads"),
@@ -392,12 +420,11 @@ impl Leading {
             }
             Message::Subscribe(has) => {
                 if let Some(stream) = stream {
-                    let has: BTreeMap<_, _> = has.into_iter().collect();
                     let subscription =
                         |name: &KeyspaceName| Subscription { has: has.get(name).copied(), under_way: false };
                     let names = self.cluster.keyspaces().keys();
                     let keyspaces = names.map(|name| (name.clone(), subscription(name))).collect();
-                    self.subscribers.insert(stream, Subscriber { place: from, keyspaces });
+                    self.subscribers.insert(stream, Subscriber { place: from, keyspaces, nodes: 0 });
                 }
                 return;
             }
@@ -430,20 +457,22 @@ impl Leading {
     }
 
     /// What is durable may be told.
-    fn release(&mut self, scene: &mut Scene, at: usize, outbox: Outbox) {
+    fn release(&mut self, scene: &mut Scene, (at, now): (usize, Millis), outbox: Outbox) {
         let here = Place::Coordinator(at);
         for (to, via, message) in std::mem::take(&mut self.answers) {
+            if let (Place::Node(node), Message::Orders(orders)) = (to, &message) {
+                ordered(scene, node, orders);
+            }
             scene.send(here, to, via, message);
         }
         for id in &outbox.orders {
             let Some((place, Some(stream), applied)) = self.workers.get(id) else { continue };
             if let Some(orders) = self.cluster.orders_since(id, *applied, None) {
+                ordered(scene, node_at(id.as_str()), &orders);
                 scene.send(here, *place, Via::Stream(*stream), Message::Orders(orders));
             }
         }
-        for diff in outbox.maps {
-            self.history.committed(diff);
-        }
+        self.board.publish(&self.cluster, outbox.maps, now);
         self.publish(scene, here);
     }
 
@@ -452,17 +481,32 @@ impl Leading {
         for (stream, subscriber) in &mut self.subscribers {
             for (name, state) in self.cluster.keyspaces() {
                 let held = subscriber.keyspaces.entry(name.clone()).or_default();
-                if held.under_way {
+                let Some(brief) = self.board.brief(name).filter(|_| !held.under_way).cloned() else {
                     continue;
-                }
-                if let Some(update) = self.history.update(&state.map, held.has) {
-                    held.under_way = true;
-                    let publication = Publication { diff: update.diff, resync: update.resync };
-                    let message = Message::Publication(publication);
-                    scene.send(here, subscriber.place, Via::Stream(*stream), message);
-                }
+                };
+                let nodes = self.board.nodes_since(subscriber.nodes);
+                let is_news = !(nodes.changed.is_empty() && nodes.forgotten.is_empty());
+                let (diffs, resync) = match self.board.since(name, held.has) {
+                    Since::Nothing if is_news => (Vec::new(), false),
+                    Since::Nothing | Since::Deleted => continue,
+                    Since::Changes(diffs) => (diffs, false),
+                    Since::Whole => (vec![Arc::new(state.map.whole())], true),
+                };
+                held.under_way = true;
+                subscriber.nodes = nodes.version;
+                let publication = Publication { brief, diffs, resync, nodes };
+                let message = Message::Publication(publication);
+                scene.send(here, subscriber.place, Via::Stream(*stream), message);
             }
         }
+    }
+}
+
+/// O5: orders go out, and what they grant must be free.
+fn ordered(scene: &mut Scene, node: usize, orders: &Orders) {
+    for order in &orders.changed {
+        let findings = scene.oracles.granted(scene.now, node, order);
+        findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
     }
 }
 

@@ -7,6 +7,7 @@ use crate::clock::{MS, SECOND, True};
 use crate::coordinator::Disk;
 use crate::draw::Draw;
 use crate::message::{Event, Place};
+use crate::model::{KEYS, KeyAt};
 use crate::network::Weather;
 use crate::node::Mood;
 use crate::world::World;
@@ -36,11 +37,15 @@ pub enum Kind {
     StoreCut,
     /// Transactions fail, or nobody knows.
     Disk,
+    /// A key kills whoever serves it.
+    Poison,
+    /// A key's data cannot be loaded by anybody.
+    Unloadable,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Weather,
         Kind::Partition,
         Kind::Crash,
@@ -52,6 +57,8 @@ impl Kind {
         Kind::CoordinatorPause,
         Kind::StoreCut,
         Kind::Disk,
+        Kind::Poison,
+        Kind::Unloadable,
     ];
 
     /// The kinds of one run: about half, at least one.
@@ -77,6 +84,10 @@ pub enum Mend {
     LeaveNow(usize),
     /// A worker's callbacks are fair.
     Mood(usize),
+    /// A key kills no more.
+    Poison(KeyAt),
+    /// A key's data can be loaded.
+    Unloadable(KeyAt),
     /// A coordinator starts.
     Coordinator(usize),
     /// It reaches the store.
@@ -117,22 +128,10 @@ impl World {
                 (long, Mend::LeaveNow(node))
             }
             Kind::Callbacks => {
-                self.nodes[node].mood = Mood {
-                    fails: scene.draw.between(0, 700),
-                    hangs: scene.draw.between(0, 400),
-                    takes: scene.draw.between(MS, 600 * MS),
-                };
+                self.nodes[node].mood = Mood::drawn(&mut scene.draw);
                 (long, Mend::Mood(node))
             }
-            Kind::Clocks => {
-                let clock = match scene.draw.index(4) {
-                    0 => &mut self.coordinators[coordinator].clock,
-                    _ => &mut self.nodes[node].clock,
-                };
-                clock.drift(&mut scene.draw, scene.now);
-                clock.jump(&mut scene.draw);
-                return self.clock_changed(node);
-            }
+            Kind::Clocks => return self.shake_clock(node, coordinator),
             Kind::CoordinatorCrash => {
                 if !self.coordinators[coordinator].up {
                     return;
@@ -141,20 +140,43 @@ impl World {
                 (if scene.draw.chance(500) { brief } else { long }, Mend::Coordinator(coordinator))
             }
             Kind::CoordinatorPause => return self.pause(Place::Coordinator(coordinator), long),
+            Kind::Poison => {
+                let key = self.any_key();
+                self.scene.poison.insert(key);
+                self.look_again();
+                (2 * long, Mend::Poison(key))
+            }
+            Kind::Unloadable => {
+                let key = self.any_key();
+                self.scene.unloadable.insert(key);
+                (2 * long, Mend::Unloadable(key))
+            }
             Kind::StoreCut => {
                 self.coordinators[coordinator].cut_from_store = true;
                 (long, Mend::Store(coordinator))
             }
             Kind::Disk => {
-                self.coordinators[coordinator].disk = Disk {
-                    fails: scene.draw.between(0, 100),
-                    unknown: scene.draw.between(0, 100),
-                    takes: scene.draw.between(200, 100 * MS),
-                };
+                self.coordinators[coordinator].disk = Disk::drawn(&mut scene.draw);
                 (long, Mend::Disk(coordinator))
             }
         };
         self.scene.after(after, Event::Mend(mend));
+    }
+
+    fn shake_clock(&mut self, node: usize, coordinator: usize) {
+        let scene = &mut self.scene;
+        let clock = match scene.draw.index(4) {
+            0 => &mut self.coordinators[coordinator].clock,
+            _ => &mut self.nodes[node].clock,
+        };
+        clock.drift(&mut scene.draw, scene.now);
+        clock.jump(&mut scene.draw);
+        self.clock_changed(node);
+    }
+
+    fn any_key(&mut self) -> KeyAt {
+        let draw = &mut self.scene.draw;
+        KeyAt { keyspace: draw.index(self.scene.oracles.spaces.len()), key: draw.index(KEYS) }
     }
 
     /// Directions that are cut: of one node and the coordinators, of one place, or of two halves.
@@ -197,6 +219,8 @@ impl World {
                 let down: True = scene.draw.between(0, 3 * SECOND);
                 scene.after(down, Event::Mend(Mend::Start(node)));
             }
+            Mend::Poison(key) => scene.poison.retain(|other| *other != key),
+            Mend::Unloadable(key) => scene.unloadable.retain(|other| *other != key),
             Mend::Mood(node) => self.nodes[node].mood = Mood::FAIR,
             Mend::Coordinator(at) => self.start_coordinator(at),
             Mend::Store(at) => self.coordinators[at].cut_from_store = false,

@@ -1,11 +1,15 @@
-//! The long run: `cargo run --release -p sim -- --seeds 100`, or one seed again with `--seed N`.
+//! The long run: `cargo run --release -p sim -- --seeds 100`, or one seed again with `--seed N`; and handovers
+//! interrupted at every step: `--interrupt all`.
 
 use partage_core::planted::Planted;
-use sim::world::{Shape, Verdict};
+use sim::interrupt::{self, Kill, Scenario};
+use sim::message::Place;
+use sim::world::{Report, Shape, Verdict};
 use std::time::Instant;
 
-const USAGE: &str =
-    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--words N] [--plant O2|O4|O5|O8]";
+const USAGE: &str = "usage: sim [--seed N | --seeds N [--from N]] [--small] [--words N] [--plant INVARIANT]
+       sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
+       sim --interrupt SCENARIO --step N [--victim NODE] [--words N]";
 
 struct Arguments {
     from: u64,
@@ -13,42 +17,98 @@ struct Arguments {
     shape: Shape,
     words: usize,
     bug: Option<Planted>,
+    interrupt: Option<Vec<Scenario>>,
+    stride: u64,
+    step: Option<u64>,
+    victim: Place,
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut found = Arguments { from: 1, seeds: 100, shape: Shape::FULL, words: 200, bug: None };
+    let mut found = Arguments {
+        from: 1,
+        seeds: 100,
+        shape: Shape::FULL,
+        words: 200,
+        bug: None,
+        interrupt: None,
+        stride: 1,
+        step: None,
+        victim: Place::Coordinator(0),
+    };
     #[expect(clippy::disallowed_methods, reason = "this is a command of its own, beside cli")]
     let mut given = std::env::args().skip(1);
     while let Some(flag) = given.next() {
-        if flag == "--plant" {
-            found.bug = Some(planted(&given.next().unwrap_or_default())?);
-            continue;
-        }
-        let mut number = || {
-            let value = given.next().ok_or(format!("{flag} wants a number\n{USAGE}"))?;
-            value.parse::<u64>().map_err(|error| format!("{flag} {value}: {error}\n{USAGE}"))
-        };
+        let mut value = || given.next().ok_or(format!("{flag} wants a value\n{USAGE}"));
         match flag.as_str() {
-            "--seed" => (found.from, found.seeds) = (number()?, 1),
-            "--seeds" => found.seeds = number()?,
-            "--from" => found.from = number()?,
-            "--words" => found.words = number()? as usize,
+            "--plant" => found.bug = Some(planted(&value()?)?),
+            "--interrupt" => found.interrupt = Some(scenarios(&value()?)?),
             "--small" => found.shape = Shape::SMALL,
+            "--seed" => (found.from, found.seeds) = (number(&flag, &value()?)?, 1),
+            "--seeds" => found.seeds = number(&flag, &value()?)?,
+            "--from" => found.from = number(&flag, &value()?)?,
+            "--words" => found.words = number(&flag, &value()?)? as usize,
+            "--stride" => found.stride = number(&flag, &value()?)?.max(1),
+            "--step" => found.step = Some(number(&flag, &value()?)?),
+            "--victim" => found.victim = Place::Node(number(&flag, &value()?)? as usize),
             _ => return Err(format!("{flag} is no flag of this command\n{USAGE}")),
         }
     }
     Ok(found)
 }
 
+fn number(flag: &str, value: &str) -> Result<u64, String> {
+    value.parse().map_err(|error| format!("{flag} {value}: {error}\n{USAGE}"))
+}
+
 fn planted(invariant: &str) -> Result<Planted, String> {
-    let bugs = [("O2", Planted::O2), ("O4", Planted::O4), ("O5", Planted::O5), ("O8", Planted::O8)];
-    let found = bugs.into_iter().find(|(name, _)| *name == invariant).map(|(_, bug)| bug);
-    found.ok_or_else(|| format!("{invariant:?} is none of the planted bugs\n{USAGE}"))
+    let found = Planted::ALL.into_iter().find(|bug| format!("{bug:?}") == invariant);
+    found.ok_or_else(|| format!("{invariant:?} is none of the planted bugs {:?}\n{USAGE}", Planted::ALL))
+}
+
+fn scenarios(name: &str) -> Result<Vec<Scenario>, String> {
+    let named = Scenario::ALL.into_iter().filter(|scenario| name == "all" || scenario.name() == name);
+    let found: Vec<_> = named.collect();
+    if found.is_empty() { Err(format!("{name:?} is no scenario\n{USAGE}")) } else { Ok(found) }
+}
+
+fn main() -> Result<(), String> {
+    let arguments = arguments()?;
+    match (&arguments.interrupt, arguments.step) {
+        (None, _) => seeds(&arguments),
+        (Some(scenarios), None) => every_step(scenarios, arguments.stride),
+        (Some(scenarios), Some(step)) => {
+            let kill = Kill { victim: arguments.victim, step };
+            scenarios.iter().try_for_each(|scenario| one_step(*scenario, kill, arguments.words))
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "this is a command of its own, beside cli")]
+fn every_step(scenarios: &[Scenario], stride: u64) -> Result<(), String> {
+    let mut failed = 0;
+    for scenario in scenarios {
+        let (kills, failures) = interrupt::every_step(*scenario, stride);
+        println!("{}: {kills} kills, {} failed", scenario.name(), failures.len());
+        for failure in &failures {
+            println!("  {}\n  again: {}", failure.text, failure.again());
+        }
+        failed += failures.len();
+    }
+    if failed > 0 { Err(format!("{failed} kills failed")) } else { Ok(()) }
 }
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command of its own, beside cli")]
-fn main() -> Result<(), String> {
-    let Arguments { from, seeds, shape, words, bug } = arguments()?;
+fn one_step(scenario: Scenario, kill: Kill, words: usize) -> Result<(), String> {
+    let outcome = scenario.run(Some(kill), Some(words));
+    outcome.words.iter().rev().take(words).rev().for_each(|line| eprintln!("{line}"));
+    println!("{} ends as {:?}, trace {:016x}", scenario.name(), outcome.layout, outcome.hash);
+    let failed = outcome.violation.map(|violation| format!("{}: {}", violation.invariant, violation.text));
+    failed.map_or(Ok(()), Err)
+}
+
+#[expect(clippy::print_stdout, reason = "this is a command of its own, beside cli")]
+fn seeds(arguments: &Arguments) -> Result<(), String> {
+    let Arguments { from, seeds, shape, bug, .. } = *arguments;
     #[expect(clippy::disallowed_methods, reason = "measures the simulator, decides nothing in a run")]
     let began = Instant::now();
     let (mut simulated, mut events, mut unknown, mut failed) = (0, 0, 0, 0u64);
@@ -56,30 +116,9 @@ fn main() -> Result<(), String> {
         let report = sim::run(seed, shape, bug, None);
         simulated += report.simulated;
         events += report.events;
-        match &report.verdict {
-            Verdict::Passed if seeds > 1 => {}
-            Verdict::Passed => println!("seed {seed} passed, trace {:016x}", report.hash),
-            Verdict::Unknown => {
-                unknown += 1;
-                let (begun, done) = report.operations;
-                println!("seed {seed} unknown: only {done} of {begun} operations were done");
-            }
-            Verdict::Failed(violation) => {
-                failed += 1;
-                println!(
-                    "seed {seed} FAILED {} at {:.3} s: {}",
-                    violation.invariant,
-                    violation.at as f64 / 1e6,
-                    violation.text
-                );
-                if failed == 1 && seeds == 1 {
-                    let again = sim::run(seed, shape, bug, Some(words));
-                    again.words.iter().rev().take(words).rev().for_each(|line| eprintln!("{line}"));
-                }
-                let small = if shape == Shape::SMALL { " --small" } else { "" };
-                println!("  again: cargo run --release -p sim -- --seed {seed}{small}");
-            }
-        }
+        unknown += u64::from(report.verdict == Verdict::Unknown);
+        failed += u64::from(matches!(report.verdict, Verdict::Failed(_)));
+        tell(&report, arguments);
     }
     #[expect(clippy::disallowed_methods, reason = "measures the simulator, decides nothing in a run")]
     let took = began.elapsed().as_secs_f64();
@@ -89,4 +128,29 @@ fn main() -> Result<(), String> {
         seconds / took
     );
     if failed > 0 { Err(format!("{failed} of {seeds} seeds failed")) } else { Ok(()) }
+}
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command of its own, beside cli")]
+fn tell(report: &Report, arguments: &Arguments) {
+    let Arguments { seeds, shape, words, bug, .. } = *arguments;
+    let seed = report.seed;
+    match &report.verdict {
+        Verdict::Passed if seeds > 1 => {}
+        Verdict::Passed => println!("seed {seed} passed, trace {:016x}", report.hash),
+        Verdict::Unknown => {
+            let (begun, done) = report.operations;
+            println!("seed {seed} unknown: only {done} of {begun} operations were done");
+        }
+        Verdict::Failed(violation) => {
+            let (invariant, text) = (violation.invariant, &violation.text);
+            println!("seed {seed} FAILED {invariant} at {:.3} s: {text}", violation.at as f64 / 1e6);
+            if seeds == 1 {
+                let again = sim::run(seed, shape, bug, Some(words));
+                again.words.iter().rev().take(words).rev().for_each(|line| eprintln!("{line}"));
+            }
+            let small = if shape == Shape::SMALL { " --small" } else { "" };
+            let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
+            println!("  again: cargo run --release -p sim -- --seed {seed}{small}{plant}");
+        }
+    }
 }

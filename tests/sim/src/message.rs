@@ -1,13 +1,16 @@
 //! What places tell each other, and what happens at a place.
 
-use crate::model::{KeyAt, Op};
+use crate::model::{Deed, KeyAt, Op, Seen};
 use partage_core::cluster::{BeatError, RegisterError, Registration, Welcome};
-use partage_core::exchange::{Beat, Orders, ReplicaKey};
+use partage_core::exchange::{Beat, KeyspaceBrief, Orders, ReplicaKey};
 use partage_core::id::{Epoch, Generation, Incarnation};
 use partage_core::map::MapDiff;
 use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::publication::NodesSince;
 use partage_core::worker::Callback;
 use partage_core::worker::gates::Access;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A process's place in the cluster: an address that is kept across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,7 +56,7 @@ pub enum Message {
     /// And back.
     CheckedBack(NodeId, Incarnation),
     /// Router to coordinator: what it has already.
-    Subscribe(Vec<(KeyspaceName, Generation)>),
+    Subscribe(BTreeMap<KeyspaceName, Generation>),
     /// Coordinator to router: the next map.
     Publication(Publication),
     /// Router to coordinator: taken in.
@@ -64,13 +67,17 @@ pub enum Message {
     Response(Response),
 }
 
-/// A map on its way to a router.
+/// Changes of a map, or a whole map, on their way to a router.
 #[derive(Debug, Clone)]
 pub struct Publication {
-    /// Follows what the router has, or is a whole map.
-    pub diff: MapDiff,
-    /// It does not follow: drop what is there.
+    /// The settings of the keyspace.
+    pub brief: KeyspaceBrief,
+    /// Follow what the router has, in order; or lead from nothing to a whole map.
+    pub diffs: Vec<Arc<MapDiff>>,
+    /// They do not follow: drop what is there.
     pub resync: bool,
+    /// Addresses that the router has not heard of.
+    pub nodes: NodesSince,
 }
 
 /// One try of one operation.
@@ -85,7 +92,7 @@ pub struct Request {
     /// What it wants.
     pub access: Access,
     /// What it writes; none for a read.
-    pub write: bool,
+    pub deed: Option<Deed>,
     /// Who asks.
     pub router: usize,
     /// It was forwarded once already.
@@ -95,8 +102,8 @@ pub struct Request {
 /// What came of one try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Written, or read, at that version of the key; whether by its leader.
-    Done(u64, bool),
+    /// Written, or read, and what was seen; whether by its leader.
+    Done(Seen, bool),
     /// Somebody else has it.
     Elsewhere(usize),
     /// Not done, try again.
@@ -133,9 +140,13 @@ pub enum Event {
     /// A request inside a node has been worked on.
     Worked { node: usize, process: u32, op: Op, attempt: u32 },
     /// Storage takes in a write.
-    StorageWrite { node: usize, process: u32, op: Op, attempt: u32, key: KeyAt, epoch: Epoch },
+    StorageWrite { node: usize, process: u32, op: Op, attempt: u32, key: KeyAt, epoch: Epoch, deed: Deed },
     /// Storage has answered.
-    StorageAnswers { node: usize, process: u32, op: Op, attempt: u32, version: Option<u64> },
+    StorageAnswers { node: usize, process: u32, op: Op, attempt: u32, seen: Option<Seen> },
+    /// What a worker serves kills it.
+    Poisoned { node: usize, process: u32 },
+    /// Clients turn to other keys.
+    Heat,
     /// A held request is looked at again.
     HeldAgain { node: usize, process: u32, request: Box<Request> },
     /// A coordinator's transaction reaches the disk.

@@ -1,16 +1,21 @@
 //! The service that the simulated workers run: registers, in keyspaces of each kind.
 //!
-//! Values live in storage that all workers share and that refuses older epochs (O2); a leader keeps a copy in
-//! memory and answers reads from it. So a second owner shows at once: it answers from a copy that the
-//! first one's writes never reach.
+//! In most keyspaces values lie in storage that all workers share and that refuses older epochs (O2). In some they are
+//! *carried*: each epoch has a file of its own that its owner copies from the last one when it begins to
+//! serve, and nothing refuses a late write to an old file. There only the order of a handover keeps what was
+//! acknowledged (D1), and a key that was deleted away (D3).
+//!
+//! A leader keeps a copy in memory and answers reads from it. So a second owner shows at once: it answers
+//! from a copy that the first one's writes never reach.
 
 use partage_core::cluster::KeyspaceRecord;
 use partage_core::hash::HashFunction;
-use partage_core::id::{Epoch, TransactionId};
+use partage_core::id::{Epoch, PlacementId, TransactionId};
 use partage_core::key::{Key, KeyRange};
-use partage_core::keyspace::{Keyspace, Mode, Ownership};
+use partage_core::keyspace::{Keyspace, Mode, Ownership, Resharding};
 use partage_core::map::ShardMap;
 use partage_core::name::KeyspaceName;
+use partage_core::planted::{self, Planted};
 use partage_core::sharding::{Bounds, PartitionKey, Sharding, presplit};
 use std::collections::BTreeMap;
 
@@ -39,12 +44,21 @@ pub struct Space {
     pub keyspace: Keyspace,
     /// The keys that clients use, in the order of their bytes.
     pub keys: Vec<Vec<u8>>,
+    /// Its data goes from owner to owner instead of lying in storage that refuses older epochs.
+    pub is_carried: bool,
 }
 
 impl Space {
     /// Whether one owner at a time is promised.
     pub fn is_exclusive(&self) -> bool {
         self.keyspace.ownership == Ownership::Exclusive
+    }
+
+    /// The keys that lie within `bounds`, by their positions.
+    pub fn keys_in<'a>(&'a self, bounds: &'a Bounds) -> impl Iterator<Item = usize> + 'a {
+        let position = |key: &'a [u8]| self.keyspace.sharding.position(self.keyspace.partition_key, key);
+        let keys = self.keys.iter().enumerate();
+        keys.filter(move |(_, key)| bounds.contains(position(key))).map(|(at, _)| at)
     }
 
     /// The first records: settings, and a map of shards without replicas.
@@ -90,67 +104,185 @@ impl Space {
     }
 }
 
-/// The keyspaces of every run.
-pub fn spaces(replicas: u32) -> Vec<Space> {
+/// What a run's keyspaces are like.
+#[derive(Debug, Clone, Copy)]
+pub struct Cast {
+    /// Replicas of each shard of `sessions`.
+    pub replicas: u32,
+    /// Whether the data of `ledger` is carried.
+    pub carries: bool,
+    /// Whether shards split, merge and get replicas by their loads.
+    pub reshards: bool,
+}
+
+/// The keyspaces of a run.
+pub fn spaces(cast: Cast) -> Vec<Space> {
     let hashes = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let by_load = Resharding {
+        split_requests_per_s: 300.0,
+        window_ms: 2_000,
+        max_replicas: 3,
+        min_shards: 2,
+        max_shards: 9,
+        ..Resharding::default()
+    };
     [
-        ("ledger", Sharding::KeyRange, Ownership::Exclusive, 1),
-        ("sessions", hashes, Ownership::Exclusive, replicas),
-        ("pages", Sharding::KeyRange, Ownership::Eventual, 2),
+        ("ledger", Sharding::KeyRange, Ownership::Exclusive, 1, cast.carries),
+        ("sessions", hashes, Ownership::Exclusive, cast.replicas, false),
+        ("pages", Sharding::KeyRange, Ownership::Eventual, 2, false),
     ]
     .into_iter()
-    .map(|(name, sharding, ownership, replicas)| {
+    .map(|(name, sharding, ownership, replicas, is_carried)| {
         let name = KeyspaceName::new(name).expect("a plain word is a name");
         let keyspace = Keyspace {
             ownership,
             replicas,
             mode: Mode::Automatic,
             partition_key: PartitionKey::default(),
+            resharding: if cast.reshards { by_load.clone() } else { Resharding::default() },
             ..Keyspace::new(name, sharding)
         };
-        Space { keyspace, keys: (0..KEYS).map(|i| format!("k{i:02}").into_bytes()).collect() }
+        Space { keyspace, keys: (0..KEYS).map(|i| format!("k{i:02}").into_bytes()).collect(), is_carried }
     })
     .collect()
 }
 
-/// What storage has of one key.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Stored {
-    /// The highest epoch seen; older ones are refused.
-    pub epoch: Epoch,
-    /// Counts writes.
-    pub version: u64,
-    /// The operation that wrote it last.
-    pub op: Op,
+/// What a write does to its register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Deed {
+    /// Puts a value.
+    Put,
+    /// Takes it out.
+    Delete,
 }
 
-/// Storage that all workers share.
+/// What somebody saw of a register: how many writes it had, and whether a value was there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// Counts writes.
+    pub version: u64,
+    /// The last one put a value.
+    pub is_there: bool,
+}
+
+/// A register: all writes to it, in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Register {
+    writes: Vec<(Op, Deed)>,
+}
+
+impl Register {
+    /// As it is.
+    pub fn seen(&self) -> Seen {
+        let is_there = self.writes.last().is_some_and(|(_, deed)| *deed == Deed::Put);
+        Seen { version: self.writes.len() as u64, is_there }
+    }
+
+    /// Which operation made that version.
+    pub fn made_by(&self, version: u64) -> Option<Op> {
+        self.writes.get((version as usize).checked_sub(1)?).map(|(op, _)| *op)
+    }
+
+    fn write(&mut self, op: Op, deed: Deed) -> Seen {
+        self.writes.push((op, deed));
+        self.seen()
+    }
+
+    /// As the next owner copies it.
+    fn carried(&self) -> Register {
+        let mut copy = self.clone();
+        if planted::is(Planted::D1) {
+            // A copy from the time of loading that never caught up.
+            copy.writes.pop();
+        }
+        if planted::is(Planted::D3) {
+            let last = copy.writes.iter().rposition(|(_, deed)| *deed == Deed::Put);
+            copy.writes.truncate(last.map_or(0, |last| last + 1));
+        }
+        copy
+    }
+}
+
+/// A register in shared storage.
+#[derive(Debug, Default)]
+struct Shared {
+    /// The highest epoch seen; older ones are refused.
+    epoch: Epoch,
+    register: Register,
+}
+
+/// A register in the file of one epoch, which the owner of that epoch made.
+#[derive(Debug)]
+struct Carried {
+    placement: PlacementId,
+    register: Register,
+}
+
+/// Where values are.
 #[derive(Debug, Default)]
 pub struct Storage {
-    keys: BTreeMap<KeyAt, Stored>,
+    shared: BTreeMap<KeyAt, Shared>,
+    carried: BTreeMap<KeyAt, BTreeMap<Epoch, Carried>>,
+    carries: Vec<bool>,
 }
 
 impl Storage {
-    /// What is there.
-    pub fn read(&self, key: KeyAt) -> Stored {
-        self.keys.get(&key).copied().unwrap_or_default()
+    /// Of these keyspaces.
+    pub fn new(spaces: &[Space]) -> Storage {
+        Storage { carries: spaces.iter().map(|space| space.is_carried).collect(), ..Storage::default() }
     }
 
-    /// Writes under `epoch`, unless a later one has been here. Gives the version.
-    pub fn write(&mut self, key: KeyAt, epoch: Epoch, op: Op) -> Option<u64> {
-        let stored = self.keys.entry(key).or_default();
-        if epoch < stored.epoch {
+    fn carries(&self, key: KeyAt) -> bool {
+        self.carries[key.keyspace]
+    }
+
+    /// What is there, by the latest epoch.
+    pub fn read(&self, key: KeyAt) -> Option<&Register> {
+        if self.carries(key) {
+            self.carried.get(&key).and_then(|files| files.values().next_back()).map(|file| &file.register)
+        } else {
+            self.shared.get(&key).map(|shared| &shared.register)
+        }
+    }
+
+    /// What a reader sees of it.
+    pub fn seen(&self, key: KeyAt) -> Seen {
+        self.read(key).map(Register::seen).unwrap_or_default()
+    }
+
+    /// An owner begins under `epoch`: older ones are refused from now on, or its file is made from the last
+    /// one. None when storage has seen a later epoch.
+    pub fn open(&mut self, key: KeyAt, epoch: Epoch, placement: PlacementId) -> Option<Seen> {
+        if self.carries(key) {
+            let files = self.carried.entry(key).or_default();
+            let last = files.range(..epoch).next_back().map(|(_, file)| file.register.carried());
+            let file = Carried { placement, register: last.unwrap_or_default() };
+            return Some(files.entry(epoch).or_insert(file).register.seen());
+        }
+        let shared = self.shared.entry(key).or_default();
+        (epoch >= shared.epoch).then(|| {
+            shared.epoch = epoch;
+            shared.register.seen()
+        })
+    }
+
+    /// Writes under `epoch`. None when storage refuses: a later epoch has been here, or there is no such file.
+    pub fn write(&mut self, key: KeyAt, epoch: Epoch, op: Op, deed: Deed) -> Option<Seen> {
+        if self.carries(key) {
+            let file = self.carried.get_mut(&key)?.get_mut(&epoch)?;
+            return Some(file.register.write(op, deed));
+        }
+        let shared = self.shared.entry(key).or_default();
+        if epoch < shared.epoch {
             return None;
         }
-        *stored = Stored { epoch, version: stored.version + 1, op };
-        Some(stored.version)
+        shared.epoch = epoch;
+        Some(shared.register.write(op, deed))
     }
 
-    /// Refuses epochs before `epoch` from now on; false when a later one has been here.
-    pub fn fence(&mut self, key: KeyAt, epoch: Epoch) -> bool {
-        let stored = self.keys.entry(key).or_default();
-        let ours = epoch >= stored.epoch;
-        stored.epoch = stored.epoch.max(epoch);
-        ours
+    /// The files that a replica made are deleted.
+    pub fn discard(&mut self, placement: PlacementId, keyspace: usize) {
+        let of_it = self.carried.iter_mut().filter(|(key, _)| key.keyspace == keyspace);
+        of_it.for_each(|(_, files)| files.retain(|_, file| file.placement != placement));
     }
 }

@@ -33,7 +33,11 @@ impl Weather {
             loss: draw.between(0, 200),
             doubled: draw.between(0, 100),
             breaks: draw.between(0, 20),
-            delay: draw.between(200, 40 * MS),
+            delay: if draw.chance(700) {
+                draw.between(200, 40 * MS)
+            } else {
+                draw.between(40 * MS, 150 * MS)
+            },
         }
     }
 }

@@ -5,6 +5,7 @@
 //! service that it runs is in `service.rs`.
 
 use crate::clock::{Clock, MS, True};
+use crate::draw::Draw;
 use crate::message::{Event, Message, Place, Via};
 use crate::model::KeyAt;
 use crate::oracle::ownership::Claim;
@@ -43,6 +44,11 @@ pub struct Mood {
 impl Mood {
     /// A good service.
     pub const FAIR: Mood = Mood { fails: 0, hangs: 0, takes: 5 * MS };
+
+    /// A bad one.
+    pub fn drawn(draw: &mut Draw) -> Mood {
+        Mood { fails: draw.between(0, 700), hangs: draw.between(0, 400), takes: draw.between(MS, 600 * MS) }
+    }
 }
 
 /// The link to a coordinator.
@@ -74,6 +80,10 @@ pub struct Process {
     calls: BTreeMap<ReplicaKey, (Callback, u64)>,
     timer: (u64, Millis),
     numbers: u64,
+    /// How often its lease was over when it was renewed.
+    pub lapses: u32,
+    /// What it serves is about to kill it.
+    poisoned: bool,
     /// It has said goodbye.
     gone: bool,
 }
@@ -134,6 +144,8 @@ impl Node {
             calls: BTreeMap::new(),
             timer: (0, Millis::NEVER),
             numbers: 0,
+            lapses: 0,
+            poisoned: false,
             gone: false,
         }));
         self.tick(scene);
@@ -246,6 +258,7 @@ impl Node {
             process.numbers += 1;
             *number = process.numbers;
         }
+        scene.heat.measured(&scene.oracles.spaces, &mut process.worker);
         let Some(beat) = process.worker.beat(now) else { return };
         process.last_beat = now;
         process.next_beat = now + process.heartbeat_ms;
@@ -332,6 +345,7 @@ impl Node {
                 orders.removed.len()
             )
         });
+        process.lapses += u32::from(!process.worker.lease().holds(now));
         let actions = process.worker.ordered(now, orders);
         let goes = process.worker.may_go() && !process.gone;
         self.carry_out(scene, actions);
@@ -392,10 +406,17 @@ impl Node {
             Err("the service refused".to_owned())
         } else {
             match (callback, process.worker.holdings().get(replica)) {
+                (Callback::Load, Some(holding)) => process.service.load(scene, &holding.order),
                 (Callback::Serve(_, epoch), Some(holding)) => {
                     process.service.serve(scene, &holding.order, epoch)
                 }
-                _ => Ok(()),
+                (Callback::Drop, Some(holding)) => {
+                    let needed = scene.oracles.maps.still_needs(self.at, replica);
+                    process.service.delete(scene, holding);
+                    needed.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+                    Ok(())
+                }
+                (Callback::Unload, _) | (_, None) => Ok(()),
             }
         };
         let is_waited_for = process.calls.get(replica) == Some(&(callback, call));
@@ -425,6 +446,12 @@ impl Node {
                     });
                 }
             }
+        }
+        let kills = claims.iter().any(|claim| scene.poison.contains(&claim.key));
+        if kills && !std::mem::replace(&mut process.poisoned, true) {
+            let (node, process) = (self.at, self.process_number);
+            let takes = scene.draw.between(MS, 500 * MS);
+            scene.after(takes, Event::Poisoned { node, process });
         }
         let until = self.clock.when(process.worker.lease().end(), scene.now);
         let incarnation = process.worker.incarnation();

@@ -1,32 +1,46 @@
-//! A router, with clients behind it: keeps maps by what is pushed, sends each operation to whoever has its key.
+//! A router, with clients behind it: the driver around core's [`RouteTable`], [`choose`] and [`Attempts`], as
+//! `crates/router` is, on simulated time.
+//!
+//! It keeps maps by what is pushed, sends each operation to whoever has its key, and asks again by the same
+//! rules and from the same purse. An answer that does not come in time is a connection that broke.
 
 use crate::clock::{Clock, MS, SECOND, True};
+use crate::coordinator::node_at;
 use crate::message::{Event, Message, Outcome, Place, Publication, Request, Response, Via};
-use crate::model::{KeyAt, Op};
+use crate::model::{Deed, KeyAt, Op};
 use crate::scene::Scene;
+use partage_core::id::Generation;
 use partage_core::map::ShardMap;
-use partage_core::name::KeyspaceName;
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::routing::budget::{Budget, BudgetPolicy};
+use partage_core::routing::choose::{self, Hint, HintedNode, Preference};
+use partage_core::routing::retry::{self, Action, Attempts, Nature, RetryPolicy};
+use partage_core::routing::routes::Routes;
+use partage_core::routing::table::{RouteTable, TableError};
+use partage_core::time::Millis;
 use partage_core::worker::gates::Access;
 use std::collections::BTreeMap;
 
-/// How long a try waits for its answer.
-const ANSWER: True = SECOND;
+/// How long a try waits for its answer: routers differ.
+const ANSWERS: [True; 2] = [SECOND, 4 * SECOND];
 
 /// Silence after which the subscription is made anew.
 const SILENCE: True = 3 * SECOND;
-
-/// Tries of one operation.
-const TRIES: u32 = 24;
 
 /// An operation under way.
 #[derive(Debug)]
 struct UnderWay {
     key: KeyAt,
     access: Access,
-    write: bool,
-    attempt: u32,
-    /// Somebody said that it is there.
-    hint: Option<usize>,
+    deed: Option<Deed>,
+    attempts: Attempts,
+    /// Counts tries and rests, so that what belongs to an earlier one is known as late.
+    turn: u32,
+    /// Numbers of those who were asked and failed.
+    asked: Vec<u32>,
+    /// Who was asked last.
+    last: Option<u32>,
+    hint: Option<HintedNode>,
 }
 
 /// A router.
@@ -36,7 +50,12 @@ pub struct Router {
     pub at: usize,
     /// Its clock.
     pub clock: Clock,
-    maps: BTreeMap<KeyspaceName, ShardMap>,
+    table: RouteTable,
+    routes: Routes,
+    policy: RetryPolicy,
+    purse: Budget,
+    /// When nodes, by their numbers, last failed.
+    failed: BTreeMap<u32, Millis>,
     stream: Option<u64>,
     heard: True,
     coordinator: usize,
@@ -47,10 +66,15 @@ pub struct Router {
 impl Router {
     /// A router that knows nothing yet.
     pub fn new(at: usize, coordinators: usize, clock: Clock) -> Router {
+        let table = RouteTable::default();
         Router {
             at,
             clock,
-            maps: BTreeMap::new(),
+            routes: table.routes(),
+            table,
+            policy: RetryPolicy::default(),
+            purse: Budget::new(BudgetPolicy::default()),
+            failed: BTreeMap::new(),
             stream: None,
             heard: 0,
             coordinator: at % coordinators,
@@ -66,7 +90,7 @@ impl Router {
 
     /// The map that it has.
     pub fn map(&self, name: &KeyspaceName) -> Option<&ShardMap> {
-        self.maps.get(name)
+        self.table.map(name)
     }
 
     /// Keeps its subscription alive.
@@ -87,8 +111,8 @@ impl Router {
         let stream = scene.network.open(self.place(), to);
         self.stream = Some(stream);
         self.heard = scene.now;
-        let has = self.maps.iter().map(|(name, map)| (name.clone(), map.generation())).collect();
-        scene.send(self.place(), to, Via::Stream(stream), Message::Subscribe(has));
+        let known = Message::Subscribe(self.table.known());
+        scene.send(self.place(), to, Via::Stream(stream), known);
     }
 
     /// A connection is gone.
@@ -104,10 +128,7 @@ impl Router {
         match message {
             Message::Publication(publication) if self.stream.map(Via::Stream) == Some(via) => {
                 self.heard = scene.now;
-                let name = publication.diff.keyspace.clone();
-                self.published(scene, publication);
-                if let Some(map) = self.maps.get(&name) {
-                    let taken = Message::Taken(name, map.generation());
+                if let Some(taken) = self.published(scene, publication) {
                     scene.send(self.place(), from, via, taken);
                 }
             }
@@ -122,127 +143,168 @@ impl Router {
         }
     }
 
-    /// W1–W4, M2: what is pushed follows what is there, or says that it does not, and never goes back.
-    fn published(&mut self, scene: &mut Scene, publication: Publication) {
-        let Publication { diff, resync } = publication;
-        let name = diff.keyspace.clone();
-        let held = self.maps.get(&name).map(ShardMap::generation);
-        let router = self.at;
-        scene.trace.event(scene.now, (20u8, router, diff.to.sequence), || {
-            format!("router {router} is sent {name} {} from {}, resync {resync}", diff.to, diff.from)
-        });
-        if held.is_some_and(|held| diff.to.sequence < held.sequence) {
-            return scene.violate("M2", format!("router {router} is sent {name} {} after {held:?}", diff.to));
+    /// W1–W4, M2, M3: what is pushed follows what is there, or says that it does not, never goes back, and is
+    /// what was committed.
+    fn published(&mut self, scene: &mut Scene, publication: Publication) -> Option<Message> {
+        let Publication { brief, diffs, resync, nodes } = publication;
+        self.table.nodes(nodes.changed);
+        self.table.forget(&nodes.forgotten);
+        let name = brief.name.clone();
+        for diff in diffs {
+            let (router, at) = (self.at, self.map(&name).map(ShardMap::generation));
+            scene.trace.event(scene.now, (20u8, router, diff.to.sequence), || {
+                format!("router {router} is sent {name} {} from {}, resync {resync}", diff.to, diff.from)
+            });
+            if at.is_some_and(|at| diff.to.sequence < at.sequence) {
+                scene.violate("M2", format!("router {router} is sent {name} {} after {at:?}", diff.to));
+            }
+            match self.table.change(Some(brief.clone()), resync, &diff) {
+                Ok(_) => self.is_committed(scene, &name),
+                Err(error @ TableError::Back { .. }) => scene.violate("M2", error.to_string()),
+                Err(error) => scene.violate("W4", format!("router {router}: {error}")),
+            }
         }
-        let Some(latest) = scene.oracles.maps.latest(&name) else { return };
-        let mut map = match self.maps.get(&name) {
-            Some(map) if !resync => map.clone(),
-            _ => ShardMap::empty(name.clone(), latest.sharding(), latest.partition_key()),
-        };
-        if let Err(error) = map.apply(&diff) {
-            return scene.violate("W4", format!("router {router}: {error}"));
+        self.routes = self.table.routes();
+        Some(Message::Taken(name.clone(), self.map(&name)?.generation()))
+    }
+
+    fn is_committed(&self, scene: &mut Scene, name: &KeyspaceName) {
+        let (Some(held), Some(latest)) = (self.map(name), scene.oracles.maps.latest(name)) else { return };
+        let (at, router): (Generation, usize) = (held.generation(), self.at);
+        if latest.generation() == at && latest.whole() != held.whole() {
+            scene.violate("W3", format!("router {router} has another {name} {at}"));
+        } else if scene.oracles.maps.generation(name, at.sequence).is_some_and(|known| known != at) {
+            scene.violate("M3", format!("router {router} is sent {name} {at}, never committed"));
         }
-        if latest.generation() == map.generation() && latest.whole() != map.whole() {
-            scene.violate("W3", format!("router {router} has another {name} {}", map.generation()));
-        } else if scene.oracles.maps.generation(&name, diff.to.sequence).is_some_and(|g| g != diff.to) {
-            scene.violate("M3", format!("router {router} is sent {name} {}, never committed", diff.to));
-        }
-        self.maps.insert(name, map);
     }
 
     /// A client begins an operation.
-    pub fn operate(&mut self, scene: &mut Scene, op: Op, key: KeyAt, access: Access, write: bool) {
-        scene.oracles.data.begins(op, key, write);
-        self.ops.insert(op, UnderWay { key, access, write, attempt: 0, hint: None });
-        self.attempt(scene, op);
+    pub fn operate(&mut self, scene: &mut Scene, op: Op, key: KeyAt, access: Access, deed: Option<Deed>) {
+        scene.oracles.data.begins(op, key, deed);
+        self.purse.earn(1);
+        let nature = Nature { idempotent: deed.is_none(), hedged: false, replayable: true };
+        let now = self.clock.read(scene.now);
+        let attempts = Attempts::begin(now, &self.policy, nature, scene.draw.bits());
+        let (asked, last, hint) = (Vec::new(), None, None);
+        self.ops.insert(op, UnderWay { key, access, deed, attempts, turn: 0, asked, last, hint });
+        self.act(scene, op, Action::Ask);
     }
 
-    /// Tries, or tries again.
-    fn attempt(&mut self, scene: &mut Scene, op: Op) {
-        let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
+    /// The next step of an operation.
+    fn step(&mut self, scene: &mut Scene, op: Op, event: retry::Event) {
+        let now = self.clock.read(scene.now);
         let Some(under_way) = self.ops.get_mut(&op) else { return };
-        under_way.attempt += 1;
-        if under_way.attempt > TRIES {
-            self.ops.remove(&op);
-            return scene.oracles.data.failed(op);
+        let event = if now >= under_way.attempts.deadline() { retry::Event::Late } else { event };
+        let action = under_way.attempts.step(now, event, &self.policy, &mut self.purse);
+        self.act(scene, op, action);
+    }
+
+    fn act(&mut self, scene: &mut Scene, op: Op, action: Action) {
+        let Some(under_way) = self.ops.get_mut(&op) else { return };
+        under_way.turn += 1;
+        let (router, turn) = (self.at, under_way.turn);
+        match action {
+            Action::Ask | Action::AskHinted | Action::Hedge => self.ask(scene, op),
+            Action::Rest { until } => {
+                let at = self.clock.when(until, scene.now);
+                scene.at(at, Event::Rested { router, op, attempt: turn });
+            }
+            Action::Listen | Action::Deliver => {}
+            Action::GiveUp(_) => {
+                // A write that was sent and not answered may have been done.
+                let indefinite = under_way.attempts.may_be_done() && under_way.deed.is_some();
+                self.ops.remove(&op);
+                match indefinite {
+                    true => scene.oracles.data.indefinite(op),
+                    false => scene.oracles.data.failed(op),
+                }
+            }
+        }
+    }
+
+    /// Whom to ask: whoever was hinted at, or one that the routes name.
+    fn target(&mut self, scene: &mut Scene, op: Op) -> Option<usize> {
+        let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
+        let under_way = self.ops.get_mut(&op)?;
+        under_way.last = None;
+        if let Some(hint) = under_way.hint.take() {
+            return Some(match &hint {
+                HintedNode::Known(node) => node_at(&node.address),
+                HintedNode::Told { address } => node_at(address),
+            });
         }
         let space = &spaces[under_way.key.keyspace];
-        let shard = self.maps.get(&space.keyspace.name).and_then(|m| m.find(&space.keys[under_way.key.key]));
-        let live: Vec<_> = shard.into_iter().flat_map(|shard| shard.live()).collect();
-        let leader = shard.and_then(|shard| shard.leader());
-        let chosen = match under_way.access {
-            Access::Write => leader,
-            Access::Read => scene.draw.pick(&live).copied(),
+        let key = &space.keys[under_way.key.key];
+        let route = self.routes.route(space.keyspace.name.as_str(), key).ok()?;
+        let failed = |number| self.failed.get(&number).copied();
+        let (now, seed) = (self.clock.read(scene.now), scene.draw.bits());
+        let preference = Preference { zone: None, now, seed, failed, asked: &under_way.asked };
+        let chosen = choose::choose(&route, under_way.access, &preference)?;
+        under_way.last = Some(chosen.number);
+        Some(node_at(&chosen.node.address))
+    }
+
+    fn ask(&mut self, scene: &mut Scene, op: Op) {
+        let Some(node) = self.target(scene, op) else {
+            return self.step(scene, op, retry::Event::Nobody);
         };
-        let known = chosen.map(|r| crate::coordinator::node_at(r.node.as_str()));
-        let target = under_way.hint.take().or(known);
-        let attempt = under_way.attempt;
-        match target {
-            Some(node) => {
-                let request = Request {
-                    op,
-                    attempt,
-                    key: under_way.key,
-                    access: under_way.access,
-                    write: under_way.write,
-                    router: self.at,
-                    forwarded: false,
-                };
-                scene.send(self.place(), Place::Node(node), Via::Post(op), Message::Request(request));
-                scene.after(ANSWER, Event::TryAgain { router: self.at, op, attempt });
-            }
-            None => {
-                let rest = scene.draw.between(50 * MS, 200 * MS);
-                scene.after(rest, Event::Rested { router: self.at, op, attempt });
-            }
-        }
+        let Some(under_way) = self.ops.get(&op) else { return };
+        let attempt = under_way.turn;
+        let request = Request {
+            op,
+            attempt,
+            key: under_way.key,
+            access: under_way.access,
+            deed: under_way.deed,
+            router: self.at,
+            forwarded: false,
+        };
+        scene.send(self.place(), Place::Node(node), Via::Post(op), Message::Request(request));
+        scene.after(ANSWERS[self.at % 2], Event::TryAgain { router: self.at, op, attempt });
     }
 
     /// A try was not answered in time, or its rest is over.
     pub fn try_again(&mut self, scene: &mut Scene, op: Op, attempt: u32, rested: bool) {
-        let Some(under_way) = self.ops.get(&op).filter(|u| u.attempt == attempt) else { return };
-        // A write that was sent and not answered may have been done: it must not be sent again.
-        if under_way.write && !rested {
-            self.ops.remove(&op);
-            scene.oracles.data.indefinite(op);
-        } else {
-            self.attempt(scene, op);
+        let now = self.clock.read(scene.now);
+        let Some(under_way) = self.ops.get_mut(&op).filter(|u| u.turn == attempt) else { return };
+        if rested {
+            return self.step(scene, op, retry::Event::Woke);
         }
+        if let Some(number) = under_way.last {
+            under_way.asked.push(number);
+            self.failed.insert(number, now);
+        }
+        self.step(scene, op, retry::Event::Broken);
     }
 
     fn answered(&mut self, scene: &mut Scene, response: Response) {
         let Response { op, attempt, outcome, node } = response;
-        let Some(under_way) = self.ops.get_mut(&op).filter(|u| u.attempt == attempt) else { return };
+        let Some(under_way) = self.ops.get_mut(&op).filter(|u| u.turn == attempt) else { return };
         let router = self.at;
         scene.trace.event(scene.now, (21u8, router, op, node), || {
             format!("router {router}: op {op}/{attempt} {:?}: {outcome:?} by node-{node}", under_way.key)
         });
-        match outcome {
-            Outcome::Done(version, by_leader) => {
+        let event = match outcome {
+            Outcome::Done(seen, by_leader) => {
                 self.ops.remove(&op);
                 let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
                 let oracles = &mut scene.oracles;
-                if let Some((invariant, text)) =
-                    oracles.data.done(op, version, by_leader, &spaces, &oracles.storage)
-                {
-                    scene.violate(invariant, text);
-                }
-            }
-            Outcome::Indefinite if under_way.write => {
-                self.ops.remove(&op);
-                scene.oracles.data.indefinite(op);
+                let finding = oracles.data.done(op, seen, by_leader, &spaces, &oracles.storage);
+                return finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
             }
             Outcome::Elsewhere(other) => {
-                under_way.hint = Some(other);
-                self.attempt(scene, op);
+                let space = &scene.oracles.spaces[under_way.key.keyspace];
+                let key = &space.keys[under_way.key.key];
+                let route = self.routes.route(space.keyspace.name.as_str(), key);
+                let by = NodeId::new(&format!("node-{node}")).ok();
+                let hint = Hint { node: None, address: Some(format!("node-{other}:1")), sequence: None };
+                let followed = route.ok().map(|route| choose::follow(&hint, &route, by.as_ref(), |_| None));
+                under_way.hint = followed.and_then(|followed| followed.to).filter(|_| other != node);
+                retry::Event::Elsewhere { hinted: under_way.hint.is_some() }
             }
-            Outcome::NotNow(_) | Outcome::Indefinite => {
-                let rest = scene.draw.between(20 * MS, 150 * MS) * u64::from(attempt);
-                // Marked as rested by an attempt number of its own.
-                under_way.attempt += 1;
-                let attempt = under_way.attempt;
-                scene.after(rest, Event::Rested { router, op, attempt });
-            }
-        }
+            Outcome::NotNow(_) => retry::Event::Soon { after_ms: 20 },
+            Outcome::Indefinite => retry::Event::Broken,
+        };
+        self.step(scene, op, event);
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::clock::True;
 use crate::draw::Draw;
+use crate::heat::Heat;
 use crate::message::{Event, Message, Place, Via};
+use crate::model::KeyAt;
 use crate::network::Network;
 use crate::oracle::Oracles;
 use crate::trace::Trace;
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 /// An event with its time; those of one time in the order in which they were foreseen.
 #[derive(Debug)]
@@ -61,6 +63,12 @@ pub struct Scene {
     pub trace: Trace,
     /// Those who know the truth.
     pub oracles: Oracles,
+    /// Keys that kill whoever serves them.
+    pub poison: BTreeSet<KeyAt>,
+    /// Keys whose data nobody can load.
+    pub unloadable: BTreeSet<KeyAt>,
+    /// What clients ask for how often.
+    pub heat: Heat,
     /// The first thing that must never be.
     pub violation: Option<Violation>,
     due: BinaryHeap<Due>,
@@ -76,6 +84,9 @@ impl Scene {
             network: Network::new(),
             trace,
             oracles,
+            poison: BTreeSet::new(),
+            unloadable: BTreeSet::new(),
+            heat: Heat::default(),
             violation: None,
             due: BinaryHeap::new(),
             foreseen: 0,

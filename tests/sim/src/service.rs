@@ -2,21 +2,27 @@
 //!
 //! A request is judged by the gates, worked on for a moment, and, when it writes, sent to storage under the
 //! epoch of its permit. A leader answers reads from its copies, after asking once more whether it is still the
-//! owner (A18). Until it is answered it is *inside*, and a drain waits for it.
+//! owner (A18). Until it is answered it is *inside*, and a drain waits for it. Where data is carried, no
+//! storage refuses a late write: there the owner asks once more before it acknowledges one, too.
 
-use crate::clock::MS;
+use crate::clock::{MS, SECOND};
 use crate::message::{Event, Message, Outcome, Place, Request, Response, Via};
-use crate::model::{KeyAt, Op, Storage};
+use crate::model::{KeyAt, Op, Seen};
 use crate::node::Node;
 use crate::scene::Scene;
 use partage_core::exchange::{Order, ReplicaKey};
 use partage_core::id::Epoch;
 use partage_core::map::Role;
+use partage_core::planted::{self, Planted};
+use partage_core::worker::Holding;
 use partage_core::worker::gates::{Permit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How often a request that is too early is looked at again.
 const HOLD: u64 = 5 * MS;
+
+/// Requests that take up to a second to be worked on, in thousandths.
+const SLOW: u64 = 40;
 
 /// How often at most.
 const HELD_AT_MOST: u32 = 60;
@@ -28,6 +34,8 @@ struct Inside {
     permit: Permit,
     /// Owners of the key so far, for O7.
     owners: u64,
+    /// How often the lease had lapsed when it came in.
+    lapses: u32,
 }
 
 /// The service.
@@ -35,7 +43,7 @@ struct Inside {
 pub struct Service {
     inside: BTreeMap<(Op, u32), Inside>,
     draining: BTreeSet<ReplicaKey>,
-    copies: BTreeMap<KeyAt, u64>,
+    copies: BTreeMap<KeyAt, Seen>,
     held: BTreeMap<(Op, u32), u32>,
 }
 
@@ -73,18 +81,38 @@ impl Service {
         else {
             return Err("no such keyspace".to_owned());
         };
-        for (key, bytes) in space.keys.iter().enumerate() {
-            let position = space.keyspace.sharding.position(space.keyspace.partition_key, bytes);
-            if !order.bounds.contains(position) {
-                continue;
-            }
-            let at = KeyAt { keyspace, key };
-            if order.role == Role::Leader && !scene.oracles.storage.fence(at, epoch) {
-                return Err(format!("storage has seen an epoch later than {epoch}"));
-            }
-            self.copies.insert(at, scene.oracles.storage.read(at).version);
+        for key in space.keys_in(&order.bounds) {
+            let (at, storage) = (KeyAt { keyspace, key }, &mut scene.oracles.storage);
+            let seen = match order.role {
+                Role::Leader => storage.open(at, epoch, order.replica.placement),
+                Role::Follower => Some(storage.seen(at)),
+            };
+            let seen = seen.ok_or_else(|| format!("storage has seen an epoch later than {epoch}"))?;
+            self.copies.insert(at, seen);
         }
         Ok(())
+    }
+
+    /// Prepares: there are shards whose data nobody can read at present.
+    pub fn load(&self, scene: &Scene, order: &Order) -> Result<(), String> {
+        let spaces = &scene.oracles.spaces;
+        let of_it = spaces.iter().enumerate().find(|(_, s)| s.keyspace.name == order.replica.keyspace);
+        let broken = of_it.is_some_and(|(keyspace, space)| {
+            let unloadable = |key| scene.unloadable.contains(&KeyAt { keyspace, key });
+            space.keys_in(&order.bounds).any(unloadable)
+        });
+        if broken { Err("its data cannot be read".to_owned()) } else { Ok(()) }
+    }
+
+    /// Deletes what is no longer needed. Of a replica that the coordinator has forgotten nothing is: whether
+    /// others have copied from it is not known here.
+    pub fn delete(&self, scene: &mut Scene, holding: &Holding) {
+        let replica = &holding.order.replica;
+        let spaces = &scene.oracles.spaces;
+        let keyspace = spaces.iter().position(|space| space.keyspace.name == replica.keyspace);
+        if let (Some(keyspace), false) = (keyspace, holding.is_withdrawn()) {
+            scene.oracles.storage.discard(replica.placement, keyspace);
+        }
     }
 }
 
@@ -108,8 +136,11 @@ impl Node {
                 let findings = scene.oracles.served(scene.now, (node, incarnation), &request, &permit);
                 findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
                 let owners = scene.oracles.ownership.owners(request.key);
-                let takes = scene.draw.around(MS);
-                process.service.inside.insert(name, Inside { permit, owners, request });
+                // Most work is short. Some outlasts the patience of a drain, or a lease.
+                let long = scene.draw.chance(SLOW);
+                let takes = if long { scene.draw.between(MS, SECOND) } else { scene.draw.around(MS) };
+                let lapses = process.lapses;
+                process.service.inside.insert(name, Inside { permit, owners, lapses, request });
                 let (op, attempt) = name;
                 scene.after(takes, Event::Worked { node, process: process_number, op, attempt });
             }
@@ -147,18 +178,18 @@ impl Node {
         let Some(process) = &mut self.process else { return };
         let Some(inside) = process.service.inside.get(&(op, attempt)) else { return };
         let key = inside.request.key;
-        if inside.request.write {
+        if let Some(deed) = inside.request.deed {
             let epoch = inside.permit.epoch;
             let way = scene.draw.around(300);
             let process = process_number;
-            return scene.after(way, Event::StorageWrite { node, process, op, attempt, key, epoch });
+            return scene.after(way, Event::StorageWrite { node, process, op, attempt, key, epoch, deed });
         }
-        let holds = process.gates.still_holds(now, &inside.permit);
+        let holds = planted::is(Planted::D2) || process.gates.still_holds(now, &inside.permit);
         let leads = inside.permit.role == Role::Leader;
         let outcome = if holds {
             let findings = scene.oracles.still_held(scene.now, node, &inside.permit, key, inside.owners);
             findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
-            Outcome::Done(process.service.copies.get(&key).copied().unwrap_or(0), leads)
+            Outcome::Done(process.service.copies.get(&key).copied().unwrap_or_default(), leads)
         } else {
             Outcome::NotNow("not the owner any more")
         };
@@ -166,14 +197,25 @@ impl Node {
     }
 
     /// Storage has answered a write.
-    pub fn storage_answers(&mut self, scene: &mut Scene, op: Op, attempt: u32, version: Option<u64>) {
+    pub fn storage_answers(&mut self, scene: &mut Scene, op: Op, attempt: u32, seen: Option<Seen>) {
+        let now = self.clock.read(scene.now);
         let Some(process) = &mut self.process else { return };
         let Some(inside) = process.service.inside.get(&(op, attempt)) else { return };
-        let outcome = match version {
-            Some(version) => {
-                let copy = process.service.copies.entry(inside.request.key).or_default();
-                *copy = version.max(*copy);
-                Outcome::Done(version, true)
+        let key = inside.request.key;
+        let space = &scene.oracles.spaces[key.keyspace];
+        // Nobody has begun after us: we are the owner all along, or on the way out with the lease unbroken, and
+        // have not said that we are done.
+        let on_the_way_out =
+            || inside.lapses == process.lapses && !process.gates.has_lapsed(now, &space.keyspace.name);
+        let owns = process.gates.still_holds(now, &inside.permit) || on_the_way_out();
+        let outcome = match seen {
+            Some(_) if space.is_carried && !owns => Outcome::Indefinite,
+            Some(seen) => {
+                let copy = process.service.copies.entry(key).or_default();
+                if seen.version > copy.version {
+                    *copy = seen;
+                }
+                Outcome::Done(seen, true)
             }
             None => Outcome::NotNow("storage has seen a later epoch"),
         };
@@ -192,11 +234,6 @@ impl Node {
             self.tick(scene);
         }
     }
-}
-
-/// Storage takes in a write, if its epoch is not too old, and answers.
-pub fn storage_write(storage: &mut Storage, key: KeyAt, epoch: Epoch, op: Op) -> Option<u64> {
-    storage.write(key, epoch, op)
 }
 
 fn respond(scene: &mut Scene, node: usize, request: &Request, outcome: Outcome) {

@@ -9,9 +9,9 @@ use crate::coordinator::Coordinator;
 use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
 use crate::message::{Event, Message, Place};
-use crate::model::{self, KEYS, KeyAt, Op};
+use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
 use crate::node::{Mood, Node};
-use crate::oracle::{Oracles, liveness};
+use crate::oracle::{Finding, Oracles, liveness};
 use crate::router::Router;
 use crate::scene::{Scene, Violation};
 use crate::store::Store;
@@ -92,7 +92,10 @@ pub struct World {
     kinds: Vec<Kind>,
     paused: BTreeMap<Place, True>,
     shape: Shape,
+    /// Faults still come.
     lively: bool,
+    /// People ask for things that nobody needs.
+    asks: bool,
     ops: Op,
 }
 
@@ -101,7 +104,11 @@ impl World {
     pub fn new(seed: u64, shape: Shape, words: Option<usize>) -> World {
         let mut draw = Draw::new(seed);
         let coordinators = 1 + draw.index(shape.coordinators);
-        let spaces: Rc<[_]> = model::spaces(draw.between(1, 4) as u32).into();
+        let cast = Cast {
+            replicas: draw.between(1, 4) as u32,
+            carries: draw.chance(700),
+            reshards: draw.chance(400),
+        };
         let heartbeat_ms = draw.between(150, 500);
         let lease_ms = heartbeat_ms * 2 + draw.between(200, 2_500);
         let settings = Settings {
@@ -112,29 +119,56 @@ impl World {
             rebalance_ms: 5_000,
             ..Settings::default()
         };
+        let kinds = Kind::drawn(&mut draw);
+        let world = World::made(draw, Shape { coordinators, ..shape }, cast, settings, Trace::new(words));
+        World { kinds, asks: true, ..world }
+    }
+
+    /// A run in which nothing happens by chance but delays and clocks: for scenarios that are interrupted on
+    /// purpose.
+    pub fn still(seed: u64, shape: Shape, words: Option<usize>) -> World {
+        let cast = Cast { replicas: 2, carries: true, reshards: false };
+        let settings = Settings {
+            heartbeat_ms: 200,
+            lease_ms: 1_000,
+            dead_after_ms: 1_500,
+            check_back_ms: 1_000,
+            rebalance_ms: 60_000,
+            ..Settings::default()
+        };
+        World::made(Draw::new(seed), shape, cast, settings, Trace::new(words))
+    }
+
+    fn made(mut draw: Draw, shape: Shape, cast: Cast, settings: Settings, trace: Trace) -> World {
+        let spaces: Rc<[_]> = model::spaces(cast).into();
         let mut store = Store::default();
         store.records.keyspaces = spaces.iter().map(model::Space::first_records).collect();
         let oracles = Oracles::new(Rc::clone(&spaces), shape.nodes);
-        let kinds = Kind::drawn(&mut draw);
         let clock = |draw: &mut Draw| Clock::drawn(draw, 0);
         let coordinator = |at, draw: &mut Draw| Coordinator::new(at, settings.clone(), clock(draw));
-        let coordinators_made = (0..coordinators).map(|at| coordinator(at, &mut draw)).collect();
+        let coordinators = (0..shape.coordinators).map(|at| coordinator(at, &mut draw)).collect();
         let node = |at, draw: &mut Draw| {
             let by_posts = draw.chance(400);
-            Node::new(at, coordinators, by_posts, clock(draw))
+            Node::new(at, shape.coordinators, by_posts, clock(draw))
         };
         let nodes = (0..shape.nodes).map(|at| node(at, &mut draw)).collect();
-        let routers = (0..shape.routers).map(|at| Router::new(at, coordinators, clock(&mut draw))).collect();
+        let router = |at, draw: &mut Draw| Router::new(at, shape.coordinators, clock(draw));
+        let routers = (0..shape.routers).map(|at| router(at, &mut draw)).collect();
+        let mut scene = Scene::new(draw, trace, oracles);
+        if cast.reshards {
+            scene.after(0, Event::Heat);
+        }
         World {
-            scene: Scene::new(draw, Trace::new(words), oracles),
+            scene,
             nodes,
-            coordinators: coordinators_made,
+            coordinators,
             routers,
             store,
-            kinds,
+            kinds: Vec::new(),
             paused: BTreeMap::new(),
             shape,
             lively: true,
+            asks: false,
             ops: 0,
         }
     }
@@ -177,7 +211,8 @@ impl World {
         }
     }
 
-    fn begin(&mut self) {
+    /// Everybody starts.
+    pub fn begin(&mut self) {
         let scene = &mut self.scene;
         for coordinator in &mut self.coordinators {
             coordinator.start(scene);
@@ -193,11 +228,15 @@ impl World {
         scene.after(2 * SECOND, Event::Fault);
     }
 
-    fn run_until(&mut self, end: True) {
-        while self.scene.violation.is_none() && self.scene.now < end {
-            let Some(event) = self.scene.advance() else { return };
-            self.happen(event);
-        }
+    /// Runs on to `end`, or to the first thing that is wrong.
+    pub fn run_until(&mut self, end: True) {
+        while self.scene.violation.is_none() && self.scene.now < end && self.step() {}
+    }
+
+    /// The next thing that happens, if there is any.
+    pub fn step(&mut self) -> bool {
+        let event = self.scene.advance();
+        event.map(|event| self.happen(event)).is_some()
     }
 
     /// Faults have stopped.
@@ -210,18 +249,33 @@ impl World {
                 self.mend(mend);
             }
         }
+        self.scene.poison.clear();
+        self.scene.unloadable.clear();
         for node in 0..self.nodes.len() {
             self.nodes[node].mood = Mood::FAIR;
             self.mend(Mend::Start(node));
         }
     }
 
-    fn judge_liveness(&mut self, commits: u64) {
+    /// What is still not as it should be (L1, L3).
+    pub fn unfinished(&self) -> Vec<Finding> {
         let oracles = &self.scene.oracles;
         let mut findings = liveness::owned(oracles, self.scene.now);
-        findings.extend(liveness::quiet(oracles, commits));
         findings.extend(liveness::informed(oracles, &self.routers));
+        findings
+    }
+
+    fn judge_liveness(&mut self, commits: u64) {
+        let mut findings = self.unfinished();
+        let oracles = &self.scene.oracles;
+        findings.extend(liveness::quiet(oracles, commits));
         findings.extend(oracles.data.at_the_end(&oracles.storage));
+        let now = self.scene.now;
+        let drains = self.coordinators.iter_mut().filter_map(|coordinator| {
+            let at = coordinator.clock.moment(now);
+            coordinator.cluster(now).map(|cluster| cluster.drains(at))
+        });
+        findings.extend(drains.flat_map(|drains| liveness::drained(&self.scene.oracles, &drains)));
         findings.into_iter().for_each(|(invariant, text)| self.scene.violate(invariant, text));
     }
 
@@ -251,6 +305,11 @@ impl World {
         }
     }
 
+    /// What workers own is to be looked at anew.
+    pub fn look_again(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.clock_changed(node));
+    }
+
     /// What depends on a worker's clock is to be looked at anew.
     pub fn clock_changed(&mut self, node: usize) {
         let actions = Vec::new();
@@ -265,6 +324,7 @@ impl World {
             Event::CallbackEnds { node, process, .. }
             | Event::Worked { node, process, .. }
             | Event::StorageAnswers { node, process, .. }
+            | Event::Poisoned { node, process }
             | Event::HeldAgain { node, process, .. } => (Place::Node(*node), Some(*process)),
             Event::Committed { coordinator, process, .. } | Event::SessionAsked { coordinator, process } => {
                 (Place::Coordinator(*coordinator), Some(*process))
@@ -316,14 +376,26 @@ impl World {
                 self.nodes[node].callback_ends(scene, &replica, callback, call);
             }
             Event::Worked { node, op, attempt, .. } => self.nodes[node].worked(scene, op, attempt),
-            Event::StorageWrite { node, process, op, attempt, key, epoch } => {
-                let version = scene.oracles.storage.write(key, epoch, op);
+            Event::StorageWrite { node, process, op, attempt, key, epoch, deed } => {
+                let seen = scene.oracles.storage.write(key, epoch, op, deed);
                 let way = scene.draw.around(300);
-                scene.after(way, Event::StorageAnswers { node, process, op, attempt, version });
+                scene.after(way, Event::StorageAnswers { node, process, op, attempt, seen });
             }
-            Event::StorageAnswers { node, op, attempt, version, .. } => {
-                self.nodes[node].storage_answers(scene, op, attempt, version);
+            Event::StorageAnswers { node, op, attempt, seen, .. } => {
+                self.nodes[node].storage_answers(scene, op, attempt, seen);
             }
+            Event::Poisoned { node, .. } => {
+                self.nodes[node].crash(scene);
+                // In a run that is still, nobody starts it again before the shard was found out.
+                let down = if self.asks { scene.draw.between(50 * MS, 8 * SECOND) } else { 100 * SECOND };
+                scene.after(down, Event::Mend(Mend::Start(node)));
+            }
+            Event::Heat if self.lively => {
+                scene.heat.turn(&mut scene.draw, scene.oracles.spaces.len());
+                let next = scene.draw.between(2 * SECOND, 12 * SECOND);
+                scene.after(next, Event::Heat);
+            }
+            Event::Heat => {}
             Event::HeldAgain { node, request, .. } => self.nodes[node].request(scene, *request),
             Event::Commits { coordinator, process, number } => {
                 if self.coordinators[coordinator].process == process {
@@ -365,12 +437,13 @@ impl World {
         let (op, keyspace) = (self.ops, scene.draw.index(scene.oracles.spaces.len()));
         let key = KeyAt { keyspace, key: scene.draw.index(KEYS) };
         let router = scene.draw.index(self.routers.len());
-        let (access, write) = match scene.draw.index(10) {
-            0..4 => (Access::Write, true),
-            4..8 => (Access::Write, false),
-            _ => (Access::Read, false),
+        let (access, deed) = match scene.draw.index(10) {
+            0..3 => (Access::Write, Some(Deed::Put)),
+            3 => (Access::Write, Some(Deed::Delete)),
+            4..8 => (Access::Write, None),
+            _ => (Access::Read, None),
         };
-        self.routers[router].operate(scene, op, key, access, write);
+        self.routers[router].operate(scene, op, key, access, deed);
         let next = scene.draw.between(MS, if self.lively { 40 * MS } else { 400 * MS });
         scene.after(next, Event::Operate);
     }
@@ -384,7 +457,7 @@ impl World {
                 continue;
             }
             let at = coordinator.clock.moment(scene.now);
-            if let Some(cluster) = coordinator.cluster(scene.now) {
+            if let Some(cluster) = coordinator.cluster(scene.now).filter(|_| self.asks) {
                 changes::answer(scene, cluster, at, !self.lively);
                 if self.lively {
                     changes::ask(scene, cluster, at);

@@ -1,14 +1,20 @@
-//! The short run of the suite: a few seeds, the same bytes twice, and bugs that are planted and found.
+//! The short run of the suite: a few seeds, the same bytes twice, a shard that kills, and handovers that are
+//! interrupted.
 
-use partage_core::planted::Planted;
+use partage_core::cluster::admin::Command;
+use partage_core::planted::{self, Planted};
+use sim::changes;
+use sim::clock::SECOND;
+use sim::interrupt::{self, Scenario};
+use sim::model::KeyAt;
 use sim::run;
-use sim::world::{Shape, Verdict};
+use sim::world::{Shape, Verdict, World};
 
 /// Seeds of the suite. The long run has as many as one likes: see `README.md`.
 const SEEDS: u64 = 6;
 
-/// Seeds within which each planted bug is found.
-const FOUND_WITHIN: u64 = 40;
+/// Every so many steps of a scenario are tried here; `--interrupt all` tries each.
+const STRIDE: u64 = 29;
 
 #[test]
 fn nothing_is_wrong_under_the_faults_of_a_few_seeds() {
@@ -37,31 +43,91 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(run(12, Shape::SMALL, None, None).hash, first.hash);
 }
 
-fn is_found(bug: Planted) {
-    let found = (1..=FOUND_WITHIN).find_map(|seed| match run(seed, Shape::SMALL, Some(bug), None).verdict {
-        Verdict::Failed(violation) => Some((seed, violation)),
-        Verdict::Passed | Verdict::Unknown => None,
-    });
-    let (_, violation) = found.unwrap_or_else(|| panic!("{bug:?} is not found within {FOUND_WITHIN} seeds"));
-    assert!(!violation.invariant.starts_with('L'), "{bug:?} is found as what it is: {violation:?}");
+/// A key that kills its owners in a cluster of ten, whose processes nobody starts again: how many it killed,
+/// and the world a while later.
+fn poisoned() -> (usize, World) {
+    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0 };
+    let mut world = World::still(3, shape, None);
+    world.begin();
+    world.run_until(6 * SECOND);
+    world.scene.poison.insert(KeyAt { keyspace: 0, key: 5 });
+    world.look_again();
+    world.run_until(40 * SECOND);
+    (world.nodes.iter().filter(|node| node.is_down()).count(), world)
 }
 
 #[test]
-fn a_planted_leader_that_writes_while_it_leaves_is_found() {
-    is_found(Planted::O2);
+fn r5_a_key_that_kills_its_owners_is_set_aside_before_the_brake_goes_on() {
+    let (killed, mut world) = poisoned();
+    assert_eq!(world.scene.violation, None);
+    assert_eq!(killed, 3);
+    while world.coordinators[0].cluster(world.scene.now).is_none() {
+        assert!(world.step());
+    }
+    let now = world.scene.now;
+    let cluster = world.coordinators[0].cluster(now).expect("nothing is under way");
+    assert_eq!(cluster.brake(), None);
+    let rules = |name: &str| {
+        let found = cluster.keyspaces().iter().find(|(keyspace, _)| keyspace.as_str() == name);
+        let rules = found.into_iter().flat_map(|(_, state)| &state.record.rules);
+        rules.filter(|(_, rule)| rule.set_aside.is_some()).map(|(shard, _)| *shard).collect::<Vec<_>>()
+    };
+    let aside = rules("ledger");
+    assert_eq!(aside.len(), 1, "that one, and nobody else: {aside:?}");
+    let unserved = world.unfinished();
+    assert!(unserved.iter().all(|(_, text)| text.contains("of ledger")), "{unserved:?}");
+
+    world.scene.poison.clear();
+    let keyspace = world.scene.oracles.spaces[0].keyspace.name.clone();
+    let release = Command::ReleaseShard { keyspace, shard: aside[0] };
+    while !changes::by_hand(&mut world, &release) {
+        assert!(world.step());
+    }
+    world.run_until(50 * SECOND);
+    assert_eq!((world.scene.violation.clone(), world.unfinished()), (None, Vec::new()));
 }
 
 #[test]
-fn a_planted_lease_that_is_too_long_is_found() {
-    is_found(Planted::O4);
+fn r5_a_planted_poison_that_is_never_found_out_is_seen() {
+    planted::plant(Some(Planted::R5));
+    let (killed, _) = poisoned();
+    planted::plant(None);
+    assert!(killed > 3);
+}
+
+fn interrupted(scenario: Scenario) {
+    let (kills, failures) = interrupt::every_step(scenario, STRIDE);
+    assert!(kills > 10, "{kills} kills say little");
+    let told: Vec<_> = failures.iter().map(|f| format!("{}\n  again: {}", f.text, f.again())).collect();
+    assert!(failures.is_empty(), "{}", told.join("\n"));
 }
 
 #[test]
-fn a_planted_grant_that_does_not_wait_is_found() {
-    is_found(Planted::O5);
+fn o9_a_first_placement_that_is_interrupted_comes_to_an_end() {
+    interrupted(Scenario::FirstPlacement);
 }
 
 #[test]
-fn a_planted_child_that_does_not_wait_for_its_parent_is_found() {
-    is_found(Planted::O8);
+fn o9_a_move_that_is_interrupted_ends_the_same() {
+    interrupted(Scenario::Move);
+}
+
+#[test]
+fn o9_a_drain_that_is_interrupted_ends_the_same() {
+    interrupted(Scenario::Drain);
+}
+
+#[test]
+fn o9_a_split_that_is_interrupted_ends_the_same() {
+    interrupted(Scenario::Split);
+}
+
+#[test]
+fn o9_a_merge_that_is_interrupted_ends_the_same() {
+    interrupted(Scenario::Merge);
+}
+
+#[test]
+fn o9_a_failover_that_is_interrupted_comes_to_an_end() {
+    interrupted(Scenario::Failover);
 }

@@ -2,10 +2,11 @@
 
 use crate::limits;
 use crate::mind::{Gone, Mind};
-use crate::publish::{NodesSince, Publisher, Since};
+use crate::publish::Publisher;
 use partage_core::id::Generation;
 use partage_core::map::MapDiff;
 use partage_core::name::KeyspaceName;
+use partage_core::publication::{NodesSince, Since};
 use partage_wire::maps::{MapEvent, MapNews, Watch, in_parts};
 use partage_wire::proto::maps_server::Maps;
 use partage_wire::proto::{self, WatchRequest};

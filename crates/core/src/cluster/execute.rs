@@ -10,6 +10,7 @@ use crate::lifecycle::ReplicaState;
 use crate::map::{Edit, EditError, Role, Shard, ShardMap, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::{Change, Origin, Plan, Progress, Status};
+use crate::planted::{self, Planted};
 use crate::sharding::Bounds;
 use crate::throttle::{self, Meter};
 use crate::time::Millis;
@@ -164,6 +165,9 @@ impl Cluster {
             return Err(NotNow::Throttled);
         }
         self.add(edit, shard, to, Some(from), at)?;
+        if planted::is(Planted::O11) {
+            edit.leave(shard, from)?;
+        }
         under_way.count_move(&old.node, to);
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::exchange::Phase;
 use crate::id::{PlacementId, ShardId};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::planted::{self, Planted};
 use crate::poison;
 use crate::settings::Settings;
 use crate::time::Millis;
@@ -172,7 +173,7 @@ impl Cluster {
     fn set_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, why: String) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         let rule = keyspace.record.rules.entry(shard).or_default();
-        if rule.set_aside.is_some() {
+        if rule.set_aside.is_some() || planted::is(Planted::R5) {
             return;
         }
         rule.set_aside = Some(why.clone());

@@ -216,6 +216,9 @@ impl Holding {
             (At::Ready, ReplicaState::Live) => self.open(now),
             (At::Serving, ReplicaState::Load | ReplicaState::Live) => self.adjust(now),
             (At::Serving, ReplicaState::Unload | ReplicaState::UnloadFinal) => self.shut(now),
+            (At::Unloaded, ReplicaState::Unload) if planted::is(Planted::D7) => {
+                self.call(Callback::Drop, now)
+            }
             (At::Unloaded, ReplicaState::UnloadFinal) => self.call(Callback::Drop, now),
             (At::Unloaded | At::Dropped, _) => self.carry_out(),
         }

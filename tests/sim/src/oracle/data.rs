@@ -1,12 +1,13 @@
-//! What clients wrote and read: registers that are linearizable in exclusive keyspaces (D2), and writes that
-//! stay (D1).
+//! What clients wrote and read: registers that are linearizable in exclusive keyspaces (D2), writes that stay
+//! (D1), and keys that were deleted and stay away (D3).
 //!
-//! Storage numbers the writes of a key in the order in which it applied them. So a history is linearizable
-//! when nobody reads a number below one that was known to any client before the read began. Operations whose
-//! outcome nobody knows stay open: they forbid nothing.
+//! A register numbers its writes in the order in which they were applied. So a history is linearizable when
+//! nobody reads a number below one that was known to any client before the read began. Where data is carried
+//! from owner to owner, two owners at once would give one number to two writes. Operations whose outcome
+//! nobody knows stay open: they forbid nothing.
 
 use super::Finding;
-use crate::model::{KeyAt, Op, Space, Storage};
+use crate::model::{Deed, KeyAt, Op, Seen, Space, Storage};
 use std::collections::BTreeMap;
 
 /// Counts of operations by their end.
@@ -25,15 +26,17 @@ pub struct Tally {
 #[derive(Debug)]
 struct Open {
     key: KeyAt,
-    write: bool,
-    /// The highest number known when it began.
-    floor: u64,
+    deed: Option<Deed>,
+    /// The latest that was known when it began.
+    floor: Seen,
 }
 
 /// The history, as far as it still matters.
 #[derive(Debug, Default)]
 pub struct Data {
-    known: BTreeMap<KeyAt, u64>,
+    known: BTreeMap<KeyAt, Seen>,
+    /// Writes that were acknowledged, by the number that they were told.
+    acknowledged: BTreeMap<(KeyAt, u64), Op>,
     open: BTreeMap<Op, Open>,
     /// How many ended how.
     pub tally: Tally,
@@ -41,38 +44,47 @@ pub struct Data {
 
 impl Data {
     /// A client begins.
-    pub fn begins(&mut self, op: Op, key: KeyAt, write: bool) {
-        let floor = self.known.get(&key).copied().unwrap_or(0);
+    pub fn begins(&mut self, op: Op, key: KeyAt, deed: Option<Deed>) {
+        let floor = self.known.get(&key).copied().unwrap_or_default();
         self.tally.begun += 1;
-        self.open.insert(op, Open { key, write, floor });
+        self.open.insert(op, Open { key, deed, floor });
     }
 
-    /// It was done, at that version, by a leader or not.
+    /// It was done, and saw that; by a leader or not.
     pub fn done(
         &mut self,
         op: Op,
-        version: u64,
+        seen: Seen,
         by_leader: bool,
         spaces: &[Space],
         storage: &Storage,
     ) -> Option<Finding> {
-        let open = self.open.remove(&op)?;
+        let Open { key, deed, floor } = self.open.remove(&op)?;
         self.tally.done += 1;
-        if version > storage.read(open.key).version {
-            return Some(("D1", format!("op {op} saw version {version} of {:?}, never written", open.key)));
+        let version = seen.version;
+        if version > storage.seen(key).version {
+            return Some(("D1", format!("op {op} saw version {version} of {key:?}, which is not there")));
         }
-        let exclusive = spaces[open.key.keyspace].is_exclusive();
-        if by_leader && exclusive && version < open.floor {
-            let what = if open.write { "wrote" } else { "read" };
+        let exclusive = spaces[key.keyspace].is_exclusive();
+        if by_leader && exclusive && version < floor.version {
+            let what = if deed.is_some() { "wrote" } else { "read" };
             let text = format!(
-                "op {op} {what} version {version} of {:?} after version {} was known",
-                open.key, open.floor
+                "op {op} {what} version {version} of {key:?} after version {} was known",
+                floor.version
             );
-            return Some(("D2", text));
+            let is_back = seen.is_there && !floor.is_there && deed.is_none();
+            return Some((if is_back { "D3" } else { "D2" }, text));
         }
-        if open.write || (by_leader && exclusive) {
-            let known = self.known.entry(open.key).or_default();
-            *known = version.max(*known);
+        if deed.is_some()
+            && let Some(other) = self.acknowledged.insert((key, version), op)
+        {
+            let text =
+                format!("ops {other} and {op} were both told to have made version {version} of {key:?}");
+            return Some(("D1", text));
+        }
+        let known = self.known.entry(key).or_default();
+        if version > known.version && (deed.is_some() || (by_leader && exclusive)) {
+            *known = seen;
         }
         None
     }
@@ -93,9 +105,11 @@ impl Data {
 
     /// D1: what was acknowledged is there.
     pub fn at_the_end(&self, storage: &Storage) -> Vec<Finding> {
-        let lost = self.known.iter().filter(|(key, version)| storage.read(**key).version < **version);
-        lost.map(|(key, version)| {
-            ("D1", format!("version {version} of {key:?} was acknowledged and is gone"))
+        let lost = self.acknowledged.iter().filter(|((key, version), op)| {
+            storage.read(*key).and_then(|register| register.made_by(*version)) != Some(**op)
+        });
+        lost.map(|((key, version), op)| {
+            ("D1", format!("op {op} was told to have made version {version} of {key:?}, and it is gone"))
         })
         .collect()
     }

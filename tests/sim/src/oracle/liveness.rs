@@ -4,6 +4,7 @@ use super::{Finding, Oracles};
 use crate::clock::True;
 use crate::model::KeyAt;
 use crate::router::Router;
+use partage_core::cluster::admin::{DrainProgress, DrainStatus};
 
 /// L1: every key of every exclusive keyspace has an owner; and every shard is settled.
 pub fn owned(oracles: &Oracles, now: True) -> Vec<Finding> {
@@ -24,6 +25,22 @@ pub fn owned(oracles: &Oracles, now: True) -> Vec<Finding> {
             .extend(unsettled.map(|shard| ("L1", format!("{} {shard:?} is not settled", map.keyspace()))));
     }
     findings
+}
+
+/// L8: every drain that has begun has ended, or says what blocks it.
+pub fn drained(oracles: &Oracles, drains: &[DrainStatus]) -> Vec<Finding> {
+    let held = |drain: &DrainStatus| {
+        let replicas = oracles.maps.all().flat_map(|map| map.shards()).flat_map(|shard| &shard.replicas);
+        replicas.filter(|replica| replica.node == drain.node).count()
+    };
+    let ended = |drain: &&DrainStatus| match &drain.progress {
+        DrainProgress::SafeToStop => held(drain) == 0,
+        DrainProgress::Blocked { why, .. } => !why.is_empty(),
+        DrainProgress::Queued { behind, .. } => !behind.is_empty(),
+        DrainProgress::Moving { .. } => false,
+    };
+    let stuck = drains.iter().filter(|drain| !ended(drain));
+    stuck.map(|drain| ("L8", format!("the drain of {drain}, which holds {} replicas", held(drain)))).collect()
 }
 
 /// L2: nothing moves any more.

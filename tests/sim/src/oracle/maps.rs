@@ -5,6 +5,7 @@ use crate::message::Request;
 use crate::model::Space;
 use partage_core::check;
 use partage_core::cluster::{Records, Write};
+use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{MapDiff, Role, Shard, ShardMap};
@@ -26,6 +27,8 @@ pub struct Maps {
     placements: BTreeMap<(KeyspaceName, PlacementId), Home>,
     removed: BTreeSet<(KeyspaceName, ShardId)>,
     ended: BTreeSet<Home>,
+    /// The latest start of each node.
+    started: BTreeMap<NodeId, Incarnation>,
     term: u64,
     /// Commits of maps so far.
     pub commits: u64,
@@ -48,6 +51,7 @@ impl Maps {
             placements: BTreeMap::new(),
             removed: BTreeSet::new(),
             ended: BTreeSet::new(),
+            started: BTreeMap::new(),
             term: 0,
             commits: 0,
         }
@@ -73,6 +77,19 @@ impl Maps {
         self.ended.iter().any(|(id, ended)| *ended == incarnation && id.as_str() == format!("node-{node}"))
     }
 
+    /// D7: a worker deletes a replica. What is durable must have let go of it: it is in no map, or only to be
+    /// deleted, or its process was declared dead or followed by another.
+    pub fn still_needs(&self, node: usize, replica: &ReplicaKey) -> Option<Finding> {
+        let held = self.maps.get(&replica.keyspace)?.shard(replica.shard)?.replica(replica.placement)?;
+        let is_followed = self.started.get(&held.node).is_some_and(|latest| *latest > held.incarnation);
+        let is_over = is_followed || self.has_ended(node, held.incarnation);
+        let needed = held.state != ReplicaState::UnloadFinal && !is_over;
+        let text = || {
+            format!("node-{node} deletes {} of {}, which is {}", replica.placement, replica.shard, held.state)
+        };
+        needed.then(|| ("D7", text()))
+    }
+
     /// A transaction is durable: `records` are what it gave.
     pub fn committed(&mut self, term: u64, writes: &[Write], records: &Records) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -85,6 +102,9 @@ impl Maps {
                 Write::Map(diff) => findings.extend(self.map_committed(diff)),
                 Write::Node(node) if node.ended => {
                     self.ended.insert((node.spec.id.clone(), node.incarnation));
+                }
+                Write::Node(node) => {
+                    self.started.insert(node.spec.id.clone(), node.incarnation);
                 }
                 _ => {}
             }

@@ -2,10 +2,10 @@
 //!
 //! | file           | holds                                           |
 //! |----------------|-------------------------------------------------|
-//! | `ownership.rs` | O1, O6, O7                                      |
-//! | `maps.rs`      | M1–M8 by core's check, M2, M3, O3, O8, O10, O11, D4 |
-//! | `data.rs`      | D1, D2                                          |
-//! | `liveness.rs`  | L1, L2, L3, once faults have stopped            |
+//! | `ownership.rs` | O1, O5, O6, O7                                  |
+//! | `maps.rs`      | M1–M8 by core's check, M2, M3, O3, O8, O10, O11, D4, D7 |
+//! | `data.rs`      | D1, D2, D3                                      |
+//! | `liveness.rs`  | L1, L2, L3, L8, once faults have stopped        |
 
 pub mod data;
 pub mod liveness;
@@ -16,7 +16,10 @@ use crate::clock::True;
 use crate::message::Request;
 use crate::model::{KeyAt, Space, Storage};
 use ownership::Claim;
+use partage_core::exchange::Order;
 use partage_core::id::Incarnation;
+use partage_core::lifecycle::ReplicaState;
+use partage_core::map::Role;
 use partage_core::worker::gates::Permit;
 use std::rc::Rc;
 
@@ -45,7 +48,7 @@ impl Oracles {
     /// Of a run with these keyspaces and that many nodes.
     pub fn new(spaces: Rc<[Space]>, nodes: usize) -> Oracles {
         Oracles {
-            storage: Storage::default(),
+            storage: Storage::new(&spaces),
             ownership: ownership::Ownership::new(nodes),
             maps: maps::Maps::new(&spaces),
             data: data::Data::default(),
@@ -64,6 +67,26 @@ impl Oracles {
         }
         self.ownership.claims(who.0, who.1, claims, until);
         findings
+    }
+
+    /// O5: a leader is told that it may begin. By now nobody else can still believe to own any of its keys.
+    pub fn granted(&self, now: True, node: usize, order: &Order) -> Vec<Finding> {
+        let spaces = self.spaces.iter().enumerate();
+        let of_it = |(_, space): &(usize, &Space)| {
+            space.is_exclusive() && space.keyspace.name == order.replica.keyspace
+        };
+        let is_grant = order.granted && order.role == Role::Leader && order.state == ReplicaState::Live;
+        let keys = spaces.filter(of_it).filter(|_| is_grant).flat_map(|(keyspace, space)| {
+            space.keys_in(&order.bounds).map(move |key| KeyAt { keyspace, key })
+        });
+        let before = keys.filter_map(|key| self.ownership.owner_before(now, node, key, order.epoch));
+        let text = |claim: Claim| {
+            format!(
+                "node-{node} is granted {}, and {:?} is still owned under {}",
+                order.epoch, claim.key, claim.epoch
+            )
+        };
+        before.map(|claim| ("O5", text(claim))).collect()
     }
 
     /// A request was let in (D4, O3).
@@ -90,7 +113,7 @@ impl Oracles {
         key: KeyAt,
         owners: u64,
     ) -> Vec<Finding> {
-        if !self.spaces[key.keyspace].is_exclusive() || permit.role != partage_core::map::Role::Leader {
+        if !self.spaces[key.keyspace].is_exclusive() || permit.role != Role::Leader {
             return Vec::new();
         }
         let mut findings = self.ownership.alone(now, node, key);

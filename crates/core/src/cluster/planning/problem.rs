@@ -16,6 +16,7 @@ use crate::name::{NodeId, Zone};
 use crate::node::Health;
 use crate::placement::{self, Metric, NodeSet, NodeSpec, Placement, Problem, Rule, Standing, UNKNOWN_DOMAIN};
 use crate::plan::{Change, Progress, Status};
+use crate::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A problem, and what may be done about its solution.
@@ -111,7 +112,7 @@ impl Cluster {
     fn standing(&self, at: Moment, node: &NodeState) -> Standing {
         match node.signs.health(at.now, &self.settings) {
             Health::Down | Health::Left => Standing::Keeps,
-            _ if node.is_emptied() => Standing::Drains,
+            _ if node.is_emptied() && !planted::is(Planted::L8) => Standing::Drains,
             Health::Up if node.record.drain.is_none() => Standing::Accepts,
             Health::Up | Health::Unknown | Health::Suspect | Health::Unreachable => Standing::Keeps,
         }

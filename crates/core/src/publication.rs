@@ -1,0 +1,246 @@
+//! Publication of maps: what happened lately, and what to tell a subscriber who has the map of some
+//! generation.
+//!
+//! Think of a magazine: whoever has read the last issue gets the next one; whoever was away for a few gets
+//! those; whoever was away for too long gets the collected works, marked as such (W4). Nothing is queued for
+//! a subscriber. Each remembers what it was sent last and asks for what leads from there to now; so a slow
+//! one gets the latest map and delays nobody (W6), and what is sent is in proportion to the change.
+//!
+//! Not here: connections, when to send, and whole maps, which the driver takes from the cluster.
+
+use crate::cluster::Cluster;
+use crate::exchange::KeyspaceBrief;
+use crate::id::Generation;
+use crate::map::MapDiff;
+use crate::name::{KeyspaceName, NodeId};
+use crate::planted::{self, Planted};
+use crate::routing::NodeAddress;
+use crate::time::Millis;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How much is kept for subscribers that were away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// Changes of one keyspace.
+    pub diffs: usize,
+    /// Shards in the changes of one keyspace, together; the last change is kept however large it is.
+    pub shards: usize,
+    /// Nodes that were forgotten.
+    pub forgotten: usize,
+}
+
+/// What leads a subscriber to the current map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Since {
+    /// It is there.
+    Nothing,
+    /// These, in order.
+    Changes(Vec<Arc<MapDiff>>),
+    /// Its generation is not known any more: it needs the whole map.
+    Whole,
+    /// The keyspace is gone.
+    Deleted,
+}
+
+/// Addresses that a subscriber has not heard of yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodesSince {
+    /// New or different.
+    pub changed: Vec<NodeAddress>,
+    /// Gone.
+    pub forgotten: Vec<NodeId>,
+    /// To be asked from next time.
+    pub version: u64,
+}
+
+#[derive(Debug)]
+struct History {
+    brief: KeyspaceBrief,
+    diffs: VecDeque<Arc<MapDiff>>,
+    shards: usize,
+}
+
+/// The board that subscribers read.
+#[derive(Debug)]
+pub struct Board {
+    kept: Kept,
+    keyspaces: BTreeMap<KeyspaceName, History>,
+    /// Addresses, each with the version at which it changed.
+    nodes: BTreeMap<NodeId, (NodeAddress, u64)>,
+    /// Nodes that were forgotten, each with the version at which it was.
+    forgotten: VecDeque<(NodeId, u64)>,
+    version: u64,
+}
+
+impl Board {
+    /// An empty board. [`Board::refresh`] puts the current maps on it, with no history.
+    pub fn new(kept: Kept) -> Board {
+        Board {
+            kept,
+            keyspaces: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            forgotten: VecDeque::new(),
+            version: 0,
+        }
+    }
+
+    /// Takes up changes that were committed, in their order.
+    pub fn publish(&mut self, cluster: &Cluster, diffs: Vec<MapDiff>, now: Millis) {
+        for diff in diffs {
+            if let Some(history) = self.keyspaces.get_mut(&diff.keyspace) {
+                history.push(diff, &self.kept);
+            }
+        }
+        self.refresh(cluster, now);
+    }
+
+    /// Brings settings and addresses up to date.
+    pub fn refresh(&mut self, cluster: &Cluster, now: Millis) {
+        self.keyspaces.retain(|name, _| cluster.keyspaces().contains_key(name));
+        for state in cluster.keyspaces().values() {
+            let brief = state.brief();
+            let fresh = History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
+            self.keyspaces.entry(fresh.brief.name.clone()).or_insert(fresh).brief = brief;
+        }
+        let version = self.version + 1;
+        let gone: Vec<_> =
+            self.nodes.keys().filter(|id| !cluster.nodes().contains_key(*id)).cloned().collect();
+        for id in gone {
+            self.nodes.remove(&id);
+            self.forgotten.push_back((id, version));
+            while self.forgotten.len() > self.kept.forgotten {
+                self.forgotten.pop_front();
+            }
+            self.version = version;
+        }
+        for (id, node) in cluster.nodes() {
+            let seen = NodeAddress {
+                id: id.clone(),
+                incarnation: node.record.incarnation,
+                address: node.record.spec.address.clone(),
+                zone: node.record.spec.zone.clone(),
+                health: node.signs.health(now, cluster.settings()),
+            };
+            if self.nodes.get(id).is_none_or(|(known, _)| *known != seen) {
+                self.nodes.insert(id.clone(), (seen, version));
+                self.version = version;
+            }
+        }
+    }
+
+    /// All keyspaces that there are.
+    pub fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceName> {
+        self.keyspaces.keys()
+    }
+
+    /// A keyspace's settings, at its latest generation.
+    pub fn brief(&self, keyspace: &KeyspaceName) -> Option<&KeyspaceBrief> {
+        self.keyspaces.get(keyspace).map(|history| &history.brief)
+    }
+
+    /// What leads from `have` to now.
+    pub fn since(&self, keyspace: &KeyspaceName, have: Option<Generation>) -> Since {
+        let Some(history) = self.keyspaces.get(keyspace) else { return Since::Deleted };
+        let Some(have) = have else { return Since::Whole };
+        if have == history.brief.generation || planted::is(Planted::L3) {
+            return Since::Nothing;
+        }
+        let missed = usize::from(planted::is(Planted::W4));
+        match history.diffs.iter().position(|diff| diff.from == have) {
+            Some(first) => Since::Changes(history.diffs.iter().skip(first + missed).cloned().collect()),
+            None => Since::Whole,
+        }
+    }
+
+    /// Addresses that changed after `version`.
+    pub fn nodes_since(&self, version: u64) -> NodesSince {
+        let changed = self.nodes.values().filter(|(_, at)| *at > version).map(|(node, _)| node.clone());
+        let forgotten = self.forgotten.iter().filter(|(_, at)| *at > version).map(|(id, _)| id.clone());
+        NodesSince { changed: changed.collect(), forgotten: forgotten.collect(), version: self.version }
+    }
+}
+
+impl History {
+    fn push(&mut self, diff: MapDiff, kept: &Kept) {
+        self.brief.generation = diff.to;
+        self.shards += diff.changed.len();
+        self.diffs.push_back(Arc::new(diff));
+        while self.diffs.len() > kept.diffs || (self.shards > kept.shards && self.diffs.len() > 1) {
+            self.shards -= self.diffs.pop_front().map_or(0, |diff| diff.changed.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::HashFunction;
+    use crate::id::TransactionId;
+    use crate::keyspace::Ownership;
+    use crate::map::ShardMap;
+    use crate::sharding::{Bounds, PartitionKey, Sharding};
+
+    const KEPT: Kept = Kept { diffs: 4, shards: 100, forgotten: 10 };
+
+    fn maps(count: u32, kept: Kept) -> (Vec<ShardMap>, Board) {
+        let name = KeyspaceName::new("k").unwrap();
+        let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1_000 };
+        let mut maps = vec![ShardMap::empty(name.clone(), sharding, PartitionKey::default())];
+        let brief = KeyspaceBrief {
+            name: name.clone(),
+            sharding,
+            partition_key: PartitionKey::default(),
+            ownership: Ownership::Exclusive,
+            generation: maps[0].generation(),
+        };
+        let mut board = Board::new(kept);
+        board.keyspaces.insert(name.clone(), History { brief, diffs: VecDeque::new(), shards: 0 });
+        for slot in 0..count {
+            let mut map = maps.last().unwrap().clone();
+            let mut edit = map.edit();
+            edit.create_shard(Bounds::Slot(slot)).unwrap();
+            let diff = edit.commit(TransactionId([slot as u8; 20]));
+            map.apply(&diff).unwrap();
+            board.keyspaces.get_mut(&name).unwrap().push(diff, &kept);
+            maps.push(map);
+        }
+        (maps, board)
+    }
+
+    #[test]
+    fn w1_w4_a_subscriber_gets_what_it_missed_or_is_told_to_take_the_whole() {
+        let (maps, board) = maps(9, KEPT);
+        let last = maps.last().unwrap();
+        for (at, map) in maps.iter().enumerate() {
+            match board.since(last.keyspace(), Some(map.generation())) {
+                Since::Nothing => assert_eq!(at, 9),
+                Since::Whole => assert!(9 - at > KEPT.diffs, "from map {at}"),
+                Since::Changes(diffs) => {
+                    assert!(9 - at <= KEPT.diffs, "from map {at}");
+                    let mut has = map.clone();
+                    diffs.iter().for_each(|diff| has.apply(diff).unwrap());
+                    assert_eq!(has.whole(), last.whole());
+                }
+                Since::Deleted => panic!("it is there"),
+            }
+        }
+        assert_eq!(board.since(last.keyspace(), None), Since::Whole);
+        assert_eq!(board.since(&KeyspaceName::new("other").unwrap(), None), Since::Deleted);
+    }
+
+    #[test]
+    fn w4_a_generation_of_another_history_is_answered_by_the_whole() {
+        let (maps, board) = maps(3, KEPT);
+        let stranger = Generation { sequence: 2, transaction: TransactionId([9; 20]) };
+        assert_eq!(board.since(maps[3].keyspace(), Some(stranger)), Since::Whole);
+    }
+
+    #[test]
+    fn large_changes_are_kept_in_so_far_as_they_are_few() {
+        let (maps, board) = maps(5, Kept { shards: 2, ..KEPT });
+        let changes = |at: usize| board.since(maps[5].keyspace(), Some(maps[at].generation()));
+        assert!(matches!(changes(3), Since::Changes(diffs) if diffs.len() == 2));
+        assert_eq!(changes(2), Since::Whole);
+    }
+}
