@@ -14,7 +14,7 @@ use sim::world::{Shape, Verdict, World};
 const SEEDS: u64 = 6;
 
 /// Every so many steps of a scenario are tried here; `--interrupt all` tries each.
-const STRIDE: u64 = 29;
+const STRIDE: u64 = 23;
 
 #[test]
 fn nothing_is_wrong_under_the_faults_of_a_few_seeds() {
@@ -75,7 +75,7 @@ fn r5_a_key_that_kills_its_owners_is_set_aside_before_the_brake_goes_on() {
     let aside = rules("ledger");
     assert_eq!(aside.len(), 1, "that one, and nobody else: {aside:?}");
     let unserved = world.unfinished();
-    assert!(unserved.iter().all(|(_, text)| text.contains("of ledger")), "{unserved:?}");
+    assert!(unserved.iter().all(|(_, text)| text.contains("ledger")), "{unserved:?}");
 
     world.scene.poison.clear();
     let keyspace = world.scene.oracles.spaces[0].keyspace.name.clone();
@@ -97,7 +97,7 @@ fn r5_a_planted_poison_that_is_never_found_out_is_seen() {
 
 fn interrupted(scenario: Scenario) {
     let (kills, failures) = interrupt::every_step(scenario, STRIDE);
-    assert!(kills > 10, "{kills} kills say little");
+    assert!(kills >= 10, "{kills} kills say little");
     let told: Vec<_> = failures.iter().map(|f| format!("{}\n  again: {}", f.text, f.again())).collect();
     assert!(failures.is_empty(), "{}", told.join("\n"));
 }
