@@ -1,12 +1,12 @@
 //! From the cluster's writes to the coordination store, and back at the start.
 //!
 //! Every commit is fenced by the leadership: a coordinator that was deposed while it slept changes nothing
-//! (O10). What is larger than one transaction is prepared beside and swapped in by one; see
-//! [`partage_wire::stored`].
+//! (O10). What is larger than one transaction is prepared beside and swapped in by one, or listed and
+//! done from the list; see [`partage_wire::stored`].
 
 use partage_coordination::{Coordination, Key, KeyError, Leadership, Scope, Transaction};
 use partage_core::cluster::{Cluster, Records, Write};
-use partage_wire::stored::{self, Batch, EncodeError, Shelf, StoreOp, StoredError};
+use partage_wire::stored::{self, EncodeError, Room, Shelf, StoreOp, StoredError};
 use std::sync::Arc;
 
 /// The store did not keep what was decided, or does not hold what it should.
@@ -33,8 +33,13 @@ pub struct Store {
     shelf: Shelf,
 }
 
-/// Steps of one transaction beside its fence: what every backend takes.
-const STEPS: usize = partage_coordination::limits::MAX_TRANSACTION_STEPS - 1;
+/// What a transaction takes beside its fence: as many steps as every backend does, and half of the bytes.
+fn room(coordination: &dyn Coordination) -> Room {
+    Room {
+        steps: partage_coordination::limits::MAX_TRANSACTION_STEPS - 1,
+        bytes: coordination.limits().max_transaction_bytes / 2,
+    }
+}
 
 impl Store {
     /// Reads everything, and is ready to write on.
@@ -43,11 +48,10 @@ impl Store {
         leadership: Leadership,
     ) -> Result<(Store, Records), StoreError> {
         let entries = read_all(&*coordination).await?;
-        let recovered = stored::read(entries)?;
-        let mut store = Store { coordination, leadership, shelf: recovered.shelf };
-        let litter: Vec<_> = recovered.litter.into_iter().map(StoreOp::Delete).collect();
-        store.in_pieces(&litter).await?;
-        Ok((store, recovered.records))
+        let (finish, records, shelf) = stored::read(entries)?.finish(room(&*coordination));
+        let mut store = Store { coordination, leadership, shelf };
+        store.carry_out(finish).await?;
+        Ok((store, records))
     }
 
     /// Makes `writes` durable, all or none; `cluster` is as it is after them.
@@ -56,35 +60,15 @@ impl Store {
             return Ok(());
         }
         let map = |name: &_| cluster.keyspaces().get(name).map(|keyspace| &keyspace.map);
-        let Batch { prepare, commit, tidy } = self.shelf.encode(writes, map)?;
-        self.in_pieces(&prepare).await?;
-        if commit.len() <= STEPS {
-            self.transact(&commit).await?;
-        } else {
-            // More than one transaction can take: plans and nodes by the hundred. Each record is whole by
-            // itself, and recovery takes any of them being older.
-            self.in_pieces(&commit).await?;
-        }
-        self.in_pieces(&tidy).await
+        let batch = self.shelf.encode(writes, map)?;
+        self.carry_out(batch.transactions(room(&*self.coordination))).await
     }
 
-    async fn in_pieces(&mut self, operations: &[StoreOp]) -> Result<(), StoreError> {
-        let largest = self.coordination.limits().max_transaction_bytes / 2;
-        let mut piece = Vec::new();
-        let mut bytes = 0;
-        for operation in operations {
-            let size = match operation {
-                StoreOp::Put(key, value) => key.len() + value.len(),
-                StoreOp::Delete(key) => key.len(),
-            };
-            if piece.len() >= STEPS || bytes + size > largest {
-                self.transact(&std::mem::take(&mut piece)).await?;
-                bytes = 0;
-            }
-            bytes += size;
-            piece.push(operation.clone());
+    async fn carry_out(&mut self, transactions: Vec<Vec<StoreOp>>) -> Result<(), StoreError> {
+        for transaction in transactions {
+            self.transact(&transaction).await?;
         }
-        self.transact(&piece).await
+        Ok(())
     }
 
     async fn transact(&self, operations: &[StoreOp]) -> Result<(), StoreError> {

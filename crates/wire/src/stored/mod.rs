@@ -14,16 +14,16 @@
 //! | `keyspaces/<name>/map/logs/<log>/diff/<sequence>` | from the map before to the map at `<sequence>` |
 //! | `nodes/<id>` | a node |
 //! | `plans/<number>` | a plan with its progress |
+//! | `redo/head`, `redo/pieces/<n>` | a commit in several transactions, see `redo.rs` |
 //!
 //! `<log>` is the base's sequence, a dash, and the first 16 hex digits of its transaction, so no two lives
 //! of a keyspace share one. A value above [`limits::VALUE_BYTES`] goes on in `<key>/1`, `<key>/2` and so on.
 //!
 //! The driver, in numbered sentences:
 //! 1. Read all keys below [`ROOTS`] and call [`read`]; it gives the records, the [`Shelf`] and the litter.
-//! 2. For every outbox call [`Shelf::encode`]. Carry out `prepare` in any number of transactions, in order;
-//!    then `commit` in one; then `tidy` in any number, or never.
-//! 3. If `prepare` or `commit` fails, throw the shelf away with the cluster, and begin again at 1.
-//! 4. Delete the litter when there is time.
+//! 2. Carry out the transactions of [`Recovered::finish`], in order: the rest of a commit, and the litter.
+//! 3. For every outbox call [`Shelf::encode`], and carry out its [`Batch::transactions`], in order.
+//! 4. If one of them fails, throw the shelf away with the cluster, and begin again at 1.
 //!
 //! Not done: compression (diffs are small, and the store does it better), and checksums over several keys
 //! (the store's transactions are trusted to be whole; that parts belong together is checked).
@@ -31,15 +31,20 @@
 mod envelope;
 mod path;
 mod read;
+mod redo;
 mod shelf;
 #[cfg(test)]
 mod tests;
 
 pub use read::{Recovered, StoredError, inspect, read};
+pub use redo::Room;
 pub use shelf::{Batch, EncodeError, Shelf, StoreOp};
 
 /// The first segments of all keys: what to list.
-pub const ROOTS: [&str; 4] = ["cluster", "keyspaces", "nodes", "plans"];
+pub const ROOTS: [&str; 5] = ["cluster", "keyspaces", "nodes", "plans", REDO];
+
+/// The root of what a commit in several transactions leaves until it has ended.
+const REDO: &str = "redo";
 
 #[cfg(doc)]
 use crate::limits;

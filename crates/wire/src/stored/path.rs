@@ -35,6 +35,8 @@ pub(super) enum Path {
     Diff(KeyspaceName, Log, u64),
     Node(NodeId),
     Plan(PlanId),
+    RedoHead,
+    RedoPiece(u32),
 }
 
 impl fmt::Display for Path {
@@ -47,6 +49,8 @@ impl fmt::Display for Path {
             Path::Diff(name, log, sequence) => write!(f, "keyspaces/{name}/map/logs/{log}/diff/{sequence}"),
             Path::Node(id) => write!(f, "nodes/{id}"),
             Path::Plan(id) => write!(f, "plans/{}", id.0),
+            Path::RedoHead => write!(f, "redo/head"),
+            Path::RedoPiece(piece) => write!(f, "redo/pieces/{piece}"),
         }
     }
 }
@@ -65,6 +69,8 @@ impl Path {
             ["keyspaces", name, rest @ ..] => Self::parse_keyspace(KeyspaceName::new(name).ok()?, rest)?,
             ["nodes", id, rest @ ..] => (Path::Node(NodeId::new(id).ok()?), rest),
             ["plans", id, rest @ ..] => (Path::Plan(PlanId(number(id)?)), rest),
+            ["redo", "head", rest @ ..] => (Path::RedoHead, rest),
+            ["redo", "pieces", piece, rest @ ..] => (Path::RedoPiece(number(piece)?), rest),
             _ => return None,
         };
         match rest {

@@ -3,9 +3,11 @@
 //! Every value is checked before anything is made of it, litter too: damage is to be seen when it happens,
 //! not when it matters.
 
+use super::REDO;
 use super::envelope;
 use super::path::{Log, Path};
-use super::shelf::{MapLog, Shelf};
+use super::redo::{self, Room};
+use super::shelf::{MapLog, Shelf, StoreOp};
 use crate::maps::join;
 use crate::{Malformed, proto};
 use bytes::Bytes;
@@ -29,7 +31,7 @@ pub struct StoredError {
 }
 
 impl StoredError {
-    fn new(key: impl ToString, what: impl ToString) -> StoredError {
+    pub(super) fn new(key: impl ToString, what: impl ToString) -> StoredError {
         StoredError { key: key.to_string(), what: what.to_string() }
     }
 }
@@ -43,6 +45,8 @@ pub struct Recovered {
     pub shelf: Shelf,
     /// Keys that nothing leads to, left by a crash. May be deleted.
     pub litter: Vec<String>,
+    /// A commit that a crash has left half done. The records are as they are after it.
+    redo: Option<Vec<StoreOp>>,
 }
 
 /// Reads what was stored. `entries` are all keys below [`super::ROOTS`] with their values, in any order.
@@ -62,7 +66,12 @@ pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
     entries: impl IntoIterator<Item = (K, V)>,
 ) -> (Recovered, Vec<StoredError>) {
     let mut reader = Reader::default();
-    reader.gather(entries);
+    let (list, entries): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|(key, _)| key.as_ref().split('/').next() == Some(REDO));
+    let found = redo::find(list.iter().map(|(key, value)| (key.as_ref(), value.as_ref())));
+    let found = reader.keep(found).unwrap_or_default();
+    reader.gather(after(&entries, found.operations.as_deref()));
+    (reader.recovered.litter, reader.recovered.redo) = (found.keys, found.operations);
     let records = std::mem::take(&mut reader.payloads);
     let mut keyspaces: BTreeMap<KeyspaceName, KeyspaceRecord> = BTreeMap::new();
     let mut maps: BTreeMap<KeyspaceName, BTreeMap<Path, Bytes>> = BTreeMap::new();
@@ -93,6 +102,7 @@ pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
             Path::Head(name) | Path::Base(name, ..) | Path::Diff(name, ..) => {
                 maps.entry(name.clone()).or_default().insert(path, payload);
             }
+            Path::RedoHead | Path::RedoPiece(_) => {}
         }
     }
     for (name, record) in keyspaces {
@@ -108,6 +118,21 @@ pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
         stored.into_keys().for_each(|path| reader.recovered.throw_away(&path));
     }
     (reader.recovered, reader.damage)
+}
+
+/// The entries as they are when `operations` have been carried out, once or again.
+fn after<'a, K: AsRef<str>, V: AsRef<[u8]>>(
+    entries: &'a [(K, V)],
+    operations: Option<&'a [StoreOp]>,
+) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+    let operations = operations.unwrap_or_default();
+    let changed: BTreeSet<&str> = operations.iter().map(StoreOp::key).collect();
+    let kept = entries.iter().map(|(key, value)| (key.as_ref(), value.as_ref()));
+    let put = operations.iter().filter_map(|operation| match operation {
+        StoreOp::Put(key, value) => Some((key.as_str(), value.as_ref())),
+        StoreOp::Delete(_) => None,
+    });
+    kept.filter(move |(key, _)| !changed.contains(key)).chain(put)
 }
 
 /// What has been read so far.
@@ -229,6 +254,11 @@ impl TryFrom<proto::StoredHead> for Head {
 }
 
 impl Recovered {
+    /// What to carry out before anything else, in order, and what is then in the hands of the caller.
+    pub fn finish(self, room: Room) -> (Vec<Vec<StoreOp>>, Records, Shelf) {
+        (redo::finish(self.redo, self.litter, room), self.records, self.shelf)
+    }
+
     fn throw_away(&mut self, path: &Path) {
         let parts = self.shelf.parts.remove(path).unwrap_or(1);
         self.litter.extend((0..parts).map(|part| path.part(part)));

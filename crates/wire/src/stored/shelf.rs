@@ -32,14 +32,22 @@ impl StoreOp {
             StoreOp::Put(key, _) | StoreOp::Delete(key) => key,
         }
     }
+
+    /// Bytes of key and value.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            StoreOp::Put(key, value) => key.len() + value.len(),
+            StoreOp::Delete(key) => key.len(),
+        }
+    }
 }
 
-/// What to do about one outbox. No key is changed twice in it.
+/// What to do about one outbox, see [`Batch::transactions`]. No key is changed twice in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     /// First: in any number of transactions. Means nothing before the commit.
     pub prepare: Vec<StoreOp>,
-    /// Then: in one transaction.
+    /// Then: all or nothing.
     pub commit: Vec<StoreOp>,
     /// Then: in any number of transactions, or never: what [`super::read`] would call litter.
     pub tidy: Vec<StoreOp>,

@@ -1,7 +1,7 @@
 //! What is written is read back, and nothing damaged is.
 
 use super::shelf::Batch;
-use super::{ROOTS, Shelf, StoreOp, read};
+use super::{ROOTS, Room, Shelf, StoreOp, read};
 use crate::limits::{CHUNKS_WITH_HEAD, VALUE_BYTES};
 use crate::testing;
 use bytes::Bytes;
@@ -281,13 +281,12 @@ fn a_log_is_begun_anew_before_it_is_longer_than_allowed() {
     is_same(&store.recovered().records, &[(record(&keyspace), map)]);
 }
 
-#[test]
-fn a_long_plan_goes_on_in_further_keys_and_a_shorter_one_takes_them_away() {
+fn plan(lines: u64) -> partage_core::plan::Plan {
     let change = |at: u64| partage_core::plan::Change::Add {
         shard: partage_core::id::ShardId(at),
         node: "n1".parse().unwrap(),
     };
-    let plan = |lines: u64| partage_core::plan::Plan {
+    partage_core::plan::Plan {
         id: partage_core::id::PlanId(5),
         keyspace: "users".parse().unwrap(),
         base: Default::default(),
@@ -296,7 +295,11 @@ fn a_long_plan_goes_on_in_further_keys_and_a_shorter_one_takes_them_away() {
         status: partage_core::plan::Status::Approved,
         made_ms: 1,
         decided_by: None,
-    };
+    }
+}
+
+#[test]
+fn a_long_plan_goes_on_in_further_keys_and_a_shorter_one_takes_them_away() {
     let (mut store, mut shelf) = (Store::default(), Shelf::default());
     for lines in [30_000, 3, 20_000] {
         store.run_all(&shelf.encode(&[Write::Plan(plan(lines))], |_| None).unwrap());
@@ -314,4 +317,89 @@ fn a_long_plan_goes_on_in_further_keys_and_a_shorter_one_takes_them_away() {
         &Shelf::encode(&mut store.recovered().shelf, &[Write::DropPlan(plan(1).id)], |_| None).unwrap(),
     );
     assert!(store.0.is_empty());
+}
+
+/// A transaction of few steps and bytes, so that little is much.
+const SMALL: Room = Room { steps: 7, bytes: 2 * VALUE_BYTES };
+
+fn node(at: u64) -> Write {
+    let spec = partage_core::node::NodeSpec::new(NodeId::new(&format!("n{at}")).unwrap(), "h:1");
+    let incarnation = Incarnation(at);
+    Write::Node(partage_core::cluster::NodeRecord {
+        spec,
+        incarnation,
+        ended: false,
+        drain: None,
+        since_ms: 1,
+    })
+}
+
+/// What a reader makes of the store; the records only.
+fn shown(store: &Store) -> String {
+    format!("{:?}", store.recovered().records)
+}
+
+#[test]
+fn o9_a_commit_of_many_transactions_is_all_or_nothing_wherever_it_is_cut_off() {
+    let (mut store, mut shelf) = (Store::default(), Shelf::default());
+    let first: Vec<Write> = (0..30).map(node).collect();
+    for transaction in shelf.encode(&first, |_| None).unwrap().transactions(SMALL) {
+        store.run(&transaction);
+    }
+    assert_eq!(shown(&store).matches("NodeRecord").count(), 30);
+    // Records that come, go and change, one of them in several values.
+    let mut writes: Vec<Write> = (20..50).map(node).collect();
+    writes.extend((0..10).map(|at| Write::DropNode(NodeId::new(&format!("n{at}")).unwrap())));
+    writes.push(Write::Plan(plan(30_000)));
+    let transactions = shelf.encode(&writes, |_| None).unwrap().transactions(SMALL);
+    assert!(transactions.len() > 10, "{}", transactions.len());
+    let fits = |ops: &&Vec<StoreOp>| ops.len() <= SMALL.steps;
+    assert!(transactions.iter().all(|ops| fits(&ops)));
+    let before = shown(&store);
+    let mut whole = store.clone();
+    transactions.iter().for_each(|ops| whole.run(ops));
+    let after = shown(&whole);
+    assert_ne!(before, after);
+    assert!(!whole.0.keys().any(|key| key.starts_with("redo/")), "the list is taken down");
+    let mut turned = 0;
+    for cut in 0..=transactions.len() {
+        let mut crashed = store.clone();
+        transactions[..cut].iter().for_each(|ops| crashed.run(ops));
+        let seen = shown(&crashed);
+        assert!(seen == before || seen == after, "cut off after {cut}");
+        turned += usize::from(seen == after && turned == 0 || turned > 0 && seen == before);
+        // The next leader finishes, and may be cut off as well.
+        let (finish, _, found) = crashed.recovered().finish(SMALL);
+        for again in 0..=finish.len() {
+            let mut resumed = crashed.clone();
+            finish[..again].iter().for_each(|ops| resumed.run(ops));
+            assert_eq!(shown(&resumed), seen, "cut off after {cut} and {again}");
+            if again == finish.len() {
+                let end = resumed.recovered();
+                assert_eq!((&end.litter, &end.shelf), (&vec![], &found));
+            }
+        }
+    }
+    assert_eq!(turned, 1, "there is one moment at which it happens");
+}
+
+#[test]
+fn d8_damage_in_the_list_of_a_commit_is_found() {
+    let (mut store, mut shelf) = (Store::default(), Shelf::default());
+    let writes: Vec<Write> = (0..9).map(node).collect();
+    let transactions = shelf.encode(&writes, |_| None).unwrap().transactions(SMALL);
+    let pinned = transactions.iter().position(|ops| ops.iter().any(|op| op.key() == "redo/head")).unwrap();
+    transactions[..=pinned].iter().for_each(|ops| store.run(ops));
+    assert_eq!(store.0.len(), 2, "the list and its head: {:?}", store.0.keys());
+    for (key, value) in &store.0 {
+        for bit in 0..value.len() * 8 {
+            let mut bytes = value.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let mut flipped = store.0.clone();
+            flipped.insert(key.clone(), bytes.into());
+            assert_eq!(&read(&flipped).expect_err("a flipped bit").key, key);
+        }
+    }
+    store.0.remove("redo/pieces/0");
+    assert_eq!(read(&store.0).expect_err("a lost piece").key, "redo/pieces/0");
 }
