@@ -82,6 +82,14 @@ pub const PLAN_PAUSE_MS: u64 = 20;
 /// See [`PLAN_PAUSE_MS`]: a run over a million shards takes about a second, and then waits as long.
 pub const PLAN_PAUSE_SHARDS: usize = 1_000;
 
+/// The same for a keyspace of which the loads are measured and whose nodes carry other keyspaces too: wide, as
+/// the measured loads say better which node has room.
+pub const COUNT_TOLERANCE_BESIDE: f64 = 0.5;
+
+/// `balanced`: replicas are much alike when the heaviest is at most this many times the mean. Then no node is
+/// asked for less than whole replicas can give.
+pub const ALIKE: f64 = 1.25;
+
 /// How far above its share of replicas a node may stay in a problem that has no metrics at all.
 pub const PLAIN_TOLERANCE: f64 = 0.05;
 

@@ -136,6 +136,8 @@ pub struct KeyspaceState {
     unmeasured_since: Option<Millis>,
     /// When replicas, or the lead, were given to their nodes, for the last `poison_window_ms`; not stored.
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
+    /// What it carried on each node when its planner last ran; not stored.
+    footprint: planning::Footprint,
     /// The bytes that moves may begin to copy; not stored.
     meter: Meter,
     /// When moves that wait for nothing but bytes may begin.
@@ -179,6 +181,8 @@ pub struct Cluster {
     keyspaces: BTreeMap<KeyspaceName, KeyspaceState>,
     nodes: BTreeMap<NodeId, NodeState>,
     plans: BTreeMap<PlanId, Plan>,
+    /// What all keyspaces carry on each node; not stored.
+    carried: planning::Footprint,
     /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
     /// out again. Not stored: a restart forgets the last few seconds of it.
     deleted: BTreeMap<KeyspaceName, Millis>,

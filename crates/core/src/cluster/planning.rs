@@ -24,6 +24,7 @@
 //! planned says why and holds up no other.
 
 mod changes;
+mod footprint;
 mod leaders;
 mod problem;
 mod rejected;
@@ -42,6 +43,7 @@ use crate::plan::{Origin, Plan, Planned, Status};
 use crate::reshard::Proposals;
 use crate::time::Millis;
 use changes::Wishes;
+pub(super) use footprint::Footprint;
 
 impl Cluster {
     /// Numbers a plan, checks it, approves it or lets it wait, and stores it. A plan that breaks the check is
@@ -191,9 +193,13 @@ impl Cluster {
     pub(super) fn plan(&mut self, at: Moment) -> bool {
         let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.plan_due <= at.now);
         let names: Vec<_> = due.map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| self.count_footprint(name));
         let mut ready = false;
         for name in names {
-            ready |= self.plan_keyspace(at, &name);
+            if self.plan_keyspace(at, &name) {
+                ready = true;
+                self.count_footprint(&name);
+            }
         }
         ready
     }

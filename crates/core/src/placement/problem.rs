@@ -232,6 +232,9 @@ pub struct Problem {
     /// The load that one replica of each shard puts on its node, shard-major:
     /// `loads[shard * metrics.len() + metric]`.
     pub loads: Vec<f64>,
+    /// Load on each node that is none of these shards', and stays whatever is decided: that of other keyspaces.
+    /// Node-major, as the capacities; empty for none.
+    pub background: Vec<f64>,
     /// What a move of one replica costs, by shard; empty when all cost the same.
     pub bytes: Vec<u64>,
     /// Which of `rules` each shard follows; empty when all follow the first.
@@ -259,6 +262,10 @@ pub enum ProblemError {
     TooMany { what: &'static str, found: usize, limit: usize },
     #[error("the {metric} load of shard {shard} is {load}: report a finite number, zero or more")]
     Load { shard: ShardId, metric: Arc<str>, load: f64 },
+    #[error(
+        "the {metric} load of other keyspaces on node {node} is {load}: give a finite number, zero or more"
+    )]
+    Background { node: NodeId, metric: Arc<str>, load: f64 },
     #[error(
         "the {metric} capacity of node {node} is {capacity}: set a finite number above zero, or drain the node"
     )]
@@ -298,6 +305,7 @@ impl Problem {
             hashes: (0..shards as u64).map(spread_bits).collect(),
             replicas,
             loads: Vec::new(),
+            background: Vec::new(),
             bytes: Vec::new(),
             rule_of: Vec::new(),
             rules: Vec::new(),
@@ -348,6 +356,12 @@ impl Problem {
             ("shards", self.shards.len(), shards, "shard"),
             ("hashes", self.hashes.len(), shards, "shard"),
             ("loads", self.loads.len(), shards * metrics, "shard and metric"),
+            (
+                "background",
+                self.background.len(),
+                or_empty(nodes * metrics, self.background.len()),
+                "node and metric, or none at all",
+            ),
             ("bytes", self.bytes.len(), or_empty(shards, self.bytes.len()), "shard, or none at all"),
             ("rule_of", self.rule_of.len(), or_empty(shards, self.rule_of.len()), "shard, or none at all"),
             ("current", self.current.shards(), shards, "shard"),
@@ -408,6 +422,14 @@ impl Problem {
                     capacity: *capacity,
                 });
             }
+        }
+        let is_load = |load: &f64| *load >= 0.0 && load.is_finite();
+        if let Some(at) = self.background.iter().position(|load| !is_load(load)) {
+            return Err(ProblemError::Background {
+                node: self.nodes[at / metrics].name.clone(),
+                metric: self.metrics[at % metrics].name.clone(),
+                load: self.background[at],
+            });
         }
         let mut order: Vec<&NodeSpec> = self.nodes.iter().collect();
         order.sort_unstable_by(|a, b| a.name.cmp(&b.name));

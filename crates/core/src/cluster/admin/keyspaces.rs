@@ -148,6 +148,7 @@ impl Cluster {
     pub(super) fn drop_keyspace(&mut self, at: Moment, diff: MapDiff) {
         let name = &diff.keyspace.clone();
         let Some(keyspace) = self.keyspaces.remove(name) else { return };
+        self.forget_footprint(&keyspace);
         self.outbox.maps.push(diff);
         for shard in keyspace.map.shards() {
             for replica in &shard.replicas {

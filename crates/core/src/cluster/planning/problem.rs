@@ -55,7 +55,11 @@ impl Cluster {
             replicas.push(count_wanted(keyspace, shard.id, known.len(), wanted));
             current.push(known);
         }
-        let (metrics, loads) = loads(keyspace, &shards, nodes.len());
+        let beside: Vec<_> = nodes
+            .iter()
+            .map(|node| self.carried.without(&keyspace.footprint, &node.record.spec.id))
+            .collect();
+        let (metrics, loads, background) = loads(keyspace, &shards, &beside);
         let (rules, rule_of) = rules(keyspace, &shards, &nodes);
         busy.extend(shards.iter().map(|shard| shard.id).filter(|id| is_set_aside(keyspace, *id)));
         let capacities = nodes.iter().flat_map(|node| vec![node.record.spec.capacity; metrics.len()]);
@@ -68,6 +72,7 @@ impl Cluster {
             metrics,
             replicas,
             loads,
+            background,
             rule_of,
             rules,
             current,
@@ -128,7 +133,7 @@ impl Cluster {
         busy
     }
 
-    fn pending(&self, keyspace: &KeyspaceState) -> Pending<'_> {
+    pub(super) fn pending(&self, keyspace: &KeyspaceState) -> Pending<'_> {
         let name = &keyspace.record.keyspace.name;
         let approved = self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
         let waiting = approved.flat_map(|plan| &plan.changes).filter(|c| c.progress == Progress::Waiting);
@@ -170,7 +175,10 @@ pub(super) fn is_set_aside(keyspace: &KeyspaceState, shard: ShardId) -> bool {
 }
 
 /// The replicas of a shard when everything under way has arrived, the leader first.
-fn expected<'a>(shard: &'a Shard, pending: &[&'a Change]) -> Vec<(Option<PlacementId>, &'a NodeId)> {
+pub(super) fn expected<'a>(
+    shard: &'a Shard,
+    pending: &[&'a Change],
+) -> Vec<(Option<PlacementId>, &'a NodeId)> {
     let replaced: BTreeSet<_> = shard.staying().filter_map(|r| r.replaces).collect();
     let mut staying: Vec<_> = shard.staying().filter(|r| !replaced.contains(&r.placement)).collect();
     let led = |r: &&crate::map::Replica| {
@@ -206,23 +214,36 @@ fn count_wanted(keyspace: &KeyspaceState, shard: ShardId, has: usize, hot: &BTre
 
 /// The metrics that matter and what one replica of each shard costs in them. A metric is left out while
 /// there is so little of it that evening it out would be moves for nothing.
-fn loads(keyspace: &KeyspaceState, shards: &[&Shard], nodes: usize) -> (Vec<Metric>, Vec<f64>) {
+///
+/// `beside` is what other keyspaces carry on each node. It counts in every measured metric; and where it does,
+/// an even number of replicas counts for less.
+fn loads(
+    keyspace: &KeyspaceState,
+    shards: &[&Shard],
+    beside: &[[f64; METRICS.len()]],
+) -> (Vec<Metric>, Vec<f64>, Vec<f64>) {
     let measured: Vec<Option<[f64; METRICS.len()]>> =
         shards.iter().map(|shard| measured(keyspace, shard)).collect();
     let reports = measured.iter().flatten().count().max(1) as f64;
     let sums = (0..METRICS.len()).map(|m| measured.iter().flatten().map(|load| load[m]).sum::<f64>());
     let sums: Vec<f64> = sums.collect();
-    let matters = |m: &usize| sums[*m] / nodes.max(1) as f64 >= limits::LOAD_FLOORS[*m];
+    let matters = |m: &usize| sums[*m] / beside.len().max(1) as f64 >= limits::LOAD_FLOORS[*m];
     let used: Vec<usize> = (0..METRICS.len()).filter(matters).collect();
     let mut metrics: Vec<Metric> = used.iter().map(|m| metric(METRICS[*m], limits::LOAD_TOLERANCE)).collect();
-    metrics.push(metric("replicas", limits::COUNT_TOLERANCE));
+    let is_beside = used.iter().any(|m| beside.iter().any(|loads| loads[*m] > 0.0));
+    let tolerance = if is_beside { limits::COUNT_TOLERANCE_BESIDE } else { limits::COUNT_TOLERANCE };
+    metrics.push(metric("replicas", tolerance));
+    let background = match is_beside {
+        true => beside.iter().flat_map(|loads| used.iter().map(|m| loads[*m]).chain([0.0])).collect(),
+        false => vec![],
+    };
     let mut loads = Vec::with_capacity(shards.len() * metrics.len());
     for load in &measured {
         // What has not been measured yet is taken for average.
         loads.extend(used.iter().map(|m| load.map_or(sums[*m] / reports, |load| load[*m])));
         loads.push(1.0);
     }
-    (metrics, loads)
+    (metrics, loads, background)
 }
 
 fn metric(name: &str, tolerance: f64) -> Metric {
@@ -230,7 +251,7 @@ fn metric(name: &str, tolerance: f64) -> Metric {
 }
 
 /// The mean over the replicas of a shard that have reported.
-fn measured(keyspace: &KeyspaceState, shard: &Shard) -> Option<[f64; METRICS.len()]> {
+pub(super) fn measured(keyspace: &KeyspaceState, shard: &Shard) -> Option<[f64; METRICS.len()]> {
     let reported = shard.live().filter_map(|r| keyspace.observed.get(&r.placement)?.load.as_ref());
     let (mut sum, mut count) = ([0.0; METRICS.len()], 0u32);
     for load in reported {

@@ -515,3 +515,33 @@ fn k17_moves_give_way_to_the_foreground() {
     }
     assert_eq!(most, [10, 5, 1]);
 }
+
+/// Requests a second on each node, over all keyspaces.
+fn requests(town: &Town) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for keyspace in town.cluster.keyspaces().values() {
+        for (shard, replica) in keyspace.map.shards().flat_map(|s| s.live().map(move |r| (s.id, r))) {
+            let load = town.loads.get(&shard).map_or(0.0, |load| load.requests_per_s);
+            *sums.entry(replica.node.to_string()).or_default() += load;
+        }
+    }
+    sums
+}
+
+#[test]
+fn keyspaces_leave_each_other_room_and_then_rest() {
+    // One keyspace is two heavy shards, which two nodes have; the other is forty light ones.
+    let heavy = Keyspace { name: crate::name::KeyspaceName::new("heavy").unwrap(), ..keyspace(2) };
+    let mut town = Town::of(vec![(heavy, slots(2)), (keyspace(40), slots(40))]);
+    let load = |requests_per_s| Load { requests_per_s, ..Load::default() };
+    town.loads = (1..=2).map(|id| (ShardId(id), load(900.0))).collect();
+    town.loads.extend((3..=42).map(|id| (ShardId(id), load(60.0))));
+    ["a", "b", "c", "d"].into_iter().for_each(|name| town.join(name));
+    town.run(40_000);
+    let sums = requests(&town);
+    let mean = sums.values().sum::<f64>() / 4.0;
+    assert!(sums.values().all(|sum| *sum < 1.3 * mean), "{sums:?}");
+    let (writes, generation) = (town.writes.len(), town.map().generation());
+    town.run(30_000);
+    assert_eq!((town.writes.len(), town.map().generation()), (writes, generation), "L2");
+}

@@ -4,7 +4,7 @@
 use super::super::{Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
 use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use crate::hash::HashFunction;
-use crate::id::{Incarnation, PlanId, ShardId, TransactionId};
+use crate::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
 use crate::keyspace::Keyspace;
 use crate::lifecycle::ReplicaState;
 use crate::load::Load;
@@ -82,15 +82,26 @@ pub struct Town {
 
 impl Town {
     pub fn new(keyspace: Keyspace, bounds: Vec<Bounds>) -> Town {
-        let empty = ShardMap::empty(keyspace.name.clone(), keyspace.sharding, keyspace.partition_key);
-        let mut map = empty.clone();
-        let mut edit = empty.edit();
-        for bounds in bounds {
-            edit.create_shard(bounds).unwrap();
+        Town::of(vec![(keyspace, bounds)])
+    }
+
+    /// Several keyspaces, each with shard ids of its own.
+    pub fn of(keyspaces: Vec<(Keyspace, Vec<Bounds>)>) -> Town {
+        let mut next_shard = ShardId(1);
+        let mut stored = Vec::new();
+        for (keyspace, bounds) in keyspaces {
+            let empty = ShardMap::empty(keyspace.name.clone(), keyspace.sharding, keyspace.partition_key);
+            let empty = empty.empty_after(next_shard, PlacementId(1));
+            let mut map = empty.clone();
+            let mut edit = empty.edit();
+            for bounds in bounds {
+                edit.create_shard(bounds).unwrap();
+            }
+            map.apply(&edit.commit(TransactionId([255; 20]))).unwrap();
+            next_shard = map.next_shard();
+            stored.push((KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 }, map));
         }
-        map.apply(&edit.commit(TransactionId([255; 20]))).unwrap();
-        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 };
-        Town::from(Records { keyspaces: vec![(record, map)], ..Records::default() }, 1_000)
+        Town::from(Records { keyspaces: stored, ..Records::default() }, 1_000)
     }
 
     fn from(disk: Records, now: u64) -> Town {

@@ -24,7 +24,10 @@
 //! - (be) a node that joins gets its share, about 1/(n+1) of the load, and nothing moves elsewhere;
 //! - (bf) capacities weight the shares; limits are never exceeded by anything new;
 //! - (bg) replicas that are crowded though there is room apart are spread;
-//! - (bh) what a person must know of a move is in its reason.
+//! - (bh) what a person must know of a move is in its reason;
+//! - (bi) nothing moves either when replicas that are much alike are dealt out as evenly as whole replicas
+//!   can be: 15 or 14 on each node when there are 128 for nine;
+//! - (bj) load that is not the keyspace's own counts on the node where it is, and stays there.
 //!
 //! Not done: steps of three and more nodes at once, and proofs of optimality. On small instances a solver
 //! of integer programs finds plans that are a little smaller, in minutes instead of milliseconds.

@@ -42,7 +42,7 @@ pub(super) struct Search<'d, 'p> {
     metrics: usize,
     /// 1 / share, node-major; 0 where there is nothing to share.
     inverse: Vec<f64>,
-    /// Level above which a node is hot, by metric.
+    /// Level above which a node is hot, node-major.
     marks: Vec<f64>,
     /// The slots on each node.
     pub(super) held: Vec<Vec<u32>>,
@@ -75,11 +75,13 @@ impl<'d, 'p> Search<'d, 'p> {
     /// None when no node is hot: then there is nothing to do, and nothing is read twice.
     pub(super) fn new(draft: &'d mut Draft<'p>) -> Option<Search<'d, 'p>> {
         let metrics = draft.metrics();
-        let marks: Vec<f64> =
-            (0..metrics).map(|metric| (1.0 + draft.tolerance(metric)) * (1.0 - NOISE)).collect();
         let nodes = draft.problem.nodes.len();
+        let mark = |at: usize| draft.mark((at / metrics) as NodeIndex, at % metrics) * (1.0 - NOISE);
+        let marks: Vec<f64> = (0..nodes * metrics).map(mark).collect();
         let hot = (0..nodes as NodeIndex).filter(|node| stays(draft, *node));
-        let is_hot = |node: NodeIndex| (0..metrics).any(|metric| draft.level(node, metric) > marks[metric]);
+        let is_hot = |node: NodeIndex| {
+            (0..metrics).any(|metric| draft.level(node, metric) > marks[node as usize * metrics + metric])
+        };
         if !hot.clone().any(is_hot) {
             return None;
         }
@@ -195,7 +197,7 @@ impl<'d, 'p> Search<'d, 'p> {
             let change = plus.map_or(0.0, size) - minus.map_or(0.0, size);
             let at = node as usize * self.metrics + metric;
             let level = (self.draft.load(node, metric) + change) * self.inverse[at];
-            over += (level - self.marks[metric]).max(0.0);
+            over += (level - self.marks[at]).max(0.0);
             squares += level * level;
         }
         (over, squares)
@@ -296,7 +298,7 @@ impl<'d, 'p> Search<'d, 'p> {
                 metric: metric as u16,
                 load: self.draft.load(from, metric) as f32,
                 share: self.draft.share(from, metric) as f32,
-                times: (self.marks[metric] * 1e4).round() as f32 / 1e4,
+                times: (self.marks[from as usize * self.metrics + metric] * 1e4).round() as f32 / 1e4,
             },
         );
         if let Some(back) = step.back {

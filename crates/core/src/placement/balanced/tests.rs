@@ -243,3 +243,74 @@ fn bb_what_cannot_be_even_is_left_after_a_bounded_search() {
     assert!(solution.after.max_over_share() < 1.01, "{:?}", solution.after);
     assert!(solution.score.excess_ppm > 0);
 }
+
+proptest::proptest! {
+    #[test]
+    fn bi_what_is_dealt_out_evenly_moves_nothing(
+        nodes in 2usize..40, shards in 1usize..400, tolerance in 0.0..0.2f64, uneven in 0.0..0.2f64, seed in 0u64..1_000,
+    ) {
+        let size = |at: u64| 100.0 * (1.0 + uneven * (spread_bits(at ^ seed) % 1_000) as f64 / 1_000.0);
+        let loads: Vec<f64> = (0..shards as u64).map(size).collect();
+        // Alike, not equal: each node its whole share and at most one more.
+        for loads in [vec![1.0; shards], loads] {
+            let mut problem = loaded(nodes, 1, &loads);
+            problem.metrics[0].tolerance = if loads[0] == 1.0 { tolerance } else { tolerance.max(uneven) };
+            problem.current = (0..shards).map(|shard| vec![((shard + seed as usize) % nodes) as u32]).collect();
+            // Where tolerance is the wider bound, uneven shards may still be exchanged to come within it.
+            let share = shards as f64 / nodes as f64;
+            let binds = share.ceil() / share > 1.0 + problem.metrics[0].tolerance;
+            if binds || loads[0] == 1.0 {
+                proptest::prop_assert_eq!(run(&problem).decisions, vec![]);
+            }
+        }
+    }
+
+    #[test]
+    fn bi_equal_shards_end_as_even_as_they_can_be(nodes in 2usize..30, shards in 1usize..300, seed in 0u64..1_000) {
+        let mut problem = loaded(nodes, 1, &vec![1.0; shards]);
+        let node = |shard: usize| (spread_bits(shard as u64 ^ seed) % nodes as u64) as u32;
+        problem.current = (0..shards).map(|shard| vec![node(shard)]).collect();
+        let solution = run(&problem);
+        let mut counts = vec![0usize; nodes];
+        solution.placement.iter().flatten().for_each(|node| counts[*node as usize] += 1);
+        let share = shards as f64 / nodes as f64;
+        let allowed = f64::max(share.ceil(), share * (1.0 + limits::PLAIN_TOLERANCE));
+        proptest::prop_assert!(counts.iter().all(|count| *count as f64 <= allowed + 1e-9), "{:?}", counts);
+        // A node that is left with nothing is one that has just joined to the next run, and draws.
+        if counts.iter().all(|count| *count as f64 >= share.floor()) {
+            let again = after(&problem, &solution);
+            proptest::prop_assert_eq!(run(&again).decisions, vec![]);
+        }
+    }
+}
+
+#[test]
+fn bi_a_ninth_node_for_128_shards_takes_its_share_and_no_more_moves() {
+    let sizes: Vec<f64> = (0..128).map(|at| 100.0 + (spread_bits(at) % 10) as f64).collect();
+    let mut problem = loaded(9, 1, &sizes);
+    problem.current = (0..128_u32).map(|shard| vec![shard % 8]).collect();
+    let solution = run(&problem);
+    assert!(solution.decisions.len() <= 15, "{} moves", solution.decisions.len());
+    assert!(solution.decisions.iter().all(|one| one.to == Some(8)));
+    assert!(solution.after.max_over_share() < 1.12, "{:?}", solution.after);
+}
+
+#[test]
+fn bj_the_load_of_others_counts_where_it_is() {
+    let mut problem = loaded(4, 1, &[10.0; 40]);
+    problem.current = (0..40_u32).map(|shard| vec![shard % 4]).collect();
+    problem.background = vec![200.0, 0.0, 0.0, 0.0];
+    let solution = run(&problem);
+    let mut counts = [0.0; 4];
+    solution.placement.iter().flatten().for_each(|node| counts[*node as usize] += 10.0);
+    // 600 in all, so 150 each; the first has more than that already.
+    assert_eq!(counts[0], 0.0, "{counts:?}");
+    assert!(counts[1..].iter().all(|load| *load <= 200.0 * 1.06), "{counts:?}");
+    problem.background = vec![200.0; 4];
+    assert_eq!(run(&problem).decisions, vec![], "what is the same everywhere moves nothing");
+    problem.background = vec![1.0; 3];
+    assert!(matches!(Balanced.place(&problem), Err(ProblemError::Length { array: "background", .. })));
+    problem.background = vec![1.0, f64::NAN, 0.0, 0.0];
+    let error = Balanced.place(&problem).unwrap_err().to_string();
+    assert!(error.contains("on node n1 is NaN"), "{error}");
+}

@@ -1,0 +1,116 @@
+//! What each keyspace puts on each node: so that the planner of one sees what the others leave room for.
+//!
+//! Like tenants who share the stairs: each looks where the others' boxes stand before it moves its own. What is
+//! counted are the measured loads, where everything under way has arrived; numbers of replicas are each
+//! keyspace's own affair. Each keyspace's part is counted anew whenever its planner runs, which is after every
+//! change of its own and every `rebalance_ms`; in between it is as old as that.
+//!
+//! Sums are of whole thousandths: adding and taking away again leaves nothing behind, in any order (M9).
+
+use super::super::{Cluster, KeyspaceState};
+use super::problem;
+use crate::load::METRICS;
+use crate::name::{KeyspaceName, NodeId};
+use std::collections::BTreeMap;
+
+/// Loads in thousandths, in the order of [`METRICS`].
+type Loads = [u64; METRICS.len()];
+
+/// What one keyspace, or all, carry on each node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::cluster) struct Footprint(BTreeMap<NodeId, Loads>);
+
+impl Footprint {
+    fn add(&mut self, node: &NodeId, loads: [f64; METRICS.len()]) {
+        let sums = self.0.entry(node.clone()).or_default();
+        // A cast of a float ends at the bounds of the integer.
+        let whole = loads.map(|load| (load * 1_000.0).round() as u64);
+        sums.iter_mut().zip(whole).for_each(|(sum, load)| *sum = sum.saturating_add(load));
+    }
+
+    fn change(&mut self, by: &Footprint, how: fn(u64, u64) -> u64) {
+        for (node, loads) in &by.0 {
+            let sums = self.0.entry(node.clone()).or_default();
+            sums.iter_mut().zip(loads).for_each(|(sum, load)| *sum = how(*sum, *load));
+            if *sums == Loads::default() {
+                self.0.remove(node);
+            }
+        }
+    }
+
+    /// What is left on `node` without `part`.
+    pub(super) fn without(&self, part: &Footprint, node: &NodeId) -> [f64; METRICS.len()] {
+        let of = |footprint: &Footprint| footprint.0.get(node).copied().unwrap_or_default();
+        let (all, own) = (of(self), of(part));
+        std::array::from_fn(|metric| all[metric].saturating_sub(own[metric]) as f64 / 1_000.0)
+    }
+}
+
+impl Cluster {
+    /// Counts what a keyspace carries, or will when all that is approved is done. One alone need not know.
+    pub(super) fn count_footprint(&mut self, name: &KeyspaceName) {
+        if self.keyspaces.len() < 2 {
+            return;
+        }
+        let Some(keyspace) = self.keyspaces.get(name) else { return };
+        let footprint = self.footprint(keyspace);
+        self.carried.change(&footprint, u64::saturating_add);
+        if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            let before = std::mem::replace(&mut keyspace.footprint, footprint);
+            self.carried.change(&before, u64::saturating_sub);
+        }
+    }
+
+    /// A keyspace is gone, and what it carried.
+    pub(in crate::cluster) fn forget_footprint(&mut self, keyspace: &KeyspaceState) {
+        self.carried.change(&keyspace.footprint, u64::saturating_sub);
+    }
+
+    fn footprint(&self, keyspace: &KeyspaceState) -> Footprint {
+        let pending = self.pending(keyspace);
+        let mut footprint = Footprint::default();
+        for shard in keyspace.map.shards().filter(|shard| shard.is_serving()) {
+            let Some(loads) = problem::measured(keyspace, shard) else { continue };
+            let waiting = pending.get(&shard.id).map_or(&[][..], Vec::as_slice);
+            for (_, node) in problem::expected(shard, waiting) {
+                footprint.add(node, loads);
+            }
+        }
+        footprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parts() -> impl Strategy<Value = Vec<(u8, [f64; METRICS.len()])>> {
+        proptest::collection::vec((0u8..6, proptest::array::uniform3(0.0..1e12f64)), 0..20)
+    }
+
+    fn footprint(parts: &[(u8, [f64; METRICS.len()])]) -> Footprint {
+        let mut footprint = Footprint::default();
+        for (node, loads) in parts {
+            footprint.add(&NodeId::new(&format!("n{node}")).unwrap(), *loads);
+        }
+        footprint
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_added_and_taken_away_again_leaves_nothing_in_any_order(a in parts(), b in parts()) {
+            let (a, b) = (footprint(&a), footprint(&b));
+            let mut all = Footprint::default();
+            all.change(&a, u64::saturating_add);
+            all.change(&b, u64::saturating_add);
+            for node in b.0.keys() {
+                let expected = b.0[node].map(|load| load as f64 / 1_000.0);
+                prop_assert_eq!(all.without(&a, node), expected);
+            }
+            all.change(&a, u64::saturating_sub);
+            all.change(&b, u64::saturating_sub);
+            prop_assert_eq!(all, Footprint::default());
+        }
+    }
+}
