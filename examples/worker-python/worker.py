@@ -46,7 +46,7 @@ def holds(keyspace, bounds, key):
         return key == bounds["name"].encode()
     value = int.from_bytes(hashlib.md5(key).digest(), "big")
     if bounds["type"] == "slot":
-        return value % keyspaces[keyspace]["sharding"]["shards"] == bounds["slot"]
+        return value % bounds["of"] == bounds["slot"]
     return int(bounds["first"], 16) <= value >> 64 <= int(bounds["last"], 16)
 
 

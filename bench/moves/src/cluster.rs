@@ -24,13 +24,9 @@ pub fn keys(slots: u32) -> Vec<Vec<u8>> {
             break;
         }
         let key = number.to_string().into_bytes();
-        let hash = partage_core::hash::HashFunction::Xxh3_64;
-        let sharding = partage_core::sharding::Sharding::Fixed { hash, shards: slots };
-        let whole = partage_core::sharding::PartitionKey::Whole;
-        if let partage_core::sharding::Position::Slot(slot) = sharding.position(whole, &key)
-            && keys[slot as usize].is_empty()
-        {
-            keys[slot as usize] = key;
+        let slot = partage_core::hash::HashFunction::Xxh3_64.slot(&key, slots) as usize;
+        if keys[slot].is_empty() {
+            keys[slot] = key;
             left -= 1;
         }
     }
@@ -93,7 +89,7 @@ pub struct Trivial {
 impl Handler for Trivial {
     async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
         if let partage_worker::Bounds::Slot(slot) = shard.bounds {
-            self.under_way.comes(u64::from(slot), self.node);
+            self.under_way.comes(u64::from(slot.number()), self.node);
         }
         Ok(())
     }

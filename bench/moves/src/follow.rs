@@ -22,7 +22,7 @@ pub async fn run(town: Arc<Town>, coordinator: SocketAddr) -> Result<(), String>
         for shard in &diff.changed {
             let (Bounds::Slot(slot), Some(leader)) = (&shard.bounds, shard.leader()) else { continue };
             if let Some(node) = number(leader.node.as_str()) {
-                town.known[*slot as usize].store(node, Ordering::Relaxed);
+                town.known[slot.number() as usize].store(node, Ordering::Relaxed);
             }
         }
     }

@@ -141,7 +141,7 @@ async fn converge(town: &Town) -> Result<(), String> {
         for (node, worker) in workers.iter().enumerate() {
             for replica in worker.replicas() {
                 if let partage_worker::Bounds::Slot(slot) = replica.assignment.bounds {
-                    served[slot as usize] = node;
+                    served[slot.number() as usize] = node;
                 }
             }
         }

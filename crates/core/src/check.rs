@@ -17,6 +17,7 @@ use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::map::{MapDiff, Role, Shard, ShardMap, Stage};
 use crate::name::NodeId;
+use crate::sharding::slot::common_multiple;
 use crate::sharding::{Bounds, Sharding};
 use std::collections::BTreeSet;
 
@@ -74,8 +75,8 @@ pub enum Finding {
     /// A shard without any replica.
     #[error("{1} is the last replica of shard {0}: add one elsewhere first")]
     LastReplica(ShardId, PlacementId),
-    /// Shards of this sharding have fixed bounds.
-    #[error("shard {0} cannot be split or merged: its bounds are {1}, only ranges can be cut")]
+    /// A named partition.
+    #[error("shard {0} cannot be split or merged: its bounds are {1}, names are whole")]
     NoRange(ShardId, String),
     /// O8: bounds of a planned split or merge that are not exactly the parents'.
     #[error("O8: the new bounds of {0:?} do not hold exactly their keys, each once")]
@@ -90,7 +91,7 @@ pub fn map(map: &ShardMap) -> Vec<Finding> {
     let mut findings: Vec<_> = map.shards().flat_map(|shard| shard_alone(map.sharding(), shard)).collect();
     findings
         .extend(map.shards().flat_map(|shard| ids_given_out(shard, map.next_shard(), map.next_placement())));
-    findings.extend(cover(map.sharding(), map.shards().filter(|shard| shard.is_serving())));
+    findings.extend(cover(map.sharding(), &map.shards().filter(|s| s.is_serving()).collect::<Vec<_>>()));
     findings
 }
 
@@ -112,7 +113,8 @@ pub fn diff(map: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
     if layout_changes && findings.is_empty() {
         let mut next = map.clone();
         if next.apply(diff).is_ok() {
-            findings.extend(cover(next.sharding(), next.shards().filter(|shard| shard.is_serving())));
+            let serving: Vec<_> = next.shards().filter(|shard| shard.is_serving()).collect();
+            findings.extend(cover(next.sharding(), &serving));
             findings.extend(families(&next, diff));
         }
     }
@@ -188,19 +190,25 @@ fn families(next: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
         let children: Option<Vec<_>> = siblings.iter().map(|id| next.shard(*id)).collect();
         // Where a parent or a sibling is gone the handover abandons the rest; they open no more.
         let (Some(parents), Some(children)) = (parents, children) else { continue };
-        if siblings.first() == Some(&shard.id) && extent(bounds(&parents)) != extent(bounds(&children)) {
+        if siblings.first() == Some(&shard.id) && !hold_the_same(&bounds(&parents), &bounds(&children)) {
             findings.push(Finding::ChildrenDiffer(siblings.clone()));
         }
     }
     findings
 }
 
-/// The stretches that shards hold together, adjacent ones joined, as (begin, end) in bytes that order alike.
-fn extent<'a>(bounds: impl Iterator<Item = &'a Bounds>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-    let mut stretches: Vec<_> = bounds.map(stretch).collect();
-    stretches.sort();
-    let mut joined: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
-    for (begin, end) in stretches {
+/// Whether two lists of bounds hold exactly the same keys, as often.
+fn hold_the_same(these: &[&Bounds], those: &[&Bounds]) -> bool {
+    let Some(ring) = ring(these.iter().chain(those).copied()) else { return false };
+    extent(these, ring) == extent(those, ring)
+}
+
+/// The stretches that bounds hold together, adjacent ones joined.
+fn extent(bounds: &[&Bounds], ring: u32) -> Vec<Stretch> {
+    let mut all: Vec<_> = bounds.iter().flat_map(|bounds| stretches(bounds, ring)).collect();
+    all.sort();
+    let mut joined: Vec<Stretch> = Vec::new();
+    for (begin, end) in all {
         match joined.last_mut() {
             Some((_, last)) if last.as_ref() == Some(&begin) => *last = end,
             _ => joined.push((begin, end)),
@@ -209,12 +217,24 @@ fn extent<'a>(bounds: impl Iterator<Item = &'a Bounds>) -> Vec<(Vec<u8>, Option<
     joined
 }
 
-fn bounds<'a>(shards: &'a [&'a Shard]) -> impl Iterator<Item = &'a Bounds> {
-    shards.iter().map(|shard| &shard.bounds)
+fn bounds<'a>(shards: &[&'a Shard]) -> Vec<&'a Bounds> {
+    shards.iter().map(|shard| &shard.bounds).collect()
 }
 
-fn stretch(bounds: &Bounds) -> (Vec<u8>, Option<Vec<u8>>) {
-    match bounds {
+/// How many slots tell those of `bounds` apart; none when no table could hold them.
+fn ring<'a>(bounds: impl Iterator<Item = &'a Bounds>) -> Option<u32> {
+    common_multiple(bounds.filter_map(|bounds| match bounds {
+        Bounds::Slot(slot) => Some(slot.of()),
+        Bounds::Keys(_) | Bounds::Hashes(_) | Bounds::Name(_) => None,
+    }))
+}
+
+/// From begin to end, in bytes that order alike; no end is beyond everything.
+type Stretch = (Vec<u8>, Option<Vec<u8>>);
+
+/// What bounds hold: one stretch, or for a slot as many as it has among the slots of `ring`.
+fn stretches(bounds: &Bounds, ring: u32) -> Vec<Stretch> {
+    vec![match bounds {
         Bounds::Keys(KeyRange { begin, end }) => {
             (begin.as_bytes().to_vec(), (!end.is_empty()).then(|| end.as_bytes().to_vec()))
         }
@@ -222,20 +242,29 @@ fn stretch(bounds: &Bounds) -> (Vec<u8>, Option<Vec<u8>>) {
             (first.to_be_bytes().to_vec(), last.checked_add(1).map(|end| end.to_be_bytes().to_vec()))
         }
         Bounds::Slot(slot) => {
-            (slot.to_be_bytes().to_vec(), slot.checked_add(1).map(|end| end.to_be_bytes().to_vec()))
+            let stretch = |number: u32| {
+                (number.to_be_bytes().to_vec(), number.checked_add(1).map(|end| end.to_be_bytes().to_vec()))
+            };
+            return slot.among(ring).map(stretch).collect();
         }
         Bounds::Name(name) => {
             let begin = name.as_str().as_bytes().to_vec();
             let end = [begin.as_slice(), &[0]].concat();
             (begin, Some(end))
         }
-    }
+    }]
 }
 
 /// M1: serving shards are disjoint and, unless partitions are named, cover the keyspace. A keyspace without
 /// any shard is one whose shards are still to come.
-fn cover<'a>(sharding: Sharding, serving: impl Iterator<Item = &'a Shard>) -> Vec<Finding> {
-    let mut stretches: Vec<_> = serving.map(|shard| (stretch(&shard.bounds), shard.id)).collect();
+fn cover(sharding: Sharding, serving: &[&Shard]) -> Vec<Finding> {
+    let Some(ring) = ring(serving.iter().map(|shard| &shard.bounds)) else {
+        return vec![Finding::Limit("its slots are of too many different numbers".to_owned())];
+    };
+    let held = serving
+        .iter()
+        .flat_map(|shard| stretches(&shard.bounds, ring).into_iter().map(|stretch| (stretch, shard.id)));
+    let mut stretches: Vec<_> = held.collect();
     stretches.sort();
     let mut findings = Vec::new();
     for pair in stretches.windows(2) {
@@ -244,36 +273,40 @@ fn cover<'a>(sharding: Sharding, serving: impl Iterator<Item = &'a Shard>) -> Ve
             Some(end) if end < begin && sharding != Sharding::Named => {
                 findings.push(Finding::Gap(format!(
                     "from {} to {}",
-                    end.escape_ascii(),
-                    begin.escape_ascii()
+                    place(sharding, end),
+                    place(sharding, begin)
                 )));
             }
             Some(end) if end <= begin => {}
             _ => findings.push(Finding::Overlap(*left, *right)),
         }
     }
-    findings.extend(cover_ends(sharding, &stretches));
+    findings.extend(cover_ends(sharding, ring, &stretches));
     findings
 }
 
-type Stretch = ((Vec<u8>, Option<Vec<u8>>), ShardId);
+/// Where a stretch ends, for people.
+fn place(sharding: Sharding, at: &[u8]) -> String {
+    match (sharding, at.try_into().map(u32::from_be_bytes)) {
+        (Sharding::Fixed { .. }, Ok(number)) => format!("slot {number}"),
+        _ => at.escape_ascii().to_string(),
+    }
+}
 
-fn cover_ends(sharding: Sharding, stretches: &[Stretch]) -> Vec<Finding> {
+fn cover_ends(sharding: Sharding, ring: u32, stretches: &[(Stretch, ShardId)]) -> Vec<Finding> {
     let (Some(((first, _), _)), Some(((_, last), _))) = (stretches.first(), stretches.last()) else {
         return vec![];
     };
     let (lowest, highest) = match sharding {
         Sharding::KeyRange => (vec![], None),
         Sharding::HashRange { .. } => (0u64.to_be_bytes().to_vec(), None),
-        Sharding::Fixed { shards, .. } => (0u32.to_be_bytes().to_vec(), Some(shards.to_be_bytes().to_vec())),
+        Sharding::Fixed { .. } => (0u32.to_be_bytes().to_vec(), Some(ring.to_be_bytes().to_vec())),
         Sharding::Named => return vec![],
     };
-    let below = (*first != lowest).then(|| Finding::Gap(format!("below {}", first.escape_ascii())));
+    let below = (*first != lowest).then(|| Finding::Gap(format!("below {}", place(sharding, first))));
     let above = (*last != highest).then(|| {
-        Finding::Gap(format!(
-            "from {} up",
-            last.as_ref().map_or(String::new(), |k| k.escape_ascii().to_string())
-        ))
+        let last = last.as_ref().map_or(String::new(), |last| place(sharding, last));
+        Finding::Gap(format!("from {last} up"))
     });
     below.into_iter().chain(above).collect()
 }

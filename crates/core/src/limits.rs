@@ -119,6 +119,10 @@ pub const SALT_WAYS: u32 = 100;
 /// keyspace within minutes, few enough to be read by who approves them.
 pub const RESHAPES: usize = 64;
 
+/// Most parts that one slot is cut into, or made from, when the number of shards changes: each of them knows all
+/// the others until they serve. More takes two changes in a row.
+pub const RESHARD_FACTOR: u32 = 64;
+
 /// `balanced`: candidate steps weighed until a plan works, at least. A tenth of a second. Only an instance
 /// that cannot be brought within its tolerance comes to this bound.
 pub const SETTLE_EVALUATIONS: u64 = 10_000_000;

@@ -179,7 +179,7 @@ mod tests {
     use crate::id::TransactionId;
     use crate::keyspace::Ownership;
     use crate::map::ShardMap;
-    use crate::sharding::{Bounds, PartitionKey, Sharding};
+    use crate::sharding::{PartitionKey, Sharding, Slot};
 
     const KEPT: Kept = Kept { diffs: 4, shards: 100, forgotten: 10 };
 
@@ -196,11 +196,11 @@ mod tests {
         };
         let mut board = Board::new(kept);
         board.keyspaces.insert(name.clone(), History { brief, diffs: VecDeque::new(), shards: 0 });
-        for slot in 0..count {
+        for (at, slot) in Slot::all(count).into_iter().enumerate() {
             let mut map = maps.last().unwrap().clone();
             let mut edit = map.edit();
-            edit.create_shard(Bounds::Slot(slot)).unwrap();
-            let diff = edit.commit(TransactionId([slot as u8; 20]));
+            edit.create_shard(slot).unwrap();
+            let diff = edit.commit(TransactionId([at as u8; 20]));
             map.apply(&diff).unwrap();
             board.keyspaces.get_mut(&name).unwrap().push(diff, &kept);
             maps.push(map);

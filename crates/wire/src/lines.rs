@@ -88,7 +88,7 @@ fn bounds(bounds: &Bounds) -> String {
     match bounds {
         Bounds::Keys(range) => format!("keys {} {}", hex(&range.begin), hex(&range.end)),
         Bounds::Hashes(range) => format!("hashes {:016x} {:016x}", range.first, range.last),
-        Bounds::Slot(slot) => format!("slot {slot}"),
+        Bounds::Slot(slot) => format!("slot {} {}", slot.number(), slot.of()),
         Bounds::Name(name) => format!("name {name}"),
     }
 }

@@ -19,7 +19,7 @@ use partage_core::map::{Edit, MapDiff, Role, ShardMap};
 use partage_core::name::{KeyspaceName, Label, NodeId, PartitionName, Zone};
 use partage_core::node::{CheckBack, NodeSpec};
 use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, Status};
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::time::Millis;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -82,7 +82,8 @@ pub fn bounds() -> impl Strategy<Value = Bounds> {
     prop_oneof![
         range,
         any::<(u64, u64)>().prop_map(|(a, b)| Bounds::Hashes(HashRange { first: a.min(b), last: a.max(b) })),
-        any::<u32>().prop_map(Bounds::Slot),
+        (1u32..=4_000_000, any::<u32>())
+            .prop_map(|(of, number)| Bounds::Slot(Slot::new(number % of, of).expect("it is below"))),
         name::<PartitionName>().prop_map(Bounds::Name),
     ]
 }
@@ -422,7 +423,7 @@ fn first_bounds(sharding: Sharding) -> Vec<Bounds> {
             Bounds::Hashes(HashRange { first: 0, last: u64::MAX / 2 }),
             Bounds::Hashes(HashRange { first: u64::MAX / 2 + 1, last: u64::MAX }),
         ],
-        Sharding::Fixed { shards, .. } => (0..shards).map(Bounds::Slot).collect(),
+        Sharding::Fixed { shards, .. } => Slot::all(shards),
         Sharding::Named => ["north", "south"].map(|name| Bounds::Name(name.parse().expect("names"))).into(),
     }
 }

@@ -25,7 +25,7 @@ pub enum KeyspaceCommand {
         #[command(flatten)]
         door: Door,
     },
-    /// Change replicas, policy, mode, spread or throttle
+    /// Change replicas, policy, mode, spread, throttle or the number of slots
     Update(UpdateArgs),
     /// Delete a keyspace; its workers drop what they hold of it
     Delete {
@@ -49,7 +49,7 @@ pub struct CreateArgs {
     /// Hash function of hash-range and fixed
     #[arg(long, default_value = "xxh3-64")]
     hash: String,
-    /// How many shards to begin with (fixed: for ever)
+    /// How many shards to begin with (fixed: until `keyspace update --shards`)
     #[arg(long, default_value_t = 16)]
     shards: u32,
     /// key-range: cut at these keys
@@ -99,6 +99,10 @@ pub struct UpdateArgs {
     /// node, zone, zone-strict, rack or rack-strict
     #[arg(long)]
     spread: Option<String>,
+    /// fixed: how many slots there are from now on, a multiple or a divisor of the present number; while they
+    /// serve
+    #[arg(long)]
+    shards: Option<u32>,
     #[command(flatten)]
     throttle: ThrottleArgs,
     #[command(flatten)]
@@ -163,7 +167,7 @@ impl KeyspaceCommand {
                 Ok(())
             }
             KeyspaceCommand::Update(args) => {
-                let UpdateArgs { name, replicas, policy, mode, spread, throttle, door, dry } = args;
+                let UpdateArgs { name, replicas, policy, mode, spread, shards, throttle, door, dry } = args;
                 let throttle = throttle.over(&door, &name).await?;
                 let changes = KeyspaceChanges {
                     replicas,
@@ -171,6 +175,7 @@ impl KeyspaceCommand {
                     mode,
                     spread,
                     throttle,
+                    shards,
                     ..KeyspaceChanges::default()
                 };
                 carry_out(&door, output, Command::UpdateKeyspace { keyspace: name, changes }, dry.dry_run)

@@ -316,7 +316,7 @@ pub fn bounds_text(bounds: &Bounds) -> String {
             )
         }
         Bounds::Hashes { first, last } => format!("hashes from {} to {}", first.0, last.0),
-        Bounds::Slot { slot } => format!("slot {slot}"),
+        Bounds::Slot { slot, of } => format!("slot {slot} of {of}"),
         Bounds::Name { name } => format!("partition {name}"),
     }
 }

@@ -4,7 +4,7 @@
 //! which nodes its replicas would be after the lines so far; a line that could not be carried out there is
 //! a finding. Not looked at: whether the plan is wise. That is for its reasons and for who approves it.
 
-use super::{Finding, bounds, extent};
+use super::{Finding, bounds, hold_the_same};
 use crate::id::{PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
@@ -12,6 +12,7 @@ use crate::map::{Shard, ShardMap};
 use crate::name::NodeId;
 use crate::plan::{Change, Planned};
 use crate::sharding::Bounds;
+use crate::sharding::geometry::joined;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything wrong with carrying out `changes`, in their order, on `map`. `closed` says why a node takes
@@ -62,7 +63,7 @@ impl Sketch<'_> {
             Change::Split { shard, children } => self.reshape(&[*shard], children),
             Change::Merge { shards, child } => {
                 let parents: Vec<_> = shards.iter().filter_map(|id| self.map.shard(*id)).collect();
-                if parents.len() < 2 || extent(bounds(&parents)).len() != 1 {
+                if parents.len() < 2 || joined(&bounds(&parents)).is_none() {
                     return Err(Finding::NotNeighbours(shards.clone()));
                 }
                 self.reshape(shards, std::slice::from_ref(child))
@@ -132,15 +133,16 @@ impl Sketch<'_> {
 
     fn reshape(&mut self, parents: &[ShardId], children: &[(Bounds, Vec<NodeId>)]) -> Result<(), Finding> {
         let shards: Vec<_> = parents.iter().filter_map(|id| self.map.shard(*id)).collect();
-        let fixed = |shard: &&&Shard| matches!(shard.bounds, Bounds::Slot(_) | Bounds::Name(_));
-        if let Some(shard) = shards.iter().find(fixed) {
+        let named = |shard: &&&Shard| matches!(shard.bounds, Bounds::Name(_));
+        if let Some(shard) = shards.iter().find(named) {
             return Err(Finding::NoRange(shard.id, shard.bounds.to_string()));
         }
         let foreign = children.iter().find(|(bounds, _)| !self.map.sharding().fits(bounds));
         if let (Some((bounds, _)), Some(parent)) = (foreign, parents.first()) {
             return Err(Finding::ForeignBounds(*parent, bounds.to_string()));
         }
-        let kept = extent(children.iter().map(|(bounds, _)| bounds)) == extent(bounds(&shards));
+        let parts: Vec<_> = children.iter().map(|(bounds, _)| bounds).collect();
+        let kept = hold_the_same(&parts, &bounds(&shards));
         if !kept || (parents.len() == 1 && children.len() < 2) {
             return Err(Finding::BoundsDiffer(parents.to_vec()));
         }

@@ -3,7 +3,7 @@ use crate::id::{Incarnation, TransactionId};
 use crate::key::Key;
 use crate::name::KeyspaceName;
 use crate::plan::{Change, Planned};
-use crate::sharding::PartitionKey;
+use crate::sharding::{PartitionKey, Slot};
 
 fn node(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
@@ -140,38 +140,84 @@ fn only_neighbours_become_one_and_only_once() {
     assert_eq!(found(changes), [Finding::NoShard(S[2])]);
 }
 
-#[test]
-fn m8_too_many_replicas_and_shards_without_ranges_are_refused() {
-    let many = (0..2 * limits::REPLICAS).map(|at| add(S[2], &format!("n{at}"))).collect();
-    assert!(matches!(found(many)[..], [Finding::Limit(_)]), "one is there already");
-    let name = KeyspaceName::new("slots").unwrap();
-    let sharding = Sharding::Fixed { hash: crate::hash::HashFunction::Crc16, shards: 2 };
-    let mut map = ShardMap::empty(name, sharding, PartitionKey::Whole);
+/// A map whose first shards have these bounds, and what the check finds in it.
+fn first_map(sharding: Sharding, bounds: Vec<Bounds>) -> (ShardMap, Vec<Finding>) {
+    let mut map = ShardMap::empty(KeyspaceName::new("first").unwrap(), sharding, PartitionKey::Whole);
     let mut edit = map.edit();
-    for slot in [0, 1] {
-        edit.create_shard(Bounds::Slot(slot)).unwrap();
+    for bounds in bounds {
+        edit.create_shard(bounds).unwrap();
     }
     let diff = edit.commit(TransactionId([1; 20]));
+    let alone = super::diff(&map, &diff);
     map.apply(&diff).unwrap();
-    let children = vec![(Bounds::Slot(0), vec![node("a")]), (Bounds::Slot(1), vec![node("a")])];
+    assert_eq!(alone, super::map(&map), "the check of the diff finds what the check of the map does");
+    (map, alone)
+}
+
+fn slot(number: u32, of: u32) -> Bounds {
+    Bounds::Slot(Slot::new(number, of).unwrap())
+}
+
+const SLOTS: Sharding = Sharding::Fixed { hash: crate::hash::HashFunction::Crc16, shards: 2 };
+
+#[test]
+fn m8_too_many_replicas_and_splits_of_names_are_refused() {
+    let many = (0..2 * limits::REPLICAS).map(|at| add(S[2], &format!("n{at}"))).collect();
+    assert!(matches!(found(many)[..], [Finding::Limit(_)]), "one is there already");
+    let name = |text: &str| Bounds::Name(text.parse().unwrap());
+    let (map, _) = first_map(Sharding::Named, vec![name("north"), name("south")]);
+    let children = vec![(name("north"), vec![node("a")]), (name("west"), vec![node("a")])];
     let planned = [Planned::new(Change::Split { shard: S[1], children }, "a test")];
-    assert_eq!(plan(&map, &planned, &|_| None), [Finding::NoRange(S[1], "slot 0".to_owned())]);
+    assert_eq!(plan(&map, &planned, &|_| None), [Finding::NoRange(S[1], "north".to_owned())]);
+}
+
+#[test]
+fn o8_slots_split_into_exactly_their_refinement_and_merge_to_exactly_one() {
+    let (map, findings) = first_map(SLOTS, vec![slot(0, 2), slot(1, 4), slot(3, 4)]);
+    assert_eq!(
+        (findings, map.sharding()),
+        (vec![], Sharding::Fixed { hash: crate::hash::HashFunction::Crc16, shards: 4 })
+    );
+    let split = |parts: &[(u32, u32)]| {
+        let children = parts.iter().map(|(number, of)| (slot(*number, *of), vec![node("a")])).collect();
+        plan(&map, &[Planned::new(Change::Split { shard: S[1], children }, "a test")], &|_| None)
+    };
+    assert_eq!(split(&[(0, 4), (2, 4)]), []);
+    assert_eq!(split(&[(2, 4), (0, 8), (4, 8)]), []);
+    for wrong in [&[(0, 4), (1, 4)][..], &[(0, 4)], &[(0, 4), (2, 4), (0, 8)], &[(0, 2)]] {
+        assert_eq!(split(wrong), [Finding::BoundsDiffer(vec![S[1]])], "{wrong:?}");
+    }
+    let merge = |shards: &[usize], child| {
+        let shards = shards.iter().map(|at| S[*at]).collect();
+        plan(
+            &map,
+            &[Planned::new(Change::Merge { shards, child: (child, vec![node("a")]) }, "a test")],
+            &|_| None,
+        )
+    };
+    assert_eq!(merge(&[2, 3], slot(1, 2)), []);
+    assert_eq!(merge(&[1, 2, 3], slot(0, 1)), []);
+    assert_eq!(merge(&[1, 2], slot(0, 1)), [Finding::NotNeighbours(vec![S[1], S[2]])]);
+    assert_eq!(merge(&[2, 3], slot(0, 2)), [Finding::BoundsDiffer(vec![S[2], S[3]])]);
+}
+
+#[test]
+fn m1_slots_of_several_numbers_are_disjoint_and_cover_or_it_is_found() {
+    let found = |bounds: Vec<Bounds>| first_map(SLOTS, bounds).1;
+    assert_eq!(found(vec![slot(0, 2), slot(1, 6), slot(3, 6), slot(5, 6)]), []);
+    assert_eq!(found(vec![slot(0, 2), slot(1, 2), slot(3, 6)]), [Finding::Overlap(S[2], S[3])]);
+    let gap = found(vec![slot(0, 2), slot(1, 6), slot(5, 6)]);
+    assert!(matches!(&gap[..], [Finding::Gap(gap)] if gap == "from slot 3 to slot 4"), "{gap:?}");
+    let last = found(vec![slot(0, 3), slot(1, 3)]);
+    assert!(matches!(&last[..], [Finding::Gap(gap)] if gap == "from slot 2 up"), "{last:?}");
+    let primes = [9_973, 9_967].map(|of| slot(0, of));
+    assert!(matches!(&found(primes.into())[..], [Finding::Limit(_)]));
 }
 
 #[test]
 fn m1_gaps_and_overlaps_of_a_map_are_found() {
     let make = |bounds: &[(&str, &str)]| {
-        let name = KeyspaceName::new("users").unwrap();
-        let mut map = ShardMap::empty(name, Sharding::KeyRange, PartitionKey::Whole);
-        let mut edit = map.edit();
-        for (begin, end) in bounds {
-            edit.create_shard(keys(begin, end)).unwrap();
-        }
-        let diff = edit.commit(TransactionId([1; 20]));
-        let alone = super::diff(&map, &diff);
-        map.apply(&diff).unwrap();
-        assert_eq!(alone, super::map(&map), "the check of the diff finds what the check of the map does");
-        alone
+        first_map(Sharding::KeyRange, bounds.iter().map(|(begin, end)| keys(begin, end)).collect()).1
     };
     assert_eq!(make(&[("", "")]), []);
     assert_eq!(make(&[("", "m"), ("m", "")]), []);

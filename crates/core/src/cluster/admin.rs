@@ -23,6 +23,7 @@ mod nodes;
 mod partitions;
 mod plans;
 mod reshape;
+mod reshard;
 mod shards;
 
 pub use command::{Command, KeyspaceChanges, Presplit, SplitAt};
@@ -125,7 +126,9 @@ impl Cluster {
                 self.create_keyspace(at, transaction, *keyspace, presplit)
             }
             Command::DeleteKeyspace { keyspace } => self.delete_keyspace(transaction, &keyspace),
-            Command::UpdateKeyspace { keyspace, changes } => self.update_keyspace(at, &keyspace, *changes),
+            Command::UpdateKeyspace { keyspace, changes } => {
+                self.update_keyspace(at, by, &keyspace, *changes)
+            }
             Command::RegisterPartitions { keyspace, partitions, replicas } => {
                 self.register_partitions(transaction, &keyspace, &partitions, replicas)
             }

@@ -181,11 +181,22 @@ impl Cluster {
             self.follow_up(at, name, id, old.as_ref());
         }
         self.carry_rules(name, &ids);
+        self.follow_slots(name);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             keyspace.wake(ids.iter().copied());
         }
         self.refresh_orders(name, ids);
         true
+    }
+
+    /// The settings say how many slots there are, as the map does.
+    fn follow_slots(&mut self, name: &KeyspaceName) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        let sharding = keyspace.map.sharding();
+        if keyspace.record.keyspace.sharding != sharding {
+            keyspace.record.keyspace.sharding = sharding;
+            self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+        }
     }
 
     /// Forgets what belonged to replicas that are gone, and notes whether the shard is settled.

@@ -7,14 +7,14 @@ use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::keyspace::Throttle;
 use crate::lifecycle::ReplicaState;
-use crate::map::{Edit, EditError, Role, Shard, ShardMap, Stage};
+use crate::map::{Edit, EditError, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::{Change, Origin, Plan, Progress, Status};
 use crate::planted::{self, Planted};
 use crate::sharding::Bounds;
 use crate::throttle::{self, Meter};
 use crate::time::Millis;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Moves and loads under way, per node and in all, and what else the throttle counts.
 #[derive(Debug, Default)]
@@ -47,6 +47,10 @@ impl UnderWay {
                     None => *under_way.loads_on.entry(replica.node.clone()).or_default() += 1,
                 }
             }
+            // One of the children stands for all.
+            if matches!(&shard.stage, Stage::Forming(children) if children.first() == Some(&shard.id)) {
+                under_way.count_reshape(shard.staying().map(|r| &r.node));
+            }
         }
         under_way
     }
@@ -55,6 +59,12 @@ impl UnderWay {
         self.moves += 1;
         *self.moves_on.entry(from.clone()).or_default() += 1;
         *self.moves_on.entry(to.clone()).or_default() += 1;
+    }
+
+    /// A split or merge takes part in the work of each node where its children begin.
+    fn count_reshape<'a>(&mut self, nodes: impl Iterator<Item = &'a NodeId>) {
+        self.moves += 1;
+        nodes.for_each(|node| *self.moves_on.entry(node.clone()).or_default() += 1);
     }
 
     /// K17: whether a change that copies something may begin now.
@@ -140,8 +150,16 @@ impl Cluster {
             }
             Change::Remove { shard, placement } => remove(edit, *shard, *placement),
             Change::Lead { shard, placement } => Ok(edit.lead(*shard, *placement)?),
-            Change::Split { shard, children } => self.form(edit, &[*shard], children, at),
-            Change::Merge { shards, child } => self.form(edit, shards, std::slice::from_ref(child), at),
+            Change::Split { shard, children } => {
+                self.start_reshape(keyspace, edit, (&[*shard][..], children.as_slice()), under_way, at)
+            }
+            Change::Merge { shards, child } => self.start_reshape(
+                keyspace,
+                edit,
+                (shards.as_slice(), std::slice::from_ref(child)),
+                under_way,
+                at,
+            ),
         }?;
         copies.into_iter().for_each(|bytes| under_way.meter.take(bytes));
         Ok(())
@@ -169,6 +187,28 @@ impl Cluster {
             edit.leave(shard, from)?;
         }
         under_way.count_move(&old.node, to);
+        Ok(())
+    }
+
+    fn start_reshape(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        (parents, children): (&[ShardId], &[(Bounds, Vec<NodeId>)]),
+        under_way: &mut UnderWay,
+        at: Moment,
+    ) -> Result<(), NotNow> {
+        let throttle = &keyspace.record.keyspace.throttle;
+        let nodes: BTreeSet<&NodeId> = children.iter().flat_map(|(_, nodes)| nodes).collect();
+        let is_full = |node: &NodeId| {
+            let on = under_way.moves_on.get(node).copied().unwrap_or(0);
+            on >= self.beside_foreground(node, throttle.moves_per_node)
+        };
+        if under_way.moves >= throttle.moves || nodes.iter().any(|node| is_full(node)) {
+            return Err(NotNow::Throttled);
+        }
+        self.form(edit, parents, children, at)?;
+        under_way.count_reshape(nodes.into_iter());
         Ok(())
     }
 
@@ -223,7 +263,7 @@ impl Cluster {
         for plan in approved {
             for planned in &mut plan.changes {
                 if planned.progress == Progress::Started {
-                    planned.progress = progress_of(&planned.change, &keyspace.map);
+                    planned.progress = progress_of(&planned.change, keyspace);
                 }
             }
             plan.finish_if_done();
@@ -288,7 +328,8 @@ fn remove(edit: &mut Edit<'_>, shard: ShardId, placement: PlacementId) -> Result
 }
 
 /// How far a change that was begun has got.
-fn progress_of(change: &Change, map: &ShardMap) -> Progress {
+fn progress_of(change: &Change, keyspace: &KeyspaceState) -> Progress {
+    let map = &keyspace.map;
     let gone = || Progress::Dropped("the shard was split, merged or removed".to_owned());
     match change {
         Change::Add { shard, node } => map.shard(*shard).map_or_else(gone, |shard| arrival(shard, node)),
@@ -308,8 +349,8 @@ fn progress_of(change: &Change, map: &ShardMap) -> Progress {
             Some(leader) if leader.placement == *placement => Progress::Done,
             _ => Progress::Dropped("another replica leads by now".to_owned()),
         },
-        Change::Split { shard, .. } => family_progress(map, &[*shard]),
-        Change::Merge { shards, .. } => family_progress(map, shards),
+        Change::Split { shard, .. } => family_progress(keyspace, &[*shard]),
+        Change::Merge { shards, .. } => family_progress(keyspace, shards),
     }
 }
 
@@ -321,9 +362,10 @@ fn arrival(shard: &Shard, node: &NodeId) -> Progress {
     }
 }
 
-fn family_progress(map: &ShardMap, parents: &[ShardId]) -> Progress {
-    let stages: Vec<_> = parents.iter().filter_map(|id| map.shard(*id)).map(|shard| &shard.stage).collect();
-    let forming = || map.shards().any(|s| s.parents == parents && matches!(s.stage, Stage::Forming(_)));
+fn family_progress(keyspace: &KeyspaceState, parents: &[ShardId]) -> Progress {
+    let parent = |id: &ShardId| keyspace.map.shard(*id);
+    let stages: Vec<_> = parents.iter().filter_map(parent).map(|shard| &shard.stage).collect();
+    let forming = || parents.iter().any(|id| !keyspace.children_under_way(*id).is_empty());
     match stages.as_slice() {
         [] => Progress::Done,
         stages if stages.iter().any(|stage| matches!(stage, Stage::Closing(_))) => Progress::Started,

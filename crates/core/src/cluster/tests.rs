@@ -5,4 +5,5 @@ mod interrupted;
 mod moves;
 mod planning;
 mod reshape;
+mod reshard;
 mod town;

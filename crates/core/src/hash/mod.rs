@@ -154,18 +154,29 @@ impl HashFunction {
     /// # Panics
     /// If `slots` is 0; [`crate::sharding::Sharding::check`] refuses that long before.
     pub fn slot(self, key: &[u8], slots: u32) -> u32 {
+        modulo(self.dividend(key), slots)
+    }
+
+    /// What [`slot`](Self::slot) takes modulo the number of slots.
+    #[inline]
+    pub fn dividend(self, key: &[u8]) -> u128 {
         let value = self.hash(key);
         match self {
             HashFunction::JavaString | HashFunction::JavaBytes | HashFunction::HadoopBytes => {
-                (value as u32 & 0x7fff_ffff) % slots
+                value & 0x7fff_ffff
             }
-            _ => modulo(value, slots),
+            _ => value,
         }
     }
 }
 
-/// `value % n` by machine division: 32 bits at a time keeps each step within 64 bits.
-fn modulo(value: u128, n: u32) -> u32 {
+/// `value % n` by machine division: 32 bits at a time keeps each step within 64 bits. Most numbers of slots are
+/// a power of two, and need none.
+#[inline]
+pub(crate) fn modulo(value: u128, n: u32) -> u32 {
+    if n.is_power_of_two() {
+        return value as u32 & (n - 1);
+    }
     let n = u64::from(n);
     let high = (value >> 64) as u64;
     if high == 0 {

@@ -1,6 +1,7 @@
 //! Lookups by hash: fixed slots, and ranges of the hash space.
 
 use super::search_tree::SearchTree;
+use crate::hash::modulo;
 use crate::limits;
 
 /// Why a slot table cannot be.
@@ -46,6 +47,15 @@ impl SlotTable {
         // A division takes longer than all the rest, and most tables are a power of two long.
         let slot = if slots.is_power_of_two() { value & (slots - 1) } else { value % slots };
         self.owners[slot as usize]
+    }
+
+    /// Whose the slot `value modulo n` is, for a hash of any width.
+    #[inline]
+    pub fn find_value(&self, value: u128) -> u32 {
+        match u64::try_from(value) {
+            Ok(value) => self.find_hash(value),
+            Err(_) => self.owners[modulo(value, self.owners.len() as u32) as usize],
+        }
     }
 
     /// How many slots there are.
@@ -125,6 +135,7 @@ mod tests {
         let table = SlotTable::build(vec![7, 8, 9]).unwrap();
         assert_eq!((table.find(2), table.find(3)), (Some(9), None));
         assert_eq!((table.find_hash(4), table.find_hash(u64::MAX)), (8, 7));
+        assert_eq!((table.find_value(1 << 64 | 1), table.find_value(5)), (9, 9), "2^64 is 1 modulo 3");
         let even = SlotTable::build((0..16).collect()).unwrap();
         assert_eq!(even.find_hash(u64::MAX), 15);
         assert_eq!(SlotTable::build(vec![]).err(), Some(SlotTableError::NoSlots));

@@ -3,6 +3,8 @@
 use super::{Shard, ShardMap};
 use crate::id::{Generation, PlacementId, ShardId};
 use crate::name::KeyspaceName;
+use crate::sharding::slot::common_multiple;
+use crate::sharding::{Bounds, Sharding};
 use std::collections::BTreeMap;
 
 /// Leads from the map at `from` to the map at `to`.
@@ -86,7 +88,23 @@ impl ShardMap {
         self.parent = diff.parent;
         self.next_shard = diff.next_shard;
         self.next_placement = diff.next_placement;
+        self.count_slots(diff);
         Ok(())
+    }
+
+    /// The number of slots is what the serving shards say, and nothing else: so it changes in the same moment for
+    /// everybody who has the map, without being told (K7).
+    fn count_slots(&mut self, diff: &MapDiff) {
+        let Sharding::Fixed { hash, shards } = self.sharding else { return };
+        let divisor = |shard: &Shard| match &shard.bounds {
+            Bounds::Slot(slot) if shard.is_serving() => Some(slot.of()),
+            Bounds::Slot(_) | Bounds::Keys(_) | Bounds::Hashes(_) | Bounds::Name(_) => None,
+        };
+        if diff.changed.iter().filter_map(divisor).any(|of| of != shards)
+            && let Some(ring) = common_multiple(self.shards.values().filter_map(divisor))
+        {
+            self.sharding = Sharding::Fixed { hash, shards: ring };
+        }
     }
 }
 

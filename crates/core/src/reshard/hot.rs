@@ -1,35 +1,15 @@
 //! Hot keys and hot shards (K12): one key that draws most requests gets a shard of its own; a shard that is
 //! hot and cannot be cut gets more replicas; and where that is used up, a person is told to pin it.
 
-use super::{Candidate, Carried, Proposals, Ripe, Terms, split};
+use super::{Candidate, Carried, Proposals, Ripe, Terms};
 use crate::key::Key;
 use crate::keyspace::Resharding;
 use crate::limits;
-use crate::sharding::{Bounds, PartitionKey, Position, Sharding};
 
 /// The key that draws more than its share of the shard's requests, if one does.
 pub fn heavy<'a>(carried: &'a Carried, limits: &Resharding) -> Option<&'a Key> {
     let first = carried.hot_keys.first()?;
     (first.requests_per_s > limits.hot_key_share * carried.requests_per_s).then_some(&first.key)
-}
-
-/// The shard cut around `key`: below it, the key alone, above it; empty parts left out. None when the key
-/// is not in there, or alone in there already.
-pub fn around(bounds: &Bounds, sharding: Sharding, by: PartitionKey, key: &Key) -> Option<Vec<Bounds>> {
-    match (bounds, sharding.position(by, key.as_bytes())) {
-        (Bounds::Keys(range), Position::Key(partition)) if range.contains(partition) => {
-            let at = Key::new(partition).ok()?;
-            let after = at.successor().filter(|after| range.contains(after.as_bytes()));
-            let cuts: Vec<_> = Some(at).filter(|at| *at > range.begin).into_iter().chain(after).collect();
-            (!cuts.is_empty()).then(|| split::cut_keys(range, &cuts))?
-        }
-        (Bounds::Hashes(range), Position::Point(point)) if range.contains(point) => {
-            let after = point.checked_add(1).filter(|after| *after <= range.last);
-            let cuts: Vec<_> = Some(point).filter(|p| *p > range.first).into_iter().chain(after).collect();
-            (!cuts.is_empty()).then(|| split::cut_points(*range, &cuts))?
-        }
-        _ => None,
-    }
 }
 
 /// How many replicas a shard that is not being cut should have, when that is not the keyspace's own count.

@@ -3,32 +3,19 @@
 
 use super::{Candidate, Proposals, Since, Terms};
 use crate::id::ShardId;
-use crate::key::{HashRange, KeyRange};
 use crate::limits;
 use crate::plan::Change;
 use crate::sharding::Bounds;
+use crate::sharding::geometry::{joined, lowest};
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The bounds of both, if the second begins where the first ends.
-pub fn joined(left: &Bounds, right: &Bounds) -> Option<Bounds> {
-    match (left, right) {
-        (Bounds::Keys(a), Bounds::Keys(b)) if a.end == b.begin && !a.end.is_empty() => {
-            Some(Bounds::Keys(KeyRange { begin: a.begin.clone(), end: b.end.clone() }))
-        }
-        (Bounds::Hashes(a), Bounds::Hashes(b)) if a.last.checked_add(1) == Some(b.first) => {
-            Some(Bounds::Hashes(HashRange { first: a.first, last: b.last }))
-        }
-        _ => None,
-    }
-}
-
-/// Where a range begins, in an order in which neighbours stand side by side. None for what has no neighbours.
-fn begin(bounds: &Bounds) -> Option<(u64, &[u8])> {
+/// Whether shards with such bounds have neighbours that they are joined to when both stay small. Slots change
+/// their number all together, and only when a person says so.
+fn has_neighbours(bounds: &Bounds) -> bool {
     match bounds {
-        Bounds::Keys(range) => Some((0, range.begin.as_bytes())),
-        Bounds::Hashes(range) => Some((range.first, &[])),
-        Bounds::Slot(_) | Bounds::Name(_) => None,
+        Bounds::Keys(_) | Bounds::Hashes(_) => true,
+        Bounds::Slot(_) | Bounds::Name(_) => false,
     }
 }
 
@@ -41,14 +28,14 @@ pub(super) fn propose(
     out: &mut Proposals,
 ) {
     let mut before = std::mem::take(small);
-    let from_cuts = |c: &&Candidate<'_>| !c.shard.parents.is_empty() && begin(&c.shard.bounds).is_some();
+    let from_cuts = |c: &&Candidate<'_>| !c.shard.parents.is_empty() && has_neighbours(&c.shard.bounds);
     let mut order: Vec<&Candidate<'_>> = candidates.iter().filter(from_cuts).collect();
-    order.sort_by_key(|candidate| begin(&candidate.shard.bounds));
+    order.sort_by_key(|candidate| lowest(&candidate.shard.bounds));
     let mut taken = taken.clone();
     let mut shards = terms.shards;
     for pair in order.windows(2) {
         let (left, right) = (pair[0], pair[1]);
-        let Some(bounds) = joined(&left.shard.bounds, &right.shard.bounds) else { continue };
+        let Some(bounds) = joined(&[&left.shard.bounds, &right.shard.bounds]) else { continue };
         let ids = (left.shard.id, right.shard.id);
         let mut since = before.remove(&ids).unwrap_or_default();
         let ripe = since.look(is_small(left, right, terms), now, terms.resharding.window_ms);

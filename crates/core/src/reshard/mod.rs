@@ -35,6 +35,7 @@ use crate::load::{HotKey, Load};
 use crate::map::Shard;
 use crate::name::NodeId;
 use crate::plan::Change;
+use crate::sharding::geometry::around;
 use crate::sharding::{PartitionKey, Sharding};
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -229,7 +230,8 @@ fn cut(
     let rate = format!("{:.0} requests a second", carried.requests_per_s);
     let (parts, reason) = match &ripe.hot {
         Some(key) if ripe.busy => {
-            let parts = hot::around(bounds, terms.sharding, terms.partition_key, key)?;
+            let position = terms.sharding.position(terms.partition_key, key.as_bytes());
+            let parts = around(bounds, position).ok().filter(|parts| parts.len() > 1)?;
             let share = terms.resharding.hot_key_share * 100.0;
             (
                 parts,

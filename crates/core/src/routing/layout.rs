@@ -8,6 +8,8 @@
 use crate::id::ShardId;
 use crate::lookup::{HashIndex, RangeIndex, SlotTable};
 use crate::map::{Shard, ShardMap};
+use crate::sharding::geometry::lowest;
+use crate::sharding::slot::common_multiple;
 use crate::sharding::{Bounds, Position, Sharding};
 
 /// No shard at that slot.
@@ -49,15 +51,6 @@ pub(super) fn in_order(map: &ShardMap) -> Vec<&Shard> {
     serving
 }
 
-fn lowest(bounds: &Bounds) -> Position<'_> {
-    match bounds {
-        Bounds::Keys(range) => Position::Key(range.begin.as_bytes()),
-        Bounds::Hashes(range) => Position::Point(range.first),
-        Bounds::Slot(slot) => Position::Slot(*slot),
-        Bounds::Name(name) => Position::Name(name.as_str().as_bytes()),
-    }
-}
-
 impl Layout {
     /// Of shards that are [`in_order`].
     pub(super) fn build(sharding: Sharding, shards: &[&Shard]) -> Result<Layout, LayoutError> {
@@ -70,7 +63,7 @@ impl Layout {
         match sharding {
             Sharding::KeyRange => keys(shards),
             Sharding::HashRange { .. } => hashes(shards),
-            Sharding::Fixed { shards: count, .. } => slots(count, shards),
+            Sharding::Fixed { .. } => slots(shards),
             Sharding::Named => names(shards),
         }
     }
@@ -81,9 +74,7 @@ impl Layout {
         match (self, position) {
             (Layout::Keys(index), Position::Key(key)) => Some(index.find(key)),
             (Layout::Hashes(index), Position::Point(point)) => Some(index.find(point)),
-            (Layout::Slots(table), Position::Slot(slot)) => {
-                table.find(slot).filter(|at| *at != NOBODY).map(|at| at as usize)
-            }
+            (Layout::Slots(table), Position::Value(value)) => Some(table.find_value(value) as usize),
             (Layout::Names(names), Position::Name(name)) => {
                 names.binary_search_by(|known| known.as_ref().cmp(name)).ok()
             }
@@ -126,14 +117,27 @@ fn hashes(shards: &[&Shard]) -> Result<Layout, LayoutError> {
     HashIndex::build(&begins).map(Layout::Hashes).map_err(|error| LayoutError::Index(error.to_string()))
 }
 
-fn slots(count: u32, shards: &[&Shard]) -> Result<Layout, LayoutError> {
-    let mut owners = vec![NOBODY; count as usize];
+/// While the number of shards changes, slots of several numbers stand side by side: the table has as many entries
+/// as tell them all apart.
+fn slots(shards: &[&Shard]) -> Result<Layout, LayoutError> {
+    let slot_of = |shard: &&&Shard| match &shard.bounds {
+        Bounds::Slot(slot) => Some(*slot),
+        Bounds::Keys(_) | Bounds::Hashes(_) | Bounds::Name(_) => None,
+    };
+    let divisors = shards.iter().filter_map(|shard| Some(slot_of(&shard)?.of()));
+    let ring = common_multiple(divisors)
+        .ok_or_else(|| LayoutError::Index("the slots are of too many different numbers".to_owned()))?;
+    let mut owners = vec![NOBODY; ring as usize];
     for (at, shard) in shards.iter().enumerate() {
-        let Bounds::Slot(slot) = &shard.bounds else { continue };
-        match owners.get_mut(*slot as usize) {
-            Some(owner) if *owner == NOBODY => *owner = at as u32,
-            _ => return Err(LayoutError::Misfit { shard: shard.id }),
+        for number in slot_of(&shard).into_iter().flat_map(|slot| slot.among(ring)) {
+            match owners.get_mut(number as usize) {
+                Some(owner) if *owner == NOBODY => *owner = at as u32,
+                _ => return Err(LayoutError::Misfit { shard: shard.id }),
+            }
         }
+    }
+    if owners.contains(&NOBODY) {
+        return Err(LayoutError::Open);
     }
     SlotTable::build(owners).map(Layout::Slots).map_err(|error| LayoutError::Index(error.to_string()))
 }

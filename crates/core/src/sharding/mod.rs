@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | `KeyRange` | its partition key | a range of keys | yes |
 //! | `HashRange` | the point of its hash | a range of points | yes |
-//! | `Fixed` | its hash modulo n | one slot | no: reshard |
+//! | `Fixed` | its hash, to be taken modulo n | one [`slot`] of n | all together, to k·n and back |
 //! | `Named` | the name in the request | one name | no |
 //!
 //! What is laid on the ruler is never the key but its [`PartitionKey`], so that rows with one partition key
@@ -19,6 +19,7 @@
 //! comparison in the simulator, and as placement policies with shards for keys. A keyspace cannot use them
 //! as its sharding: whatever moves without a plan cannot be handed over without losing a request.
 
+pub mod geometry;
 pub mod jump;
 pub mod modulo;
 pub mod nodes;
@@ -26,8 +27,10 @@ mod partition_key;
 pub mod presplit;
 pub mod rendezvous;
 pub mod ring;
+pub mod slot;
 
 pub use partition_key::PartitionKey;
+pub use slot::Slot;
 
 use crate::hash::HashFunction;
 use crate::key::{HashRange, KeyRange};
@@ -49,7 +52,7 @@ pub enum Sharding {
     Fixed {
         /// Whose [`slot`](HashFunction::slot) counts.
         hash: HashFunction,
-        /// How many shards; to change it is a reshard.
+        /// How many slots tell all shards apart: the number of shards, but while it changes the larger one.
         shards: u32,
     },
     /// Partitions named by the user, who says with each request which one is meant.
@@ -98,8 +101,8 @@ pub enum Position<'a> {
     Key(&'a [u8]),
     /// In the 64-bit hash space.
     Point(u64),
-    /// In one of the fixed slots, counted from 0.
-    Slot(u32),
+    /// In the slot of each divisor that this is in: what [`HashFunction::dividend`] gives.
+    Value(u128),
     /// In the partition of that name.
     Name(&'a [u8]),
 }
@@ -112,7 +115,7 @@ pub enum Bounds {
     /// A range of hash points.
     Hashes(HashRange),
     /// One slot of a fixed number.
-    Slot(u32),
+    Slot(Slot),
     /// One partition by its name.
     Name(PartitionName),
 }
@@ -141,7 +144,7 @@ impl Sharding {
         match *self {
             Sharding::KeyRange => Position::Key(partition),
             Sharding::HashRange { hash } => Position::Point(hash.point(partition)),
-            Sharding::Fixed { hash, shards } => Position::Slot(hash.slot(partition, shards)),
+            Sharding::Fixed { hash, .. } => Position::Value(hash.dividend(partition)),
             Sharding::Named => Position::Name(partition),
         }
     }
@@ -152,7 +155,9 @@ impl Sharding {
             (Sharding::KeyRange, Bounds::Keys(_))
             | (Sharding::HashRange { .. }, Bounds::Hashes(_))
             | (Sharding::Named, Bounds::Name(_)) => true,
-            (Sharding::Fixed { shards, .. }, Bounds::Slot(slot)) => slot < shards,
+            (Sharding::Fixed { hash, .. }, Bounds::Slot(slot)) => {
+                Sharding::Fixed { hash: *hash, shards: slot.of() }.check().is_ok()
+            }
             _ => false,
         }
     }
@@ -175,7 +180,7 @@ impl Bounds {
         match (self, position) {
             (Bounds::Keys(range), Position::Key(key)) => range.contains(key),
             (Bounds::Hashes(range), Position::Point(point)) => range.contains(point),
-            (Bounds::Slot(slot), Position::Slot(at)) => *slot == at,
+            (Bounds::Slot(slot), Position::Value(value)) => slot.contains(value),
             (Bounds::Name(name), Position::Name(at)) => name.as_str().as_bytes() == at,
             _ => false,
         }
@@ -217,8 +222,9 @@ mod tests {
 
     #[test]
     fn bounds_hold_only_positions_of_their_own_kind() {
-        let slot = Bounds::Slot(3);
-        assert!(slot.contains(Position::Slot(3)) && !slot.contains(Position::Slot(4)));
+        let slot = Bounds::Slot(Slot::new(3, 8).unwrap());
+        assert!(slot.contains(Position::Value(3)) && slot.contains(Position::Value(11)));
+        assert!(!slot.contains(Position::Value(4)));
         assert!(!slot.contains(Position::Point(3)));
         let name = Bounds::Name(PartitionName::new("north").unwrap());
         assert!(name.contains(Position::Name(b"north")) && !name.contains(Position::Key(b"north")));
@@ -229,10 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn a_sharding_takes_only_bounds_of_its_kind_and_number() {
-        let fixed = Sharding::Fixed { hash: HASH, shards: 4 };
-        assert!(fixed.fits(&Bounds::Slot(3)) && !fixed.fits(&Bounds::Slot(4)));
-        assert!(!Sharding::KeyRange.fits(&Bounds::Slot(0)));
+    fn a_sharding_takes_only_bounds_of_its_kind_that_its_hash_can_tell_apart() {
+        let fixed = Sharding::Fixed { hash: HashFunction::Crc16, shards: 4 };
+        let slot = |number, of| Bounds::Slot(Slot::new(number, of).unwrap());
+        assert!(fixed.fits(&slot(3, 4)) && fixed.fits(&slot(9, 16_384)) && !fixed.fits(&slot(9, 16_385)));
+        assert!(!Sharding::KeyRange.fits(&slot(0, 1)));
         assert!(Sharding::KeyRange.fits(&Bounds::Keys(KeyRange::all())));
     }
 

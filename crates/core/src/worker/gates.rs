@@ -6,6 +6,7 @@
 
 use super::{Gate, Holding};
 use crate::exchange::{KeyspaceBrief, Peer, ReplicaKey};
+use crate::hash::modulo;
 use crate::id::{Epoch, Generation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lease::Held;
@@ -13,9 +14,10 @@ use crate::lifecycle::ReplicaState;
 use crate::map::Role;
 use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
+use crate::sharding::geometry::lowest;
 use crate::sharding::{Bounds, Position};
 use crate::time::Millis;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a request wants of the replica that answers it.
@@ -80,6 +82,8 @@ struct Table {
     brief: KeyspaceBrief,
     /// Replicas in `Live`: their bounds are disjoint, so in order a lookup is a binary search.
     live: Vec<Entry>,
+    /// The numbers of slots that they are slots of: one, or a few while it changes.
+    divisors: BTreeSet<u32>,
     /// Replicas that come or go, whose bounds may lie within others': few, as the throttle has it.
     in_change: Vec<Entry>,
     /// The gates again, by shard: for questions that name no key.
@@ -102,6 +106,7 @@ impl Gates {
         let table = |brief: &KeyspaceBrief| Table {
             brief: brief.clone(),
             live: vec![],
+            divisors: BTreeSet::new(),
             in_change: vec![],
             by_shard: BTreeMap::new(),
         };
@@ -124,6 +129,7 @@ impl Gates {
         }
         for table in tables.values_mut() {
             table.live.sort_by(|a, b| lowest(&a.bounds).cmp(&lowest(&b.bounds)));
+            table.divisors = table.live.iter().filter_map(Entry::divisor).collect();
         }
         Gates { lease, tables: Arc::new(tables) }
     }
@@ -195,14 +201,30 @@ impl Gates {
 impl Table {
     /// The entries whose bounds hold `position`.
     fn holding<'a>(&'a self, position: Position<'a>) -> impl Iterator<Item = &'a Entry> {
-        let above = self.live.partition_point(|entry| lowest(&entry.bounds) <= position);
-        let live = self.live[..above].last();
+        let last_below = |position: Position<'_>| {
+            let above = self.live.partition_point(|entry| lowest(&entry.bounds) <= position);
+            self.live[..above].last()
+        };
+        let live = match position {
+            Position::Value(value) => self.divisors.iter().find_map(|of| {
+                let begin = Position::Value(modulo(value, *of).into());
+                last_below(begin).filter(|entry| entry.bounds.contains(position))
+            }),
+            Position::Key(_) | Position::Point(_) | Position::Name(_) => last_below(position),
+        };
         let holds = move |entry: &&Entry| entry.bounds.contains(position) || planted::is(Planted::D4);
         live.into_iter().chain(&self.in_change).filter(holds)
     }
 }
 
 impl Entry {
+    fn divisor(&self) -> Option<u32> {
+        match &self.bounds {
+            Bounds::Slot(slot) => Some(slot.of()),
+            Bounds::Keys(_) | Bounds::Hashes(_) | Bounds::Name(_) => None,
+        }
+    }
+
     fn judge(&self, position: Position<'_>, access: Access, lapsed: bool) -> Verdict {
         let serves = match (self.gate, access) {
             (Gate::Open(..), Access::Read) | (Gate::Open(Role::Leader, _), Access::Write) => true,
@@ -231,15 +253,5 @@ impl Entry {
             },
             None => Verdict::Unknown { generation: None },
         }
-    }
-}
-
-/// Where bounds begin, in the order of positions.
-fn lowest(bounds: &Bounds) -> Position<'_> {
-    match bounds {
-        Bounds::Keys(range) => Position::Key(range.begin.as_bytes()),
-        Bounds::Hashes(range) => Position::Point(range.first),
-        Bounds::Slot(slot) => Position::Slot(*slot),
-        Bounds::Name(name) => Position::Name(name.as_str().as_bytes()),
     }
 }

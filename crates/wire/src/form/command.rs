@@ -103,6 +103,7 @@ fn changes(form: proto::KeyspaceChanges) -> json::KeyspaceChanges {
         constraint: form.constraint.map(Into::into),
         throttle: form.throttle.map(Into::into),
         resharding: form.resharding.map(Into::into),
+        shards: form.shards,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::proto::{self, bounds, partition_key, sharding};
 use partage_core::hash::HashFunction;
 use partage_core::key::{HashRange, Key, KeyRange};
 use partage_core::name::PartitionName;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
 
 impl From<Sharding> for proto::Sharding {
     fn from(sharding: Sharding) -> Self {
@@ -76,14 +76,14 @@ impl TryFrom<proto::PartitionKey> for PartitionKey {
 
 impl From<&Bounds> for proto::Bounds {
     fn from(bounds: &Bounds) -> Self {
-        use bounds::{Hashes, Keys, Kind};
+        use bounds::{Hashes, Keys, Kind, Slot};
         let kind = match bounds {
             Bounds::Keys(range) => Kind::Keys(Keys {
                 begin: range.begin.as_bytes().to_vec(),
                 end: range.end.as_bytes().to_vec(),
             }),
             Bounds::Hashes(range) => Kind::Hashes(Hashes { first: range.first, last: range.last }),
-            Bounds::Slot(slot) => Kind::Slot(*slot),
+            Bounds::Slot(slot) => Kind::Slot(Slot { number: slot.number(), of: slot.of() }),
             Bounds::Name(name) => Kind::Name(name.to_string()),
         };
         proto::Bounds { kind: Some(kind) }
@@ -116,7 +116,7 @@ pub(super) fn after(form: proto::Bounds, before: &Key) -> Result<Bounds, Malform
         Some(Kind::Hashes(_)) => {
             Err(Malformed::new("hashes", "are the wrong way round: first must not be above last"))
         }
-        Some(Kind::Slot(slot)) => Ok(Bounds::Slot(slot)),
+        Some(Kind::Slot(slot)) => Ok(Bounds::Slot(Slot::new(slot.number, slot.of).at("slot")?)),
         Some(Kind::Name(name)) => Ok(Bounds::Name(PartitionName::new(&name).at("name")?)),
         None => Err(Malformed::new("kind", "is missing: give keys, hashes, slot or name")),
     }

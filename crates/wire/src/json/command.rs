@@ -95,6 +95,8 @@ pub struct KeyspaceChanges {
     pub throttle: Option<Throttle>,
     /// When they split and merge.
     pub resharding: Option<Resharding>,
+    /// How many fixed slots there are: a multiple or a divisor of the present number.
+    pub shards: Option<u32>,
 }
 
 /// Everything that can be asked for. The fields are those of the commands of `partage`.
@@ -240,6 +242,7 @@ impl TryFrom<KeyspaceChanges> for core::KeyspaceChanges {
             constraint: form.constraint.map(TryInto::try_into).transpose().inside("constraint")?,
             throttle: form.throttle.map(Into::into),
             resharding: form.resharding.map(Into::into),
+            shards: form.shards,
         })
     }
 }

@@ -123,6 +123,8 @@ pub enum Bounds {
     Slot {
         /// Which, from 0.
         slot: u32,
+        /// Of how many: it holds the keys whose hash is `slot` modulo this.
+        of: u32,
     },
     /// One named partition.
     Name {
@@ -140,7 +142,7 @@ impl From<&core::Bounds> for Bounds {
             core::Bounds::Hashes(range) => {
                 Bounds::Hashes { first: range.first.into(), last: range.last.into() }
             }
-            core::Bounds::Slot(slot) => Bounds::Slot { slot: *slot },
+            core::Bounds::Slot(slot) => Bounds::Slot { slot: slot.number(), of: slot.of() },
             core::Bounds::Name(name) => Bounds::Name { name: name.to_string() },
         }
     }
@@ -161,7 +163,7 @@ impl TryFrom<Bounds> for core::Bounds {
                 }
                 core::Bounds::Hashes(HashRange { first, last })
             }
-            Bounds::Slot { slot } => core::Bounds::Slot(slot),
+            Bounds::Slot { slot, of } => core::Bounds::Slot(core::Slot::new(slot, of).at("slot")?),
             Bounds::Name { name } => core::Bounds::Name(name.parse().at("name")?),
         })
     }

@@ -7,7 +7,7 @@ use partage_core::id::{Incarnation, TransactionId};
 use partage_core::keyspace::Keyspace;
 use partage_core::map::MapDiff;
 use partage_core::node::Health;
-use partage_core::sharding::{Bounds, Sharding};
+use partage_core::sharding::{Sharding, Slot};
 use proptest::prelude::*;
 
 fn event(diff: MapDiff, resync: bool) -> MapEvent {
@@ -37,8 +37,8 @@ fn large() -> MapDiff {
     let keyspace = Keyspace::new("large".parse().unwrap(), sharding);
     let map = testing::replay(&keyspace, &[]);
     let mut edit = map.edit();
-    for slot in 0..shards {
-        edit.create_shard(Bounds::Slot(slot)).unwrap();
+    for slot in Slot::all(shards) {
+        edit.create_shard(slot).unwrap();
     }
     edit.commit(TransactionId([1; 20]))
 }

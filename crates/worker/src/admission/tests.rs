@@ -4,7 +4,7 @@ use partage_core::hash::HashFunction;
 use partage_core::id::PlacementId;
 use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::time::Millis;
 use partage_core::worker::{Callback, Patience, Worker as Mind};
 
@@ -53,7 +53,7 @@ impl Leader {
             ReplicaState::Live => (Role::Leader, Epoch(1)),
             _ => (Role::Follower, Epoch(2)),
         };
-        let bounds = Bounds::Slot(0);
+        let bounds = Bounds::Slot(Slot::new(0, 1).unwrap());
         Order { replica: replica(), bounds, role, state, epoch, granted: true, peers: vec![] }
     }
 

@@ -232,4 +232,7 @@ pub struct KeyspaceChanges {
     pub throttle: Option<Throttle>,
     /// When they split and merge.
     pub resharding: Option<Resharding>,
+    /// How many fixed slots there are: a multiple or a divisor of the present number. Makes a plan of splits or
+    /// merges, after which there are as many.
+    pub shards: Option<u32>,
 }

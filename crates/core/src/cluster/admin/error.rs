@@ -8,6 +8,7 @@ use crate::map::EditError;
 use crate::name::{KeyspaceName, NodeId, PartitionName};
 use crate::placement::UnknownPolicy;
 use crate::sharding::ShardingError;
+use crate::sharding::geometry::CutError;
 use crate::sharding::presplit::PresplitError;
 
 /// What a program can do about an error.
@@ -101,6 +102,9 @@ pub enum AdminError {
     /// A change that the map does not allow.
     #[error(transparent)]
     Map(#[from] EditError),
+    /// Bounds that are not cut there.
+    #[error("{0}: {way_out}", way_out = .0.way_out())]
+    Cut(#[from] CutError),
     /// Can never be carried out as given.
     #[error("{problem}: {way_out}")]
     Invalid {
@@ -149,6 +153,7 @@ impl AdminError {
             AdminError::Presplit(error) => error.way_out(),
             AdminError::Policy(error) => error.way_out(),
             AdminError::Map(error) => error.way_out(),
+            AdminError::Cut(error) => error.way_out().to_owned(),
             AdminError::Invalid { way_out, .. }
             | AdminError::Refused { way_out, .. }
             | AdminError::Conflict { way_out, .. } => way_out.clone(),
@@ -166,7 +171,9 @@ impl AdminError {
             AdminError::KeyspaceExists(_)
             | AdminError::PartitionsExist { .. }
             | AdminError::ReplicaExists { .. } => Kind::AlreadyExists,
+            AdminError::Cut(CutError::OnePoint(_)) => Kind::Refused,
             AdminError::Keyspace(_)
+            | AdminError::Cut(_)
             | AdminError::Sharding(_)
             | AdminError::Presplit(_)
             | AdminError::Policy(_)

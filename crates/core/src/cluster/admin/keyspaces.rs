@@ -11,7 +11,7 @@ use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId, PartitionName};
 use crate::placement;
 use crate::sharding::presplit::{self, PresplitError};
-use crate::sharding::{Bounds, Sharding};
+use crate::sharding::{Bounds, Sharding, Slot};
 use crate::suggest;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,14 +177,17 @@ impl Cluster {
     pub(super) fn update_keyspace(
         &self,
         at: Moment,
+        by: &str,
         name: &KeyspaceName,
         changes: KeyspaceChanges,
     ) -> Result<Intent, AdminError> {
-        let mut record = self.keyspace(name)?.record.clone();
+        let keyspace = self.keyspace(name)?;
+        let mut record = keyspace.record.clone();
         if changes == KeyspaceChanges::default() {
             return Err(AdminError::Invalid {
                 problem: format!("nothing to change about keyspace {name} was given"),
-                way_out: "give replicas, policy, mode, spread, constraint, throttle or resharding".into(),
+                way_out: "give replicas, policy, mode, spread, constraint, throttle, resharding or shards"
+                    .into(),
             });
         }
         let old = &record.keyspace;
@@ -199,10 +202,23 @@ impl Cluster {
             ..old.clone()
         };
         self.check_settings(&new)?;
-        let summary = format!("update keyspace {name}: {}", differences(old, &new).join(", "));
+        let mut told = differences(old, &new);
         let warnings = self.too_few_nodes(at, &new).into_iter().collect();
         record.keyspace = new;
-        Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::Keyspace(record)]) })
+        let effects = if told.is_empty() { vec![] } else { vec![Effect::Keyspace(record)] };
+        let reshapes = match changes.shards {
+            Some(to) => self.reshard(at, keyspace, to)?,
+            None => vec![],
+        };
+        if let Some(to) = changes.shards.filter(|_| !reshapes.is_empty()) {
+            told.push(format!("shards to {to}, by {} splits or merges", reshapes.len()));
+        }
+        if told.is_empty() {
+            told.push("nothing differs".into());
+        }
+        let summary = format!("update keyspace {name}: {}", told.join(", "));
+        let intent = Intent { warnings, ..Intent::new(summary, effects) };
+        if reshapes.is_empty() { Ok(intent) } else { self.planned(at, by, name, intent, reshapes) }
     }
 }
 
@@ -227,9 +243,6 @@ fn differences(old: &Keyspace, new: &Keyspace) -> Vec<String> {
         ("resharding", old.resharding != new.resharding),
     ];
     told.extend(others.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what.to_owned()));
-    if told.is_empty() {
-        told.push("nothing differs".into());
-    }
     told
 }
 
@@ -257,7 +270,7 @@ fn first_bounds(sharding: Sharding, presplit: Presplit) -> Result<Vec<Bounds>, A
         (Sharding::HashRange { .. }, Presplit::HashRanges(shards)) => {
             Ok(presplit::even_hashes(shards as usize)?.into_iter().map(Bounds::Hashes).collect())
         }
-        (Sharding::Fixed { shards, .. }, Presplit::None) => Ok((0..shards).map(Bounds::Slot).collect()),
+        (Sharding::Fixed { shards, .. }, Presplit::None) => Ok(Slot::all(shards)),
         (Sharding::Named, Presplit::None) => Ok(vec![]),
         (Sharding::Named, Presplit::Names(names)) => named_bounds(names),
         (

@@ -13,7 +13,7 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::node::NodeSpec;
 use crate::plan::Plan;
 use crate::settings::Settings;
-use crate::sharding::{Bounds, Sharding};
+use crate::sharding::{Bounds, Sharding, Slot};
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub fn keyspace(shards: u32) -> Keyspace {
 }
 
 pub fn slots(shards: u32) -> Vec<Bounds> {
-    (0..shards).map(Bounds::Slot).collect()
+    Slot::all(shards)
 }
 
 /// One worker process.
@@ -99,7 +99,8 @@ impl Town {
             }
             map.apply(&edit.commit(TransactionId([255; 20]))).unwrap();
             next_shard = map.next_shard();
-            stored.push((KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 }, map));
+            stored
+                .push((KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 }, map));
         }
         Town::from(Records { keyspaces: stored, ..Records::default() }, 1_000)
     }

@@ -13,7 +13,8 @@ use crate::routing::choose::{Followed, Hint, HintedNode, Preference, choose, fol
 use crate::routing::routes::{NoRoute, Routes};
 use crate::routing::table::{RouteTable, TableError};
 use crate::routing::{Access, NodeAddress};
-use crate::sharding::{Bounds, PartitionKey, Sharding};
+use crate::sharding::geometry::cut_keys;
+use crate::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use crate::time::Millis;
 use proptest::prelude::*;
 
@@ -55,7 +56,7 @@ fn first_bounds(sharding: Sharding) -> Vec<Bounds> {
             let halves = [(0, half), (half + 1, u64::MAX)];
             halves.map(|(first, last)| Bounds::Hashes(HashRange { first, last })).into()
         }
-        Sharding::Fixed { shards, .. } => (0..shards).map(Bounds::Slot).collect(),
+        Sharding::Fixed { shards, .. } => Slot::all(shards),
         Sharding::Named => ["a", "north", "q"].map(|name| Bounds::Name(name.parse().unwrap())).into(),
     }
 }
@@ -85,11 +86,17 @@ fn change(edit: &mut Edit<'_>, id: ShardId, [_, what, which]: [u8; 3]) -> Option
         3 | 4 => edit.step(id, replica?.placement, ReplicaState::Live).ok(),
         5 => edit.lead(id, replica?.placement).ok(),
         6 => {
-            let Bounds::Keys(range) = &shard.bounds else { return None };
-            let middle = Key::new(&[range.begin.as_bytes(), b"m"].concat()).ok()?;
-            let low = KeyRange::new(range.begin.clone(), middle.clone()).ok()?;
-            let high = KeyRange::new(middle, range.end.clone()).ok()?;
-            let children = edit.form_shards(vec![Bounds::Keys(low), Bounds::Keys(high)], &[id]).ok()?;
+            let parts = match &shard.bounds {
+                Bounds::Keys(range) => {
+                    let middle = Key::new(&[range.begin.as_bytes(), b"m"].concat()).ok()?;
+                    cut_keys(range, &[middle]).ok()?
+                }
+                Bounds::Slot(slot) if slot.of() <= 640 => {
+                    slot.refined(2 * slot.of()).map(Bounds::Slot).collect()
+                }
+                Bounds::Slot(_) | Bounds::Hashes(_) | Bounds::Name(_) => return None,
+            };
+            let children = edit.form_shards(parts, &[id]).ok()?;
             edit.switch(&[id], &children).ok()
         }
         _ => edit.remove_replica(id, replica?.placement).ok(),

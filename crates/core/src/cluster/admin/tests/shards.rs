@@ -250,7 +250,7 @@ fn the_most_shards_and_closed_nodes_stop_a_split() {
 fn fixed_bounds_are_neither_split_nor_merged_nor_isolated() {
     let mut town = Town::new(&["a"]);
     town.keyspace("users", Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 2 }, Presplit::None);
-    town.refused(split(S1, SplitAt::Middle), Kind::Refused, "resharding the whole keyspace");
+    town.refused(split(S1, SplitAt::Middle), Kind::Refused, "partage keyspace update users --shards N");
     town.refused(merge(1, 2), Kind::Refused, "fixed bounds");
     town.refused(isolate("k"), Kind::Refused, "fixed bounds");
     let mut town = Town::new(&["a"]);
@@ -285,17 +285,6 @@ fn k12_a_hot_key_gets_a_shard_of_its_own() {
     let range = KeyRange::new(key("tenant"), key("tenant\0")).unwrap();
     assert_eq!(own.bounds, Bounds::Keys(range), "the whole partition is isolated");
     assert_ne!(map.find(b"tenant2/any").unwrap().id, own.id);
-}
-
-#[test]
-fn the_lowest_and_the_highest_point_are_isolated_into_two() {
-    let all = HashRange::ALL;
-    for (point, first) in
-        [(0, HashRange { first: 0, last: 0 }), (u64::MAX, HashRange { first: 0, last: u64::MAX - 1 })]
-    {
-        let parts = super::super::reshape::around_point(&all, point).unwrap();
-        assert_eq!((parts.len(), &parts[0]), (2, &Bounds::Hashes(first)));
-    }
 }
 
 #[test]
