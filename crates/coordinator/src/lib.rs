@@ -29,6 +29,7 @@ mod mind;
 mod publish;
 mod service;
 mod store;
+mod trays;
 
 pub use service::{Config, Coordinator, StartError};
 pub use store::StoreError;

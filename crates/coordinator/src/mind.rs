@@ -3,13 +3,14 @@
 use crate::clock::Clock;
 use crate::limits;
 use crate::store::{Store, StoreError};
+use crate::trays::{Tray, Trays};
 use partage_core::cluster::{Cluster, Moment, Outbox};
 use partage_core::id::TransactionId;
 use partage_core::map::MapDiff;
 use partage_core::name::NodeId;
 use partage_core::time::Millis;
 use rand::Rng;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -40,32 +41,13 @@ pub trait Audience: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Mind {
     calls: mpsc::Sender<Call>,
-    bells: Arc<Bells>,
+    trays: Arc<Trays>,
+    call_backs: Arc<CallBacks>,
     called: watch::Receiver<()>,
 }
 
-/// One bell for each node: rung when its orders have changed.
-#[derive(Default)]
-struct Bells {
-    rung: Mutex<BTreeMap<NodeId, watch::Sender<u64>>>,
-    /// Nodes with a callback whose orders have changed since this was last taken.
-    called: Mutex<BTreeSet<NodeId>>,
-}
-
-impl Bells {
-    fn of(&self, node: &NodeId) -> watch::Receiver<u64> {
-        let mut bells = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        bells.retain(|_, bell| bell.receiver_count() > 0);
-        bells.entry(node.clone()).or_default().subscribe()
-    }
-
-    fn ring(&self, node: &NodeId) {
-        let bells = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bell) = bells.get(node) {
-            bell.send_modify(|count| *count += 1);
-        }
-    }
-}
+/// Nodes with a callback whose orders have changed since this was last taken.
+type CallBacks = Mutex<BTreeSet<NodeId>>;
 
 impl Mind {
     /// Starts the mind of a recovered cluster. The returned task ends when every handle is gone, or with
@@ -77,10 +59,11 @@ impl Mind {
         audience: Arc<dyn Audience>,
     ) -> (Mind, tokio::task::JoinHandle<Result<(), StoreError>>) {
         let (calls, inbox) = mpsc::channel(limits::CALLS);
-        let bells = Arc::new(Bells::default());
+        let (trays, call_backs) = (Arc::new(Trays::default()), Arc::new(CallBacks::default()));
         let (call_back, called) = watch::channel(());
-        let task = Task { cluster, store, clock, audience, bells: bells.clone(), call_back };
-        (Mind { calls, bells, called }, tokio::spawn(task.run(inbox)))
+        let mind = Mind { calls, trays: trays.clone(), call_backs: call_backs.clone(), called };
+        let task = Task { cluster, store, clock, audience, trays, call_backs, call_back };
+        (mind, tokio::spawn(task.run(inbox)))
     }
 
     /// Does `work` on the cluster and gives back what it returns, once everything it did is durable.
@@ -98,9 +81,9 @@ impl Mind {
         answered.await.map_err(|_| Gone)
     }
 
-    /// Rings whenever the orders of `node` have changed.
-    pub fn bell(&self, node: &NodeId) -> watch::Receiver<u64> {
-        self.bells.of(node)
+    /// Where the orders of `node` are laid when they have changed; it has those up to `sent`.
+    pub fn tray(&self, node: &NodeId, sent: u64) -> Tray {
+        self.trays.open(node, sent)
     }
 
     /// Changes whenever [`Mind::take_called`] has something to give; ends with the mind.
@@ -110,7 +93,7 @@ impl Mind {
 
     /// Nodes with a callback whose orders have changed since this was last asked.
     pub fn take_called(&self) -> BTreeSet<NodeId> {
-        std::mem::take(&mut *self.bells.called.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.call_backs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -119,7 +102,8 @@ struct Task {
     store: Store,
     clock: Clock,
     audience: Arc<dyn Audience>,
-    bells: Arc<Bells>,
+    trays: Arc<Trays>,
+    call_backs: Arc<CallBacks>,
     call_back: watch::Sender<()>,
 }
 
@@ -142,6 +126,9 @@ impl Task {
                 replies.push(call(&mut self.cluster, at));
                 next = if replies.len() < limits::BATCH { inbox.try_recv().ok() } else { None };
             }
+            // Who waits for its grant waits for a former owner's word, not for the disk.
+            let granted = self.cluster.grant_at_once(at);
+            self.order(granted);
             wake = self.decide(replies).await?;
         }
     }
@@ -174,12 +161,17 @@ impl Task {
         if !outbox.maps.is_empty() {
             self.audience.maps(&self.cluster, outbox.maps);
         }
-        outbox.orders.iter().for_each(|node| self.bells.ring(node));
+        self.order(outbox.orders);
+    }
+
+    /// Tells nodes that their orders have changed.
+    fn order(&self, changed: BTreeSet<NodeId>) {
+        self.trays.lay(&self.cluster, &changed);
         let nodes = self.cluster.nodes();
         let called = |id: &NodeId| nodes.get(id).is_some_and(|node| node.record.spec.callback.is_some());
-        let mut called = outbox.orders.into_iter().filter(called).peekable();
+        let mut called = changed.into_iter().filter(called).peekable();
         if called.peek().is_some() {
-            self.bells.called.lock().unwrap_or_else(PoisonError::into_inner).extend(called);
+            self.call_backs.lock().unwrap_or_else(PoisonError::into_inner).extend(called);
             self.call_back.send_replace(());
         }
     }

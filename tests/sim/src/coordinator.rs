@@ -23,7 +23,7 @@ use partage_core::planted::{self, Planted};
 use partage_core::publication::{Board, Kept, Since};
 use partage_core::settings::Settings;
 use partage_core::time::Millis;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How long a session lives without being renewed.
@@ -289,6 +289,8 @@ impl Coordinator {
                 leading.take_in(moment, incoming);
             }
             leading.check_addresses(scene, self.at, moment.now);
+            let granted = leading.cluster.grant_at_once(moment);
+            leading.order(scene, self.at, &granted);
             let wake = leading.cluster.decide(moment, transaction(scene));
             let outbox = leading.cluster.take_outbox();
             for notice in &outbox.notices {
@@ -465,15 +467,20 @@ impl Leading {
             }
             scene.send(here, to, via, message);
         }
-        for id in &outbox.orders {
+        self.order(scene, at, &outbox.orders);
+        self.board.publish(&self.cluster, outbox.maps, now);
+        self.publish(scene, here);
+    }
+
+    /// Sends nodes what has changed of their orders.
+    fn order(&self, scene: &mut Scene, at: usize, nodes: &BTreeSet<NodeId>) {
+        for id in nodes {
             let Some((place, Some(stream), applied)) = self.workers.get(id) else { continue };
             if let Some(orders) = self.cluster.orders_since(id, *applied, None) {
                 ordered(scene, node_at(id.as_str()), &orders);
-                scene.send(here, *place, Via::Stream(*stream), Message::Orders(orders));
+                scene.send(Place::Coordinator(at), *place, Via::Stream(*stream), Message::Orders(orders));
             }
         }
-        self.board.publish(&self.cluster, outbox.maps, now);
-        self.publish(scene, here);
     }
 
     /// Sends every subscriber that is free what it lacks.

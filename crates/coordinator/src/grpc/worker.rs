@@ -2,6 +2,7 @@
 
 use crate::limits;
 use crate::mind::{Gone, Mind};
+use crate::trays::Tray;
 use futures::StreamExt;
 use partage_core::cluster::Registration;
 use partage_core::exchange::{Beat, Orders};
@@ -10,7 +11,7 @@ use partage_core::name::NodeId;
 use partage_wire::proto::worker_server::Worker;
 use partage_wire::proto::{FromWorker, ToWorker, from_worker, to_worker};
 use partage_wire::{Malformed, Refusal, Retry};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -35,7 +36,7 @@ impl Worker for WorkerDoor {
         request: Request<Streaming<FromWorker>>,
     ) -> Result<Response<Self::AttendStream>, Status> {
         let (out, answers) = mpsc::channel(limits::WORKER_MESSAGES);
-        let session = Session { mind: self.mind.clone(), out, who: None, sent: 0 };
+        let session = Session { mind: self.mind.clone(), out, incarnation: None, sent: 0 };
         tokio::spawn(session.run(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(answers)))
     }
@@ -53,42 +54,44 @@ impl From<Gone> for Over {
 struct Session {
     mind: Mind,
     out: mpsc::Sender<Result<ToWorker, Status>>,
-    who: Option<(NodeId, Incarnation)>,
+    incarnation: Option<Incarnation>,
     /// The version of the orders sent last. The stream is in order, so it counts as taken in.
     sent: u64,
 }
 
 impl Session {
     async fn run(mut self, mut from: Streaming<FromWorker>) {
-        let mut bell: Option<watch::Receiver<u64>> = None;
+        let mut tray: Option<Tray> = None;
         loop {
-            let rung = async {
-                match &mut bell {
-                    Some(bell) => bell.changed().await.is_ok(),
+            let laid = async {
+                match &mut tray {
+                    Some(tray) => tray.next().await,
                     None => std::future::pending().await,
                 }
             };
             let step = tokio::select! {
                 message = from.next() => match message {
-                    Some(Ok(message)) => self.take(message, &mut bell).await,
+                    Some(Ok(message)) => self.take(message, &mut tray).await,
                     Some(Err(_)) | None => return,
                 },
-                alive = rung => if alive { self.push().await } else { return },
+                orders = laid => match orders {
+                    Some(orders) => self.push(orders).await,
+                    None => return,
+                },
             };
             if step.is_err() {
                 return;
             }
+            if let Some(tray) = &tray {
+                tray.sent(self.sent);
+            }
         }
     }
 
-    async fn take(
-        &mut self,
-        message: FromWorker,
-        bell: &mut Option<watch::Receiver<u64>>,
-    ) -> Result<(), Over> {
+    async fn take(&mut self, message: FromWorker, tray: &mut Option<Tray>) -> Result<(), Over> {
         match message.message {
             Some(from_worker::Message::Register(form)) => match Registration::try_from(form) {
-                Ok(registration) => self.register(registration, bell).await,
+                Ok(registration) => self.register(registration, tray).await,
                 Err(malformed) => self.refuse(&Refusal::from(&malformed)).await,
             },
             Some(from_worker::Message::Beat(form)) => match Beat::try_from(form) {
@@ -106,16 +109,12 @@ impl Session {
         }
     }
 
-    async fn register(
-        &mut self,
-        registration: Registration,
-        bell: &mut Option<watch::Receiver<u64>>,
-    ) -> Result<(), Over> {
+    async fn register(&mut self, registration: Registration, tray: &mut Option<Tray>) -> Result<(), Over> {
         let node = registration.spec.id.clone();
         match self.mind.call(move |cluster, at| cluster.register(at, registration)).await? {
             Ok(welcome) => {
-                *bell = Some(self.mind.bell(&node));
-                self.who = Some((node, welcome.incarnation));
+                *tray = Some(self.mind.tray(&node, 0));
+                self.incarnation = Some(welcome.incarnation);
                 self.sent = 0;
                 self.send(to_worker::Message::Welcome((&welcome).into())).await
             }
@@ -139,15 +138,13 @@ impl Session {
     }
 
     /// Orders that nobody asked for, because they have changed.
-    async fn push(&mut self) -> Result<(), Over> {
-        let Some((node, incarnation)) = self.who.clone() else { return Ok(()) };
-        let sent = self.sent;
-        let orders = self.mind.call(move |cluster, _| cluster.orders_since(&node, sent, None)).await?;
-        match orders {
-            Some(orders) if orders.incarnation == incarnation => self.orders(orders).await,
-            // A later process of that name has registered: this one hears so when it beats.
-            Some(_) | None => Ok(()),
+    async fn push(&mut self, orders: Orders) -> Result<(), Over> {
+        // A later process of that name has registered: this one hears so when it beats. And what was laid down
+        // before the last answer to a beat says nothing new.
+        if self.incarnation != Some(orders.incarnation) || orders.version <= self.sent {
+            return Ok(());
         }
+        self.orders(orders).await
     }
 
     async fn orders(&mut self, orders: Orders) -> Result<(), Over> {

@@ -93,28 +93,22 @@ async fn beat(doors: &Doors, patience: json::Patience, form: json::Beat) -> Resu
     }
     let beat = Beat::try_from(form)?;
     let (node, incarnation, applied) = (beat.node.clone(), beat.incarnation, beat.applied);
-    // Before the beat is taken in, so that no ring is missed.
-    let mut bell = doors.mind.bell(&node);
+    // Before the beat is taken in, so that nothing is missed.
+    let mut tray = doors.mind.tray(&node, applied);
     let orders = doors.mind.call(move |cluster, at| cluster.beat(at, beat)).await??;
     if wait_ms == 0 || is_news(&orders, applied) {
         return Ok(orders);
     }
     let lease_ms = orders.lease.map_or(0, |lease| lease.lease_ms);
     let wait = Duration::from_millis(wait_ms.min(lease_ms / 3));
-    match timeout(wait, bell.changed()).await {
+    match timeout(wait, tray.next()).await {
         // The wait is over: what is true is still true.
-        Err(_) => return Ok(orders),
-        // The bell is gone with the mind.
-        Ok(Err(_)) => return Err(Gone.into()),
-        Ok(Ok(())) => {}
-    }
-    // The lease is that of the beat: it counts from when the worker sent it, not from now.
-    let lease = orders.lease;
-    let ended = BeatError::Ended { node: node.clone(), incarnation };
-    let later = doors.mind.call(move |cluster, _| cluster.orders_since(&node, applied, lease)).await?;
-    match later {
-        Some(later) if later.incarnation == incarnation => Ok(later),
-        Some(_) | None => Err(ended.into()),
+        Err(_) => Ok(orders),
+        // The mind is gone.
+        Ok(None) => Err(Gone.into()),
+        // The lease is that of the beat: it counts from when the worker sent it, not from now.
+        Ok(Some(later)) if later.incarnation == incarnation => Ok(Orders { lease: orders.lease, ..later }),
+        Ok(Some(_)) => Err(BeatError::Ended { node, incarnation }.into()),
     }
 }
 

@@ -269,6 +269,24 @@ impl Cluster {
         }
     }
 
+    /// Grants what reports alone have made possible since the last decision; returns the nodes whose orders
+    /// have changed. Nothing that is stored changes by it, so these orders may leave before the next commit:
+    /// a shard is then without an owner for as long as the messages take, not the disk. While something waits
+    /// to be stored nobody is told anything.
+    pub fn grant_at_once(&mut self, at: Moment) -> BTreeSet<NodeId> {
+        if !self.outbox.writes.is_empty() {
+            return BTreeSet::new();
+        }
+        let waits = |keyspace: &KeyspaceState| !(keyspace.awake.is_empty() || keyspace.ungranted.is_empty());
+        let waiting = self.keyspaces.iter().filter(|(_, keyspace)| waits(keyspace));
+        let names: Vec<_> = waiting.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let awake = self.keyspaces.get(&name).map(|keyspace| keyspace.awake.clone()).unwrap_or_default();
+            self.grant(&name, &awake, at);
+        }
+        std::mem::take(&mut self.outbox.orders)
+    }
+
     /// Tells the leaders that have become the only possible owners.
     fn grant(&mut self, name: &KeyspaceName, awake: &BTreeSet<ShardId>, at: Moment) {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
