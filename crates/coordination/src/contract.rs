@@ -45,6 +45,12 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
     /// What this backend takes at most.
     fn limits(&self) -> Limits;
 
+    /// Whether sessions are renewed by a thread of their own, because that takes no more than memory of this
+    /// very process: then a runtime that is busy with other work costs nobody its session.
+    fn renews_apart(&self) -> bool {
+        false
+    }
+
     /// Opens a session that ends `ttl` after its last renewal. Most callers want
     /// [`Session::open`](crate::Session::open), which also renews it.
     async fn open_session(&self, ttl: Duration) -> Result<SessionId>;

@@ -263,6 +263,11 @@ impl Coordination for Embedded {
         }
     }
 
+    /// In memory everything runs by the caller's clock, which tests simulate.
+    fn renews_apart(&self) -> bool {
+        matches!(self.line, Line::Thread(_))
+    }
+
     async fn open_session(&self, ttl: Duration) -> Result<SessionId> {
         check_ttl(ttl)?;
         let session = self.shared.with_sessions(|sessions| sessions.open(ttl, Instant::now()))??;

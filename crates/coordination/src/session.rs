@@ -6,10 +6,12 @@
 //! before any renewal is answered.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::runtime::Builder;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -60,7 +62,47 @@ pub struct Session {
     ttl: Duration,
     /// Until when the owner may act; in the past once the session is lost.
     deadline: watch::Receiver<Instant>,
-    renewals: JoinHandle<()>,
+    renewals: Renewals,
+}
+
+/// Whoever renews a session. Stops when dropped.
+#[derive(Debug)]
+enum Renewals {
+    Task(JoinHandle<()>),
+    /// The thread ends when this is gone.
+    Thread {
+        _until: oneshot::Sender<()>,
+    },
+}
+
+impl Renewals {
+    fn start(renewing: impl Future<Output = ()> + Send + 'static, apart: bool) -> Result<Self> {
+        if !apart {
+            return Ok(Self::Task(tokio::spawn(renewing)));
+        }
+        let failed = |error| Error::Unavailable { what: format!("cannot start the renewals: {error}") };
+        let runtime = Builder::new_current_thread().enable_time().build().map_err(failed)?;
+        let (until, ended) = oneshot::channel::<()>();
+        let body = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = renewing => {}
+                    // Nothing is ever sent: this is the end of the sender.
+                    _ = ended => {}
+                }
+            });
+        };
+        std::thread::Builder::new().name("session-renewals".into()).spawn(body).map_err(failed)?;
+        Ok(Self::Thread { _until: until })
+    }
+}
+
+impl Drop for Renewals {
+    fn drop(&mut self) {
+        if let Self::Task(task) = self {
+            task.abort();
+        }
+    }
 }
 
 impl Session {
@@ -70,7 +112,8 @@ impl Session {
         let asked = Instant::now();
         let id = coordination.open_session(ttl).await?;
         let (sender, deadline) = watch::channel(asked + ttl);
-        let renewals = tokio::spawn(renew(Arc::clone(&coordination), id, ttl, sender));
+        let renewing = renew(Arc::clone(&coordination), id, ttl, sender);
+        let renewals = Renewals::start(renewing, coordination.renews_apart())?;
         Ok(Self { coordination, id, ttl, deadline, renewals })
     }
 
@@ -115,14 +158,9 @@ impl Session {
 
     /// Ends the session now, so that nobody has to wait for its time-to-live.
     pub async fn end(self) -> Result<()> {
-        self.renewals.abort();
-        self.coordination.end_session(self.id).await
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.renewals.abort();
+        let Self { coordination, id, renewals, .. } = self;
+        drop(renewals);
+        coordination.end_session(id).await
     }
 }
 
