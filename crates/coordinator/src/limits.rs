@@ -34,9 +34,9 @@ pub const BODY_BYTES: usize = 64 << 20;
 /// Longest that a heartbeat over HTTP may ask to be held for news, in milliseconds.
 pub const WAIT_MS: u64 = 30_000;
 
-/// Map messages waiting on one router's stream. It is small because nothing is queued for a router: what it
-/// has not taken yet is made anew from what it has.
-pub const MAP_MESSAGES: usize = 4;
+/// Changes of maps, and differences of addresses, that are kept as they are sent: all that those lack who are a
+/// little behind. Who is further behind has his own made.
+pub const SHEETS: usize = 64;
 
 /// HTTP/2 pings on idle connections, and how long their answer may take, in milliseconds: without them a
 /// connection across a healed partition hangs for ever.

@@ -1,28 +1,54 @@
 //! Publication of maps: the board of [`partage_core::publication`], shared by all subscribers, and the bell
 //! that wakes them. Each remembers what it was sent last and, when woken, asks the board what leads from there
 //! to now.
+//!
+//! Whatever is sent is encoded once, and its bytes are shared by everybody who takes them: changes and addresses
+//! for as long as somebody may be behind by them, whole maps while they are being sent.
 
 use crate::limits;
 use crate::mind::{Gone, Mind};
+use bytes::Bytes;
 use partage_core::cluster::Cluster;
 use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::Generation;
 use partage_core::map::MapDiff;
 use partage_core::name::KeyspaceName;
-use partage_core::publication::{Board, NodesSince, Since};
+use partage_core::publication::{Board, Since};
 use partage_core::time::Millis;
-use std::collections::BTreeMap;
+use partage_wire::maps::{MapEvent, MapNews, encoded};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
+
+/// An event as the messages that are sent; copies share them.
+pub type Messages = Arc<[Bytes]>;
+
+/// A whole map as it is sent, with the settings of its keyspace.
+#[derive(Debug)]
+pub struct Whole {
+    /// Where it leads.
+    pub to: Generation,
+    /// Encoded.
+    pub messages: Messages,
+}
+
+/// What was encoded lately.
+#[derive(Debug, Default)]
+struct Sheets {
+    changes: VecDeque<(Arc<MapDiff>, Messages)>,
+    /// By the version of the addresses that they begin at: the version that they lead to, and they.
+    addresses: BTreeMap<u64, (u64, Messages)>,
+}
 
 /// The board that subscribers read.
 #[derive(Debug)]
 pub struct Publisher {
     board: Mutex<Board>,
     bell: watch::Sender<u64>,
-    /// Whole maps that are being sent right now, so that a thousand routers which connect at once cost the
-    /// mind one copy, not a thousand.
-    wholes: tokio::sync::Mutex<BTreeMap<KeyspaceName, Weak<MapDiff>>>,
+    sheets: Mutex<Sheets>,
+    /// Whole maps that are being sent right now, so that a thousand routers which connect at once cost one
+    /// copy, not a thousand.
+    wholes: tokio::sync::Mutex<BTreeMap<KeyspaceName, Weak<Whole>>>,
 }
 
 impl Publisher {
@@ -33,12 +59,17 @@ impl Publisher {
         Publisher {
             board: Mutex::new(board),
             bell: watch::Sender::default(),
+            sheets: Mutex::default(),
             wholes: tokio::sync::Mutex::default(),
         }
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sheets(&self) -> MutexGuard<'_, Sheets> {
+        self.sheets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes up new maps and wakes everybody.
@@ -58,42 +89,94 @@ impl Publisher {
         self.bell.subscribe()
     }
 
-    /// All keyspaces that there are.
-    pub fn keyspaces(&self) -> Vec<KeyspaceName> {
-        self.board().keyspaces().cloned().collect()
-    }
-
     /// A keyspace's settings, at its latest generation.
     pub fn brief(&self, keyspace: &KeyspaceName) -> Option<KeyspaceBrief> {
         self.board().brief(keyspace).cloned()
     }
 
-    /// What leads from `have` to now.
-    pub fn since(&self, keyspace: &KeyspaceName, have: Option<Generation>) -> Since {
-        self.board().since(keyspace, have)
+    /// The keyspaces of which somebody who has `has` lacks something, and what: of `only`, or of all when
+    /// that is empty, and of those it has.
+    pub fn lacks(
+        &self,
+        only: &BTreeSet<KeyspaceName>,
+        has: &BTreeMap<KeyspaceName, Generation>,
+    ) -> Vec<(KeyspaceName, Since)> {
+        let board = self.board();
+        let wanted =
+            |name: &&KeyspaceName| only.is_empty() || only.contains(*name) || has.contains_key(*name);
+        let kept = board.keyspaces().filter(wanted);
+        let gone = has.keys().filter(|name| board.brief(name).is_none());
+        let since = kept.chain(gone).map(|name| (name, board.since(name, has.get(name).copied())));
+        let lacking = since.filter(|(_, since)| *since != Since::Nothing);
+        lacking.map(|(name, since)| (name.clone(), since)).collect()
     }
 
-    /// The whole map of a keyspace, or a slightly older one from which [`Publisher::since`] leads on; none
+    /// A change as it is sent.
+    pub fn messages(&self, change: &Arc<MapDiff>) -> Messages {
+        let mut sheets = self.sheets();
+        // From the back: nearly everybody lacks the last one only.
+        if let Some((_, messages)) = sheets.changes.iter().rfind(|(known, _)| Arc::ptr_eq(known, change)) {
+            return messages.clone();
+        }
+        let messages = encode(MapDiff::clone(change), false, None);
+        sheets.changes.push_back((change.clone(), messages.clone()));
+        if sheets.changes.len() > limits::SHEETS {
+            sheets.changes.pop_front();
+        }
+        messages
+    }
+
+    /// The whole map of a keyspace, or a slightly older one from which [`Publisher::lacks`] leads on; none
     /// when the keyspace is gone.
-    pub async fn whole(&self, mind: &Mind, keyspace: &KeyspaceName) -> Result<Option<Arc<MapDiff>>, Gone> {
+    pub async fn whole(&self, mind: &Mind, keyspace: &KeyspaceName) -> Result<Option<Arc<Whole>>, Gone> {
         let mut wholes = self.wholes.lock().await;
-        let shared = wholes.get(keyspace).and_then(Weak::upgrade);
-        let leads_on =
-            |map: &Arc<MapDiff>| !matches!(self.since(keyspace, Some(map.to)), Since::Whole | Since::Deleted);
-        if let Some(map) = shared.filter(leads_on) {
+        let leads_on = |map: &Arc<Whole>| {
+            !matches!(self.board().since(keyspace, Some(map.to)), Since::Whole | Since::Deleted)
+        };
+        if let Some(map) = wholes.get(keyspace).and_then(Weak::upgrade).filter(leads_on) {
             return Ok(Some(map));
         }
         let asked = keyspace.clone();
-        let whole =
-            mind.call(move |cluster, _| cluster.keyspaces().get(&asked).map(|k| k.map.whole())).await?;
-        let whole = whole.map(Arc::new);
+        let whole = mind.call(move |cluster, _| {
+            let keyspace = cluster.keyspaces().get(&asked)?;
+            Some((keyspace.map.whole(), keyspace.brief()))
+        });
+        let Some((map, brief)) = whole.await? else { return Ok(None) };
+        // Not where connections are served: a large map takes a while.
+        let encoding = tokio::task::spawn_blocking(move || Whole {
+            to: map.to,
+            messages: encode(map, true, Some(brief)),
+        });
+        let whole = Arc::new(encoding.await.map_err(|_| Gone)?);
         wholes.retain(|_, map| map.strong_count() > 0);
-        wholes.extend(whole.iter().map(|map| (keyspace.clone(), Arc::downgrade(map))));
-        Ok(whole)
+        wholes.insert(keyspace.clone(), Arc::downgrade(&whole));
+        Ok(Some(whole))
     }
 
-    /// Addresses that changed after `version`.
-    pub fn nodes_since(&self, version: u64) -> NodesSince {
-        self.board().nodes_since(version)
+    /// The addresses that changed after `version`, as they are sent, and the version that they lead to.
+    pub fn nodes_since(&self, version: u64) -> (Option<Messages>, u64) {
+        let board = self.board();
+        let latest = board.version();
+        if version == latest {
+            return (None, latest);
+        }
+        let addresses = &mut self.sheets().addresses;
+        if let Some((_, messages)) = addresses.get(&version).filter(|(to, _)| *to == latest) {
+            return (Some(messages.clone()), latest);
+        }
+        let since = board.nodes_since(version);
+        let event = MapEvent { news: MapNews::Nothing, nodes: since.changed, forgotten: since.forgotten };
+        let messages = Messages::from(encoded(&event));
+        addresses.retain(|_, (to, _)| *to == latest);
+        if addresses.len() < limits::SHEETS {
+            addresses.insert(version, (latest, messages.clone()));
+        }
+        (Some(messages), latest)
     }
+}
+
+/// `brief` is put into the first message.
+fn encode(diff: MapDiff, resync: bool, brief: Option<KeyspaceBrief>) -> Messages {
+    let news = MapNews::Changed { brief, resync, diff: Box::new(diff) };
+    encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }).into()
 }

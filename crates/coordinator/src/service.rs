@@ -19,7 +19,6 @@ use partage_coordination::{Coordination, Election, Key, Session};
 use partage_core::cluster::{Cluster, RecoverError};
 use partage_core::settings::Settings;
 use partage_wire::proto::admin_server::AdminServer;
-use partage_wire::proto::maps_server::MapsServer;
 use partage_wire::proto::worker_server::WorkerServer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -192,7 +191,7 @@ fn why(ended: Result<Result<(), StoreError>, tokio::task::JoinError>) -> String 
 /// Everything that one port answers.
 fn doors(mind: &Mind, publisher: Arc<Publisher>, herald: Arc<Herald>) -> Router {
     let grpc = tonic::service::Routes::new(WorkerServer::new(WorkerDoor::new(mind.clone())))
-        .add_service(MapsServer::new(MapsDoor::new(mind.clone(), publisher)))
+        .add_service(MapsDoor::new(mind.clone(), publisher))
         .add_service(
             AdminServer::new(AdminDoor::new(Desk::new(mind.clone())))
                 .max_decoding_message_size(limits::BODY_BYTES),

@@ -129,6 +129,11 @@ impl Board {
         }
     }
 
+    /// Of the addresses: grows with each change of them.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// All keyspaces that there are.
     pub fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceName> {
         self.keyspaces.keys()
@@ -147,7 +152,8 @@ impl Board {
             return Since::Nothing;
         }
         let missed = usize::from(planted::is(Planted::W4));
-        match history.diffs.iter().position(|diff| diff.from == have) {
+        // From the back: nearly everybody lacks the last one only.
+        match history.diffs.iter().rposition(|diff| diff.from == have) {
             Some(first) => Since::Changes(history.diffs.iter().skip(first + missed).cloned().collect()),
             None => Since::Whole,
         }

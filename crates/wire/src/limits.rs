@@ -28,8 +28,9 @@ pub const CHUNKS_WITH_HEAD: usize = 8;
 /// A diff in more parts than this is stored as a new base instead, so that it fits a transaction.
 pub const DIFF_PARTS: usize = 16;
 
-/// Most diffs on one base: what a restart reads and applies one by one.
-pub const DIFFS: usize = 64;
+/// Most diffs on one base: what a restart reads and applies one by one. Rare enough that writing the base
+/// anew, which every shard that is just changing hands waits for, does not come once in each large plan.
+pub const DIFFS: usize = 256;
 
 /// Diffs of together fewer bytes than this are not worth a new base, however small the base is.
 pub const SMALL_LOG_BYTES: usize = 64 << 10;

@@ -13,7 +13,10 @@ use partage_core::map::MapDiff;
 use partage_core::name::{KeyspaceName, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use encoded::{EncodedMaps, encoded, with_brief};
 pub use partage_core::routing::NodeAddress;
+
+mod encoded;
 
 /// What a router wants to hear of, and what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

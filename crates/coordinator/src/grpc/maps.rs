@@ -1,22 +1,31 @@
 //! Maps by push; see `maps.proto` for the rules, [`crate::publish`] for why nothing is queued.
+//!
+//! A router's stream is drawn by its connection: when there is room for a message, the next one is looked
+//! for. No task and no channel stand behind it, and a router that takes nothing costs nothing.
 
-use crate::limits;
 use crate::mind::{Gone, Mind};
 use crate::publish::Publisher;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
 use partage_core::id::Generation;
-use partage_core::map::MapDiff;
 use partage_core::name::KeyspaceName;
-use partage_core::publication::{NodesSince, Since};
-use partage_wire::maps::{MapEvent, MapNews, Watch, in_parts};
-use partage_wire::proto::maps_server::Maps;
-use partage_wire::proto::{self, WatchRequest};
-use std::collections::{BTreeMap, BTreeSet};
+use partage_core::publication::Since;
+use partage_wire::maps::{EncodedMaps, MapEvent, MapNews, Watch, encoded, with_brief};
+use partage_wire::proto::WatchRequest;
+use partage_wire::proto::maps_server::SERVICE_NAME;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
 use std::sync::Arc;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use std::task::{Context, Poll};
+use tokio::sync::watch;
+use tonic::codegen::{Body, Service, StdError, http};
+use tonic::server::{Grpc, NamedService, ServerStreamingService};
 use tonic::{Request, Response, Status};
 
-/// Serves [`Maps`].
+/// Serves `Maps` with messages that are encoded once for all routers.
+#[derive(Clone)]
 pub struct MapsDoor {
     mind: Mind,
     publisher: Arc<Publisher>,
@@ -27,140 +36,151 @@ impl MapsDoor {
     pub fn new(mind: Mind, publisher: Arc<Publisher>) -> MapsDoor {
         MapsDoor { mind, publisher }
     }
-}
 
-#[tonic::async_trait]
-impl Maps for MapsDoor {
-    type WatchStream = ReceiverStream<Result<proto::MapEvent, Status>>;
-
-    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let watch =
-            Watch::try_from(request.into_inner()).map_err(|bad| Status::invalid_argument(bad.to_string()))?;
-        let (out, events) = mpsc::channel(limits::MAP_MESSAGES);
+    fn watch(&self, request: WatchRequest) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status> {
+        let watch = Watch::try_from(request).map_err(|bad| Status::invalid_argument(bad.to_string()))?;
         let session = Session {
             mind: self.mind.clone(),
+            bell: self.publisher.bell(),
             publisher: self.publisher.clone(),
-            out,
             only: watch.keyspaces,
-            has: watch.known.into_iter().map(|(name, generation)| (name, Some(generation))).collect(),
+            has: watch.known,
             briefed: BTreeSet::new(),
             nodes: 0,
+            begun: false,
+            due: VecDeque::new(),
         };
-        tokio::spawn(session.run());
-        Ok(Response::new(ReceiverStream::new(events)))
+        let messages = stream::unfold(session, |mut session| async {
+            session.next().await.map(|message| (Ok(message), session))
+        });
+        Ok(messages.boxed())
     }
 }
 
-/// The router or the mind is gone.
-struct Over;
+impl NamedService for MapsDoor {
+    const NAME: &'static str = SERVICE_NAME;
+}
 
-impl From<Gone> for Over {
-    fn from(_: Gone) -> Over {
-        Over
+impl<B> Service<http::Request<B>> for MapsDoor
+where
+    B: Body + Send + 'static,
+    B::Error: Into<StdError> + Send + 'static,
+{
+    type Response = http::Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let door = self.clone();
+        Box::pin(async move {
+            if request.uri().path().strip_prefix('/') != Some(&format!("{SERVICE_NAME}/Watch")) {
+                let unknown = format!("{SERVICE_NAME} has one method: Watch");
+                return Ok(Status::unimplemented(unknown).into_http());
+            }
+            Ok(Grpc::new(EncodedMaps).server_streaming(door, request).await)
+        })
     }
 }
 
+impl ServerStreamingService<WatchRequest> for MapsDoor {
+    type Response = Bytes;
+    type ResponseStream = BoxStream<'static, Result<Bytes, Status>>;
+    type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<WatchRequest>) -> Self::Future {
+        std::future::ready(self.watch(request.into_inner()).map(Response::new))
+    }
+}
+
+/// What one router has been sent.
 struct Session {
     mind: Mind,
     publisher: Arc<Publisher>,
-    out: mpsc::Sender<Result<proto::MapEvent, Status>>,
+    bell: watch::Receiver<u64>,
     /// Empty = all.
     only: BTreeSet<KeyspaceName>,
     /// What the router has.
-    has: BTreeMap<KeyspaceName, Option<Generation>>,
+    has: BTreeMap<KeyspaceName, Generation>,
     /// Keyspaces whose settings it was sent on this stream.
     briefed: BTreeSet<KeyspaceName>,
+    /// The version of the addresses that it has.
     nodes: u64,
+    begun: bool,
+    /// Found and not taken yet; the bytes are everybody's.
+    due: VecDeque<Bytes>,
 }
 
 impl Session {
-    async fn run(mut self) {
-        let mut bell = self.publisher.bell();
+    /// The next message; none when the mind is gone.
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // What rings from here on is seen after this round.
-            bell.mark_unchanged();
-            if self.round().await.is_err() {
-                return;
+            if let Some(message) = self.due.pop_front() {
+                return Some(message);
             }
-            tokio::select! {
-                rung = bell.changed() => if rung.is_err() { return },
-                () = self.out.closed() => return,
+            if std::mem::replace(&mut self.begun, true) {
+                self.bell.changed().await.ok()?;
             }
+            self.look().await.ok()?;
         }
     }
 
-    /// Sends whatever the router does not have.
-    async fn round(&mut self) -> Result<(), Over> {
-        self.send_nodes().await?;
-        let all = self.publisher.keyspaces();
-        let wanted = all.into_iter().filter(|name| self.only.is_empty() || self.only.contains(name));
-        let names: BTreeSet<_> = wanted.chain(self.has.keys().cloned()).collect();
-        for name in names {
+    /// Finds whatever the router does not have.
+    async fn look(&mut self) -> Result<(), Gone> {
+        let (addresses, version) = self.publisher.nodes_since(self.nodes);
+        self.nodes = version;
+        self.due.extend(addresses.iter().flat_map(|messages| messages.iter().cloned()));
+        loop {
             // A whole map may be a little older than the latest: then its changes follow at once.
-            while self.catch_up(&name).await? {}
+            let mut more = false;
+            for (name, since) in self.publisher.lacks(&self.only, &self.has) {
+                more |= self.catch_up(name, since).await?;
+            }
+            if !more {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
-    /// Sends what leads on from what the router has of one keyspace. Returns whether there may be more.
-    async fn catch_up(&mut self, name: &KeyspaceName) -> Result<bool, Over> {
-        let have = self.has.get(name).copied().flatten();
-        match self.publisher.since(name, have) {
+    /// Takes up what leads on. Returns whether there may be more.
+    async fn catch_up(&mut self, name: KeyspaceName, since: Since) -> Result<bool, Gone> {
+        match since {
             Since::Nothing => Ok(false),
-            Since::Changes(diffs) => {
-                for diff in diffs {
-                    self.send_diff(name, MapDiff::clone(&diff), false).await?;
+            Since::Changes(changes) => {
+                for change in changes {
+                    let messages = self.publisher.messages(&change);
+                    let mut messages = messages.iter().cloned();
+                    if !self.briefed.contains(&name)
+                        && let Some(brief) = self.publisher.brief(&name)
+                    {
+                        let brief = partage_core::exchange::KeyspaceBrief { generation: change.to, ..brief };
+                        self.due.extend(messages.next().map(|first| with_brief(&brief, &first)));
+                        self.briefed.insert(name.clone());
+                    }
+                    self.due.extend(messages);
+                    self.has.insert(name.clone(), change.to);
                 }
                 Ok(false)
             }
-            Since::Whole => {
-                self.send_whole(name).await?;
-                Ok(self.has.get(name).copied().flatten() != have)
-            }
+            Since::Whole => match self.publisher.whole(&self.mind, &name).await? {
+                Some(map) => {
+                    self.due.extend(map.messages.iter().cloned());
+                    self.briefed.insert(name.clone());
+                    Ok(self.has.insert(name, map.to) != Some(map.to))
+                }
+                // Deleted since: the bell says so.
+                None => Ok(false),
+            },
             Since::Deleted => {
-                self.has.remove(name);
-                self.briefed.remove(name);
-                let news = MapNews::Deleted(name.clone());
-                self.send(MapEvent { news, nodes: vec![], forgotten: vec![] }).await?;
+                self.has.remove(&name);
+                self.briefed.remove(&name);
+                let news = MapNews::Deleted(name);
+                self.due.extend(encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }));
                 Ok(false)
             }
         }
-    }
-
-    async fn send_nodes(&mut self) -> Result<(), Over> {
-        let NodesSince { changed, forgotten, version } = self.publisher.nodes_since(self.nodes);
-        self.nodes = version;
-        if changed.is_empty() && forgotten.is_empty() {
-            return Ok(());
-        }
-        self.send(MapEvent { news: MapNews::Nothing, nodes: changed, forgotten }).await
-    }
-
-    async fn send_whole(&mut self, name: &KeyspaceName) -> Result<(), Over> {
-        match self.publisher.whole(&self.mind, name).await? {
-            Some(map) => self.send_diff(name, MapDiff::clone(&map), true).await,
-            // Deleted since: the next round says so.
-            None => Ok(()),
-        }
-    }
-
-    async fn send_diff(&mut self, name: &KeyspaceName, diff: MapDiff, resync: bool) -> Result<(), Over> {
-        let first = self.briefed.insert(name.clone());
-        let brief = if first || resync { self.publisher.brief(name) } else { None };
-        let brief = brief.map(|brief| partage_core::exchange::KeyspaceBrief { generation: diff.to, ..brief });
-        self.has.insert(name.clone(), Some(diff.to));
-        self.send(MapEvent {
-            news: MapNews::Changed { brief, resync, diff: Box::new(diff) },
-            nodes: vec![],
-            forgotten: vec![],
-        })
-        .await
-    }
-
-    async fn send(&self, event: MapEvent) -> Result<(), Over> {
-        for part in in_parts(&event) {
-            self.out.send(Ok(part)).await.map_err(|_| Over)?;
-        }
-        Ok(())
     }
 }

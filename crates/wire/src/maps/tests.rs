@@ -1,14 +1,16 @@
 //! Events in one part and in many, and parts that do not belong together.
 
-use super::{Joiner, MapEvent, MapNews, NodeAddress, Watch, in_parts};
+use super::{Joiner, MapEvent, MapNews, NodeAddress, Watch, encoded, in_parts, with_brief};
 use crate::limits::SHARDS_IN_PART;
 use crate::{proto, testing};
+use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::{Incarnation, TransactionId};
 use partage_core::keyspace::Keyspace;
 use partage_core::map::MapDiff;
 use partage_core::node::Health;
 use partage_core::sharding::{Sharding, Slot};
 use proptest::prelude::*;
+use prost::Message;
 
 fn event(diff: MapDiff, resync: bool) -> MapEvent {
     let node = NodeAddress {
@@ -49,6 +51,36 @@ fn a_large_map_comes_in_parts_and_is_one_event() {
     let parts = in_parts(&event);
     assert_eq!(parts.iter().map(|part| part.more).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(joined(parts), Ok(vec![event]));
+}
+
+#[test]
+fn what_is_encoded_once_says_the_same_and_takes_up_the_settings_of_the_keyspace() {
+    let MapEvent { news: MapNews::Changed { diff, .. }, nodes, forgotten } = event(large(), false) else {
+        panic!("no change");
+    };
+    let settings = Keyspace::new(
+        "large".parse().unwrap(),
+        Sharding::Fixed { hash: partage_core::hash::HashFunction::Xxh3_64, shards: 1 },
+    );
+    let brief = KeyspaceBrief {
+        name: settings.name,
+        sharding: settings.sharding,
+        partition_key: settings.partition_key,
+        ownership: settings.ownership,
+        generation: diff.to,
+    };
+    let said = |brief| MapEvent {
+        news: MapNews::Changed { brief, resync: false, diff: diff.clone() },
+        nodes: nodes.clone(),
+        forgotten: forgotten.clone(),
+    };
+    let decoded = |messages: &[bytes::Bytes]| {
+        joined(messages.iter().map(|message| proto::MapEvent::decode(&**message).unwrap()).collect())
+    };
+    let mut messages = encoded(&said(None));
+    assert_eq!(decoded(&messages), Ok(vec![said(None)]));
+    messages[0] = with_brief(&brief, &messages[0]);
+    assert_eq!(decoded(&messages), Ok(vec![said(Some(brief))]));
 }
 
 #[test]

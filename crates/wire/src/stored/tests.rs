@@ -267,12 +267,12 @@ fn a_log_is_begun_anew_before_it_is_longer_than_allowed() {
     let writes = [Write::Keyspace(record(&keyspace)), Write::Map(map.whole())];
     store.run_all(&shelf.encode(&writes, |_| Some(&map)).unwrap());
     let mut most = 0;
-    for at in 0..200u8 {
+    for at in 0..3 * crate::limits::DIFFS {
         let mut edit = map.edit();
         let shard = map.shards().next().unwrap().id;
         let placement = edit.add_replica(shard, &"x".parse().unwrap(), Incarnation(1), None).unwrap();
         edit.remove_replica(shard, placement).unwrap();
-        let diff = edit.commit(TransactionId([at; 20]));
+        let diff = edit.commit(TransactionId([at as u8; 20]));
         map.apply(&diff).unwrap();
         store.run_all(&shelf.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap());
         most = most.max(store.0.len());
