@@ -4,7 +4,7 @@ use bench_gauge::Admin;
 use partage_coordinator::{Config, Coordinator};
 use partage_core::settings::Settings;
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
-use partage_worker::{Assignment, Epoch, Failure, Handler, KeyspaceName, Peer, Role, Worker};
+use partage_worker::{Assignment, Epoch, Failure, Handler, KeyspaceName, Load, Peer, Role, Worker};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -104,6 +104,11 @@ impl Handler for Trivial {
 
     async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
         Ok(())
+    }
+
+    /// All weigh the same: that more is asked of shards that move must not steer what moves next.
+    async fn report(&self, _: &Assignment) -> Option<Load> {
+        Some(Load { requests_per_s: 1.0, ..Load::default() })
     }
 }
 

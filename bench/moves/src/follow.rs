@@ -25,6 +25,7 @@ pub async fn run(town: Arc<Town>, coordinator: SocketAddr) -> Result<(), String>
                 town.known[slot.number() as usize].store(node, Ordering::Relaxed);
             }
         }
+        town.maps.send_modify(|maps| *maps += 1);
     }
     Ok(())
 }

@@ -2,10 +2,11 @@
 
 use crate::beliefs::Beliefs;
 use crate::cluster::{self, UnderWay};
-use crate::requests::{Outcome, Town, client};
+use crate::requests::{Outcome, Town, client, random};
 use crate::{follow, now, probe, say};
 use bench_gauge::{Admin, CoreTime, memory_bytes, option};
 use partage_coordinator::Coordinator;
+use partage_core::routing::budget::{Budget, BudgetPolicy};
 use partage_wire::json::Command;
 use partage_worker::{Access, Entrance, Worker};
 use std::future::Future;
@@ -24,6 +25,7 @@ struct Sizes {
     workers: usize,
     slots: u32,
     per_s: f64,
+    aimed_per_s: f64,
 }
 
 /// Threads of that name, so that their time on a core can be told apart.
@@ -42,6 +44,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
         workers: option(words, "--workers", 100) as usize,
         slots: option(words, "--shards", 10_000) as u32,
         per_s: option(words, "--requests", 2_000) as f64,
+        aimed_per_s: option(words, "--aimed", 200) as f64,
     };
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let (home, field, crowd) = (runtime("coordinator")?, runtime("workers")?, runtime("clients")?);
@@ -76,6 +79,8 @@ async fn measure(
         workers: RwLock::new(workers),
         keys,
         known: (0..sizes.slots).map(|_| AtomicUsize::new(usize::MAX)).collect(),
+        maps: tokio::sync::watch::Sender::new(0),
+        purse: std::sync::Mutex::new(Budget::new(BudgetPolicy::default())),
         keyspace: cluster::keyspace()?,
         stop: AtomicBool::new(true),
     });
@@ -97,7 +102,7 @@ async fn measure(
     under_way.take();
     crowd.spawn(follow::run(town.clone(), address));
     let mut all = Beliefs::default();
-    let mut stage = Stage { town, under_way, admin, address, field, crowd, per_s: sizes.per_s };
+    let mut stage = Stage { town, under_way, admin, address, field, crowd, sizes };
     let rest = stage.under_load("nothing moves", async |_| {
         tokio::time::sleep(Duration::from_secs(5)).await;
         Ok(())
@@ -170,7 +175,7 @@ struct Stage<'a> {
     address: SocketAddr,
     field: &'a Runtime,
     crowd: &'a Runtime,
-    per_s: f64,
+    sizes: &'a Sizes,
 }
 
 impl Stage<'_> {
@@ -185,10 +190,12 @@ impl Stage<'_> {
     {
         let stage: &'s Stage<'s> = self;
         stage.town.stop.store(false, Ordering::Relaxed);
-        let per_s = stage.per_s / CLIENTS as f64;
-        let clients: Vec<_> =
-            (1..=CLIENTS).map(|seed| stage.crowd.spawn(client(stage.town.clone(), seed, per_s))).collect();
-        let prober = stage.crowd.spawn(probe::run(stage.town.clone(), stage.under_way.clone()));
+        let (per_s, slots) = (stage.sizes.per_s / CLIENTS as f64, stage.town.keys.len());
+        let clients: Vec<_> = (1..=CLIENTS)
+            .map(|seed| stage.crowd.spawn(client(stage.town.clone(), random(seed, slots), per_s)))
+            .collect();
+        let (town, under_way) = (stage.town.clone(), stage.under_way.clone());
+        let prober = stage.crowd.spawn(probe::run(town, under_way, stage.sizes.aimed_per_s));
         tokio::time::sleep(Duration::from_millis(500)).await;
         let (begin, before) = (now(), CoreTime::now());
         let done = step(stage).await;
@@ -202,16 +209,9 @@ impl Stage<'_> {
         let mut seen = prober.await.map_err(|error| error.to_string())?;
         done?;
         say(&format!("{what}: {:.2} s", end.duration_since(begin).as_secs_f64()));
-        say(&format!(
-            "  requests: {} failed of {}, {} took a detour",
-            outcome.failed.len(),
-            outcome.answers.len(),
-            outcome.detoured
-        ));
-        outcome.failed.iter().take(5).for_each(|failure| say(&format!("    {failure}")));
-        say(&format!("  answer after sending: {}", outcome.answers.line()));
-        say(&format!("  answer after due:     {}", outcome.stalls.line()));
+        outcome.tell("any shard");
         if !seen.gaps.is_empty() {
+            seen.aimed.tell("shards that move");
             say(&format!("  without an owner, {} moves: {}", seen.gaps.len(), seen.gaps.line()));
         }
         say(&format!(
@@ -220,6 +220,7 @@ impl Stage<'_> {
             after.since(&before, "workers"),
             after.since(&before, "clients"),
         ));
+        outcome.beliefs.append(&seen.aimed.beliefs);
         outcome.beliefs.append(&seen.beliefs);
         Ok(outcome.beliefs)
     }

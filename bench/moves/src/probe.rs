@@ -1,15 +1,17 @@
-//! Knocks at both ends of every move a thousand times a second: so the time without an owner is known to a
-//! millisecond, whatever the load of requests is.
+//! Follows every move from its first load on: knocks at both ends a thousand times a second, so that the time
+//! without an owner is known to a millisecond, and has clients ask for the shard for as long as the load
+//! lasts, so that requests do meet the hand-over.
 
 use crate::beliefs::{Beliefs, Owner};
 use crate::cluster::UnderWay;
-use crate::requests::Town;
+use crate::requests::{Outcome, Town, client};
 use bench_gauge::Durations;
 use partage_worker::{Access, Entrance, Worker};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// Between two knocks.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -21,6 +23,8 @@ pub struct Seen {
     pub gaps: Durations,
     /// Who served.
     pub beliefs: Beliefs,
+    /// What became of requests for shards that moved.
+    pub aimed: Outcome,
 }
 
 struct Move {
@@ -28,14 +32,19 @@ struct Move {
     last_of_old: Option<u64>,
 }
 
-/// Knocks until the load ends.
-pub async fn run(town: Arc<Town>, under_way: Arc<UnderWay>) -> Seen {
+/// Knocks until the load ends. Every shard that moves is asked for `per_s` times a second.
+pub async fn run(town: Arc<Town>, under_way: Arc<UnderWay>, per_s: f64) -> Seen {
     let mut seen = Seen::default();
     let mut moves: BTreeMap<u64, Move> = BTreeMap::new();
     let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut asked = BTreeSet::new();
+    let mut clients = JoinSet::new();
     while !town.stop.load(Ordering::Relaxed) {
         for (slot, to) in under_way.take() {
             moves.insert(slot, Move { to, last_of_old: None });
+            if asked.insert(slot) {
+                clients.spawn(client(town.clone(), move || slot as usize, per_s));
+            }
         }
         let workers = if moves.is_empty() { Vec::new() } else { town.all() };
         let mut arrived = Vec::new();
@@ -58,6 +67,7 @@ pub async fn run(town: Arc<Town>, under_way: Arc<UnderWay>) -> Seen {
         }
         tokio::time::sleep(PERIOD).await;
     }
+    clients.join_all().await.into_iter().for_each(|outcome| seen.aimed.append(outcome));
     seen
 }
 

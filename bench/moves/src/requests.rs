@@ -1,24 +1,24 @@
-//! A steady load of requests, each to the owner of a random shard, as a client with a map would make it.
+//! A steady load of requests, each to the owner of a shard, as a client with a map would make it.
 //!
-//! Clients share a map that is pushed to them as to routers ([`crate::follow`]). A client asks where the map
-//! says; when told "she has it" it goes there, when told "soon" it is held for a moment by the worker itself, when
-//! told "I do not know" it looks at the map again. After [`HOPS`] hops or [`PATIENCE`] the request has failed.
+//! Clients share a map that is pushed to them as to routers ([`crate::follow`]), and each request is retried by
+//! the routers' own machine: it follows the first hint, then rests until a new map comes or the rest is over.
+//! A request that comes to the next owner too early is held there, by the worker itself.
 
 use crate::beliefs::{Beliefs, Owner};
 use crate::cluster;
-use crate::now;
+use crate::{now, say};
 use bench_gauge::Durations;
+use partage_core::routing::budget::Budget;
+use partage_core::routing::retry::{Action, Attempts, Event, Nature, RetryPolicy};
+use partage_core::time::Millis;
 use partage_worker::{Access, Entrance, KeyspaceName, Worker};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
-/// Hops of one request at most.
-const HOPS: usize = 8;
-/// How long a request may take at most.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// What a client waits when a worker cannot say who has the shard.
-const REST: Duration = Duration::from_millis(1);
+/// How long a worker may hold a request, as in the SDK's HTTP service.
+const HOLD: Duration = Duration::from_secs(5);
 
 /// What all requests share.
 pub struct Town {
@@ -30,6 +30,10 @@ pub struct Town {
     pub keys: Vec<Vec<u8>>,
     /// Where each slot is, by the map that was pushed last.
     pub known: Vec<AtomicUsize>,
+    /// Counts the maps that were pushed.
+    pub maps: watch::Sender<u64>,
+    /// What retries are paid from: one purse, as in one router.
+    pub purse: Mutex<Budget>,
     /// The keyspace.
     pub keyspace: KeyspaceName,
     /// Ends the load.
@@ -60,12 +64,25 @@ impl Outcome {
         self.detoured += other.detoured;
         self.beliefs.append(&other.beliefs);
     }
+
+    /// Says how requests for `what` fared.
+    pub fn tell(&mut self, what: &str) {
+        let (failed, all) = (self.failed.len(), self.answers.len());
+        say(&format!("  requests for {what}: {failed} failed of {all}, {} took a detour", self.detoured));
+        self.failed.iter().take(5).for_each(|failure| say(&format!("    {failure}")));
+        say(&format!("    answer after sending: {}", self.answers.line()));
+        say(&format!("    answer after due:     {}", self.stalls.line()));
+    }
 }
 
 impl Town {
     /// Nanoseconds of true time.
     pub fn nanos(&self) -> u64 {
         now().duration_since(self.start).as_nanos() as u64
+    }
+
+    fn millis(&self) -> Millis {
+        Millis(self.nanos() / 1_000_000)
     }
 
     /// The worker of that number.
@@ -79,19 +96,25 @@ impl Town {
     }
 }
 
-/// One client: `per_s` requests a second, whatever the answers take, until told to stop.
-pub async fn client(town: Arc<Town>, seed: u64, per_s: f64) -> Outcome {
-    let mut outcome = Outcome::default();
+/// Random slots of `count`.
+pub fn random(seed: u64, count: usize) -> impl FnMut() -> usize + Send {
     let mut random = seed;
+    move || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % count
+    }
+}
+
+/// One client: `per_s` requests a second for what `slot` gives, whatever the answers take, until told to stop.
+pub async fn client(town: Arc<Town>, mut slot: impl FnMut() -> usize, per_s: f64) -> Outcome {
+    let mut outcome = Outcome::default();
     let start = now();
     let mut sent = 0_u32;
     while !town.stop.load(Ordering::Relaxed) {
         let due = start + Duration::from_secs_f64(f64::from(sent) / per_s);
         tokio::time::sleep_until(due.into()).await;
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let slot = (random >> 33) as usize % town.keys.len();
         let begun = now();
-        request(&town, slot, &mut outcome).await;
+        request(&town, slot(), &mut outcome).await;
         let done = now();
         outcome.stalls.push(done.saturating_duration_since(due));
         outcome.answers.push(done.duration_since(begun));
@@ -101,40 +124,83 @@ pub async fn client(town: Arc<Town>, seed: u64, per_s: f64) -> Outcome {
 }
 
 async fn request(town: &Town, slot: usize, outcome: &mut Outcome) {
-    let end = now() + PATIENCE;
+    let (policy, nature) =
+        (RetryPolicy::default(), Nature { idempotent: true, hedged: false, replayable: true });
+    let mut attempts = Attempts::begin(town.millis(), &policy, nature, slot as u64);
+    town.purse.lock().unwrap_or_else(PoisonError::into_inner).earn(1);
+    let step = |attempts: &mut Attempts, event| {
+        let mut purse = town.purse.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.step(town.millis(), event, &policy, &mut purse)
+    };
     let mut node = town.known[slot].load(Ordering::Relaxed);
-    let mut last = "nobody was asked".to_owned();
-    for hop in 0..HOPS {
-        let Some(worker) = town.worker(node) else { break };
-        let hold = end.saturating_duration_since(now());
-        let entrance = worker.enter_or_wait(&town.keyspace, &town.keys[slot], Access::Write, hold).await;
-        match entrance {
-            Entrance::Serve(guard) => {
-                let first = town.nanos();
-                // The work of a request: another task may run meanwhile, and the shard may be asked for.
-                tokio::task::yield_now().await;
-                let last_moment = town.nanos();
-                if guard.mine_all_along() {
-                    let owner = Owner { shard: guard.shard().0, epoch: guard.epoch().0, node };
-                    outcome.beliefs.served(owner, first, last_moment);
-                    outcome.detoured += usize::from(hop > 0);
-                    return;
-                }
-                last = format!("{}: the lease ran out during the work", worker.node());
+    loop {
+        let mut seen = *town.maps.borrow();
+        let (event, said) = ask(town, slot, node, &mut outcome.beliefs).await;
+        let hint = match &event {
+            Asked::Served => {
+                outcome.detoured += usize::from(attempts.tries() > 1);
+                return;
             }
-            Entrance::Elsewhere { node: other, .. } => {
-                last = format!("{}: {other} has it", worker.node());
-                node = cluster::number(other.as_str()).unwrap_or(node);
-            }
-            other => {
-                last = format!("{}: {other:?}", worker.node());
-                tokio::time::sleep(REST).await;
-                node = town.known[slot].load(Ordering::Relaxed);
-            }
+            Asked::Refused(_, hint) => *hint,
+        };
+        let Asked::Refused(event, _) = event else { return };
+        let mut action = step(&mut attempts, event);
+        while let Action::Rest { until } = action {
+            let rest = Duration::from_millis(until.since(town.millis()));
+            let mut maps = town.maps.subscribe();
+            // Either way the rest is over.
+            let _ = tokio::time::timeout(rest, maps.wait_for(|maps| *maps != seen)).await;
+            seen = *maps.borrow();
+            action = step(&mut attempts, Event::Woke);
         }
-        if now() > end {
-            break;
+        node = match (action, hint) {
+            (Action::AskHinted, Some(hint)) => hint,
+            (Action::Ask, _) => town.known[slot].load(Ordering::Relaxed),
+            _ => {
+                outcome.failed.push(format!("slot {slot}: {said}; {action:?}"));
+                return;
+            }
+        };
+    }
+}
+
+enum Asked {
+    Served,
+    /// And the node that was named.
+    Refused(Event, Option<usize>),
+}
+
+/// Asks one node; also gives what it said, for people.
+async fn ask(town: &Town, slot: usize, node: usize, beliefs: &mut Beliefs) -> (Asked, String) {
+    let Some(worker) = town.worker(node) else {
+        return (Asked::Refused(Event::Nobody, None), "nobody leads it".to_owned());
+    };
+    match worker.enter_or_wait(&town.keyspace, &town.keys[slot], Access::Write, HOLD).await {
+        Entrance::Serve(guard) => {
+            let first = town.nanos();
+            // The work of a request: another task may run meanwhile, and the shard may be asked for.
+            tokio::task::yield_now().await;
+            let last = town.nanos();
+            if !guard.mine_all_along() {
+                let said = format!("{}: the lease ran out during the work", worker.node());
+                return (Asked::Refused(Event::Broken, None), said);
+            }
+            let owner = Owner { shard: guard.shard().0, epoch: guard.epoch().0, node };
+            beliefs.served(owner, first, last);
+            (Asked::Served, String::new())
+        }
+        Entrance::Elsewhere { node: other, .. } => {
+            let hint = cluster::number(other.as_str()).filter(|hint| *hint != node);
+            let said = format!("{}: {other} has it", worker.node());
+            (Asked::Refused(Event::Elsewhere { hinted: hint.is_some() }, hint), said)
+        }
+        other => {
+            let said = format!("{}: {other:?}", worker.node());
+            let event = match other {
+                Entrance::Soon | Entrance::Lapsed => Event::Soon { after_ms: 0 },
+                _ => Event::Elsewhere { hinted: false },
+            };
+            (Asked::Refused(event, None), said)
         }
     }
-    outcome.failed.push(format!("slot {slot}: {last}"));
 }

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 /// The keyspace whose map changes.
 const KEYSPACE: &str = "measured";
 /// Partitions that it has before anything is measured.
-const PARTITIONS: u64 = 1_000;
+const PARTITIONS: u64 = 10_000;
 /// Subscribers on one connection, where they share one.
 const STREAMS: u64 = 100;
 
