@@ -191,7 +191,7 @@ fn families(next: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
         // Where a parent or a sibling is gone the handover abandons the rest; they open no more.
         let (Some(parents), Some(children)) = (parents, children) else { continue };
         if siblings.first() == Some(&shard.id) && !hold_the_same(&bounds(&parents), &bounds(&children)) {
-            findings.push(Finding::ChildrenDiffer(siblings.clone()));
+            findings.push(Finding::ChildrenDiffer(siblings.to_vec()));
         }
     }
     findings

@@ -39,13 +39,25 @@ pub enum Phase {
     Unloaded,
     /// Its data is deleted.
     Dropped,
-    /// A callback failed, hung or refused; it is tried again.
-    Failed {
-        /// How often, without a success between.
-        attempts: u32,
-        /// What the service said.
-        reason: String,
-    },
+    /// A callback failed, hung or refused; it is tried again. In a box, as it is rare and a coordinator keeps
+    /// a phase for each replica.
+    Failed(Box<Failure>),
+}
+
+/// How a callback went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// How often, without a success between.
+    pub attempts: u32,
+    /// What the service said.
+    pub reason: String,
+}
+
+impl Phase {
+    /// [`Phase::Failed`], for so many attempts and what the service said last.
+    pub fn failed(attempts: u32, reason: String) -> Phase {
+        Phase::Failed(Box::new(Failure { attempts, reason }))
+    }
 }
 
 /// How one replica is, as its worker sees it.

@@ -77,7 +77,7 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
 
 /// Parents that the shard was split or merged from and that have not gone yet.
 fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Item = &'a Shard> {
-    let parents = if planted::is(Planted::O8) { &[] } else { shard.parents.as_slice() };
+    let parents = if planted::is(Planted::O8) { &[] } else { &*shard.parents };
     parents.iter().filter_map(|parent| map.shard(*parent))
 }
 
@@ -106,8 +106,8 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
         let phase = sight.phase(placement);
         match (replica.state, phase) {
             (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, sight)?,
-            (ReplicaState::Load, Some(Phase::Failed { attempts, .. }))
-                if *attempts >= sight.load_attempts() =>
+            (ReplicaState::Load, Some(Phase::Failed(failure)))
+                if failure.attempts >= sight.load_attempts() =>
             {
                 edit.leave(id, placement)?;
             }
@@ -133,7 +133,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
                     | Phase::Unloading
                     | Phase::Unloaded
                     | Phase::Dropped
-                    | Phase::Failed { .. },
+                    | Phase::Failed(_),
                 )
                 | None,
             ) => {}
@@ -148,7 +148,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
 }
 
 fn cannot_lead(leader: &Replica, phase: Option<&Phase>, sight: &dyn Sight) -> bool {
-    matches!(phase, Some(Phase::Failed { .. })) || sight.is_silent(&leader.node, leader.incarnation)
+    matches!(phase, Some(Phase::Failed(_))) || sight.is_silent(&leader.node, leader.incarnation)
 }
 
 /// The live replica that should lead in the place of `except`: one that is known to serve.
@@ -184,7 +184,7 @@ fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight)
 }
 
 fn replaced_has_failed(replaced: Option<&Replica>, sight: &dyn Sight) -> bool {
-    matches!(replaced.and_then(|r| sight.phase(r.placement)), Some(Phase::Failed { .. }))
+    matches!(replaced.and_then(|r| sight.phase(r.placement)), Some(Phase::Failed(_)))
 }
 
 /// Children of a split or merge: when every replica of every sibling is ready and the parents serve, one
@@ -226,7 +226,7 @@ fn settle_children(
 /// Whether a child can still come to serve: it prepares somewhere, and nowhere in vain.
 fn is_hopeful(child: &Shard, sight: &dyn Sight) -> bool {
     let in_vain = |r: &Replica| match sight.phase(r.placement) {
-        Some(Phase::Failed { attempts, .. }) => *attempts >= sight.load_attempts(),
+        Some(Phase::Failed(failure)) => failure.attempts >= sight.load_attempts(),
         _ => false,
     };
     let loads = |r: &Replica| r.state == ReplicaState::Load && !in_vain(r);

@@ -62,13 +62,13 @@ macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $type(Arc<str>);
+        pub struct $type(Arc<Box<str>>);
 
         impl $type {
             /// Checks the rule of this module and keeps the name.
             pub fn new(name: &str) -> Result<Self, NameError> {
                 check($what, name)?;
-                Ok(Self(name.into()))
+                Ok(Self(Arc::new(name.into())))
             }
 
             /// The name as text.

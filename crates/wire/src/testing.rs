@@ -126,7 +126,7 @@ fn phases() -> impl Strategy<Value = Phase> {
         Just(Phase::Unloading),
         Just(Phase::Unloaded),
         Just(Phase::Dropped),
-        (any::<u32>(), SENTENCE).prop_map(|(attempts, reason)| Phase::Failed { attempts, reason }),
+        (any::<u32>(), SENTENCE).prop_map(|(attempts, reason)| Phase::failed(attempts, reason)),
     ]
 }
 

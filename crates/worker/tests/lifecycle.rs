@@ -158,8 +158,8 @@ async fn a12_callbacks_that_refuse_panic_or_hang_are_reported_and_tried_again() 
         let a = worker("a", &coordinator, &diary).await;
         let mut reported = false;
         eventually("it is served in the end", || {
-            if let Some(Phase::Failed { reason, .. }) = phase(&town) {
-                assert_eq!(reason, said);
+            if let Some(Phase::Failed(failure)) = phase(&town) {
+                assert_eq!(failure.reason, said);
                 reported = true;
             }
             is_served(&a, Access::Write)

@@ -25,7 +25,7 @@ impl KeyspaceState {
             let Some(shard) = self.map.shard(id) else { continue };
             self.awake.extend(shard.parents.iter().filter(|parent| self.map.shard(**parent).is_some()));
             if let Stage::Forming(relatives) | Stage::Closing(relatives) = &shard.stage {
-                self.awake.extend(relatives);
+                self.awake.extend(relatives.iter());
             }
         }
     }
@@ -39,7 +39,7 @@ impl KeyspaceState {
             let phase = self.observed.get(&r.placement).map(|seen| &seen.phase);
             r.state == ReplicaState::Load
                 && state(r).is_some_and(|state| !state.is_staying())
-                && matches!(phase, Some(Phase::Failed { .. }))
+                && matches!(phase, Some(Phase::Failed(_)))
         };
         let nodes: Vec<_> = old.replicas.iter().filter(failed).map(|r| r.node.clone()).collect();
         let failed = !nodes.is_empty();

@@ -8,7 +8,7 @@
 use super::admin::AdminError;
 use super::status::{ReplicaRow, ShardRow, Since};
 use super::{Cluster, KeyspaceState, Moment, NodeState};
-use crate::exchange::Phase;
+use crate::exchange::{Failure, Phase};
 use crate::handover;
 use crate::id::PlanId;
 use crate::key::Key;
@@ -186,7 +186,8 @@ impl Cluster {
         }
         for replica in &shard.replicas {
             let Some(seen) = keyspace.observed.get(&replica.placement) else { continue };
-            if let Phase::Failed { attempts, reason } = &seen.phase {
+            if let Phase::Failed(failure) = &seen.phase {
+                let Failure { attempts, reason } = &**failure;
                 told.push(format!("on {} it failed {attempts} times: {reason}", replica.node));
             }
         }
@@ -215,8 +216,10 @@ fn places(change: &Change, shard: &Shard, node: &NodeId) -> bool {
         Change::Add { shard: id, node: to } | Change::Move { shard: id, to, .. } => {
             *id == shard.id && to == node
         }
-        Change::Split { shard: parent, children } => shard.parents == [*parent] && children.iter().any(child),
-        Change::Merge { shards, child: merged } => shard.parents == *shards && child(merged),
+        Change::Split { shard: parent, children } => {
+            *shard.parents == [*parent] && children.iter().any(child)
+        }
+        Change::Merge { shards, child: merged } => *shard.parents == **shards && child(merged),
         Change::Remove { .. } | Change::Lead { .. } => false,
     }
 }
@@ -245,7 +248,7 @@ fn doing(phase: Option<&Phase>) -> &'static str {
         Some(Phase::Unloading) => "is unloading it",
         Some(Phase::Unloaded) => "has unloaded it",
         Some(Phase::Dropped) => "has dropped it",
-        Some(Phase::Failed { .. }) => "failed at it",
+        Some(Phase::Failed(_)) => "failed at it",
     }
 }
 

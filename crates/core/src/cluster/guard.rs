@@ -161,7 +161,7 @@ impl Cluster {
             keyspace.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
         let failures = keyspace.map.shard(shard).into_iter().flat_map(|s| &s.replicas);
         let mut said = failures.filter_map(|r| match &keyspace.observed.get(&r.placement)?.phase {
-            Phase::Failed { reason, .. } => Some(reason.as_str()),
+            Phase::Failed(failure) => Some(failure.reason.as_str()),
             _ => None,
         });
         let said = said.next_back().unwrap_or("nothing");

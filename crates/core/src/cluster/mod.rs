@@ -20,6 +20,7 @@
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what is stored, and how it comes back          | `record.rs`     |
+//! | how the memory of a replica stays small        | `packed.rs`     |
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
@@ -32,11 +33,13 @@ mod guard;
 mod membership;
 pub mod moves;
 mod orders;
+mod packed;
 mod planning;
 mod record;
 pub mod status;
 
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
+pub use packed::PackedMap;
 pub use record::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
 
 use crate::brake::Losses;
@@ -104,7 +107,7 @@ pub struct KeyspaceState {
     /// The current map.
     pub map: ShardMap,
     /// Reports of the incarnations that the map names.
-    pub observed: BTreeMap<PlacementId, Observed>,
+    pub observed: PackedMap<PlacementId, Observed>,
     /// Shards with something under way.
     unsettled: BTreeSet<ShardId>,
     /// Children that prepare, by their parents.
@@ -119,7 +122,7 @@ pub struct KeyspaceState {
     plan_due: Millis,
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
     /// is missing here has had it since before this coordinator started.
-    since: BTreeMap<ShardId, u64>,
+    since: PackedMap<ShardId, u64>,
     /// The last step of each replica that is not live; not stored.
     stepped: BTreeMap<PlacementId, moves::Step>,
     /// What could not be placed, in sentences.
@@ -230,10 +233,22 @@ impl Cluster {
         let wake = self.watch_over(at);
         self.begin_drains(at);
         let again = self.advance(at, transaction);
+        self.pack();
         let ready = self.plan(at);
         let wake = wake.min(self.next_plan_due()).min(self.next_copy_due());
         self.promised = if again || ready { at.now } else { wake };
         self.promised
+    }
+
+    /// What is kept for each replica takes no more room than it must, once nothing is under way.
+    fn pack(&mut self) {
+        if self.keyspaces.values().all(|keyspace| keyspace.unsettled.is_empty()) {
+            for keyspace in self.keyspaces.values_mut() {
+                keyspace.observed.pack();
+                keyspace.since.pack();
+            }
+            self.nodes.values_mut().for_each(|node| node.orders.pack());
+        }
     }
 
     fn notice(&mut self, alarm: bool, text: String) {

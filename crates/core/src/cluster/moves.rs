@@ -14,7 +14,7 @@
 use super::admin::AdminError;
 use super::status::Since;
 use super::{Cluster, KeyspaceState, Moment};
-use crate::exchange::Phase;
+use crate::exchange::{Failure, Phase};
 use crate::id::{PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Shard, Stage};
@@ -134,7 +134,8 @@ impl Cluster {
             return format!("{node}, which is {health}");
         }
         match (replica.state, phase) {
-            (_, Some(Phase::Failed { attempts, reason })) => {
+            (_, Some(Phase::Failed(failure))) => {
+                let Failure { attempts, reason } = &**failure;
                 format!("{node} to try again: it has failed {attempts} times ({reason})")
             }
             (ReplicaState::Load, Some(Phase::Ready)) => turn(shard),

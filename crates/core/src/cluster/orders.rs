@@ -3,7 +3,7 @@
 //! The book keeps no orders, only when each was last different; the order itself is computed from the map
 //! when it is sent. So a coordinator of a million replicas holds a number for each, not a message.
 
-use super::{Cluster, KeyspaceState, NodeState};
+use super::{Cluster, KeyspaceState, NodeState, PackedMap};
 use crate::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
 use crate::handover::Sight;
 use crate::id::{Incarnation, PlacementId, ShardId};
@@ -22,7 +22,7 @@ const REMOVALS: usize = 4_096;
 pub(super) struct OrderBook {
     version: u64,
     /// By keyspace, so that its name is held once and not for each replica.
-    held: BTreeMap<KeyspaceName, BTreeMap<(ShardId, PlacementId), u64>>,
+    held: BTreeMap<KeyspaceName, PackedMap<(ShardId, PlacementId), u64>>,
     removed: BTreeMap<ReplicaKey, u64>,
     /// Differences can be given from this version on.
     floor: u64,
@@ -50,6 +50,10 @@ impl OrderBook {
         }
     }
 
+    pub(super) fn pack(&mut self) {
+        self.held.values_mut().for_each(PackedMap::pack);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -67,7 +71,7 @@ impl OrderBook {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.held.values().map(BTreeMap::len).sum()
+        self.held.values().map(|held| held.len()).sum()
     }
 }
 
@@ -128,7 +132,7 @@ impl Cluster {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
         let mut affected: BTreeSet<ShardId> = shards.into_iter().collect();
         for shard in affected.clone().iter().filter_map(|id| keyspace.map.shard(*id)) {
-            affected.extend(&shard.parents);
+            affected.extend(shard.parents.iter());
         }
         let children: Vec<_> = affected.iter().flat_map(|id| keyspace.children_under_way(*id)).collect();
         affected.extend(children);

@@ -4,7 +4,7 @@
 //! granted the moment before it started, and listens for `dead_after_ms` before it declares anybody dead
 //! (R6); so a restart moves nothing.
 
-use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, orders::OrderBook};
+use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, orders::OrderBook};
 use crate::brake::Losses;
 use crate::check;
 use crate::health::Signs;
@@ -316,12 +316,12 @@ impl KeyspaceState {
         let mut state = KeyspaceState {
             record,
             awake: map.shards().map(|shard| shard.id).collect(),
-            observed: BTreeMap::new(),
+            observed: PackedMap::default(),
             unsettled: unsettled.collect(),
             ungranted: map.shards().map(|shard| shard.id).collect(),
             avoid: BTreeMap::new(),
             plan_due: at.now,
-            since: BTreeMap::new(),
+            since: PackedMap::default(),
             stepped: BTreeMap::new(),
             unplaced: Vec::new(),
             failing: None,

@@ -3,7 +3,7 @@
 //! Each change is checked against the map as it stands with the changes before it; a refused change leaves
 //! the edit as it was. Nothing here decides *whether* to change: see [`crate::handover`] and the planner.
 
-use super::{MapDiff, Replica, Role, Shard, ShardMap, Stage};
+use super::{Family, MapDiff, Replica, Role, Shard, ShardMap, Stage};
 use crate::id::{Epoch, Incarnation, PlacementId, ShardId, TransactionId};
 use crate::lifecycle::{IllegalStep, ReplicaState};
 use crate::limits;
@@ -135,7 +135,7 @@ impl<'a> Edit<'a> {
             epoch: Epoch(0),
             bounds,
             stage: Stage::Serving,
-            parents: vec![],
+            parents: Family::default(),
             replicas: vec![],
         })
     }
@@ -150,7 +150,7 @@ impl<'a> Edit<'a> {
         let first = self.next_shard.0;
         let ids: Vec<_> = (first..first + bounds.len() as u64).map(ShardId).collect();
         for (id, bounds) in ids.iter().copied().zip(bounds) {
-            let (stage, parents) = (Stage::Forming(ids.clone()), parents.to_vec());
+            let (stage, parents) = (Stage::Forming(ids.as_slice().into()), parents.into());
             self.insert(Shard { id, epoch, bounds, stage, parents, replicas: vec![] })?;
         }
         Ok(ids)
@@ -269,7 +269,7 @@ impl<'a> Edit<'a> {
         let epoch = self.serving_epoch(parents)?;
         for id in children {
             let child = self.shard_mut(*id)?;
-            if child.stage != Stage::Forming(children.to_vec()) {
+            if child.stage != Stage::Forming(children.into()) {
                 return Err(EditError::WrongStage { shard: *id, stage: child.stage.clone() });
             }
             child.stage = Stage::Serving;
@@ -277,7 +277,7 @@ impl<'a> Edit<'a> {
         }
         for id in parents {
             let parent = self.shard_mut(*id)?;
-            parent.stage = Stage::Closing(children.to_vec());
+            parent.stage = Stage::Closing(children.into());
             parent.epoch = parent.epoch.next();
             for replica in &mut parent.replicas {
                 replica.role = Role::Follower;

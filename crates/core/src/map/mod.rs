@@ -11,9 +11,11 @@
 
 mod diff;
 mod edit;
+mod family;
 
 pub use diff::{DiffError, MapDiff};
 pub use edit::{Edit, EditError};
+pub use family::Family;
 
 use crate::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
@@ -62,11 +64,11 @@ pub struct Replica {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
     /// Child of a split or merge that prepares; part of no lookup yet. Names all children, itself included.
-    Forming(Vec<ShardId>),
+    Forming(Family),
     /// Answers for its bounds.
     Serving,
     /// Parent of a finished split or merge; forwards and goes. Names its children.
-    Closing(Vec<ShardId>),
+    Closing(Family),
     /// A partition that its user has unregistered: its replicas unload, and it goes with the last of them.
     Removing,
 }
@@ -83,7 +85,7 @@ pub struct Shard {
     /// Forming, serving or closing.
     pub stage: Stage,
     /// What it was split or merged from; empty for a shard that began with its keyspace. They may be gone.
-    pub parents: Vec<ShardId>,
+    pub parents: Family,
     /// Its replicas, in the order of their placement ids.
     pub replicas: Vec<Replica>,
 }

@@ -155,7 +155,7 @@ impl Holding {
         if let Some(reason) = &self.failure
             && !matches!(self.at, At::Unloaded | At::Dropped)
         {
-            return Phase::Failed { attempts: self.attempts, reason: reason.clone() };
+            return Phase::failed(self.attempts, reason.clone());
         }
         match self.at {
             At::Idle | At::Calling(Callback::Load, _) | At::Resting(Callback::Load, _) => Phase::Loading,

@@ -181,7 +181,7 @@ fn a_callback_that_fails_is_reported_and_called_again_later_and_later() {
     for attempt in 1..6 {
         let failed = Err("no disk".to_owned());
         assert_eq!(fixture.worker.returned(Millis(now), &replica(), Callback::Load, failed), []);
-        assert_eq!(fixture.reported().0, Phase::Failed { attempts: attempt, reason: "no disk".into() });
+        assert_eq!(fixture.reported().0, Phase::failed(attempt, "no disk".into()));
         let wake = fixture.worker.wake_at();
         assert_eq!(wake.since(Millis(now)), 200 << (attempt - 1));
         assert_eq!(fixture.worker.run(wake - 1), []);

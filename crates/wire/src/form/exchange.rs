@@ -137,7 +137,7 @@ pub(super) fn phase(phase: &Phase) -> (proto::PhaseKind, u32, String) {
         Phase::Unloading => (PhaseKind::Unloading, 0, String::new()),
         Phase::Unloaded => (PhaseKind::Unloaded, 0, String::new()),
         Phase::Dropped => (PhaseKind::Dropped, 0, String::new()),
-        Phase::Failed { attempts, reason } => (PhaseKind::Failed, *attempts, sentence(reason.clone())),
+        Phase::Failed(failure) => (PhaseKind::Failed, failure.attempts, sentence(failure.reason.clone())),
     }
 }
 
@@ -166,7 +166,7 @@ impl TryFrom<proto::Report> for Report {
             Ok(PhaseKind::Unloading) => Phase::Unloading,
             Ok(PhaseKind::Unloaded) => Phase::Unloaded,
             Ok(PhaseKind::Dropped) => Phase::Dropped,
-            Ok(PhaseKind::Failed) => Phase::Failed { attempts: form.attempts, reason: sentence(form.reason) },
+            Ok(PhaseKind::Failed) => Phase::failed(form.attempts, sentence(form.reason)),
             Ok(PhaseKind::Unspecified) | Err(_) => {
                 return Err(Malformed::new("phase", format!("{} is no phase: give 1 to 7", form.phase)));
             }

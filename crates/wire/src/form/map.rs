@@ -164,7 +164,7 @@ fn replica(form: &proto::Replica, nodes: &Nodes) -> Result<Replica, Malformed> {
     })
 }
 
-fn ids(numbers: &[u64]) -> Vec<ShardId> {
+fn ids<Ids: FromIterator<ShardId>>(numbers: &[u64]) -> Ids {
     numbers.iter().copied().map(ShardId).collect()
 }
 
@@ -218,7 +218,7 @@ impl TryFrom<proto::MapDiff> for MapDiff {
         let mut before = Key::empty();
         let changed: Vec<_> = each(form.changed, "changed", |form| shard(form, &nodes, &mut before))?;
         ascending(changed.iter().map(|shard| shard.id), "changed")?;
-        let removed = ids(&form.removed);
+        let removed: Vec<ShardId> = ids(&form.removed);
         ascending(removed.iter().copied(), "removed")?;
         Ok(MapDiff {
             keyspace: KeyspaceName::new(&form.keyspace).at("keyspace")?,

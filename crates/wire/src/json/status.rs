@@ -223,8 +223,8 @@ impl From<&core::ReplicaRow> for Replica {
             Some(Phase::Unloading) => (Some("unloading"), None),
             Some(Phase::Unloaded) => (Some("unloaded"), None),
             Some(Phase::Dropped) => (Some("dropped"), None),
-            Some(Phase::Failed { attempts, reason }) => {
-                (Some("failed"), Some(format!("{reason} ({attempts} times)")))
+            Some(Phase::Failed(failure)) => {
+                (Some("failed"), Some(format!("{} ({} times)", failure.reason, failure.attempts)))
             }
         };
         Replica {

@@ -200,7 +200,7 @@ impl TryFrom<Report> for core::Report {
             "unloading" => core::Phase::Unloading,
             "unloaded" => core::Phase::Unloaded,
             "dropped" => core::Phase::Dropped,
-            "failed" => core::Phase::Failed { attempts: form.attempts, reason: sentence(form.reason) },
+            "failed" => core::Phase::failed(form.attempts, sentence(form.reason)),
             other => {
                 let known = "loading, ready, serving, unloading, unloaded, dropped, failed";
                 return Err(Malformed::new("phase", format!("{other:?} is no phase: choose one of {known}")));

@@ -14,7 +14,7 @@
 
 use super::{AdminError, Effect, Intent};
 use crate::cluster::{Cluster, Drain, KeyspaceState, Moment, NodeState, Write};
-use crate::exchange::Phase;
+use crate::exchange::{Failure, Phase};
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
@@ -318,19 +318,23 @@ impl Cluster {
         departures: &Departures<'_>,
         (keyspace, shard, replica): Held<'_>,
     ) -> Option<String> {
-        if let Some(Phase::Failed { reason, .. }) = keyspace
+        if let Some(Phase::Failed(failure)) = keyspace
             .observed
             .get(&replica.placement)
             .map(|o| &o.phase)
             .filter(|_| !replica.state.is_staying())
         {
-            return Some(format!("its unloading fails ({reason}): mend the service, or stop the node"));
+            return Some(format!(
+                "its unloading fails ({}): mend the service, or stop the node",
+                failure.reason
+            ));
         }
         let heir = shard.replicas.iter().find(|r| r.replaces == Some(replica.placement));
         if let Some(heir) = heir {
             let phase = keyspace.observed.get(&heir.placement).map(|seen| &seen.phase);
             return match phase {
-                Some(Phase::Failed { reason, attempts }) => {
+                Some(Phase::Failed(failure)) => {
+                    let Failure { attempts, reason } = &**failure;
                     Some(format!("loading on {} failed {attempts} times: {reason}", heir.node))
                 }
                 _ => None,

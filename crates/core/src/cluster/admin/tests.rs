@@ -121,7 +121,7 @@ impl Town {
     fn obey(&self, id: &NodeId, order: &Order) -> Report {
         let phase = match order.state {
             ReplicaState::Load | ReplicaState::Unload if self.broken.contains(id) => {
-                Phase::Failed { attempts: 1, reason: "disk full".into() }
+                Phase::failed(1, "disk full".into())
             }
             ReplicaState::Load => Phase::Ready,
             ReplicaState::Live if order.granted => Phase::Serving,

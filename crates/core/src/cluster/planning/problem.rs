@@ -129,7 +129,7 @@ impl Cluster {
         let mut busy: BTreeSet<ShardId> = keyspace.unsettled.iter().chain(pending.keys()).copied().collect();
         let unsettled = keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
         let forming = unsettled.filter(|shard| matches!(shard.stage, Stage::Forming(_)));
-        busy.extend(forming.flat_map(|shard| &shard.parents));
+        busy.extend(forming.flat_map(|shard| shard.parents.iter()));
         busy
     }
 

@@ -62,7 +62,7 @@ fn what_fails_or_is_silent_is_named() {
     for (phase, expected) in [
         (Phase::Loading, "b to load it"),
         (
-            Phase::Failed { attempts: 2, reason: "no room".into() },
+            Phase::failed(2, "no room".into()),
             "b to try again: it has failed 2 times (no room)",
         ),
         (Phase::Ready, "its turn to take over"),

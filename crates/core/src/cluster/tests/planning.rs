@@ -2,12 +2,13 @@
 
 use super::super::Write;
 use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
-use crate::id::ShardId;
+use crate::id::{PlanId, ShardId};
 use crate::keyspace::{Keyspace, Mode, Throttle};
+use crate::limits;
 use crate::load::Load;
 use crate::map::Shard;
 use crate::placement;
-use crate::plan::{Change, Origin, Progress, Status};
+use crate::plan::{Change, Origin, Plan, Progress, Status};
 use crate::throttle;
 use std::collections::BTreeMap;
 
@@ -37,6 +38,24 @@ fn a_hundred_shards_spread_over_three_nodes_and_then_nothing_happens() {
     let (writes, generation) = (town.writes.len(), town.map().generation());
     town.run(20_000);
     assert_eq!((town.writes.len(), town.map().generation()), (writes, generation), "M10, L2");
+}
+
+#[test]
+fn plans_that_are_over_are_kept_up_to_so_many_changes() {
+    let mut town = settled(keyspace(1), 1);
+    let first = town.plans()[0].clone();
+    let mut kept_after = |id: u64, status: Status, changes: usize| -> Vec<u64> {
+        let changes = vec![first.changes[0].clone(); changes];
+        town.cluster.plans.insert(PlanId(id), Plan { id: PlanId(id), status, changes, ..first.clone() });
+        town.cluster.drop_old_plans();
+        town.cluster.plans.keys().map(|id| id.0).collect()
+    };
+    assert_eq!(first.id.0, 1);
+    assert_eq!(kept_after(2, Status::Finished, limits::CHANGES_KEPT - 2), [1, 2]);
+    assert_eq!(kept_after(3, Status::Finished, 1), [1, 2, 3], "exactly as many as are kept");
+    assert_eq!(kept_after(4, Status::Finished, 1), [2, 3, 4], "one more, so the oldest goes");
+    assert_eq!(kept_after(5, Status::Suggested, 2), [3, 4, 5]);
+    assert_eq!(kept_after(6, Status::Suggested, limits::CHANGES_KEPT + 1), [5, 6], "what is not over stays");
 }
 
 #[test]

@@ -337,10 +337,10 @@ impl Town {
 /// What an honest worker does next about an order.
 fn next_phase(order: &Order, phase: &Phase, fails: bool) -> Phase {
     match (order.state, phase) {
-        (ReplicaState::Load, Phase::Failed { attempts, reason }) if fails => {
-            Phase::Failed { attempts: attempts + 1, reason: reason.clone() }
+        (ReplicaState::Load, Phase::Failed(failure)) if fails => {
+            Phase::failed(failure.attempts + 1, failure.reason.clone())
         }
-        (ReplicaState::Load, _) if fails => Phase::Failed { attempts: 1, reason: "no such file".to_owned() },
+        (ReplicaState::Load, _) if fails => Phase::failed(1, "no such file".to_owned()),
         (ReplicaState::Load, _) => Phase::Ready,
         (ReplicaState::Live, _) if order.granted => Phase::Serving,
         (ReplicaState::Live, phase) => phase.clone(),

@@ -1,0 +1,43 @@
+//! The shards that a shard comes from or turns into.
+
+use crate::id::ShardId;
+use std::ops::Deref;
+
+/// Ids of shards, nearly always none: most shards were never split or merged. So the list is a single pointer,
+/// and none at all takes no memory beyond it. Reads as a slice.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Family(Option<Box<Box<[ShardId]>>>);
+
+impl Deref for Family {
+    type Target = [ShardId];
+    fn deref(&self) -> &[ShardId] {
+        self.0.as_deref().map_or(&[], |ids| ids)
+    }
+}
+
+impl std::fmt::Debug for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl FromIterator<ShardId> for Family {
+    fn from_iter<I: IntoIterator<Item = ShardId>>(ids: I) -> Family {
+        let ids: Box<[ShardId]> = ids.into_iter().collect();
+        Family((!ids.is_empty()).then(|| Box::new(ids)))
+    }
+}
+
+impl From<&[ShardId]> for Family {
+    fn from(ids: &[ShardId]) -> Family {
+        ids.iter().copied().collect()
+    }
+}
+
+impl<'a> IntoIterator for &'a Family {
+    type Item = &'a ShardId;
+    type IntoIter = std::slice::Iter<'a, ShardId>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
