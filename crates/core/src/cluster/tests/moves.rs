@@ -61,10 +61,7 @@ fn what_fails_or_is_silent_is_named() {
     let waits_for = |town: &Town| moves(town).remove(0).waits_for;
     for (phase, expected) in [
         (Phase::Loading, "b to load it"),
-        (
-            Phase::failed(2, "no room".into()),
-            "b to try again: it has failed 2 times (no room)",
-        ),
+        (Phase::failed(2, "no room".into()), "b to try again: it has failed 2 times (no room)"),
         (Phase::Ready, "its turn to take over"),
     ] {
         let seen = Observed { phase, epoch, load: None };
