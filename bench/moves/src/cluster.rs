@@ -59,7 +59,7 @@ pub async fn create(admin: &Admin, slots: u32) -> Result<(), String> {
         throttle: Default::default(),
         resharding: Default::default(),
     };
-    admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None }).await
+    admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false }).await
 }
 
 /// Replicas that are on their way to some node, by what their callbacks say.

@@ -92,7 +92,9 @@ async fn create(admin: &Admin) -> Result<(), String> {
         resharding: Default::default(),
     };
     let names = (0..PARTITIONS).map(|number| format!("partition-{number:06}")).collect();
-    admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names } }).await
+    admin
+        .command(Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names }, ahead: false })
+        .await
 }
 
 /// Changes of 1, 10 and 100 partitions, `rounds` times each, one after another.
@@ -117,7 +119,7 @@ async fn measure(
             let name = |number: u64| format!("added-{subscribers}-{size}-{round}-{number}");
             let partitions: Vec<String> = (0..size).map(name).collect();
             let keyspace = KEYSPACE.to_owned();
-            let add = Command::RegisterPartitions { keyspace, partitions, replicas: None };
+            let add = Command::RegisterPartitions { keyspace, partitions, replicas: None, ahead: false };
             let begin = now();
             admin.command(add).await?;
             commands.push(now().duration_since(begin));

@@ -41,7 +41,7 @@ fn keyspace(name: &str) -> proto::Keyspace {
 }
 
 fn create(keyspace: proto::Keyspace, presplit: Option<Presplit>) -> Rpc {
-    Rpc::CreateKeyspace(proto::CreateKeyspace { keyspace: Some(keyspace), presplit })
+    Rpc::CreateKeyspace(proto::CreateKeyspace { keyspace: Some(keyspace), presplit, ahead: false })
 }
 
 /// A keyspace `new` of key ranges, cut at these keys.
@@ -207,6 +207,7 @@ fn about_keyspaces() -> Vec<Case> {
             Rpc::UpdateKeyspace(proto::UpdateKeyspace {
                 keyspace: "kv".into(),
                 changes: Some(proto::KeyspaceChanges { replicas: Some(0), ..Default::default() }),
+                ahead: false,
             }),
             &["keyspace", "update", "kv", "--replicas", "0"],
             "invalid",
@@ -218,6 +219,7 @@ fn about_keyspaces() -> Vec<Case> {
                 keyspace: "parts".into(),
                 partitions: vec!["x".into(), "x".into()],
                 replicas: None,
+                ahead: false,
             }),
             &[],
             "invalid",
@@ -229,6 +231,7 @@ fn about_keyspaces() -> Vec<Case> {
                 keyspace: "parts".into(),
                 partitions: vec!["north".into()],
                 replicas: None,
+                ahead: false,
             }),
             &[],
             "already_exists",
@@ -320,7 +323,12 @@ fn about_the_rest() -> Vec<Case> {
         ),
         case(
             json!({ "command": "pin_shard", "keyspace": "kv", "shard": 1, "constraint": { "pinned": ["c"] } }),
-            Rpc::PinShard(proto::PinShard { keyspace: "kv".into(), shard: 1, constraint: Some(pin) }),
+            Rpc::PinShard(proto::PinShard {
+                keyspace: "kv".into(),
+                shard: 1,
+                constraint: Some(pin),
+                ahead: false,
+            }),
             &[],
             "invalid",
             "no node c to pin to",
@@ -331,6 +339,7 @@ fn about_the_rest() -> Vec<Case> {
                 keyspace: "kv".into(),
                 shard: 1,
                 replicas: Some(0),
+                ahead: false,
             }),
             &["shard", "replicas", "kv", "s1", "0"],
             "invalid",
@@ -353,10 +362,106 @@ fn about_the_rest() -> Vec<Case> {
     ]
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bad_command_is_told_in_the_same_words_through_every_door_and_changes_nothing() {
-    let mut doors = Doors::open().await;
-    for Case { json, rpc, shell, kind, says } in about_keyspaces().into_iter().chain(about_the_rest()) {
+/// More replicas than the nodes `a`, `b` and `c`, of which the first two are in one zone, can hold.
+fn about_room() -> Vec<Case> {
+    let wide = |replicas, constraint: proto::Constraint, spread: &str| {
+        let (replicas, spread) = (Some(replicas), spread.to_owned());
+        create(proto::Keyspace { replicas, spread, constraint: Some(constraint), ..keyspace("new") }, None)
+    };
+    let wide_json = |replicas: u32, constraint: Value, spread: &str| {
+        let sharding = json!({ "type": "key_range" });
+        json!({ "command": "create_keyspace", "keyspace": {
+            "name": "new", "sharding": sharding, "replicas": replicas, "constraint": constraint, "spread": spread,
+        } })
+    };
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let create = ["keyspace", "create", "new", "--sharding", "key-range"];
+    let shell = |flags: &[&'static str]| [&create[..], flags].concat();
+    let pin = proto::Constraint { pinned: names(&["a", "b"]), ..Default::default() };
+    let off = proto::Constraint { excluded: names(&["a", "b", "c"]), ..Default::default() };
+    let ssd = proto::Constraint { labels: names(&["ssd"]), ..Default::default() };
+    let changes = proto::KeyspaceChanges { replicas: Some(4), ..Default::default() };
+    let update = proto::UpdateKeyspace { keyspace: "kv".into(), changes: Some(changes), ahead: false };
+    let partitions = names(&["south"]);
+    let (kv, parts, refused) = (|| "kv".to_owned(), || "parts".to_owned(), "refused");
+    vec![
+        case(
+            wide_json(4, json!({}), "zone"),
+            wide(4, Default::default(), "zone"),
+            &shell(&["--replicas", "4"]),
+            refused,
+            "4 replicas and there is room for 3: 3 nodes have joined: ask for 3 or fewer, let more nodes join first",
+        ),
+        case(
+            wide_json(1, json!({ "labels": ["ssd"] }), "zone"),
+            wide(1, ssd, "zone"),
+            &shell(&["--label", "ssd"]),
+            refused,
+            "there is room for 0: 3 nodes have joined, the label ssd leaves 0 of them: relax that",
+        ),
+        case(
+            wide_json(3, json!({ "pinned": ["a", "b"] }), "zone"),
+            wide(3, pin.clone(), "zone"),
+            &shell(&["--replicas", "3", "--pin", "a,b"]),
+            refused,
+            "there is room for 2: 3 nodes have joined, the pin to a, b leaves 2 of them: ask for 2 or fewer",
+        ),
+        case(
+            wide_json(3, json!({}), "zone-strict"),
+            wide(3, Default::default(), "zone-strict"),
+            &shell(&["--replicas", "3", "--spread", "zone-strict"]),
+            refused,
+            "spread zone-strict allows one in each of their 2 zones",
+        ),
+        case(
+            json!({ "command": "update_keyspace", "keyspace": "kv", "changes": { "replicas": 4 } }),
+            Rpc::UpdateKeyspace(update),
+            &["keyspace", "update", "kv", "--replicas", "4"],
+            refused,
+            "each shard of keyspace kv is to have 4 replicas",
+        ),
+        case(
+            json!({ "command": "set_shard_replicas", "keyspace": "kv", "shard": 1, "replicas": 4 }),
+            Rpc::SetShardReplicas(proto::SetShardReplicas {
+                keyspace: kv(),
+                shard: 1,
+                replicas: Some(4),
+                ahead: false,
+            }),
+            &["shard", "replicas", "kv", "s1", "4"],
+            refused,
+            "shard s1 of keyspace kv is to have 4 replicas",
+        ),
+        case(
+            json!({
+                "command": "pin_shard", "keyspace": "kv", "shard": 1,
+                "constraint": { "excluded": ["a", "b", "c"] },
+            }),
+            Rpc::PinShard(proto::PinShard { keyspace: kv(), shard: 1, constraint: Some(off), ahead: false }),
+            &["shard", "pin", "kv", "s1", "--exclude", "a,b,c"],
+            refused,
+            "the exclusion of a, b, c leaves 0 of them",
+        ),
+        case(
+            json!({
+                "command": "register_partitions", "keyspace": "parts", "partitions": ["south"], "replicas": 4,
+            }),
+            Rpc::RegisterPartitions(proto::RegisterPartitions {
+                keyspace: parts(),
+                partitions,
+                replicas: Some(4),
+                ahead: false,
+            }),
+            &[],
+            refused,
+            "each new partition of keyspace parts is to have 4 replicas",
+        ),
+    ]
+}
+
+/// Each is refused in the same words through every door, and changes nothing.
+async fn refused_alike(doors: &mut Doors, cases: Vec<Case>) {
+    for Case { json, rpc, shell, kind, says } in cases {
         let shown: String = json.to_string().chars().take(200).collect();
         let before = doors.record().await;
         let over_http = doors.command(&json, false).await.expect_err(&shown);
@@ -379,7 +484,23 @@ async fn a_bad_command_is_told_in_the_same_words_through_every_door_and_changes_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_replicas_than_nodes_and_the_longest_key_work_through_every_door() {
+async fn a_bad_command_is_told_in_the_same_words_through_every_door_and_changes_nothing() {
+    let mut doors = Doors::open().await;
+    let cases = about_keyspaces().into_iter().chain(about_the_rest()).collect();
+    refused_alike(&mut doors, cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_the_nodes_can_hold_is_refused_in_the_same_words_through_every_door() {
+    let mut doors = Doors::open().await;
+    doors.join("b", "east").await;
+    doors.join("c", "west").await;
+    doors.join("a", "east").await;
+    refused_alike(&mut doors, about_room()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_still_to_join_and_the_longest_key_work_through_every_door() {
     let mut doors = Doors::open().await;
     let longest = "k".repeat(KEY_BYTES);
     let json = json!({
@@ -389,33 +510,52 @@ async fn more_replicas_than_nodes_and_the_longest_key_work_through_every_door() 
             "constraint": { "labels": ["ssd"] },
         },
         "presplit": { "type": "points", "keys": [longest] },
+        "ahead": true,
     });
     let keys = vec![longest.clone().into_bytes()];
     let ssd = proto::Constraint { labels: vec!["ssd".into()], ..Default::default() };
-    let rpc = create(
-        proto::Keyspace { replicas: Some(3), constraint: Some(ssd), ..keyspace("new") },
-        Some(Presplit::Points(proto::create_keyspace::Points { keys })),
-    );
+    let rpc = Rpc::CreateKeyspace(proto::CreateKeyspace {
+        keyspace: Some(proto::Keyspace { replicas: Some(3), constraint: Some(ssd), ..keyspace("new") }),
+        presplit: Some(Presplit::Points(proto::create_keyspace::Points { keys })),
+        ahead: true,
+    });
     let before = doors.record().await;
     let over_http = doors.command(&json, true).await.unwrap();
     let over_grpc = doors.call(rpc, true).await.unwrap();
     assert_eq!(over_grpc.summary, over_http["summary"]);
     assert_eq!(json!(over_grpc.warnings), over_http["warnings"]);
-    assert!(over_grpc.warnings[0].contains("3 replicas and 0 nodes"), "{:?}", over_grpc.warnings);
-    let arguments = [
-        "keyspace",
-        "create",
-        "new",
-        "--sharding",
-        "key-range",
-        "--replicas",
-        "3",
-        "--split",
-        &longest,
-        "--dry-run",
-    ];
-    assert_eq!(doors.shell(&arguments), (0, None));
+    assert!(over_grpc.warnings[0].contains("3 replicas and there is room for 0"), "{:?}", over_grpc.warnings);
+    let create = ["keyspace", "create", "new", "--sharding", "key-range", "--replicas", "3"];
+    let flags = ["--label", "ssd", "--split", &longest, "--ahead", "--dry-run"];
+    assert_eq!(doors.shell(&[&create[..], &flags].concat()), (0, None));
+    let update = ["keyspace", "update", "kv", "--replicas", "3", "--ahead", "--dry-run"];
+    assert_eq!(doors.shell(&update), (0, None));
+    for command in [&["shard", "replicas", "kv", "s1", "3"][..], &["shard", "pin", "kv", "s1", "--pin", "x"]]
+    {
+        assert_eq!(doors.shell(&[command, &["--ahead", "--dry-run"]].concat()), (0, None), "{command:?}");
+    }
     assert_eq!(doors.record().await, before, "a dry run changes nothing");
+}
+
+/// What the command line says of where shards may be is what is stored, and what it does not say stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_constraint_is_given_part_by_part() {
+    let doors = Doors::open().await;
+    doors.join("b", "east").await;
+    let stored = async || doors.get("/v1/keyspaces/kv").await.unwrap()["constraint"].clone();
+    let update = |flags: &[&str]| doors.shell(&[&["keyspace", "update", "kv"], flags].concat());
+    assert_eq!(update(&["--pin", "a,b"]), (0, None));
+    assert_eq!(update(&["--exclude", "c"]), (0, None));
+    assert_eq!(stored().await, json!({ "pinned": ["a", "b"], "excluded": ["c"], "labels": [] }));
+    assert_eq!(update(&["--anywhere"]), (0, None));
+    assert_eq!(stored().await, json!({ "pinned": [], "excluded": [], "labels": [] }));
+    assert_eq!(doors.shell(&["shard", "pin", "kv", "s1", "--pin", "b"]), (0, None));
+    let rule = async || {
+        doors.get("/v1/keyspaces/kv/shards").await.unwrap()["shards"][0]["rule"]["constraint"].clone()
+    };
+    assert_eq!(rule().await["pinned"], json!(["b"]));
+    assert_eq!(doors.shell(&["shard", "pin", "kv", "s1"]), (0, None));
+    assert_eq!(rule().await, Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]

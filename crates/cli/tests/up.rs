@@ -27,8 +27,13 @@ fn partage() -> Command {
 
 impl Up {
     fn start() -> Up {
-        let mut process =
-            partage().args(["up", "--port", "0", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+        Up::with(&[])
+    }
+
+    fn with(flags: &[&str]) -> Up {
+        let mut up = partage();
+        up.args(["up", "--port", "0", "--json"]).args(flags);
+        let mut process = up.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         Up { at: serde_json::from_str(&line).unwrap(), process }
@@ -127,4 +132,17 @@ fn mistakes_have_their_exit_codes() {
     assert_eq!(nobody.status.code(), Some(3), "not reachable");
     let typo = partage().args(["coordinator", "--config", "/nowhere.toml"]).output().unwrap();
     assert_eq!(typo.status.code(), Some(2));
+}
+
+#[test]
+fn one_node_serves_the_sample_and_the_second_replicas_wait_for_more() {
+    let up = Up::with(&["--nodes", "1"]);
+    assert_eq!(up.ask("router", "GET", "/packages/libc6").0, 200);
+    let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
+    assert_eq!((&status["unplaced"][0]["have"], &status["unplaced"][0]["want"]), (&1.into(), &2.into()));
+    assert_eq!(up.ask("stage", "POST", "/add/n2").0, 200);
+    eventually("they are placed", || {
+        let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
+        status["short"] == 0
+    });
 }

@@ -232,10 +232,12 @@ async fn a_mistyped_field_names_the_nearest() {
 }
 
 #[tokio::test]
-async fn more_replicas_than_nodes_are_reported_as_unplaced() {
+async fn replicas_for_nodes_that_are_still_to_join_are_reported_as_unplaced() {
     let (door, mut a, mut b) = town().await;
     let wide = json!({ "name": "wide", "sharding": { "type": "key_range" }, "replicas": 3 });
-    door.done(create(wide, json!({ "type": "none" }))).await;
+    let mut command = create(wide, json!({ "type": "none" }));
+    command["ahead"] = json!(true);
+    door.done(command).await;
     let placed = |s: &Value| s["shards"]["led"] == 5 && s["loads"] == 0 && s["unplaced"] != json!([]);
     let status = until(&door, &mut [&mut a, &mut b], placed).await;
     let lack = &status["unplaced"][0];

@@ -1,7 +1,7 @@
 //! A keyspace: a named set of keys, sharded one way, and how its owner wants it run.
 
 use crate::limits;
-use crate::name::{KeyspaceName, Label, NodeId};
+use crate::name::{KeyspaceName, Label, NodeId, Zone};
 use crate::node::NodeSpec;
 use crate::sharding::{PartitionKey, Sharding};
 use std::collections::BTreeSet;
@@ -111,10 +111,20 @@ impl Spread {
     pub fn is_strict(self) -> bool {
         matches!(self, Spread::ZoneStrict | Spread::RackStrict)
     }
+
+    /// What would be lost together with that node, as far as it is known. Racks of different zones are different
+    /// racks, whatever their names.
+    pub fn domain(self, node: &NodeSpec) -> Option<(Option<&Zone>, &Zone)> {
+        match self {
+            Spread::Node => None,
+            Spread::Zone | Spread::ZoneStrict => node.zone.as_ref().map(|zone| (None, zone)),
+            Spread::Rack | Spread::RackStrict => node.rack.as_ref().map(|rack| (node.zone.as_ref(), rack)),
+        }
+    }
 }
 
 /// Where shards of a keyspace may go.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Constraint {
     /// Only on these nodes; empty = any.
     pub pinned: BTreeSet<NodeId>,

@@ -181,7 +181,7 @@ impl Cluster {
             resharding: Default::default(),
         };
         let presplit = Presplit::HashRanges { shards: SHARDS };
-        self.admin.command(Command::CreateKeyspace { keyspace, presplit }).await.unwrap();
+        self.admin.command(Command::CreateKeyspace { keyspace, presplit, ahead: false }).await.unwrap();
         self.admin.settled().await;
     }
 }

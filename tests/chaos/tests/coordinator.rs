@@ -127,7 +127,7 @@ fn bulky(number: u32) -> Command {
         resharding: Default::default(),
     };
     let names = (0..3_000).map(|name| format!("partition-{name:0100}")).collect();
-    Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names } }
+    Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names }, ahead: false }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

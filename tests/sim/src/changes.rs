@@ -117,7 +117,7 @@ fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Comma
         }
         10 => {
             let replicas = draw.chance(700).then(|| draw.between(1, 4) as u32);
-            Command::SetShardReplicas { keyspace, shard: id, replicas }
+            Command::SetShardReplicas { keyspace, shard: id, replicas, ahead: true }
         }
         _ if serving.len() < SHARDS => {
             let key = Key::new(&space.keys[draw.index(KEYS)]).ok()?;

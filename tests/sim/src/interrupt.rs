@@ -208,7 +208,7 @@ impl Scenario {
         if alone && self != Scenario::Drain {
             let changes = KeyspaceChanges { mode: Some(Mode::Manual), ..KeyspaceChanges::default() };
             let keyspace = space.keyspace.name.clone();
-            let manual = Command::UpdateKeyspace { keyspace, changes: Box::new(changes) };
+            let manual = Command::UpdateKeyspace { keyspace, changes: Box::new(changes), ahead: false };
             while !changes::by_hand(world, &manual) && world.step() {}
         }
         while !changes::by_hand(world, &command) && world.step() {}

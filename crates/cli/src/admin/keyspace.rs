@@ -1,10 +1,13 @@
 //! `partage keyspace`: creating, showing, changing and deleting keyspaces.
 
+use super::constraint::{Ahead, ConstraintArgs};
 use super::{carry_out, table};
 use crate::client::{Door, DryRun, segment};
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
-use partage_wire::json::{Command, KeyText, Keyspace, KeyspaceChanges, Presplit, Sharding, Throttle};
+use partage_wire::json::{
+    Command, Constraint, KeyText, Keyspace, KeyspaceChanges, Presplit, Sharding, Throttle,
+};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -25,8 +28,8 @@ pub enum KeyspaceCommand {
         #[command(flatten)]
         door: Door,
     },
-    /// Change replicas, policy, mode, spread, throttle or the number of slots
-    Update(UpdateArgs),
+    /// Change replicas, policy, mode, spread, where its shards may be, throttle or the number of slots
+    Update(Box<UpdateArgs>),
     /// Delete a keyspace; its workers drop what they hold of it
     Delete {
         /// Its name
@@ -77,6 +80,10 @@ pub struct CreateArgs {
     #[arg(long, default_value = "zone")]
     spread: String,
     #[command(flatten)]
+    constraint: ConstraintArgs,
+    #[command(flatten)]
+    ahead: Ahead,
+    #[command(flatten)]
     door: Door,
     #[command(flatten)]
     dry: DryRun,
@@ -104,7 +111,14 @@ pub struct UpdateArgs {
     #[arg(long)]
     shards: Option<u32>,
     #[command(flatten)]
+    constraint: ConstraintArgs,
+    /// On any node again: no pins, exclusions or labels
+    #[arg(long, conflicts_with_all = ["pin", "exclude", "label"])]
+    anywhere: bool,
+    #[command(flatten)]
     throttle: ThrottleArgs,
+    #[command(flatten)]
+    ahead: Ahead,
     #[command(flatten)]
     door: Door,
     #[command(flatten)]
@@ -135,8 +149,7 @@ impl ThrottleArgs {
         if (moves, moves_per_node, loads_per_node, bytes_per_s) == (None, None, None, None) {
             return Ok(None);
         }
-        let keyspace: Keyspace = door.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
-        let now = keyspace.throttle;
+        let now = settings(door, name).await?.throttle;
         Ok(Some(Throttle {
             moves: moves.unwrap_or(now.moves),
             moves_per_node: moves_per_node.unwrap_or(now.moves_per_node),
@@ -158,7 +171,7 @@ impl KeyspaceCommand {
             KeyspaceCommand::Create(args) => create(*args, output).await,
             KeyspaceCommand::List { door } => list(&door, output).await,
             KeyspaceCommand::Show { name, door } => {
-                let keyspace: Keyspace = door.get(&format!("/v1/keyspaces/{}", segment(&name))).await?;
+                let keyspace = settings(&door, &name).await?;
                 if output.is_json() {
                     return output.json(&keyspace);
                 }
@@ -166,26 +179,36 @@ impl KeyspaceCommand {
                 output.text(&pretty.map_err(|error| Failure::failed(error.to_string()))?);
                 Ok(())
             }
-            KeyspaceCommand::Update(args) => {
-                let UpdateArgs { name, replicas, policy, mode, spread, shards, throttle, door, dry } = args;
-                let throttle = throttle.over(&door, &name).await?;
-                let changes = KeyspaceChanges {
-                    replicas,
-                    policy,
-                    mode,
-                    spread,
-                    throttle,
-                    shards,
-                    ..KeyspaceChanges::default()
-                };
-                carry_out(&door, output, Command::UpdateKeyspace { keyspace: name, changes }, dry.dry_run)
-                    .await
-            }
+            KeyspaceCommand::Update(args) => update(*args, output).await,
             KeyspaceCommand::Delete { name, door, dry } => {
                 carry_out(&door, output, Command::DeleteKeyspace { keyspace: name }, dry.dry_run).await
             }
         }
     }
+}
+
+async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
+    let constraint = match (args.anywhere, args.constraint.is_empty()) {
+        (true, _) => Some(Constraint::default()),
+        (false, true) => None,
+        (false, false) => Some(args.constraint.over(settings(&args.door, &args.name).await?.constraint)),
+    };
+    let changes = KeyspaceChanges {
+        replicas: args.replicas,
+        policy: args.policy,
+        mode: args.mode,
+        spread: args.spread,
+        constraint,
+        throttle: args.throttle.over(&args.door, &args.name).await?,
+        resharding: None,
+        shards: args.shards,
+    };
+    let command = Command::UpdateKeyspace { keyspace: args.name, changes, ahead: args.ahead.ahead };
+    carry_out(&args.door, output, command, args.dry.dry_run).await
+}
+
+async fn settings(door: &Door, name: &str) -> Result<Keyspace, Failure> {
+    door.get(&format!("/v1/keyspaces/{}", segment(name))).await
 }
 
 async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
@@ -200,11 +223,12 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         policy: Some(args.policy),
         mode: Some(args.mode),
         spread: Some(args.spread),
-        constraint: Default::default(),
+        constraint: args.constraint.over(Constraint::default()),
         throttle: Default::default(),
         resharding: Default::default(),
     };
-    carry_out(&args.door, output, Command::CreateKeyspace { keyspace, presplit }, args.dry.dry_run).await
+    let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
+    carry_out(&args.door, output, command, args.dry.dry_run).await
 }
 
 fn sharding(word: &str, hash: String, shards: u32) -> Result<Sharding, Failure> {

@@ -1,6 +1,7 @@
 //! Commands that ask and change a running cluster, over its admin API.
 
 mod brake;
+mod constraint;
 mod explain;
 mod keyspace;
 mod node;

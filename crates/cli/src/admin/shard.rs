@@ -1,12 +1,13 @@
 //! `partage shard`: the shards of a keyspace, drawn or listed, and moving single ones.
 
+use super::constraint::{Ahead, ConstraintArgs};
 use super::{carry_out, table};
 use crate::client::{Door, DryRun, segment};
 use crate::clock::ago;
 use crate::draw;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
-use partage_wire::json::{Bounds, Command, KeyText, Move, Moves, Node, Replica, Shard, SplitAt};
+use partage_wire::json::{Bounds, Command, Constraint, KeyText, Move, Moves, Node, Replica, Shard, SplitAt};
 use serde::{Deserialize, Serialize};
 
 /// Shards asked for at once.
@@ -84,6 +85,17 @@ pub enum ShardCommand {
         of: Of,
         /// How many
         replicas: Option<u32>,
+        #[command(flatten)]
+        ahead: Ahead,
+    },
+    /// Where it may be, on top of what its keyspace says; without flags, wherever its keyspace may
+    Pin {
+        #[command(flatten)]
+        of: Of,
+        #[command(flatten)]
+        constraint: ConstraintArgs,
+        #[command(flatten)]
+        ahead: Ahead,
     },
     /// Place a shard again that was set aside
     Release {
@@ -170,9 +182,13 @@ impl ShardCommand {
                 let ((keyspace, left), right) = (of.which()?, number(&right)?);
                 (of, Command::MergeShards { keyspace, left, right })
             }
-            ShardCommand::Replicas { of, replicas } => {
+            ShardCommand::Replicas { of, replicas, ahead: Ahead { ahead } } => {
                 let (keyspace, shard) = of.which()?;
-                (of, Command::SetShardReplicas { keyspace, shard, replicas })
+                (of, Command::SetShardReplicas { keyspace, shard, replicas, ahead })
+            }
+            ShardCommand::Pin { of, constraint, ahead: Ahead { ahead } } => {
+                let ((keyspace, shard), constraint) = (of.which()?, constraint.over(Constraint::default()));
+                (of, Command::PinShard { keyspace, shard, constraint, ahead })
             }
             ShardCommand::Release { of } => {
                 let (keyspace, shard) = of.which()?;

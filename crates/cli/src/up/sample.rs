@@ -34,16 +34,18 @@ impl Sample {
         self.seed.len()
     }
 
-    /// Creates the keyspaces that are not there from last time.
+    /// Creates the keyspaces that are not there from last time. Whoever runs one node may add more later.
     pub async fn create_keyspaces(&self, door: &Door) -> Result<(), Failure> {
         let keys = self.seed.keys().map(|key| KeyText::Text(String::from_utf8_lossy(key).into_owned()));
         let packages = Command::CreateKeyspace {
             keyspace: keyspace("packages", Sharding::KeyRange {}, 2, "automatic"),
             presplit: Presplit::SampleKeys { keys: keys.collect(), weights: vec![], shards: SHARDS },
+            ahead: true,
         };
         let notes = Command::CreateKeyspace {
             keyspace: keyspace("notes", Sharding::HashRange { hash: "xxh3-64".to_owned() }, 1, "suggested"),
             presplit: Presplit::HashRanges { shards: 12 },
+            ahead: true,
         };
         for (name, command) in [("packages", packages), ("notes", notes)] {
             if door.get::<Keyspace>(&format!("/v1/keyspaces/{name}")).await.is_err() {

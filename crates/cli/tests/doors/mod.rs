@@ -71,6 +71,12 @@ impl Doors {
         doors
     }
 
+    /// One more node, or node `a` again, in that zone.
+    pub async fn join(&self, id: &str, zone: &str) {
+        let node = json!({ "id": id, "address": format!("{id}.invalid:80"), "zone": zone });
+        self.post("/v1/worker/register", &node).await.unwrap();
+    }
+
     /// Everything durable.
     pub async fn record(&self) -> Value {
         self.get("/v1/dump").await.unwrap()

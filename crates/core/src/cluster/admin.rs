@@ -14,6 +14,7 @@
 //! | nodes, and the queue of drains    | `nodes.rs`      |
 //! | single shards and their replicas  | `shards.rs`     |
 //! | splits, merges, isolated keys     | `reshape.rs`    |
+//! | nodes enough for what is asked    | `room.rs`       |
 //! | plans that wait for a person      | `plans.rs`      |
 
 mod command;
@@ -24,6 +25,7 @@ mod partitions;
 mod plans;
 mod reshape;
 mod reshard;
+mod room;
 mod shards;
 
 pub use command::{Command, KeyspaceChanges, Presplit, SplitAt};
@@ -122,15 +124,15 @@ impl Cluster {
         command: Command,
     ) -> Result<Intent, AdminError> {
         match command {
-            Command::CreateKeyspace { keyspace, presplit } => {
-                self.create_keyspace(at, transaction, *keyspace, presplit)
+            Command::CreateKeyspace { keyspace, presplit, ahead } => {
+                self.create_keyspace(at, transaction, *keyspace, presplit, ahead)
             }
             Command::DeleteKeyspace { keyspace } => self.delete_keyspace(transaction, &keyspace),
-            Command::UpdateKeyspace { keyspace, changes } => {
-                self.update_keyspace(at, by, &keyspace, *changes)
+            Command::UpdateKeyspace { keyspace, changes, ahead } => {
+                self.update_keyspace(at, by, &keyspace, *changes, ahead)
             }
-            Command::RegisterPartitions { keyspace, partitions, replicas } => {
-                self.register_partitions(transaction, &keyspace, &partitions, replicas)
+            Command::RegisterPartitions { keyspace, partitions, replicas, ahead } => {
+                self.register_partitions(at, transaction, &keyspace, &partitions, replicas, ahead)
             }
             Command::UnregisterPartitions { keyspace, partitions } => {
                 self.unregister_partitions(transaction, &keyspace, &partitions)
@@ -158,11 +160,11 @@ impl Cluster {
                 self.merge_shards(at, by, &keyspace, left, right)
             }
             Command::IsolateKey { keyspace, key } => self.isolate_key(at, by, &keyspace, &key),
-            Command::SetShardReplicas { keyspace, shard, replicas } => {
-                self.set_shard_replicas(at, &keyspace, shard, replicas)
+            Command::SetShardReplicas { keyspace, shard, replicas, ahead } => {
+                self.set_shard_replicas(at, &keyspace, shard, replicas, ahead)
             }
-            Command::PinShard { keyspace, shard, constraint } => {
-                self.pin_shard(at, &keyspace, shard, constraint)
+            Command::PinShard { keyspace, shard, constraint, ahead } => {
+                self.pin_shard(at, &keyspace, shard, constraint, ahead)
             }
             Command::ReleaseShard { keyspace, shard } => self.release_shard(&keyspace, shard),
             Command::ReleaseBrake => self.release_brake(),

@@ -121,17 +121,21 @@ impl TryFrom<command_request::Command> for json::Command {
         use command_request::Command as From;
         use json::Command as To;
         Ok(match form {
-            From::CreateKeyspace(proto::CreateKeyspace { keyspace, presplit: first }) => To::CreateKeyspace {
-                keyspace: required(keyspace, "keyspace")?.try_into().inside("keyspace")?,
-                presplit: presplit(first),
-            },
+            From::CreateKeyspace(proto::CreateKeyspace { keyspace, presplit: first, ahead }) => {
+                To::CreateKeyspace {
+                    keyspace: required(keyspace, "keyspace")?.try_into().inside("keyspace")?,
+                    presplit: presplit(first),
+                    ahead,
+                }
+            }
             From::DeleteKeyspace(proto::DeleteKeyspace { keyspace }) => To::DeleteKeyspace { keyspace },
             From::UpdateKeyspace(form) => To::UpdateKeyspace {
                 keyspace: form.keyspace,
                 changes: changes(form.changes.unwrap_or_default()),
+                ahead: form.ahead,
             },
-            From::RegisterPartitions(proto::RegisterPartitions { keyspace, partitions, replicas }) => {
-                To::RegisterPartitions { keyspace, partitions, replicas }
+            From::RegisterPartitions(proto::RegisterPartitions { keyspace, partitions, replicas, ahead }) => {
+                To::RegisterPartitions { keyspace, partitions, replicas, ahead }
             }
             From::UnregisterPartitions(proto::UnregisterPartitions { keyspace, partitions }) => {
                 To::UnregisterPartitions { keyspace, partitions }
@@ -165,11 +169,11 @@ impl TryFrom<command_request::Command> for json::Command {
             From::IsolateKey(proto::IsolateKey { keyspace, key }) => {
                 To::IsolateKey { keyspace, key: key.into() }
             }
-            From::SetShardReplicas(proto::SetShardReplicas { keyspace, shard, replicas }) => {
-                To::SetShardReplicas { keyspace, shard, replicas }
+            From::SetShardReplicas(proto::SetShardReplicas { keyspace, shard, replicas, ahead }) => {
+                To::SetShardReplicas { keyspace, shard, replicas, ahead }
             }
-            From::PinShard(proto::PinShard { keyspace, shard, constraint }) => {
-                To::PinShard { keyspace, shard, constraint: constraint.unwrap_or_default().into() }
+            From::PinShard(proto::PinShard { keyspace, shard, constraint, ahead }) => {
+                To::PinShard { keyspace, shard, constraint: constraint.unwrap_or_default().into(), ahead }
             }
             From::ReleaseShard(proto::ReleaseShard { keyspace, shard }) => {
                 To::ReleaseShard { keyspace, shard }

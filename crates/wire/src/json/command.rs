@@ -108,6 +108,9 @@ pub enum Command {
         keyspace: Keyspace,
         #[serde(default)]
         presplit: Presplit,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ahead: bool,
     },
     DeleteKeyspace {
         keyspace: String,
@@ -115,11 +118,17 @@ pub enum Command {
     UpdateKeyspace {
         keyspace: String,
         changes: KeyspaceChanges,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ahead: bool,
     },
     RegisterPartitions {
         keyspace: String,
         partitions: Vec<String>,
         replicas: Option<u32>,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ahead: bool,
     },
     UnregisterPartitions {
         keyspace: String,
@@ -181,11 +190,17 @@ pub enum Command {
         keyspace: String,
         shard: u64,
         replicas: Option<u32>,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ahead: bool,
     },
     PinShard {
         keyspace: String,
         shard: u64,
         constraint: Constraint,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ahead: bool,
     },
     ReleaseShard {
         keyspace: String,
@@ -259,19 +274,22 @@ impl TryFrom<Command> for core::Command {
         let in_keyspace = |text: &str| name(text, "keyspace");
         let at_node = |text: &str| name(text, "node");
         Ok(match form {
-            Command::CreateKeyspace { keyspace, presplit } => To::CreateKeyspace {
+            Command::CreateKeyspace { keyspace, presplit, ahead } => To::CreateKeyspace {
                 keyspace: Box::new(keyspace.try_into().inside("keyspace")?),
                 presplit: presplit.try_into().inside("presplit")?,
+                ahead,
             },
             Command::DeleteKeyspace { keyspace } => To::DeleteKeyspace { keyspace: in_keyspace(&keyspace)? },
-            Command::UpdateKeyspace { keyspace, changes } => To::UpdateKeyspace {
+            Command::UpdateKeyspace { keyspace, changes, ahead } => To::UpdateKeyspace {
                 keyspace: in_keyspace(&keyspace)?,
                 changes: Box::new(changes.try_into().inside("changes")?),
+                ahead,
             },
-            Command::RegisterPartitions { keyspace, partitions, replicas } => To::RegisterPartitions {
+            Command::RegisterPartitions { keyspace, partitions, replicas, ahead } => To::RegisterPartitions {
                 keyspace: in_keyspace(&keyspace)?,
                 partitions: names(&partitions, "partitions")?,
                 replicas,
+                ahead,
             },
             Command::UnregisterPartitions { keyspace, partitions } => To::UnregisterPartitions {
                 keyspace: in_keyspace(&keyspace)?,
@@ -319,13 +337,15 @@ impl TryFrom<Command> for core::Command {
             Command::IsolateKey { keyspace, key } => {
                 To::IsolateKey { keyspace: in_keyspace(&keyspace)?, key: key.try_into()? }
             }
-            Command::SetShardReplicas { keyspace, shard, replicas } => {
-                To::SetShardReplicas { keyspace: in_keyspace(&keyspace)?, shard: ShardId(shard), replicas }
+            Command::SetShardReplicas { keyspace, shard, replicas, ahead } => {
+                let keyspace = in_keyspace(&keyspace)?;
+                To::SetShardReplicas { keyspace, shard: ShardId(shard), replicas, ahead }
             }
-            Command::PinShard { keyspace, shard, constraint } => To::PinShard {
+            Command::PinShard { keyspace, shard, constraint, ahead } => To::PinShard {
                 keyspace: in_keyspace(&keyspace)?,
                 shard: ShardId(shard),
                 constraint: constraint.try_into().inside("constraint")?,
+                ahead,
             },
             Command::ReleaseShard { keyspace, shard } => {
                 To::ReleaseShard { keyspace: in_keyspace(&keyspace)?, shard: ShardId(shard) }

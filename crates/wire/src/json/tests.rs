@@ -90,7 +90,7 @@ fn commands_are_read() {
     let create = json!({"command": "create_keyspace",
         "keyspace": {"name": "users", "sharding": {"type": "key_range"}},
         "presplit": {"type": "points", "keys": ["g", {"hex": "ff"}]}});
-    let Ok(admin::Command::CreateKeyspace { keyspace, presplit }) = read(create) else {
+    let Ok(admin::Command::CreateKeyspace { keyspace, presplit, ahead: false }) = read(create) else {
         panic!("it is read")
     };
     assert_eq!(keyspace.replicas, 1);

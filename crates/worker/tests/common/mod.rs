@@ -143,7 +143,7 @@ impl Town {
     pub fn create(&self, shards: u32, ownership: Ownership) {
         let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards };
         let keyspace = Box::new(Keyspace { ownership, ..Keyspace::new(keyspace(), sharding) });
-        self.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None });
+        self.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false });
     }
 
     pub fn move_shard(&self, shard: ShardId, from: &str, to: &str) {

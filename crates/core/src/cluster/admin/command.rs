@@ -14,6 +14,8 @@ pub enum Command {
         keyspace: Box<Keyspace>,
         /// Its first shards.
         presplit: Presplit,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        ahead: bool,
     },
     /// Takes a keyspace away at once, with all that workers hold of it.
     DeleteKeyspace {
@@ -26,6 +28,8 @@ pub enum Command {
         keyspace: KeyspaceName,
         /// What.
         changes: Box<KeyspaceChanges>,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        ahead: bool,
     },
     /// New partitions of a keyspace with named sharding (A1).
     RegisterPartitions {
@@ -35,6 +39,8 @@ pub enum Command {
         partitions: Vec<PartitionName>,
         /// Replicas of each of them; none = as the keyspace says.
         replicas: Option<u32>,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        ahead: bool,
     },
     /// Takes partitions away; each goes when its replicas have unloaded.
     UnregisterPartitions {
@@ -142,6 +148,8 @@ pub enum Command {
         shard: ShardId,
         /// How many; none = as the keyspace says.
         replicas: Option<u32>,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        ahead: bool,
     },
     /// Says where a shard may be, on top of what its keyspace says; the default constraint unpins it.
     PinShard {
@@ -151,6 +159,8 @@ pub enum Command {
         shard: ShardId,
         /// Where.
         constraint: Constraint,
+        /// Nodes that are still to join will hold what those that have joined cannot.
+        ahead: bool,
     },
     /// Lets a shard that was set aside be placed again (A20).
     ReleaseShard {

@@ -8,11 +8,10 @@ use crate::key::{HashRange, KeyRange};
 use crate::keyspace::{Constraint, Keyspace, Ownership};
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
-use crate::name::{KeyspaceName, NodeId, PartitionName};
+use crate::name::{KeyspaceName, PartitionName};
 use crate::placement;
 use crate::sharding::presplit::{self, PresplitError};
 use crate::sharding::{Bounds, Sharding, Slot};
-use crate::suggest;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
@@ -22,6 +21,7 @@ impl Cluster {
         transaction: TransactionId,
         keyspace: Keyspace,
         presplit: Presplit,
+        ahead: bool,
     ) -> Result<Intent, AdminError> {
         let name = keyspace.name.clone();
         if self.keyspaces.contains_key(&name) {
@@ -35,7 +35,7 @@ impl Cluster {
         }
         self.check_name_is_free(at, &keyspace)?;
         keyspace.sharding.check()?;
-        self.check_settings(&keyspace)?;
+        let mut warnings = self.check_settings(&keyspace, &Constraint::default(), ahead)?;
         let bounds = first_bounds(keyspace.sharding, presplit)?;
         let most = keyspace.resharding.max_shards as usize;
         if bounds.len() > most {
@@ -56,8 +56,8 @@ impl Cluster {
                 way_out: "give other first shards".into(),
             });
         }
-        let warnings = self.too_few_nodes(at, &keyspace).into_iter().collect();
         let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: at.wall_ms };
+        warnings.extend(self.room_for_keyspace(at, None, &record, ahead)?);
         let effects = vec![Effect::Create(record, diff)];
         Ok(Intent { warnings, ..Intent::new(format!("create keyspace {name} with {count} shards"), effects) })
     }
@@ -76,38 +76,16 @@ impl Cluster {
         }
     }
 
-    /// Refuses settings that are wrong for any cluster, or that name what this one does not have.
-    fn check_settings(&self, keyspace: &Keyspace) -> Result<(), AdminError> {
+    /// Refuses settings that are wrong for any cluster, or that newly name what this one does not have.
+    fn check_settings(
+        &self,
+        keyspace: &Keyspace,
+        before: &Constraint,
+        ahead: bool,
+    ) -> Result<Vec<String>, AdminError> {
         keyspace.check()?;
         placement::by_name(&keyspace.policy)?;
-        self.check_pins(&keyspace.constraint)
-    }
-
-    /// Refuses to pin to nodes that nobody knows. Excluded nodes may be unknown: that harms nobody.
-    pub(super) fn check_pins(&self, constraint: &Constraint) -> Result<(), AdminError> {
-        let unknown = constraint.pinned.iter().find(|node| !self.nodes.contains_key(*node));
-        unknown.map_or(Ok(()), |node| {
-            let known = self.nodes.keys().map(NodeId::as_str);
-            let way_out = suggest::close(node.as_str(), known)
-                .map_or("pin to nodes that have registered, or by label".into(), |near| {
-                    format!("did you mean {near}?")
-                });
-            Err(AdminError::Invalid { problem: format!("no node {node} to pin to has registered"), way_out })
-        })
-    }
-
-    fn too_few_nodes(&self, at: Moment, keyspace: &Keyspace) -> Option<String> {
-        let takes = |node: &&crate::cluster::NodeState| {
-            node.accepts(at.now, &self.settings) && keyspace.constraint.allows(&node.record.spec)
-        };
-        let eligible = self.nodes.values().filter(takes).count();
-        (eligible < keyspace.replicas as usize).then(|| {
-            format!(
-                "each shard is to have {} replicas and {eligible} nodes may take one now: the rest is reported \
-                 as unplaced until more nodes join",
-                keyspace.replicas
-            )
-        })
+        Ok(self.check_pins(&keyspace.constraint, before, ahead)?.into_iter().collect())
     }
 
     pub(super) fn take_keyspace(&mut self, at: Moment, record: KeyspaceRecord, diff: MapDiff) {
@@ -180,9 +158,9 @@ impl Cluster {
         by: &str,
         name: &KeyspaceName,
         changes: KeyspaceChanges,
+        ahead: bool,
     ) -> Result<Intent, AdminError> {
         let keyspace = self.keyspace(name)?;
-        let mut record = keyspace.record.clone();
         if changes == KeyspaceChanges::default() {
             return Err(AdminError::Invalid {
                 problem: format!("nothing to change about keyspace {name} was given"),
@@ -190,7 +168,7 @@ impl Cluster {
                     .into(),
             });
         }
-        let old = &record.keyspace;
+        let old = &keyspace.record.keyspace;
         let new = Keyspace {
             replicas: changes.replicas.unwrap_or(old.replicas),
             policy: changes.policy.unwrap_or_else(|| old.policy.clone()),
@@ -201,10 +179,10 @@ impl Cluster {
             resharding: changes.resharding.unwrap_or_else(|| old.resharding.clone()),
             ..old.clone()
         };
-        self.check_settings(&new)?;
+        let mut warnings = self.check_settings(&new, &old.constraint, ahead)?;
         let mut told = differences(old, &new);
-        let warnings = self.too_few_nodes(at, &new).into_iter().collect();
-        record.keyspace = new;
+        let record = KeyspaceRecord { keyspace: new, ..keyspace.record.clone() };
+        warnings.extend(self.room_for_keyspace(at, Some(&keyspace.record), &record, ahead)?);
         let effects = if told.is_empty() { vec![] } else { vec![Effect::Keyspace(record)] };
         let reshapes = match changes.shards {
             Some(to) => self.reshard(at, keyspace, to)?,

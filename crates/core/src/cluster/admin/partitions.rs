@@ -2,7 +2,7 @@
 
 use super::{AdminError, Effect, Intent, keyspaces::refuse_repeated};
 use crate::check;
-use crate::cluster::{Cluster, KeyspaceState, ShardRule};
+use crate::cluster::{Cluster, KeyspaceState, Moment, ShardRule};
 use crate::id::{ShardId, TransactionId};
 use crate::limits;
 use crate::map::{Edit, Stage};
@@ -61,10 +61,12 @@ fn checked(
 impl Cluster {
     pub(super) fn register_partitions(
         &self,
+        at: Moment,
         transaction: TransactionId,
         name: &KeyspaceName,
         names: &[PartitionName],
         replicas: Option<u32>,
+        ahead: bool,
     ) -> Result<Intent, AdminError> {
         let keyspace = self.keyspace(name)?;
         let known = partitions_of(keyspace)?;
@@ -88,6 +90,7 @@ impl Cluster {
                 way_out: format!("its max_shards is {most}: raise it or unregister some"),
             });
         }
+        let warnings = self.room_for_partitions(at, &keyspace.record, replicas, ahead)?.into_iter().collect();
         let mut edit = keyspace.map.edit();
         let mut record = keyspace.record.clone();
         for partition in names {
@@ -100,7 +103,8 @@ impl Cluster {
         if replicas.is_some() {
             effects.insert(0, Effect::Keyspace(record));
         }
-        Ok(Intent::new(format!("register {} partitions in keyspace {name}", names.len()), effects))
+        let summary = format!("register {} partitions in keyspace {name}", names.len());
+        Ok(Intent { warnings, ..Intent::new(summary, effects) })
     }
 
     pub(super) fn unregister_partitions(

@@ -3,7 +3,7 @@
 use super::{AdminError, Effect, Intent, partitions::check_replicas};
 use crate::cluster::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::id::ShardId;
-use crate::keyspace::{Constraint, KeyspaceError, Spread};
+use crate::keyspace::{Constraint, KeyspaceError};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Role, Shard};
 use crate::name::{KeyspaceName, NodeId, Zone};
@@ -120,9 +120,10 @@ impl Cluster {
         name: &KeyspaceName,
         id: ShardId,
         replicas: Option<u32>,
+        ahead: bool,
     ) -> Result<Intent, AdminError> {
         let keyspace = self.keyspace(name)?;
-        let shard = keyspace.serving(id)?;
+        keyspace.serving(id)?;
         check_replicas(replicas)?;
         let mut record = keyspace.record.clone();
         let rule = record.rules.entry(id).or_default();
@@ -132,12 +133,8 @@ impl Cluster {
         if *rule == ShardRule::default() {
             record.rules.remove(&id);
         }
-        let able = shard.staying().count() + self.candidates(at, keyspace, shard, None).count();
-        let mut intent = Intent::new(summary, vec![Effect::Keyspace(record)]);
-        if able < want as usize {
-            intent.warnings.push(format!("only {able} nodes may hold shard {id} now: the rest is unplaced"));
-        }
-        Ok(intent)
+        let warnings = self.room_for_shard(at, &keyspace.record, &record, id, ahead)?.into_iter().collect();
+        Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::Keyspace(record)]) })
     }
 
     pub(super) fn pin_shard(
@@ -146,6 +143,7 @@ impl Cluster {
         name: &KeyspaceName,
         id: ShardId,
         constraint: Constraint,
+        ahead: bool,
     ) -> Result<Intent, AdminError> {
         let keyspace = self.keyspace(name)?;
         keyspace.serving(id)?;
@@ -153,33 +151,19 @@ impl Cluster {
             let (keyspace, node) = (name.clone(), node.clone());
             return Err(KeyspaceError::PinnedAndExcluded { keyspace, node }.into());
         }
-        self.check_pins(&constraint)?;
-        let general = &keyspace.record.keyspace.constraint;
-        let allowed = |node: &&NodeState| {
-            let spec = &node.record.spec;
-            constraint.allows(spec) && general.allows(spec)
-        };
-        let eligible = self.nodes.values().filter(allowed);
-        let open = eligible.filter(|node| node.accepts(at.now, &self.settings)).count();
-        let want = keyspace.wanted_replicas(id) as usize;
         let summary = match constraint == Constraint::default() {
             true => format!("shard {id} of keyspace {name} may be wherever its keyspace may"),
             false => format!("shard {id} of keyspace {name} is pinned"),
         };
         let mut record = keyspace.record.clone();
         let rule = record.rules.entry(id).or_default();
+        let mut warnings = Vec::from_iter(self.check_pins(&constraint, &rule.constraint, ahead)?);
         rule.constraint = constraint;
         if *rule == ShardRule::default() {
             record.rules.remove(&id);
         }
-        let mut intent = Intent::new(summary, vec![Effect::Keyspace(record)]);
-        if open < want {
-            intent.warnings.push(format!(
-                "shard {id} wants {want} replicas and {open} nodes may hold it now: the rest stays where it is or \
-                 unplaced"
-            ));
-        }
-        Ok(intent)
+        warnings.extend(self.room_for_shard(at, &keyspace.record, &record, id, ahead)?);
+        Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::Keyspace(record)]) })
     }
 
     pub(super) fn release_shard(&self, name: &KeyspaceName, id: ShardId) -> Result<Intent, AdminError> {
@@ -289,18 +273,12 @@ impl Cluster {
         leaves: Option<&Replica>,
         to: &NodeId,
     ) -> Option<(&'a Zone, &'a NodeId)> {
-        let domain = |node: &NodeId| {
-            let spec = &self.nodes.get(node)?.record.spec;
-            match keyspace.record.keyspace.spread {
-                Spread::Node => None,
-                Spread::Zone | Spread::ZoneStrict => spec.zone.as_ref(),
-                Spread::Rack | Spread::RackStrict => spec.rack.as_ref(),
-            }
-        };
+        let spread = keyspace.record.keyspace.spread;
+        let domain = |node: &NodeId| spread.domain(&self.nodes.get(node)?.record.spec);
         let shared = domain(to)?;
         let stays = |r: &&Replica| leaves.is_none_or(|leaves| leaves.placement != r.placement);
         let other = shard.staying().filter(stays).find(|r| domain(&r.node) == Some(shared))?;
-        Some((shared, &other.node))
+        Some((shared.1, &other.node))
     }
 
     /// A warning where a replica would be in the domain of another one, or a refusal where that must not be.

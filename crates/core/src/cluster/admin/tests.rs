@@ -7,6 +7,7 @@ mod keyspaces;
 mod nodes;
 mod plans;
 mod queries;
+mod room;
 mod shards;
 
 use super::*;
@@ -194,7 +195,7 @@ impl Town {
     /// A keyspace that nobody but a person changes.
     pub fn keyspace(&mut self, of: &str, sharding: Sharding, presplit: Presplit) {
         let keyspace = Keyspace { mode: Mode::Manual, ..settings(of, sharding) };
-        self.done(Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit });
+        self.done(Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit, ahead: false });
     }
 
     /// Puts a shard on nodes, the first of which leads.

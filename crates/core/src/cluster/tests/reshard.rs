@@ -21,7 +21,7 @@ fn town_of(shards: u32, settings: Keyspace) -> Town {
 fn reshard(town: &mut Town, to: u32, dry_run: bool) -> Result<Answer, AdminError> {
     let at = town.at();
     let changes = Box::new(KeyspaceChanges { shards: Some(to), ..KeyspaceChanges::default() });
-    let command = Command::UpdateKeyspace { keyspace: name(), changes };
+    let command = Command::UpdateKeyspace { keyspace: name(), changes, ahead: false };
     let answer = town.cluster.command(at, TransactionId([9; 20]), "mia", command, dry_run);
     town.decide();
     answer

@@ -2,7 +2,7 @@ use super::*;
 use crate::map::Stage;
 
 fn create(keyspace: Keyspace, presplit: Presplit) -> Command {
-    Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit }
+    Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit, ahead: false }
 }
 
 #[test]
@@ -72,14 +72,6 @@ fn a_bad_presplit_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn more_replicas_than_nodes_is_accepted_with_a_warning() {
-    let mut town = Town::new(&["a", "b"]);
-    let keyspace = Keyspace { replicas: 3, ..settings("wide", HASHES) };
-    let answer = town.done(create(keyspace, Presplit::None));
-    assert!(answer.warnings[0].contains("2 nodes may take one"), "{answer:?}");
-}
-
-#[test]
 fn a_deleted_keyspace_is_gone_everywhere_and_its_ids_are_never_used_again() {
     let mut town = Town::new(&["a", "b"]);
     town.keyspace("users", HASHES, Presplit::HashRanges(2));
@@ -127,7 +119,11 @@ fn an_unknown_keyspace_is_told_the_nearest() {
 fn what_may_change_changes_and_nothing_else() {
     let mut town = Town::new(&["a"]);
     town.keyspace("users", HASHES, Presplit::None);
-    let update = |changes| Command::UpdateKeyspace { keyspace: name("users"), changes: Box::new(changes) };
+    let update = |changes| Command::UpdateKeyspace {
+        keyspace: name("users"),
+        changes: Box::new(changes),
+        ahead: true,
+    };
     let none = KeyspaceChanges::default;
     let before = town.cluster.keyspaces[&name("users")].record.keyspace.clone();
     let answer =
@@ -143,7 +139,12 @@ fn what_may_change_changes_and_nothing_else() {
 }
 
 fn register(names: &[&str], replicas: Option<u32>) -> Command {
-    Command::RegisterPartitions { keyspace: name("parts"), partitions: partitions(names), replicas }
+    Command::RegisterPartitions {
+        keyspace: name("parts"),
+        partitions: partitions(names),
+        replicas,
+        ahead: false,
+    }
 }
 
 fn unregister(names: &[&str]) -> Command {
@@ -152,7 +153,7 @@ fn unregister(names: &[&str]) -> Command {
 
 #[test]
 fn a1_partitions_come_with_replicas_of_their_own() {
-    let mut town = Town::new(&["a"]);
+    let mut town = Town::new(&["a", "b", "c"]);
     town.keyspace("parts", Sharding::Named, Presplit::Names(partitions(&["x"])));
     town.done(register(&["y", "z"], Some(3)));
     let keyspace = &town.cluster.keyspaces[&name("parts")];
@@ -167,6 +168,7 @@ fn a1_partitions_come_with_replicas_of_their_own() {
         keyspace: name("ranges"),
         partitions: partitions(&["w"]),
         replicas: None,
+        ahead: false,
     };
     town.refused(other, Kind::Refused, "only in keyspaces with named partitions");
 }

@@ -58,7 +58,7 @@ fn l8_a_drain_ends_by_itself_in_every_mode() {
         town.keyspace("users", HASHES, Presplit::HashRanges(4));
         (1..=4).for_each(|shard| town.put("users", shard, &["a"]));
         let changes = Box::new(KeyspaceChanges { mode: Some(mode), ..KeyspaceChanges::default() });
-        town.done(Command::UpdateKeyspace { keyspace: name("users"), changes });
+        town.done(Command::UpdateKeyspace { keyspace: name("users"), changes, ahead: false });
         town.done(drain("a", None));
         town.rounds(12);
         assert_eq!(town.progress("a"), DrainProgress::SafeToStop, "{mode}");

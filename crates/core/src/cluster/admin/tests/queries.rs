@@ -103,7 +103,12 @@ fn status_counts_everything_once() {
     town.broken.insert(node("a"));
     let (keyspace, partitions) = (name("parts"), partitions(&["x"]));
     town.done(Command::UnregisterPartitions { keyspace, partitions });
-    town.done(Command::SetShardReplicas { keyspace: name("users"), shard: S1, replicas: Some(4) });
+    town.done(Command::SetShardReplicas {
+        keyspace: name("users"),
+        shard: S1,
+        replicas: Some(4),
+        ahead: true,
+    });
     let parts = town.cluster.keyspaces.get_mut(&name("parts")).unwrap();
     let rule = ShardRule { set_aside: Some("kills nodes".into()), ..ShardRule::default() };
     parts.record.rules.insert(ShardId(2), rule);

@@ -38,7 +38,7 @@ fn isolate(of: &str) -> Command {
 fn pin(nodes: &[&str]) -> Command {
     let pinned = nodes.iter().map(|id| node(id)).collect();
     let constraint = Constraint { pinned, ..Constraint::default() };
-    Command::PinShard { keyspace: name("users"), shard: S1, constraint }
+    Command::PinShard { keyspace: name("users"), shard: S1, constraint, ahead: false }
 }
 
 /// Shard 1 of "users", all hashes, on these nodes.
@@ -103,7 +103,7 @@ fn a_strict_spread_refuses_that_move_and_a_spread_over_nodes_does_not_mind() {
     for (spread, refused) in [(Spread::ZoneStrict, true), (Spread::Node, false)] {
         let mut town = town(&["a", "b", "c"], &["a", "b"]);
         let changes = Box::new(KeyspaceChanges { spread: Some(spread), ..KeyspaceChanges::default() });
-        town.done(Command::UpdateKeyspace { keyspace: name("users"), changes });
+        town.done(Command::UpdateKeyspace { keyspace: name("users"), changes, ahead: false });
         if refused {
             town.refused(shift(S1, "b", "c"), Kind::Refused, "less strict than zone-strict");
             town.refused(add(S1, "c"), Kind::Refused, "choose a node elsewhere");
@@ -227,7 +227,7 @@ fn neighbours_merge_where_the_heavier_one_is() {
     assert_eq!(town.homes("users", 4), ["b"]);
     let resharding = Resharding { min_shards: 2, ..Resharding::default() };
     let changes = Box::new(KeyspaceChanges { resharding: Some(resharding), ..KeyspaceChanges::default() });
-    town.done(Command::UpdateKeyspace { keyspace: name("users"), changes });
+    town.done(Command::UpdateKeyspace { keyspace: name("users"), changes, ahead: false });
     town.refused(merge(4, 3), Kind::Refused, "its min_shards is 2");
 }
 
@@ -236,10 +236,10 @@ fn the_most_shards_and_closed_nodes_stop_a_split() {
     let mut town = town(&["a", "b"], &["a"]);
     let resharding = Resharding { max_shards: 1, ..Resharding::default() };
     let changes = Box::new(KeyspaceChanges { resharding: Some(resharding), ..KeyspaceChanges::default() });
-    town.done(Command::UpdateKeyspace { keyspace: name("users"), changes });
+    town.done(Command::UpdateKeyspace { keyspace: name("users"), changes, ahead: false });
     town.refused(split(S1, SplitAt::Middle), Kind::Refused, "its max_shards is 1");
     let changes = KeyspaceChanges { resharding: Some(Resharding::default()), ..KeyspaceChanges::default() };
-    town.done(Command::UpdateKeyspace { keyspace: name("users"), changes: Box::new(changes) });
+    town.done(Command::UpdateKeyspace { keyspace: name("users"), changes: Box::new(changes), ahead: false });
     town.cluster.record.brake = Some("so that nothing moves by itself".into());
     let drain = Command::DrainNode { node: node("a"), reason: "test".into(), max_down: None };
     town.run(drain, false).unwrap();
@@ -276,7 +276,11 @@ fn k12_a_hot_key_gets_a_shard_of_its_own() {
     let by = PartitionKey::UpTo { delimiter: b'/' };
     let keyspace =
         Keyspace { mode: Mode::Manual, partition_key: by, ..settings("users", Sharding::KeyRange) };
-    town.done(Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit: Presplit::None });
+    town.done(Command::CreateKeyspace {
+        keyspace: Box::new(keyspace),
+        presplit: Presplit::None,
+        ahead: false,
+    });
     town.put("users", 1, &["a"]);
     town.done(isolate("tenant/row-7"));
     town.rounds(6);
@@ -290,9 +294,10 @@ fn k12_a_hot_key_gets_a_shard_of_its_own() {
 #[test]
 fn a_shard_has_a_number_of_replicas_and_a_place_of_its_own() {
     let mut town = town(&["a", "b"], &["a"]);
-    let set = |replicas| Command::SetShardReplicas { keyspace: name("users"), shard: S1, replicas };
+    let set =
+        |replicas| Command::SetShardReplicas { keyspace: name("users"), shard: S1, replicas, ahead: true };
     let answer = town.done(set(Some(3)));
-    assert!(answer.warnings[0].contains("only 2 nodes may hold"), "{answer:?}");
+    assert!(answer.warnings[0].contains("3 replicas and there is room for 2 now"), "{answer:?}");
     assert_eq!(town.cluster.keyspaces[&name("users")].wanted_replicas(S1), 3);
     town.refused(set(Some(0)), Kind::Invalid, "give 1 to 64");
     town.refused(set(Some(65)), Kind::Invalid, "give 1 to 64");
@@ -303,11 +308,11 @@ fn a_shard_has_a_number_of_replicas_and_a_place_of_its_own() {
     town.refused(pin(&["c"]), Kind::Invalid, "no node c");
     let both =
         Constraint { pinned: [node("a")].into(), excluded: [node("a")].into(), ..Constraint::default() };
-    let both = Command::PinShard { keyspace: name("users"), shard: S1, constraint: both };
+    let both = Command::PinShard { keyspace: name("users"), shard: S1, constraint: both, ahead: false };
     town.refused(both, Kind::Invalid, "both pinned and excluded");
     let gpu = Constraint { labels: [Label::new("gpu").unwrap()].into(), ..Constraint::default() };
-    let gpu = Command::PinShard { keyspace: name("users"), shard: S1, constraint: gpu };
-    assert!(town.done(gpu).warnings[0].contains("0 nodes may hold it"));
+    let gpu = Command::PinShard { keyspace: name("users"), shard: S1, constraint: gpu, ahead: true };
+    assert!(town.done(gpu).warnings[0].contains("there is room for 0 now"));
     let unpinned = town.done(pin(&[]));
     assert!(unpinned.summary.contains("wherever its keyspace may"));
     assert!(town.cluster.keyspaces[&name("users")].record.rules.is_empty());
@@ -345,7 +350,8 @@ fn a20_what_was_set_aside_and_the_brake_are_released_by_a_person() {
 fn an_eventual_keyspace_is_created_again_at_once() {
     let mut town = Town::new(&["a"]);
     let eventual = Keyspace { ownership: Ownership::Eventual, ..settings("users", HASHES) };
-    let create = Command::CreateKeyspace { keyspace: Box::new(eventual), presplit: Presplit::None };
+    let create =
+        Command::CreateKeyspace { keyspace: Box::new(eventual), presplit: Presplit::None, ahead: false };
     town.done(create.clone());
     town.done(Command::DeleteKeyspace { keyspace: name("users") });
     town.done(create);
