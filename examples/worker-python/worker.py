@@ -160,6 +160,7 @@ def attend():
         me = {"node": args.id, "incarnation": welcome["incarnation"]}
         if beat(me, welcome["lease_ms"] / 1000, welcome["heartbeat_ms"] / 1000):
             post("/v1/worker/leave", me)
+            time.sleep(0.5)  # clients on their way are still answered
             return
 
 

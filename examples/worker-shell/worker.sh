@@ -130,3 +130,4 @@ while true; do
     fi
 done
 post leave "{\"node\":\"$id\",\"incarnation\":$incarnation}"
+sleep 0.5 # clients on their way are still answered

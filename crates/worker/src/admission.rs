@@ -17,7 +17,7 @@ use partage_core::worker::gates::{Access, Gates, Permit, Verdict};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub changes: watch::Sender<u64>,
     /// Share of its capacity that foreground work takes, as the bits of a double.
     pub busy: AtomicU64,
+    /// Nothing is held here any more and the process is about to end.
+    pub has_left: AtomicBool,
     waiters: Semaphore,
 }
 
@@ -99,6 +101,7 @@ impl Shared {
             published: ArcSwap::default(),
             changes: watch::Sender::new(0),
             busy: AtomicU64::new(0),
+            has_left: AtomicBool::new(false),
             waiters: Semaphore::new(limits::WAITERS),
         }
     }

@@ -21,6 +21,10 @@
 //! moment between the two ends of a move hearing of it.
 //!
 //! A request that is sent on and breaks is not sent again: nobody knows whether it was carried out.
+//!
+//! A worker that has left closes each HTTP/1 connection with its next answer, so that no client sends a request
+//! into a server that is about to end; HTTP/2 says that itself. End the server gracefully after
+//! [`Worker::leave`], so that what is inside is answered.
 
 use crate::admission::{Entrance, Guard};
 use crate::limits;
@@ -33,7 +37,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -45,6 +49,7 @@ use partage_wire::headers::{drop_hop_by_hop, number};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -224,6 +229,19 @@ impl Sharded {
         S: Service<Request, Response = Response, Error = Infallible> + Send,
         S::Future: Send,
     {
+        let closable = request.version() <= Version::HTTP_11;
+        let mut response = self.answer(request, inner).await;
+        if closable && self.worker.shared().has_left.load(Ordering::Relaxed) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn answer<S>(&self, request: Request, inner: S) -> Response
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Send,
+        S::Future: Send,
+    {
         let (parts, body) = request.into_parts();
         let target = match (self.key_of)(&parts) {
             Aim::Key(target) => target,
@@ -330,7 +348,7 @@ impl Sharded {
             return self.misdirected(target, Some((node, address)));
         };
         *request.uri_mut() = uri;
-        *request.version_mut() = http::Version::HTTP_11;
+        *request.version_mut() = Version::HTTP_11;
         drop_hop_by_hop(request.headers_mut());
         request.headers_mut().insert(HOP, HeaderValue::from_static("1"));
         let ours = self.worker.generation(&target.keyspace).map(|generation| generation.sequence);

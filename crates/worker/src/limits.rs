@@ -79,3 +79,7 @@ pub const REASON_BYTES: usize = 1_024;
 /// Longest answer that is read to its end before it is sent on: the request is then over for the shard,
 /// however slowly the client reads. Longer answers and streams keep the shard until they are out.
 pub const BUFFERED_BYTES: usize = 64 << 10;
+
+/// How long a worker that has left goes on sending clients to where its shards are: routers hear of a change
+/// within a tenth of that, and a request on its way arrives.
+pub const LINGER: Duration = Duration::from_millis(500);

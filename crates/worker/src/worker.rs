@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// This process as a node of the cluster. Cheap to clone; when the last clone is dropped the worker stops as
 /// by [`Worker::shutdown`].
@@ -288,12 +288,20 @@ impl Worker {
     }
 
     /// Leaves gracefully (A13): asks the coordinator to have everything served elsewhere, goes on serving
-    /// until it is, says goodbye. Call it on SIGTERM, keep the server running meanwhile, end afterwards.
+    /// until it is, says goodbye, and waits for [`limits::LINGER`]: a client that has not heard yet is told
+    /// where to go, which a closed listener could not do. Call it on SIGTERM, keep the server running
+    /// meanwhile, end afterwards.
+    ///
+    /// `within` bounds the handing over; whatever is held then goes down with the process.
     pub async fn leave(&self, within: Duration) -> Result<(), LeaveError> {
         let (leaver, left) = oneshot::channel();
         self.events.send(Event::Leave(leaver)).await.map_err(|_| LeaveError::Stopped)?;
         match timeout(within, left).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.shared.has_left.store(true, Ordering::Relaxed);
+                sleep(limits::LINGER).await;
+                Ok(())
+            }
             Ok(Err(_)) => Err(LeaveError::Stopped),
             Err(_) => {
                 let held = self.shared.published.load().replicas.len();

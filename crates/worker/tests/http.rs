@@ -250,3 +250,23 @@ async fn maps_are_followed_when_first_needed_and_not_for_what_was_sent_on() {
     assert_eq!(c.ask(&http, Method::GET, "/key/k", &[]).await.status, StatusCode::MISDIRECTED_REQUEST);
     assert!(!of_c.is_following(), "it was told to do without");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a13_who_has_left_closes_each_connection_with_its_answer() {
+    let (town, known) = (Town::new(), Known::default());
+    let (a, b) = two_houses(&town, &known).await;
+    let http = http();
+    let before = a.ask(&http, Method::PUT, "/key/k", &[]).await;
+    assert_eq!((before.status, before.header("connection")), (StatusCode::OK, ""));
+    let leaving = tokio::spawn({
+        let a = a.worker.clone();
+        async move { a.leave(Duration::from_secs(10)).await }
+    });
+    eventually("b serves", || b.serves()).await;
+    // From the goodbye on, and while it lingers, clients are told not to come back on this connection.
+    leaving.await.unwrap().unwrap();
+    let sharded = a.ask(&http, Method::PUT, "/key/k", &[]).await;
+    assert_eq!((sharded.status, sharded.header("connection")), (StatusCode::MISDIRECTED_REQUEST, "close"));
+    let other = a.ask(&http, Method::GET, "/other", &[]).await;
+    assert_eq!((other.text().as_str(), other.header("connection")), ("unsharded", "close"));
+}

@@ -1,8 +1,9 @@
 //! Clients that write and read without pause, note what they were told, and find out lies.
 //!
 //! A strict customer with a notebook: for each key it writes 1, 2, 3, … one after the other, and another reads
-//! beside that. Each goes to the owner that it was last told of until it is refused, and only then asks anew:
-//! so an old owner is tempted to answer for as long as it can be. What is checked, for each key:
+//! beside that. Each goes to the owner that it was last told of until it is refused, or sees that its request was
+//! forwarded, and only then asks anew: so an old owner is tempted to answer for as long as it can be. What is
+//! checked, for each key:
 //!
 //! | told                       | must be                                                                    |
 //! |----------------------------|----------------------------------------------------------------------------|
@@ -178,10 +179,18 @@ impl Shared {
         let end = Instant::now() + DEADLINE;
         loop {
             let why = match self.http.ask(method.clone(), route, &path, &[], body.clone()).await {
-                Ok(reply) => match settled(reply, route) {
-                    Ok(reply) => return reply,
-                    Err(why) => why,
-                },
+                Ok(reply) => {
+                    let forwarded = reply.header("partage-proxied-to").is_some();
+                    match settled(reply, route) {
+                        Ok(reply) => {
+                            if forwarded {
+                                route.clear();
+                            }
+                            return reply;
+                        }
+                        Err(why) => why,
+                    }
+                }
                 // Nothing was sent, or nothing that changes anything.
                 Err(error) if error.contains("refused") || method == Method::GET || route.is_empty() => error,
                 Err(error) => return Err(format!("{route}: {error}")),

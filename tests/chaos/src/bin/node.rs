@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -225,9 +226,14 @@ async fn main() -> Result<(), Failure> {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let store = Arc::new(Store { args, data: Mutex::default(), client });
     let worker = builder.start_shared(store.clone()).await?;
-    let server = tokio::spawn(axum::serve(listener, service(&worker, store)).into_future());
+    let (close, mut closed) = watch::channel(());
+    let server = axum::serve(listener, service(&worker, store)).with_graceful_shutdown(async move {
+        // An error says that the node is gone, and the server with it.
+        let _ = closed.changed().await;
+    });
+    let server = tokio::spawn(server.into_future());
     terminate.recv().await;
     worker.leave(LEAVE).await?;
-    server.abort();
-    Ok(())
+    close.send(())?;
+    Ok(server.await??)
 }
