@@ -54,6 +54,14 @@ reports() { # as a JSON list, whole
     echo "[${list%,}]"
 }
 
+other_stay() { # whether the shard is here under another placement, too: it came back before the former one had gone
+    local other
+    for other in "${!order[@]}"; do
+        [[ $other == "${1% *} "* && $other != "$1" ]] && return
+    done
+    return 1
+}
+
 carry_out() { # one replica, towards what its order says
     local keyspace shard role state epoch granted
     read -r keyspace shard _ <<<"$1"
@@ -67,8 +75,9 @@ carry_out() { # one replica, towards what its order says
         live)
             [[ $granted == granted ]] || return
             load "$keyspace" "$shard" && serve "$keyspace" "$shard" "$epoch" && phase[$1]=serving ;;
-        unload) unload "$keyspace" "$shard" && phase[$1]=unloaded ;;
-        unload_final) unload "$keyspace" "$shard" && drop "$keyspace" "$shard" && phase[$1]=dropped ;;
+        unload) other_stay "$1" || unload "$keyspace" "$shard" && phase[$1]=unloaded ;;
+        unload_final)
+            other_stay "$1" || { unload "$keyspace" "$shard" && drop "$keyspace" "$shard"; } && phase[$1]=dropped ;;
     esac
     carried[$1]=$epoch
 }
@@ -76,8 +85,7 @@ carry_out() { # one replica, towards what its order says
 forget() {
     local keyspace shard
     read -r keyspace shard _ <<<"$1"
-    unload "$keyspace" "$shard"
-    drop "$keyspace" "$shard"
+    other_stay "$1" || { unload "$keyspace" "$shard"; drop "$keyspace" "$shard"; }
     unset "order[$1]" "phase[$1]" "carried[$1]" "reason[$1]"
 }
 

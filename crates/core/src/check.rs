@@ -42,7 +42,7 @@ pub enum Finding {
     /// O3: another leader under the same epoch.
     #[error("O3: shard {0} has another leader, or other bounds, under the same epoch")]
     SameEpoch(ShardId),
-    /// M6: two replicas on one node.
+    /// M6: two replicas that serve or are about to on one node.
     #[error("M6: shard {0} has two replicas on node {1}")]
     TwoOnOneNode(ShardId, NodeId),
     /// M8: too many.
@@ -130,7 +130,7 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
         findings.push(Finding::Limit(format!("shard {} has {} replicas", shard.id, shard.replicas.len())));
     }
     let mut nodes = BTreeSet::new();
-    for replica in shard.replicas.iter().filter(|r| r.state != ReplicaState::UnloadFinal) {
+    for replica in shard.staying() {
         if !nodes.insert(&replica.node) {
             findings.push(Finding::TwoOnOneNode(shard.id, replica.node.clone()));
         }

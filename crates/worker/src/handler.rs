@@ -78,6 +78,10 @@ impl Assignment {
 
     /// Where to copy from: replicas of the shard itself that serve or hand over; where there are none (the
     /// shard is being split off or merged), those of its parents. Leaders first.
+    ///
+    /// A source may be this node itself: when whoever took over a shard has died and no other node may take it,
+    /// it comes back as a new stay while the former one still hands over. So keep what you hold by
+    /// [`Assignment::replica`], which is new for each stay, and not by shard.
     pub fn sources(&self) -> Vec<Peer> {
         let has_data = |peer: &&Peer| matches!(peer.state, ReplicaState::Live | ReplicaState::Unload);
         let (own, others): (Vec<_>, Vec<_>) =

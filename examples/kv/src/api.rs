@@ -93,7 +93,7 @@ fn number(asked: &BTreeMap<String, String>, name: &str) -> u64 {
 /// A shard's records after a place in its log, for a node that copies it.
 async fn export(State(service): State<Arc<Service>>, Query(asked): Asked) -> Response {
     let keyspace = asked.get("keyspace").map(String::as_str).unwrap_or_default();
-    let Some((stay, shard)) = service.newest(keyspace, number(&asked, "shard")) else {
+    let Some((stay, shard)) = service.newest(keyspace, number(&asked, "shard"), number(&asked, "by")) else {
         return (StatusCode::NOT_FOUND, "no such shard here\n").into_response();
     };
     let since = if number(&asked, "stay") == stay { number(&asked, "since") } else { 0 };
@@ -109,7 +109,7 @@ async fn export(State(service): State<Arc<Service>>, Query(asked): Asked) -> Res
 /// Records that another node has.
 async fn import(State(service): State<Arc<Service>>, Query(asked): Asked, body: Body) -> Response {
     let keyspace = asked.get("keyspace").map(String::as_str).unwrap_or_default();
-    let Some((_, shard)) = service.newest(keyspace, number(&asked, "shard")) else {
+    let Some((_, shard)) = service.newest(keyspace, number(&asked, "shard"), 0) else {
         return (StatusCode::NOT_FOUND, "no such shard here\n").into_response();
     };
     let Ok(records) = to_bytes(body, limits::IMPORT_BYTES).await else {

@@ -53,8 +53,9 @@ impl Peers {
     pub async fn fetch(&self, peer: &Peer, assignment: &Assignment, shard: &Shard) -> Result<(), Failure> {
         let (stay, since) = shard.read_until(peer.node.as_str(), peer.shard.0);
         let (address, keyspace, id) = (&peer.address, assignment.keyspace(), peer.shard.0);
+        let by = assignment.replica.placement.0;
         let uri = format!(
-            "http://{address}/internal/export?keyspace={keyspace}&shard={id}&stay={stay}&since={since}"
+            "http://{address}/internal/export?keyspace={keyspace}&shard={id}&stay={stay}&since={since}&by={by}"
         );
         let answer = self.call(limits::SILENCE, Request::get(uri).body(Body::empty())?).await?;
         let number = |name: &str| answer.headers().get(name)?.to_str().ok()?.parse::<u64>().ok();

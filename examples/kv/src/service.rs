@@ -42,11 +42,12 @@ impl Service {
         self.shards().get(replica).cloned()
     }
 
-    /// The newest stay of a shard here, for other nodes.
-    pub fn newest(&self, keyspace: &str, shard: u64) -> Option<(u64, Arc<Shard>)> {
+    /// The newest stay of a shard here, for other nodes; or for a stay here that begins from the one before it,
+    /// which then is `not` meant.
+    pub fn newest(&self, keyspace: &str, shard: u64, not: u64) -> Option<(u64, Arc<Shard>)> {
         let shards = self.shards();
-        let mut found =
-            shards.iter().filter(|(key, _)| key.keyspace.as_str() == keyspace && key.shard.0 == shard);
+        let of_it = |key: &ReplicaKey| key.keyspace.as_str() == keyspace && key.shard.0 == shard;
+        let mut found = shards.iter().filter(|(key, _)| of_it(key) && key.placement.0 != not);
         found.next_back().map(|(key, shard)| (key.placement.0, shard.clone()))
     }
 
@@ -167,5 +168,25 @@ impl Handler for Service {
         let median = ordered.then(|| shard.median()).flatten();
         let median = median.and_then(|key| partage_worker::Key::new(&key).ok());
         Some(Load { size_bytes: size.bytes, keys: size.keys, median, ..Load::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stay_that_begins_from_the_one_before_it_on_the_same_node_does_not_copy_itself() {
+        let service = Service::new(None);
+        let key = |placement| ReplicaKey {
+            keyspace: "users".parse().unwrap(),
+            shard: partage_worker::ShardId(1),
+            placement: partage_worker::PlacementId(placement),
+        };
+        for placement in [3, 7] {
+            service.shards().insert(key(placement), Arc::default());
+        }
+        let newest = |not| service.newest("users", 1, not).map(|(stay, _)| stay);
+        assert_eq!([newest(0), newest(7), newest(3)], [Some(7), Some(3), Some(7)]);
     }
 }

@@ -95,6 +95,63 @@ fn r5_a_planted_poison_that_is_never_found_out_is_seen() {
     assert!(killed > 3);
 }
 
+/// The same where every process is started again at once, long before anybody misses it.
+#[test]
+fn r5_a_key_whose_owners_are_restarted_at_once_is_set_aside_too() {
+    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0 };
+    let mut world = World::still(3, shape, None);
+    world.begin();
+    world.run_until(6 * SECOND);
+    world.scene.poison.insert(KeyAt { keyspace: 0, key: 5 });
+    world.look_again();
+    let mut deaths = 0;
+    while world.scene.now < 60 * SECOND {
+        world.run_until(world.scene.now + SECOND / 10);
+        let down: Vec<_> = world.nodes.iter().filter(|node| node.is_down()).map(|node| node.at).collect();
+        deaths += down.len();
+        down.into_iter().for_each(|node| world.start_node(node));
+    }
+    assert_eq!(world.scene.violation, None);
+    // The first may have had it for longer than the window.
+    assert!((3..=4).contains(&deaths), "{deaths} deaths");
+    let unserved = world.unfinished();
+    assert!(!unserved.is_empty() && unserved.iter().all(|(_, text)| text.contains("ledger")), "{unserved:?}");
+}
+
+/// Of two nodes the one that takes a shard over dies for good, at many a moment of the move.
+#[test]
+fn l1_of_two_nodes_one_that_dies_in_a_move_leaves_everything_to_the_other() {
+    let shape = Shape { coordinators: 1, nodes: 2, routers: 1, faulty: 0, calm: 0 };
+    let mut came_back = 0;
+    for step in (0..400).step_by(16) {
+        let mut world = World::still(5, shape, None);
+        world.begin();
+        world.run_until(6 * SECOND);
+        let name = world.scene.oracles.spaces[0].keyspace.name.clone();
+        let latest = |world: &World| world.scene.oracles.maps.latest(&name).unwrap().clone();
+        let first = latest(&world).shards().next().unwrap().clone();
+        let from = first.leader().unwrap().node.clone();
+        let heir = world.nodes.iter().position(|node| node.id != from).unwrap();
+        let to = world.nodes[heir].id.clone();
+        let command = Command::MoveShard { keyspace: name.clone(), shard: first.id, from, to };
+        while !changes::by_hand(&mut world, &command) {
+            assert!(world.step());
+        }
+        for _ in 0..step {
+            assert!(world.step());
+        }
+        let switched = latest(&world).shard(first.id).unwrap().epoch > first.epoch;
+        let hands_over =
+            latest(&world).shard(first.id).unwrap().replica(first.replicas[0].placement).is_some();
+        came_back += u32::from(switched && hands_over);
+        world.nodes[heir].crash(&mut world.scene);
+        world.run_until(world.scene.now + 20 * SECOND);
+        let unfinished: Vec<_> = world.unfinished();
+        assert_eq!((world.scene.violation.clone(), unfinished), (None, Vec::new()), "after {step} steps");
+    }
+    assert!(came_back > 0, "no step was between the switch and the end of the handover");
+}
+
 fn interrupted(scenario: Scenario) {
     let (kills, failures) = interrupt::every_step(scenario, STRIDE);
     assert!(kills >= 10, "{kills} kills say little");

@@ -105,7 +105,9 @@ impl Sketch<'_> {
     fn add(&mut self, shard: ShardId, node: &NodeId) -> Result<(), Finding> {
         self.open(node)?;
         let replicas = self.replicas(shard);
-        if replicas.iter().any(|r| r.node == *node) {
+        // As in [`Shard::bars`].
+        let stays = replicas.iter().any(|r| r.stays);
+        if replicas.iter().any(|r| r.node == *node && (r.stays || stays)) {
             return Err(Finding::TwoOnOneNode(shard, node.clone()));
         }
         if replicas.len() >= 2 * limits::REPLICAS {

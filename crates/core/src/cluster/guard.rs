@@ -154,6 +154,25 @@ impl Cluster {
         self.outbox.writes.extend(records.map(|keyspace| Write::Keyspace(keyspace.record.clone())));
     }
 
+    /// A node comes as a new process. If the last one was not given up and has not left, it has died just now,
+    /// and whoever restarted it was quicker than its lease: its shards are suspected as of any death. The new
+    /// process is the emptiest node; so that they do not all come back to it, and one kills it again in the
+    /// company of the same innocent ones, they go elsewhere for a while.
+    pub(super) fn strike_for_restart(&mut self, at: Moment, node: &NodeId) {
+        let died = self.nodes.get(node).is_some_and(|old| !old.record.ended);
+        if !died || self.record.brake.is_some() {
+            return;
+        }
+        let suspects = self.suspects(node);
+        self.strike(at, node, &suspects);
+        let until = at.now + self.settings.poison_window_ms;
+        for (name, shard) in suspects.into_keys() {
+            if let Some(keyspace) = self.keyspaces.get_mut(&name) {
+                keyspace.crashed.insert((shard, node.clone()), until);
+            }
+        }
+    }
+
     /// The shards that could not be loaded on too many nodes.
     pub(super) fn set_unloadable_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
@@ -220,6 +239,7 @@ impl KeyspaceState {
             }
         }
         self.taken.retain(|_, (_, taken)| !is_old(taken));
+        self.crashed.retain(|_, until| *until > at.now);
         cleared.then(|| Write::Keyspace(self.record.clone()))
     }
 }

@@ -239,6 +239,7 @@ impl Cluster {
         let mut node = NodeState::recalled(record, at, Granted::default());
         node.signs.last_beat = Some(at.now);
         node.registered = true;
+        self.strike_for_restart(at, &id);
         if let Some(old) = self.nodes.remove(&id) {
             node.former = old.former;
             if !old.record.ended {

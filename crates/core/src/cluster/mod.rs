@@ -118,6 +118,9 @@ pub struct KeyspaceState {
     ungranted: BTreeSet<ShardId>,
     /// Nodes where a shard could not be loaded, and until when it is not tried there again.
     avoid: BTreeMap<(ShardId, NodeId), Millis>,
+    /// Processes that were restarted soon after they had taken a shard on, and until when it rather goes
+    /// elsewhere; not stored.
+    crashed: BTreeMap<(ShardId, NodeId), Millis>,
     /// When to look for a better placement.
     plan_due: Millis,
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that

@@ -320,6 +320,7 @@ impl KeyspaceState {
             unsettled: unsettled.collect(),
             ungranted: map.shards().map(|shard| shard.id).collect(),
             avoid: BTreeMap::new(),
+            crashed: BTreeMap::new(),
             plan_due: at.now,
             since: PackedMap::default(),
             stepped: BTreeMap::new(),

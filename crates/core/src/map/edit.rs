@@ -194,7 +194,7 @@ impl<'a> Edit<'a> {
         if let Stage::Closing(_) | Stage::Removing = shard.stage {
             return Err(EditError::WrongStage { shard: id, stage: shard.stage.clone() });
         }
-        if shard.replicas.iter().any(|r| r.node == *node && r.state != ReplicaState::UnloadFinal) {
+        if shard.bars(node) {
             return Err(EditError::AlreadyThere { shard: id, node: node.clone() });
         }
         if let Some(placement) = replaces.filter(|old| shard.replica(*old).is_none()) {

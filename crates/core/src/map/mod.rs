@@ -111,6 +111,15 @@ impl Shard {
         self.replicas.iter().filter(|r| r.state == ReplicaState::Live)
     }
 
+    /// Whether a replica on that node keeps another one off it: one that stays, or one that hands over to one that
+    /// stays elsewhere. Where nobody stays (whoever took over has died), a node that still hands over may take the
+    /// shard again: as a new replica beside its former self, from which it can copy.
+    pub fn bars(&self, node: &NodeId) -> bool {
+        let here = |state: ReplicaState| self.replicas.iter().any(|r| r.node == *node && r.state == state);
+        let stays = self.staying().next().is_some();
+        self.staying().any(|r| r.node == *node) || stays && here(ReplicaState::Unload)
+    }
+
     /// Whether the shard answers for its bounds.
     pub fn is_serving(&self) -> bool {
         self.stage == Stage::Serving

@@ -229,7 +229,7 @@ impl Cluster {
                 way_out: "choose another node".into(),
             });
         }
-        if shard.replicas.iter().any(|r| r.node == *id && r.state != ReplicaState::UnloadFinal) {
+        if shard.bars(id) {
             return Err(AdminError::ReplicaExists { shard: shard.id, node: id.clone() });
         }
         if let Some(why) = keyspace.record.rules.get(&shard.id).and_then(|rule| rule.set_aside.as_ref()) {
@@ -260,7 +260,7 @@ impl Cluster {
             let id = &node.record.spec.id;
             node.accepts(at.now, &self.settings)
                 && keyspace.allows(shard.id, node)
-                && !shard.replicas.iter().any(|r| r.node == *id && r.state != ReplicaState::UnloadFinal)
+                && !shard.bars(id)
                 && !(strict && self.crowded(keyspace, shard, leaves, id).is_some())
         })
     }

@@ -15,7 +15,6 @@
 use super::super::KeyspaceState;
 use super::problem::Outlook;
 use crate::id::ShardId;
-use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Shard};
 use crate::name::NodeId;
 use crate::placement::{Decision, NodeIndex, Reason, Solution, Standing};
@@ -87,8 +86,7 @@ fn urgency(outlook: &Outlook, shard: ShardId, decision: &Decision) -> Urgency {
 /// The change that carries a decision out, unless something under way is in its way.
 fn change(outlook: &Outlook, shard: &Shard, decision: &Decision) -> Option<Change> {
     let name = |node: NodeIndex| &outlook.problem.nodes[node as usize].name;
-    let is_free =
-        |to: &NodeId| !shard.replicas.iter().any(|r| r.node == *to && r.state != ReplicaState::UnloadFinal);
+    let is_free = |to: &NodeId| !shard.bars(to);
     let staying = |from: NodeIndex| shard.staying().find(|r: &&Replica| r.node == *name(from));
     let busy = outlook.busy.contains(&shard.id);
     let to = decision.to.map(name);

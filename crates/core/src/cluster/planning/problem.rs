@@ -60,7 +60,7 @@ impl Cluster {
             .map(|node| self.carried.without(&keyspace.footprint, &node.record.spec.id))
             .collect();
         let (metrics, loads, background) = loads(keyspace, &shards, &beside);
-        let (rules, rule_of) = rules(keyspace, &shards, &nodes);
+        let (rules, rule_of) = rules(keyspace, &shards, &nodes, &self.avoided(at, keyspace, &nodes));
         busy.extend(shards.iter().map(|shard| shard.id).filter(|id| is_set_aside(keyspace, *id)));
         let capacities = nodes.iter().flat_map(|node| vec![node.record.spec.capacity; metrics.len()]);
         let problem = Problem {
@@ -89,6 +89,45 @@ impl Cluster {
         let mut nodes: Vec<_> = self.nodes.values().filter(|node| !node.record.ended).collect();
         nodes.sort_by_cached_key(|node| hash(keyspace, node.record.spec.id.as_str().as_bytes()));
         nodes
+    }
+
+    /// Nodes where a shard is not to be placed: it could not be loaded there, or a replica is still leaving.
+    ///
+    /// Two reasons hold only where there are nodes enough without: a node that it may just have killed; and, when
+    /// the one that a replica was to hand over to has died, the replica's own node. It cannot even leave before
+    /// the shard is placed elsewhere, so where there is no elsewhere it takes the shard again.
+    fn avoided<'a>(&self, at: Moment, keyspace: &'a KeyspaceState, nodes: &[&NodeState]) -> Avoided<'a> {
+        let (mut avoided, mut if_possible) = (Avoided::new(), Avoided::new());
+        keyspace.avoid.keys().for_each(|(shard, node)| avoided.entry(*shard).or_default().push(node));
+        for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
+            let stays = shard.staying().next().is_some();
+            let leaving = shard.replicas.iter().filter(|r| r.state == ReplicaState::Unload);
+            let list = if stays { &mut avoided } else { &mut if_possible };
+            leaving.for_each(|r| list.entry(shard.id).or_default().push(&r.node));
+        }
+        // Who has it by now keeps it.
+        let has = |(id, node): &&(ShardId, NodeId)| {
+            keyspace.map.shard(*id).is_some_and(|shard| shard.staying().any(|r| r.node == *node))
+        };
+        let lately = keyspace.crashed.iter().filter(|(_, until)| **until > at.now).map(|(crash, _)| crash);
+        lately
+            .filter(|crash| !has(crash))
+            .for_each(|(id, node)| if_possible.entry(*id).or_default().push(node));
+        for (id, more) in if_possible {
+            let wanted = keyspace.wanted_replicas(id) as usize;
+            let all: Vec<_> = avoided.get(&id).into_iter().flatten().copied().chain(more).collect();
+            let takes = |node: &&&NodeState| {
+                !all.contains(&&node.record.spec.id)
+                    && keyspace.allows(id, node)
+                    && self.standing(at, node) == Standing::Accepts
+            };
+            let left = nodes.iter().filter(takes).count();
+            let stays = keyspace.map.shard(id).is_some_and(|shard| shard.staying().next().is_some());
+            if left >= if stays { wanted } else { 1 } {
+                avoided.insert(id, all);
+            }
+        }
+        avoided
     }
 
     fn specs<'a>(&self, at: Moment, nodes: &[&'a NodeState]) -> Vec<NodeSpec> {
@@ -265,25 +304,25 @@ fn bytes(keyspace: &KeyspaceState, shards: &[&Shard]) -> Vec<u64> {
     shards.iter().map(|shard| keyspace.size_bytes(shard).unwrap_or(0).max(1)).collect()
 }
 
+/// The nodes that a shard is kept off, by shard.
+type Avoided<'a> = BTreeMap<ShardId, Vec<&'a NodeId>>;
+
 /// What a rule is made from: shards with the same parts share it.
 type RuleParts<'a> = (Option<&'a Constraint>, Vec<&'a NodeId>);
 
-fn rules(keyspace: &KeyspaceState, shards: &[&Shard], nodes: &[&NodeState]) -> (Vec<Rule>, Vec<u32>) {
-    let mut avoided: BTreeMap<ShardId, Vec<&NodeId>> = BTreeMap::new();
-    keyspace.avoid.keys().for_each(|(shard, node)| avoided.entry(*shard).or_default().push(node));
-    // Where a replica is still leaving there is no room for another of the same shard. When the one that it
-    // was to hand over to has died, it cannot even leave before the shard is placed elsewhere.
-    for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
-        let leaving = shard.replicas.iter().filter(|r| r.state == ReplicaState::Unload);
-        leaving.for_each(|r| avoided.entry(shard.id).or_default().push(&r.node));
-    }
+fn rules<'a>(
+    keyspace: &'a KeyspaceState,
+    shards: &[&Shard],
+    nodes: &[&NodeState],
+    avoided: &Avoided<'a>,
+) -> (Vec<Rule>, Vec<u32>) {
     let mut rules = vec![rule(keyspace, &(None, vec![]), nodes)];
     let mut known: Vec<(RuleParts<'_>, u32)> = Vec::new();
     let mut rule_of = vec![0; shards.len()];
     for (at, shard) in shards.iter().enumerate() {
         let own = keyspace.record.rules.get(&shard.id).map(|rule: &ShardRule| &rule.constraint);
         let own = own.filter(|own| **own != Constraint::default());
-        let parts = (own, avoided.remove(&shard.id).unwrap_or_default());
+        let parts = (own, avoided.get(&shard.id).cloned().unwrap_or_default());
         if parts == (None, vec![]) {
             continue;
         }

@@ -236,3 +236,48 @@ fn l4_one_node_on_which_nothing_loads_stops_nobody() {
     assert!(town.cluster.brake().is_none());
     assert_eq!(town.served().len(), 40, "{:#?}", town.notices);
 }
+
+#[test]
+fn r5_a_process_that_is_restarted_before_it_is_given_up_has_died_all_the_same() {
+    let mut town = town_of(12, keyspace(36), 36);
+    let specs: Vec<_> = town.cluster.nodes().values().map(|node| node.record.spec.clone()).collect();
+    town.run(settings().poison_window_ms);
+    town.poison = Some(ShardId(7));
+    let mut deaths = 0;
+    for _ in 0..300 {
+        town.run(BEAT_MS);
+        let dead: Vec<_> =
+            specs.iter().filter(|spec| !town.workers.contains_key(&spec.id)).cloned().collect();
+        deaths += dead.len();
+        dead.into_iter().for_each(|spec| town.join_as(spec));
+    }
+    assert_eq!(told(&town, "shard s7 of keyspace users is set aside"), 1, "{:#?}", town.notices);
+    assert!(told(&town, "is dead") == 0 && town.cluster.brake().is_none(), "nobody was away for long");
+    // The first had it longer than the window when it began to kill.
+    assert_eq!(deaths, 4, "{:#?}", town.notices);
+    assert_eq!(town.served().len(), 35, "{:#?}", town.notices);
+}
+
+#[test]
+fn r5_restarts_of_who_took_nothing_on_lately_and_restarts_under_the_brake_are_no_strikes() {
+    let mut town = town_of(4, keyspace(12), 12);
+    let restart = |town: &mut Town| {
+        let spec = town.cluster.nodes()[&node("n00")].record.spec.clone();
+        town.kill("n00");
+        town.join_as(spec);
+    };
+    town.run(settings().poison_window_ms);
+    restart(&mut town);
+    assert!(town.disk.keyspaces[0].0.rules.is_empty());
+    town.run(5_000);
+    assert!(town.is_at_rest(1) && town.counts().contains_key("n00"));
+    town.disk.cluster.brake = Some("somebody looks".to_owned());
+    town = town.restart_coordinator();
+    restart(&mut town);
+    assert!(town.disk.keyspaces[0].0.rules.is_empty());
+    command(&mut town, Command::ReleaseBrake);
+    town.run(5_000);
+    restart(&mut town);
+    let struck = town.disk.keyspaces[0].0.rules.values().map(|rule| rule.deaths).max();
+    assert_eq!(struck, Some(1), "what it had just taken on is suspected");
+}

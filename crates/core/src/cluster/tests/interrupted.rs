@@ -152,3 +152,45 @@ fn a_worker_has_to_come_to_each_coordinator_before_it_beats() {
     assert_eq!(fresh.register(town.at(), registration).unwrap().incarnation, record.incarnation);
     assert!(fresh.beat(town.at(), beat(1_001)).is_ok());
 }
+
+#[test]
+fn l1_of_two_nodes_the_former_owner_takes_a_shard_again_when_the_new_one_dies() {
+    for leaves_for_good in [false, true] {
+        let mut town = town_of(&["a", "b"], keyspace(1), 1);
+        let shard = town.map().shards().next().unwrap().id;
+        let from = owner(&town, shard).unwrap();
+        let to = if from == node("a") { node("b") } else { node("a") };
+        let first = town.map().shard(shard).unwrap().leader().unwrap().placement;
+        switch(&mut town, shard, &to);
+        let left = |town: &Town| town.map().shard(shard).unwrap().replica(first).map(|r| r.state);
+        assert_eq!(left(&town), Some(ReplicaState::Unload));
+        town.kill(to.as_str());
+        // Its copy is not deleted before the next stay has begun from it.
+        while owner(&town, shard).as_ref() != Some(&from) || !town.served().contains(&shard) {
+            assert!(town.now < 20_000, "{:#?} {:#?}", town.notices, town.map());
+            assert_eq!(left(&town), Some(ReplicaState::Unload));
+            town.run(BEAT_MS);
+        }
+        town.run(1_000);
+        assert!(town.is_at_rest(1), "{:#?}", town.map());
+        let leader = town.map().shard(shard).unwrap().leader().unwrap();
+        assert!(leader.node == from && leader.placement != first, "nothing goes back: {leader:?}");
+        if leaves_for_good {
+            town = town.restart_coordinator();
+            town.run(5_000);
+            assert_eq!(town.served().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn l1_where_another_node_may_take_it_the_former_owner_does_not() {
+    let mut town = town_of(&["a", "b", "c"], keyspace(1), 1);
+    let shard = town.map().shards().next().unwrap().id;
+    let from = owner(&town, shard).unwrap();
+    let others: Vec<_> = ["a", "b", "c"].map(node).into_iter().filter(|other| *other != from).collect();
+    switch(&mut town, shard, &others[0]);
+    town.kill(others[0].as_str());
+    town.run(5_000);
+    assert!(town.is_at_rest(1) && owner(&town, shard).as_ref() == Some(&others[1]), "{:#?}", town.map());
+}
