@@ -2,7 +2,6 @@
 
 use bench_gauge::Admin;
 use partage_coordinator::{Config, Coordinator};
-use partage_core::settings::Settings;
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
 use partage_worker::{Assignment, Epoch, Failure, Handler, KeyspaceName, Load, Peer, Role, Worker};
 use std::collections::BTreeMap;
@@ -35,11 +34,8 @@ pub fn keys(slots: u32) -> Vec<Vec<u8>> {
 
 /// Starts a coordinator with its state in that directory.
 pub async fn coordinator(dir: &Path) -> Result<Coordinator, String> {
-    let config = Config {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        data_dir: Some(dir.to_owned()),
-        settings: Settings::default(),
-    };
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let config = Config { data_dir: Some(dir.to_owned()), ..Config::new(listen) };
     Coordinator::start(config).await.map_err(|error| error.to_string())
 }
 

@@ -6,7 +6,6 @@ mod crowd;
 use bench_gauge::{Admin, CoreTime, Durations, memory_bytes, option};
 use crowd::Crowd;
 use partage_coordinator::{Config, Coordinator};
-use partage_core::settings::Settings;
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -58,11 +57,8 @@ fn run(words: &[String]) -> Result<(), String> {
     let rounds = option(words, "--changes", 20);
     let (home, field) = (runtime("coordinator")?, runtime("subscribers")?);
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let config = Config {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        data_dir: Some(dir.path().to_owned()),
-        settings: Settings::default(),
-    };
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let config = Config { data_dir: Some(dir.path().to_owned()), ..Config::new(listen) };
     let coordinator = home.block_on(home.spawn(Coordinator::start(config)));
     let coordinator = coordinator.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     let address = coordinator.address();

@@ -8,7 +8,6 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use partage_coordination::embedded::salvage;
 use partage_coordinator::{Config, Coordinator};
-use partage_core::settings::Settings;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,8 +17,7 @@ use std::process::{Command, Stdio};
 static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn start(dir: &Path) -> Coordinator {
-    let settings = Settings::default();
-    let config = Config { listen: "127.0.0.1:0".parse().unwrap(), data_dir: Some(dir.to_owned()), settings };
+    let config = Config { data_dir: Some(dir.to_owned()), ..Config::new("127.0.0.1:0".parse().unwrap()) };
     Coordinator::start(config).await.unwrap()
 }
 

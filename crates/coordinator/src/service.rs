@@ -17,6 +17,7 @@ use bytes::Bytes;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{Coordination, Election, Key, Session};
 use partage_core::cluster::{Cluster, RecoverError};
+use partage_core::placement::Policies;
 use partage_core::settings::Settings;
 use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::worker_server::WorkerServer;
@@ -37,6 +38,15 @@ pub struct Config {
     pub data_dir: Option<PathBuf>,
     /// The numbers that the cluster runs by.
     pub settings: Settings,
+    /// The placement policies that keyspaces may name: `Policies::default()`, and one's own (A3).
+    pub policies: Policies,
+}
+
+impl Config {
+    /// In memory, with default settings and the shipped policies.
+    pub fn new(listen: SocketAddr) -> Config {
+        Config { listen, data_dir: None, settings: Settings::default(), policies: Policies::default() }
+    }
 }
 
 /// A coordinator that cannot start.
@@ -128,7 +138,8 @@ impl House {
         let election = Election::new(coordination.clone(), &place)?;
         let leadership = election.lead(&session, &Bytes::from(self.address.to_string())).await?;
         let (store, records) = Store::open(coordination, leadership).await?;
-        let cluster = Cluster::recover(self.clock.moment(), self.config.settings.clone(), records)?;
+        let cluster = Cluster::recover(self.clock.moment(), self.config.settings.clone(), records)?
+            .with_policies(self.config.policies.clone());
         let publisher = Arc::new(Publisher::new(&cluster, self.clock.now()));
         let herald = Arc::new(Herald::new(publisher.clone(), self.clock));
         let (mind, task) = Mind::start(cluster, store, self.clock, herald.clone());

@@ -3,6 +3,7 @@
 use crate::limits;
 use crate::name::{KeyspaceName, Label, NodeId, Zone};
 use crate::node::NodeSpec;
+use crate::placement::DEFAULT_POLICY;
 use crate::sharding::{PartitionKey, Sharding};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -283,7 +284,7 @@ impl Keyspace {
             partition_key: PartitionKey::default(),
             ownership: Ownership::Exclusive,
             replicas: 1,
-            policy: "balanced".to_owned(),
+            policy: DEFAULT_POLICY.to_owned(),
             mode: Mode::Automatic,
             spread: Spread::Zone,
             constraint: Constraint::default(),

@@ -13,8 +13,12 @@
 //! - (se) what could not be placed is kept, with the reason (A2).
 //!
 //! Not here: moving anything. The tables say at once who will serve what, so that nodes can prepare (A8);
-//! the coordinator gets them there. It does not use this module, because its maps know states and epochs;
-//! this is for services that only want to know, and for tests of a user's own policy.
+//! the coordinator gets them there. It keeps no such tables, because its maps know states and epochs. [`PolicySharder`]
+//! is for services that only want to know; a sharder of one's own decides for the coordinator as [`BySharder`].
+
+mod by_sharder;
+
+pub use by_sharder::BySharder;
 
 use crate::id::ShardId;
 use crate::limits;

@@ -93,7 +93,9 @@ impl Cluster {
         };
         let listen = "127.0.0.1:0".parse().unwrap();
         let coordinator =
-            Coordinator::start(CoordinatorConfig { listen, data_dir: None, settings }).await.unwrap();
+            Coordinator::start(CoordinatorConfig { settings, ..CoordinatorConfig::new(listen) })
+                .await
+                .unwrap();
         let http = HttpClient::builder(TokioExecutor::new()).build_http();
         let client = Client { http, addresses: Arc::default() };
         let mut cluster = Cluster { coordinator, nodes: BTreeMap::new(), client };

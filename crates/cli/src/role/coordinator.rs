@@ -45,8 +45,9 @@ impl CoordinatorArgs {
         if data_dir.is_none() {
             say("no --data-dir: the state is in memory, and gone when this process ends");
         }
-        let coordinator =
-            Coordinator::start(Config { listen, data_dir, settings }).await.map_err(Failure::failed)?;
+        let coordinator = Coordinator::start(Config { data_dir, settings, ..Config::new(listen) })
+            .await
+            .map_err(Failure::failed)?;
         if output.is_json() {
             output.json(&serde_json::json!({ "coordinator": coordinator.address().to_string() }))?;
         } else {

@@ -13,7 +13,6 @@ use crate::output::{Failure, Output};
 use crate::role::asked_to_stop;
 use clap::Args;
 use partage_coordinator::{Config, Coordinator};
-use partage_core::settings::Settings;
 use partage_router::{Options, Router, proxy};
 use serde::Serialize;
 use stage::Stage;
@@ -101,11 +100,7 @@ impl UpArgs {
     }
 
     async fn coordinator(&self) -> Result<Coordinator, Failure> {
-        let config = Config {
-            listen: self.address(0),
-            data_dir: self.data_dir.clone(),
-            settings: Settings::default(),
-        };
+        let config = Config { data_dir: self.data_dir.clone(), ..Config::new(self.address(0)) };
         let started = Coordinator::start(config).await;
         started.map_err(|error| {
             Failure::failed(error).help("another `up` may run: choose a free --port, or 0 for any")

@@ -46,7 +46,7 @@ impl Doors {
     /// mode manual, so nothing changes by itself.
     pub async fn open() -> Doors {
         let settings = Settings { lease_ms: 600_000, dead_after_ms: 600_000, ..Settings::default() };
-        let config = Config { listen: "127.0.0.1:0".parse().unwrap(), data_dir: None, settings };
+        let config = Config { settings, ..Config::new("127.0.0.1:0".parse().unwrap()) };
         let coordinator = Coordinator::start(config).await.unwrap();
         let channel = Channel::from_shared(format!("http://{}", coordinator.address())).unwrap();
         let channel = channel.connect().await.unwrap();

@@ -28,7 +28,7 @@ impl Door {
     }
 
     pub async fn with(settings: Settings) -> Door {
-        let config = Config { listen: "127.0.0.1:0".parse().unwrap(), data_dir: None, settings };
+        let config = Config { settings, ..Config::new("127.0.0.1:0".parse().unwrap()) };
         Door::serving(config).await
     }
 
@@ -40,12 +40,12 @@ impl Door {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             let listen = listen.parse().unwrap();
-            Door::serving(Config { listen, data_dir: Some(dir.to_path_buf()), settings }).await
+            Door::serving(Config { data_dir: Some(dir.to_path_buf()), settings, ..Config::new(listen) }).await
         };
         tokio::time::timeout(PATIENCE, started).await.expect("the address stays taken")
     }
 
-    async fn serving(config: Config) -> Door {
+    pub async fn serving(config: Config) -> Door {
         let coordinator = Coordinator::start(config).await.unwrap();
         Door { coordinator, client: Client::builder(TokioExecutor::new()).build_http() }
     }

@@ -50,6 +50,7 @@ use crate::load::Load;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::placement::Policies;
 use crate::plan::Plan;
 use crate::reshard::Tracker;
 use crate::settings::Settings;
@@ -181,6 +182,7 @@ pub struct NodeState {
 #[derive(Debug)]
 pub struct Cluster {
     settings: Settings,
+    policies: Policies,
     started: Millis,
     last_join: Millis,
     record: ClusterRecord,
@@ -204,6 +206,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Lets keyspaces name these placement policies, instead of the shipped ones only.
+    #[must_use]
+    pub fn with_policies(self, policies: Policies) -> Cluster {
+        Cluster { policies, ..self }
+    }
+
     /// The settings it runs by.
     pub fn settings(&self) -> &Settings {
         &self.settings

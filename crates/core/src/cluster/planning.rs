@@ -38,7 +38,6 @@ use crate::limits;
 use crate::map::ShardMap;
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
-use crate::placement;
 use crate::plan::{Origin, Plan, Planned, Status};
 use crate::reshard::Proposals;
 use crate::time::Millis;
@@ -249,9 +248,9 @@ impl Cluster {
         proposals: &Proposals,
     ) -> Result<(Wishes, Vec<String>), String> {
         let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
-        let policy = placement::by_name(&keyspace.record.keyspace.policy).map_err(|e| e.to_string())?;
         let outlook = self.outlook(at, keyspace, &proposals.replicas);
-        let solution = policy.place(&outlook.problem).map_err(|error| error.to_string())?;
+        let placed = self.policies.place(&keyspace.record.keyspace.policy, &outlook.problem);
+        let solution = placed.map_err(|error| error.to_string())?;
         let mut wishes = Wishes::from(keyspace, &outlook, &solution);
         if wishes.is_empty() {
             let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());

@@ -15,6 +15,7 @@ use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec};
+use crate::placement::Policies;
 use crate::plan::Plan;
 use crate::reshard::Tracker;
 use crate::settings::{Settings, SettingsError};
@@ -259,6 +260,7 @@ impl Cluster {
         let longest_lease_ms = records.cluster.longest_lease_ms.max(settings.lease_ms);
         let lease = Granted::assumed(at.now, records.cluster.longest_lease_ms);
         let mut cluster = Cluster {
+            policies: Policies::default(),
             started: at.now,
             last_join: at.now,
             record: ClusterRecord { longest_lease_ms, ..records.cluster.clone() },

@@ -1,7 +1,7 @@
 //! What the policies that compute have in common: each shard has its own order of preference among the
 //! nodes, and lives on the first that may have it.
 //!
-//! Such a policy remembers nothing and weighs nothing. Anyone with the list of nodes comes to the same
+//! A user's own may have any order ([`by_preference`]). Such a policy remembers nothing and weighs nothing. Anyone with the list of nodes comes to the same
 //! result, which is its charm; load is left out of account, which is its price. Nodes that accept or keep
 //! are in the list, so that a node which is full for a while moves nothing; nodes that drain or are gone
 //! are not.
@@ -13,16 +13,17 @@ use super::solution::{Reason, Solution};
 use crate::sharding::nodes::{NodeScheme, SchemeError, WeightedNode};
 
 /// An order of preference for each shard.
-pub(super) trait Preference {
-    /// The first `count` nodes for the shard, each once, or all when there are fewer.
+pub trait Preference {
+    /// The first `count` nodes for the shard, or all when there are fewer. A longer list begins with the shorter
+    /// one.
     fn first(&self, shard: ShardIndex, count: usize) -> Vec<NodeIndex>;
 
     /// How many nodes there are to choose from.
     fn nodes(&self) -> usize;
 }
 
-/// The nodes that a computing policy counts on.
-pub(super) fn members(problem: &Problem) -> Vec<NodeIndex> {
+/// The nodes that a policy by preference counts on: those that accept or keep.
+pub fn members(problem: &Problem) -> Vec<NodeIndex> {
     let stays = |node: &NodeIndex| {
         matches!(problem.nodes[*node as usize].standing, Standing::Accepts | Standing::Keeps)
     };
@@ -62,6 +63,10 @@ impl<S: NodeScheme> Preference for ByScheme<'_, S> {
     }
 }
 
+/// Passes at most where capacity is a hard limit: a shard that leaves makes room for one that was placed before it,
+/// and without a second pass the next plan would find that out (pd).
+const PASSES: usize = 8;
+
 /// Steps of weight in which the smallest capacity is at least counted.
 pub(super) const WEIGHT_STEPS: u32 = 8;
 
@@ -88,13 +93,52 @@ fn weighted(problem: &Problem, members: &[NodeIndex]) -> Vec<WeightedNode> {
     members.iter().map(one).collect()
 }
 
+/// Places every shard on the first nodes of its preference that may have it, for a policy of the user's own. Nodes
+/// that are not there are passed over.
+///
+/// # Errors
+/// When the problem is nonsense, see [`Problem::check`].
+pub fn by_preference(
+    policy: &'static str,
+    problem: &Problem,
+    preference: &dyn Preference,
+) -> Result<Solution, ProblemError> {
+    problem.check()?;
+    Ok(place(policy, problem, &OfThese { nodes: problem.nodes.len(), preference }))
+}
+
+/// A preference of which only nodes of the problem count.
+struct OfThese<'p> {
+    nodes: usize,
+    preference: &'p dyn Preference,
+}
+
+impl Preference for OfThese<'_> {
+    fn first(&self, shard: ShardIndex, count: usize) -> Vec<NodeIndex> {
+        let mut first = self.preference.first(shard, count);
+        first.retain(|node| (*node as usize) < self.nodes);
+        first
+    }
+
+    fn nodes(&self) -> usize {
+        self.preference.nodes()
+    }
+}
+
 /// Places every shard by its preference.
 pub(super) fn place(policy: &'static str, problem: &Problem, preference: &dyn Preference) -> Solution {
     let mut draft = Draft::new(problem);
-    let mut targets = Targets::new(&draft);
-    for shard in 0..problem.shard_count() as ShardIndex {
-        let chosen = targets.choose(&draft, shard, preference);
-        carry_out(policy, &mut draft, shard, &chosen);
+    let limited = problem.metrics.iter().any(|metric| metric.limit.is_some());
+    for _ in 0..if limited { PASSES } else { 1 } {
+        let strokes = draft.begin_pass();
+        let mut targets = Targets::new(&draft);
+        for shard in 0..problem.shard_count() as ShardIndex {
+            let chosen = targets.choose(&draft, shard, preference);
+            carry_out(policy, &mut draft, shard, &chosen);
+        }
+        if draft.strokes() == strokes {
+            break;
+        }
     }
     draft.finish()
 }
@@ -172,7 +216,7 @@ impl Targets {
     }
 
     fn fits(&self, draft: &Draft<'_>, shard: ShardIndex, node: NodeIndex) -> bool {
-        let holds = draft.problem.current.of(shard).contains(&node);
+        let holds = draft.nodes_of(shard).contains(&node);
         let room = |metric: usize| {
             let Some(limit) = draft.problem.metrics.get(metric).and_then(|metric| metric.limit) else {
                 return true;

@@ -29,6 +29,7 @@ mod computed;
 mod draft;
 mod evict;
 pub mod jump;
+mod policies;
 mod problem;
 pub mod rendezvous;
 pub mod ring;
@@ -41,7 +42,9 @@ mod tests;
 
 pub use balance::{Balance, MetricBalance, Score};
 pub use balanced::Balanced;
+pub use computed::{Preference, by_preference, members};
 pub use jump::Jump;
+pub use policies::{PlacementError, Policies};
 pub use problem::{
     Level, Metric, NodeIndex, NodeSet, NodeSpec, Placement, Problem, ProblemError, Rule, Settings,
     ShardIndex, Spread, Standing, UNKNOWN_DOMAIN,
@@ -49,13 +52,14 @@ pub use problem::{
 pub use rendezvous::Rendezvous;
 pub use ring::Ring;
 pub use ring_index::RingIndex;
-pub use solution::{Decision, Reason, Solution, Unplaceable, Unplaced};
+pub use solution::{Decision, Reason, Solution, SolutionError, Unplaceable, Unplaced};
 pub use work_stealing::WorkStealing;
 
 /// A way to place shards on nodes.
 ///
 /// An implementation must be pure: no clock, no randomness but [`Problem::seed`]. It should begin with
-/// [`Problem::check`], so that every policy refuses the same nonsense with the same words.
+/// [`Problem::check`], so that every policy refuses the same nonsense with the same words. [`Policies`] shows how to
+/// bring one.
 pub trait Policy: Send + Sync {
     /// The name a keyspace's configuration uses.
     fn name(&self) -> &'static str;
@@ -64,7 +68,11 @@ pub trait Policy: Send + Sync {
     fn place(&self, problem: &Problem) -> Result<Solution, ProblemError>;
 }
 
-/// The names of the policies that are shipped, the default first.
+/// What a keyspace is placed by unless it names another policy: it heeds capacities and loads, and a node that joins
+/// gets its share.
+pub const DEFAULT_POLICY: &str = "balanced";
+
+/// The names of the policies that are shipped, the simplest first.
 pub const POLICIES: [&str; 6] = ["work_stealing", "balanced", "ring_index", "ring", "rendezvous", "jump"];
 
 /// A policy name that is not known.
@@ -75,12 +83,20 @@ pub struct UnknownPolicy {
     pub name: String,
     /// The known name that takes the fewest edits.
     pub nearest: &'static str,
+    /// All known names.
+    pub known: Vec<&'static str>,
 }
 
 impl UnknownPolicy {
+    fn new(name: &str, known: impl Iterator<Item = &'static str>) -> UnknownPolicy {
+        let known: Vec<_> = known.collect();
+        let nearest = crate::suggest::nearest(name, known.iter().copied()).unwrap_or(POLICIES[0]);
+        UnknownPolicy { name: name.chars().take(40).collect(), nearest, known }
+    }
+
     /// What to do.
     pub fn way_out(&self) -> String {
-        format!("did you mean {:?}? Known are {}", self.nearest, POLICIES.join(", "))
+        format!("did you mean {:?}? Known are {}", self.nearest, self.known.join(", "))
     }
 }
 
@@ -93,9 +109,6 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
         "ring" => Ok(Box::new(Ring)),
         "rendezvous" => Ok(Box::new(Rendezvous)),
         "jump" => Ok(Box::new(Jump)),
-        _ => {
-            let nearest = crate::suggest::nearest(name, POLICIES).unwrap_or(POLICIES[0]);
-            Err(UnknownPolicy { name: name.chars().take(40).collect(), nearest })
-        }
+        _ => Err(UnknownPolicy::new(name, POLICIES.into_iter())),
     }
 }

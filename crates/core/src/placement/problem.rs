@@ -290,6 +290,8 @@ pub enum ProblemError {
     NoSuchRule { shard: ShardId, rule: u32, rules: usize },
     #[error(transparent)]
     Scheme(#[from] SchemeError),
+    #[error("the sharder behind policy {policy} refuses: {why}")]
+    Sharder { policy: &'static str, why: String },
 }
 
 impl Problem {

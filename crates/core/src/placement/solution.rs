@@ -1,8 +1,10 @@
 //! What a policy gives back: who should be where, why, and what could not be done.
 
-use super::problem::{Level, NodeIndex, Placement, Problem, ShardIndex};
+use super::problem::{Level, NodeIndex, Placement, Problem, ShardIndex, Standing};
 use super::{Balance, Score};
+use crate::id::ShardId;
 use crate::limits;
+use crate::name::NodeId;
 
 /// The outcome of one run of a policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,6 +94,97 @@ pub enum Unplaceable {
     NoRoom { metric: u16 },
     /// None was found in the tries allowed.
     TriesUsed { tries: u32 },
+}
+
+/// What a solution must not say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the sentences say it")]
+pub enum SolutionError {
+    #[error("it places {found} shards of {expected}")]
+    Shards { found: usize, expected: usize },
+    #[error("shard {shard} is to be on node number {node}, but there are {nodes} nodes")]
+    NoSuchNode { shard: ShardId, node: NodeIndex, nodes: usize },
+    #[error("shard {shard} is to be on node {node} twice")]
+    Twice { shard: ShardId, node: NodeId },
+    #[error("shard {shard} is to come to node {node}, which takes nothing new")]
+    Closed { shard: ShardId, node: NodeId },
+    #[error("shard {shard} is to come to node {node}, which its rule does not allow")]
+    Forbidden { shard: ShardId, node: NodeId },
+    #[error("shard {shard} is to have {found} replicas and wants {wanted}")]
+    TooMany { shard: ShardId, found: usize, wanted: u8 },
+    #[error("its decisions on shard {shard} do not lead from where it is to where it is to be")]
+    Decisions { shard: ShardId },
+}
+
+impl Solution {
+    /// Whether it can be carried out: (pa), (pb) and (pg) of the module head, for all that moves.
+    ///
+    /// # Errors
+    /// The first thing that cannot be.
+    pub fn check(&self, problem: &Problem) -> Result<(), SolutionError> {
+        let (found, expected) = (self.placement.shards(), problem.shard_count());
+        if found != expected {
+            return Err(SolutionError::Shards { found, expected });
+        }
+        let mut decisions = self.decisions.as_slice();
+        for shard in 0..expected as ShardIndex {
+            check_nodes(problem, shard, self.placement.of(shard))?;
+            let of_it = decisions.iter().take_while(|decision| decision.shard == shard).count();
+            let (here, rest) = decisions.split_at(of_it);
+            decisions = rest;
+            if !leads(here, problem.current.of(shard), self.placement.of(shard)) {
+                return Err(SolutionError::Decisions { shard: problem.shards[shard as usize] });
+            }
+        }
+        match decisions.first() {
+            None => Ok(()),
+            Some(stray) => {
+                let known = problem.shards.get(stray.shard as usize).copied();
+                Err(SolutionError::Decisions { shard: known.unwrap_or(ShardId(u64::from(stray.shard))) })
+            }
+        }
+    }
+}
+
+fn check_nodes(problem: &Problem, shard: ShardIndex, nodes: &[NodeIndex]) -> Result<(), SolutionError> {
+    let (id, before) = (problem.shards[shard as usize], problem.current.of(shard));
+    let rule = problem.rules.get(problem.rule_index(shard));
+    for (at, node) in nodes.iter().enumerate() {
+        let Some(spec) = problem.nodes.get(*node as usize) else {
+            return Err(SolutionError::NoSuchNode { shard: id, node: *node, nodes: problem.nodes.len() });
+        };
+        if nodes[..at].contains(node) && !rule.is_some_and(|rule| rule.share_node) {
+            return Err(SolutionError::Twice { shard: id, node: spec.name.clone() });
+        }
+        let comes = !before.contains(node);
+        if spec.standing == Standing::Gone || comes && spec.standing != Standing::Accepts {
+            return Err(SolutionError::Closed { shard: id, node: spec.name.clone() });
+        }
+        let allowed = |rule: &super::Rule| rule.nodes.as_ref().is_none_or(|set| set.contains(*node));
+        if comes && !rule.is_none_or(allowed) {
+            return Err(SolutionError::Forbidden { shard: id, node: spec.name.clone() });
+        }
+    }
+    let wanted = problem.replicas[shard as usize];
+    if nodes.len() > before.len().max(wanted.into()) {
+        return Err(SolutionError::TooMany { shard: id, found: nodes.len(), wanted });
+    }
+    Ok(())
+}
+
+/// Whether the decisions turn one list of nodes into the other, in whatever order.
+fn leads(decisions: &[Decision], from: &[NodeIndex], to: &[NodeIndex]) -> bool {
+    let (mut now, mut then) = (from.to_vec(), to.to_vec());
+    for decision in decisions {
+        if let Some(from) = decision.from {
+            let Some(at) = now.iter().position(|node| *node == from) else { return false };
+            now.swap_remove(at);
+        }
+        now.extend(decision.to);
+    }
+    now.sort_unstable();
+    then.sort_unstable();
+    now == then
 }
 
 impl Decision {

@@ -36,38 +36,20 @@ pub(super) fn place(policy: &str, problem: &Problem) -> Solution {
 
 /// What is checked of each solution, whatever the policy and the problem.
 fn hold_promises(policy: &str, problem: &Problem, solution: &Solution) -> Result<(), TestCaseError> {
+    let checked = solution.check(problem);
+    prop_assert!(checked.is_ok(), "(pa) (pb) (pg) {policy}: {checked:?}");
     for (shard, nodes) in solution.placement.iter().enumerate() {
         let (index, before) = (shard as u32, problem.current.of(shard as u32));
-        let rule = problem.rules.get(problem.rule_index(index)).cloned().unwrap_or_default();
-        for (at, node) in nodes.iter().enumerate() {
-            prop_assert!(rule.share_node || !nodes[..at].contains(node), "(pa) {policy}: shard {shard}");
-            let standing = problem.nodes[*node as usize].standing;
-            if !before.contains(node) {
-                prop_assert_eq!(standing, Standing::Accepts, "(pb) {}: shard {}", policy, shard);
-                prop_assert!(rule.nodes.as_ref().is_none_or(|set| set.contains(*node)));
-            }
-            prop_assert!(standing != Standing::Gone);
-        }
         let unplaced = solution.unplaced.iter().filter(|one| one.shard == index && one.stays.is_none());
         let (have, missing) = (nodes.len(), unplaced.count());
         prop_assert_eq!(have + missing, problem.replicas[shard] as usize, "(pe) {}: shard {}", policy, shard);
         if let Some(leader) = before.first().filter(|leader| nodes.contains(leader)) {
             prop_assert_eq!(nodes.first(), Some(leader), "(pf) {}: shard {}", policy, shard);
         }
-        let (mut expected, mut found) = (before.to_vec(), nodes.to_vec());
-        for decision in solution.decisions.iter().filter(|decision| decision.shard == index) {
-            prop_assert_ne!(decision.from, decision.to);
-            if let Some(from) = decision.from {
-                let at = expected.iter().position(|node| *node == from);
-                prop_assert!(at.is_some(), "(pg) {policy}: shard {shard} has nothing on {from}");
-                expected.remove(at.unwrap());
-            }
-            expected.extend(decision.to);
-            prop_assert!(!decision.sentence(problem).is_empty());
-        }
-        expected.sort_unstable();
-        found.sort_unstable();
-        prop_assert_eq!(expected, found, "(pg) {}: shard {}", policy, shard);
+    }
+    for decision in &solution.decisions {
+        prop_assert_ne!(decision.from, decision.to);
+        prop_assert!(!decision.sentence(problem).is_empty());
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! Like cashiers in a shop: a customer goes to the shortest queue. Nobody re-sorts the queues, but when one
 //! is a third longer than the average, its last customers are sent elsewhere. Cheap, easy to predict, and
-//! good enough for most services, which is why it is the default.
+//! good enough where shards are alike and nodes too; a node that joins gets only what comes next.
 //!
 //! - (wa) never two replicas on one node, unless the shard's rule allows it and there is no other node (A5);
 //! - (wb) a replica goes to the least loaded node, if that may have it (A5);

@@ -101,3 +101,62 @@ fn se_what_cannot_be_placed_is_kept_with_its_reason() {
     sharder.register_nodes(&nodes(2..3)).unwrap();
     assert_eq!(sharder.unplaced(), &[] as &[String]);
 }
+
+/// The whole contract in the user's own way: everything is on the first nodes, in the order of their names.
+#[derive(Default)]
+struct FirstNodes {
+    nodes: BTreeSet<NodeId>,
+    replicas: usize,
+}
+
+impl Sharder for FirstNodes {
+    fn register_nodes(&mut self, nodes: &[NodeId]) -> Result<(), SharderError> {
+        self.nodes.extend(nodes.iter().cloned());
+        Ok(())
+    }
+    fn unregister_nodes(&mut self, nodes: &[NodeId]) -> Result<(), SharderError> {
+        self.nodes.retain(|node| !nodes.contains(node));
+        Ok(())
+    }
+    fn register_partitions(&mut self, _: &[PartitionName]) -> Result<(), SharderError> {
+        Ok(())
+    }
+    fn unregister_partitions(&mut self, _: &[PartitionName]) -> Result<(), SharderError> {
+        Ok(())
+    }
+    fn partitions_of(&self, node: &NodeId) -> Result<Vec<PartitionName>, SharderError> {
+        Err(SharderError::UnknownNode { node: node.clone() })
+    }
+    fn nodes_of(&self, _: &PartitionName) -> Result<Vec<NodeId>, SharderError> {
+        Ok(self.nodes.iter().take(self.replicas).cloned().collect())
+    }
+}
+
+#[test]
+fn a3_a_sharder_of_one_s_own_places_for_the_coordinator() {
+    let policy = BySharder::new("first_nodes", |replicas: u8| {
+        Ok(FirstNodes { replicas: replicas.into(), ..FirstNodes::default() })
+    });
+    let specs = nodes(0..4).into_iter().zip(0..).map(|(name, at)| NodeSpec::new(name, at)).collect();
+    let mut problem = Problem::new(specs, vec![2, 1, 2]);
+    let solution = policy.place(&problem).unwrap();
+    assert_eq!(solution.placement.iter().collect::<Vec<_>>(), [&[0, 1][..], &[0], &[0, 1]]);
+    // Its wishes give way to the state of the nodes; who leaves is not even offered.
+    (problem.current, problem.nodes[0].standing) = (solution.placement, Standing::Drains);
+    let solution = policy.place(&problem).unwrap();
+    assert_eq!(solution.check(&problem), Ok(()));
+    assert_eq!(solution.placement.iter().collect::<Vec<_>>(), [&[1, 2][..], &[1], &[1, 2]]);
+}
+
+#[test]
+fn a3_a_sharder_that_refuses_is_named_and_ours_can_be_brought_too() {
+    let problem = Problem::new(vec![NodeSpec::new(nodes(0..1).remove(0), 0)], vec![1]);
+    let never = BySharder::new("never", |replicas: u8| -> Result<FirstNodes, _> {
+        Err(SharderError::Replicas { replicas })
+    });
+    let error = never.place(&problem).unwrap_err().to_string();
+    assert!(error.contains("policy never refuses: 1 replicas cannot be"), "{error}");
+    let ours =
+        BySharder::new("ours", |replicas: u8| PolicySharder::new(by_name("ring").unwrap(), replicas, 0));
+    assert_eq!(ours.place(&problem).unwrap().placement.of(0), [0]);
+}

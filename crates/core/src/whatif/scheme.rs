@@ -2,7 +2,7 @@
 
 use crate::hash::HashFunction;
 use crate::limits;
-use crate::placement::{self, POLICIES};
+use crate::placement::{self, DEFAULT_POLICY, POLICIES};
 use crate::suggest;
 use std::fmt;
 
@@ -93,10 +93,9 @@ const SLACK_PERCENT: u32 = 25;
 /// Sub-keys of a salted key, unless told.
 const WAYS: u32 = 16;
 
-/// The policy that places ranges: the one that moves shards for load, if it is there.
-fn for_ranges() -> Placed {
-    let balanced = POLICIES.iter().find(|name| **name == "balanced").unwrap_or(&POLICIES[0]);
-    Placed::Policy((*balanced).to_owned())
+/// The policy that places what names no other.
+fn by_default() -> Placed {
+    Placed::Policy(DEFAULT_POLICY.to_owned())
 }
 
 /// As many shards as suit so many nodes: a power of two, 128 at least.
@@ -121,13 +120,13 @@ impl Scheme {
             Scheme::Salted { ways: WAYS },
         ];
         let policies = ["work_stealing", "balanced", "ring_index"].into_iter();
-        let placed = policies.filter(|name| POLICIES.contains(name)).map(|name| Placed::Policy(name.into()));
+        let placed = policies.map(|name| Placed::Policy(name.into()));
         let bounded = Placed::BoundedRing { slack_percent: SLACK_PERCENT };
         schemes.extend(placed.chain([bounded]).map(|placed| Scheme::Fixed { shards, placed }));
         schemes.extend([
-            Scheme::HashRange { shards, placed: for_ranges() },
-            Scheme::KeyRange { shards, cut: Cut::Load, placed: for_ranges() },
-            Scheme::KeyRange { shards: nodes.max(1) as u32, cut: Cut::Even, placed: for_ranges() },
+            Scheme::HashRange { shards, placed: by_default() },
+            Scheme::KeyRange { shards, cut: Cut::Load, placed: by_default() },
+            Scheme::KeyRange { shards: nodes.max(1) as u32, cut: Cut::Even, placed: by_default() },
         ]);
         schemes
     }
@@ -160,16 +159,14 @@ impl Scheme {
         }
         let shards = number.unwrap_or(shards_for(nodes));
         let given = policy.map(|policy| placed(name, policy)).transpose()?;
-        let ranged = || given.clone().unwrap_or_else(for_ranges);
+        let ranged = || given.clone().unwrap_or_else(by_default);
         Ok(match kind {
             "modulo" => Scheme::Modulo,
             "ring" => Scheme::Ring { tokens: number.unwrap_or(limits::RING_TOKENS) },
             "rendezvous" => Scheme::Rendezvous,
             "jump" => Scheme::Jump,
             "salted" => Scheme::Salted { ways: number.unwrap_or(WAYS) },
-            "fixed" => {
-                Scheme::Fixed { shards, placed: given.unwrap_or(Placed::Policy(POLICIES[0].to_owned())) }
-            }
+            "fixed" => Scheme::Fixed { shards, placed: given.unwrap_or_else(by_default) },
             "hash-range" => Scheme::HashRange { shards, placed: ranged() },
             "key-range" => Scheme::KeyRange { shards, cut: Cut::Load, placed: ranged() },
             _ => {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::key::Key;
 use crate::name::{NodeId, Zone};
-use crate::placement::POLICIES;
+use crate::placement::DEFAULT_POLICY;
 use proptest::prelude::*;
 
 fn key(text: &str) -> Key {
@@ -246,7 +246,7 @@ fn names_of_schemes_lead_back_and_wrong_ones_are_told_the_nearest() {
     for scheme in Scheme::usual(12) {
         assert_eq!(Scheme::parse(&scheme.to_string(), 12), Ok(scheme));
     }
-    assert_eq!(Scheme::parse("fixed-9", 3).unwrap().to_string(), format!("fixed-9+{}", POLICIES[0]));
+    assert_eq!(Scheme::parse("fixed-9", 3).unwrap().to_string(), format!("fixed-9+{DEFAULT_POLICY}"));
     for (wrong, nearest) in [
         ("modul", "modulo"),
         ("randezvous", "rendezvous"),

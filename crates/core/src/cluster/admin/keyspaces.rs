@@ -9,7 +9,6 @@ use crate::keyspace::{Constraint, Keyspace, Ownership};
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, PartitionName};
-use crate::placement;
 use crate::sharding::presplit::{self, PresplitError};
 use crate::sharding::{Bounds, Sharding, Slot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +83,7 @@ impl Cluster {
         ahead: bool,
     ) -> Result<Vec<String>, AdminError> {
         keyspace.check()?;
-        placement::by_name(&keyspace.policy)?;
+        self.policies.check(&keyspace.policy)?;
         Ok(self.check_pins(&keyspace.constraint, before, ahead)?.into_iter().collect())
     }
 
