@@ -84,6 +84,15 @@ impl Page {
             .filter(move |w| w.chars().all(sentence) && w.matches('_').count() >= 2)
     }
 
+    /// What is written here as code and reads like a path: with a `/` or the ending of a rust file, without blanks.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        let of_a_path = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+        self.codes
+            .iter()
+            .map(String::as_str)
+            .filter(move |w| w.chars().all(of_a_path) && (w.contains('/') || w.ends_with(".rs")))
+    }
+
     /// True when a heading of this page has this anchor.
     pub fn has_anchor(&self, anchor: &str) -> bool {
         self.anchors.contains(anchor)
@@ -148,6 +157,13 @@ mod tests {
         let page =
             Page::parse("`a_b_c`, `wire`, `./test a_b_c`, `a_b`\n\n| a |\n|---|\n| `m6_in_a_table` |\n");
         assert_eq!(page.test_names().collect::<Vec<_>>(), ["a_b_c", "m6_in_a_table"]);
+    }
+
+    #[test]
+    fn paths_are_told_from_other_code() {
+        let page =
+            Page::parse("`map/`, `wire`, `brake.rs`, [`a/b.rs`](c), `load/serve x`, `a::b`, `POST /x`");
+        assert_eq!(page.paths().collect::<Vec<_>>(), ["map/", "brake.rs", "a/b.rs"]);
     }
 
     #[test]

@@ -102,6 +102,25 @@ fn every_link_in_the_docs_leads_somewhere() {
 }
 
 #[test]
+fn every_file_that_the_architecture_names_is_there() {
+    let root = tree::root();
+    let page = Page::parse(&tree::text(&root, "ARCHITECTURE.md").expect("the architecture has a page"));
+    assert!(page.paths().count() > 30, "the paths are found");
+    let folders = ["", "crates", "crates/core/src"];
+    let found: Vec<String> = page
+        .paths()
+        .filter(|path| !folders.iter().any(|folder| root.join(folder).join(path).exists()))
+        .map(|path| {
+            format!(
+                "ARCHITECTURE.md: names `{path}`, which is neither below crates/core/src nor below crates nor the root; \
+                 say where that is decided now"
+            )
+        })
+        .collect();
+    none("architecture", &found);
+}
+
+#[test]
 fn every_page_of_the_book_is_in_its_summary() {
     let root = tree::root();
     let summary = tree::text(&root, "docs/src/SUMMARY.md").expect("the book has a summary");
