@@ -18,12 +18,14 @@ args.add_argument("--id", required=True, help="the name of this node, kept acros
 args.add_argument("--host", default="127.0.0.1")
 args.add_argument("--port", type=int, required=True)
 args.add_argument("--zone")
+args.add_argument("--leave-within", type=float, default=60, help="seconds in which to hand over after SIGTERM")
 args = args.parse_args()
 
 lock = threading.Lock()
 held = {}        # (keyspace, shard, placement) -> {"order", "phase", "epoch", "reason", "data": {key: value}}
 keyspaces = {}   # name -> its brief
 lease_until = 0.0
+leave_until = float("inf")
 leaving = threading.Event()
 
 
@@ -148,20 +150,34 @@ def attend():
     """Registers, then beats until it may go."""
     global lease_until
     while True:
+        if leaving.is_set():
+            return  # nothing is held
         try:
             welcome = register()
         except (OSError, ValueError) as error:
             print(f"register: {error}", file=sys.stderr)
-            time.sleep(1)
+            leaving.wait(1)
             continue
         with lock:
             held.clear()
             lease_until = 0.0
         me = {"node": args.id, "incarnation": welcome["incarnation"]}
         if beat(me, welcome["lease_ms"] / 1000, welcome["heartbeat_ms"] / 1000):
-            post("/v1/worker/leave", me)
+            with lock:
+                left_with = [key for key, one in held.items() if one["phase"] != "dropped"]
+                held.clear()  # from here on nothing is believed
+            try:
+                post("/v1/worker/leave", me)
+            except (OSError, ValueError) as error:
+                print(f"leave: {error}", file=sys.stderr)
             time.sleep(0.5)  # clients on their way are still answered
-            return
+            sys.exit(f"left with {len(left_with)} replicas that were not handed over" if left_with else 0)
+
+
+def must_go(is_heard):
+    """Whether a worker that leaves waits no longer: it had its time, or nobody is there to hand over to."""
+    now = time.monotonic()
+    return leaving.is_set() and (now >= leave_until or not is_heard and now >= lease_until)
 
 
 def registered_again(incarnation):
@@ -174,10 +190,10 @@ def registered_again(incarnation):
 
 
 def beat(me, lease_s, rest_s):
-    """Beats; true when it may go, false when it has to register anew."""
+    """Beats; true when it may go or must, false when it has to register anew."""
     global lease_until
-    sequence, applied, said = 0, 0, None
-    while True:
+    sequence, applied, said, is_heard = 0, 0, None, True
+    while not must_go(is_heard):
         sequence, told = sequence + 1, reports()
         # Waits for news only when there is none to tell.
         wait_ms = int(lease_s * 250) if told == said and not leaving.is_set() else 0
@@ -189,6 +205,7 @@ def beat(me, lease_s, rest_s):
         except urllib.error.HTTPError as error:
             if error.code == 410:
                 return False
+            is_heard = False
             print(f"heartbeat: {error.read().decode()}", file=sys.stderr)
             if error.code == 428 and registered_again(me["incarnation"]):
                 applied = 0
@@ -196,9 +213,11 @@ def beat(me, lease_s, rest_s):
             time.sleep(rest_s)
             continue
         except (OSError, ValueError) as error:  # it goes on as long as its lease does
+            is_heard = False
             print(f"heartbeat: {error}", file=sys.stderr)
             time.sleep(rest_s)
             continue
+        is_heard = True
         with lock:
             lease_until = sent + orders["lease"]["lease_ms"] / 1000  # from when it was sent
         if orders["may_go"]:
@@ -207,6 +226,7 @@ def beat(me, lease_s, rest_s):
         applied, said = orders["version"], told
         if wait_ms == 0:
             time.sleep(min(rest_s, 0.05))
+    return True
 
 
 class Service(BaseHTTPRequestHandler):
@@ -270,7 +290,13 @@ class Server(ThreadingHTTPServer):
         pass  # a client that hangs up is its own business
 
 
-signal.signal(signal.SIGTERM, lambda *_: leaving.set())
+def leave(*_):
+    global leave_until
+    leave_until = min(leave_until, time.monotonic() + args.leave_within)
+    leaving.set()
+
+
+signal.signal(signal.SIGTERM, leave)
 server = Server((args.host, args.port), Service)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 attend()

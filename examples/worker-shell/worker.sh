@@ -33,9 +33,10 @@ register() { # as a new process, which holds nothing
     until answer=$(post register "{\"id\":\"$id\",\"address\":\"$address\"}") &&
           read -r word incarnation heartbeat_ms lease_ms <<<"$answer" && [[ $word == welcome ]]; do
         echo "register: $answer" >&2
+        [[ $leaving == true ]] && exit # nothing is held
         sleep 1
     done
-    sequence=0 applied=0 said=
+    heard=$SECONDS sequence=0 applied=0 said=
 }
 
 register_again() { # as the one that it is, with all it holds: only the coordinator is new
@@ -121,6 +122,7 @@ while true; do
     beat="{\"node\":\"$id\",\"incarnation\":$incarnation,\"sequence\":$((++sequence)),\"whole\":true,"
     beat+="\"sent_at_ms\":$((10#${uptime/./} * 10)),\"applied\":$applied,\"leaving\":$leaving,\"reports\":$told}"
     if ! answer=$(post "heartbeat?wait_ms=$wait_ms" "$beat"); then
+        [[ $leaving == true ]] && ((SECONDS - heard > lease_ms / 1000)) && break # nobody is there to hand over to
         sleep 0.5
     elif [[ $answer == "error ended "* || $answer == "error not_registered "* ]]; then
         register
@@ -131,11 +133,13 @@ while true; do
         echo "heartbeat: $answer" >&2
         sleep 0.5
     else
-        said=$told
+        said=$told heard=$SECONDS
         take "$answer"
         [[ $may_go == true ]] && break
         ((wait_ms > 0)) || sleep 0.05
     fi
 done
 post leave "{\"node\":\"$id\",\"incarnation\":$incarnation}"
+left=$?
 sleep 0.5 # clients on their way are still answered
+exit $left

@@ -253,3 +253,33 @@ async fn a_coordinator_that_restarts_costs_nobody_a_shard() {
     assert_eq!(epochs_of(&door).await, epochs);
     assert_eq!(ask(&door, Method::GET, snake, &path, "").await, (200, "kept".to_owned()));
 }
+
+/// Whoever leaves waits for its shards to be taken over, but not for a coordinator that is gone, and not for ever.
+#[tokio::test]
+async fn a_worker_leaves_in_the_end_whoever_is_gone() {
+    let door = Door::with(settings()).await;
+    let (dir, shore) = (tempfile::tempdir().unwrap(), port());
+    let mut alone = python(&door, "alone", port());
+    up(&door, 1).await;
+    door.done(create("kv", "eventual")).await;
+    served_by(&door, "kv", &["alone"]).await;
+    let mut hurried = Command::new("python3");
+    hurried.arg(example("worker-python/worker.py")).args(["--coordinator", &door.url(""), "--id", "hurried"]);
+    let mut hurried = Process::start(hurried.args(["--port", &port().to_string(), "--leave-within", "0"]));
+    served_by(&door, "kv", &["alone", "hurried"]).await;
+
+    // Its time is over at once: it goes with what it holds, and says so.
+    hurried.signal("TERM");
+    assert!(!hurried.ended().await, "what was not handed over is no success");
+    served_by(&door, "kv", &["alone"]).await;
+    assert_eq!(door.read("/v1/status").await["nodes"]["left"], 1);
+
+    // Nobody is there to take over, and then nobody to say so to.
+    let _files = files(shore, dir.path());
+    let mut shell = shell(&door, "shore", shore, dir.path());
+    served_by(&door, "kv", &["alone", "shore"]).await;
+    alone.signal("TERM");
+    shell.signal("TERM");
+    door.coordinator.stop().await;
+    assert!(!alone.ended().await && !shell.ended().await);
+}
