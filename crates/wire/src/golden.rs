@@ -70,6 +70,7 @@ fn writes() -> Vec<Write> {
             spec: node,
             incarnation: Incarnation(1),
             ended: false,
+            left: false,
             drain: Some(drain),
             since_ms: 8,
         }),

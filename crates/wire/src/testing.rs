@@ -319,9 +319,9 @@ pub fn node_records() -> impl Strategy<Value = NodeRecord> {
     let drain = (SENTENCE, any::<u64>(), option::of(any::<u32>()), option::of(any::<u32>())).prop_map(
         |(reason, asked_ms, max_down, began_with)| Drain { reason, asked_ms, max_down, began_with },
     );
-    (node_specs(), any::<(u64, bool, u64)>(), option::of(drain)).prop_map(|(spec, numbers, drain)| {
-        let (incarnation, ended, since_ms) = numbers;
-        NodeRecord { spec, incarnation: Incarnation(incarnation), ended, drain, since_ms }
+    (node_specs(), any::<(u64, bool, bool, u64)>(), option::of(drain)).prop_map(|(spec, numbers, drain)| {
+        let (incarnation, ended, left, since_ms) = numbers;
+        NodeRecord { spec, incarnation: Incarnation(incarnation), ended, left, drain, since_ms }
     })
 }
 

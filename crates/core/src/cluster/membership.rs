@@ -234,7 +234,7 @@ impl Cluster {
     fn admit(&mut self, at: Moment, spec: NodeSpec, incarnation: Incarnation) {
         let id = spec.id.clone();
         let drain = self.nodes.get(&id).and_then(|node| node.record.drain.clone());
-        let record = NodeRecord { spec, incarnation, ended: false, drain, since_ms: at.wall_ms };
+        let record = NodeRecord { spec, incarnation, ended: false, left: false, drain, since_ms: at.wall_ms };
         self.outbox.writes.push(Write::Node(record.clone()));
         let mut node = NodeState::recalled(record, at, Granted::default());
         node.signs.last_beat = Some(at.now);
@@ -327,6 +327,7 @@ impl Cluster {
             return Err(BeatError::Ended { node: id.clone(), incarnation });
         }
         node.signs.left = true;
+        node.record.left = true;
         node.signs.lease.give_up();
         let left_with = node.orders.len();
         self.end(at, id);

@@ -109,6 +109,8 @@ pub struct NodeRecord {
     pub incarnation: Incarnation,
     /// Whether that incarnation has ended for ever.
     pub ended: bool,
+    /// Whether it ended with a goodbye.
+    pub left: bool,
     /// Asked to be emptied.
     pub drain: Option<Drain>,
     /// When this incarnation registered, in milliseconds of Unix time.
@@ -219,6 +221,7 @@ impl Records {
             spec: NodeSpec::new(id, "address-was-lost.invalid:1"),
             incarnation,
             ended: false,
+            left: false,
             drain: None,
             since_ms: 0,
         }));
@@ -347,7 +350,8 @@ impl KeyspaceState {
 
 impl NodeState {
     pub(super) fn recalled(record: NodeRecord, at: Moment, lease: Granted) -> NodeState {
-        let signs = Signs { ended: record.ended, ..Signs::new(at.now, lease) };
+        let (ended, left) = (record.ended, record.ended && record.left);
+        let signs = Signs { ended, left, ..Signs::new(at.now, lease) };
         NodeState {
             signs,
             former: BTreeMap::new(),
@@ -358,7 +362,11 @@ impl NodeState {
             orders: OrderBook::default(),
             check_due: at.now,
             lapsed: false,
-            told: if record.ended { Health::Down } else { Health::Unknown },
+            told: match (left, ended) {
+                (true, _) => Health::Left,
+                (false, true) => Health::Down,
+                (false, false) => Health::Unknown,
+            },
             record,
         }
     }

@@ -111,6 +111,7 @@ impl From<&NodeRecord> for proto::StoredNode {
             spec: Some((&record.spec).into()),
             incarnation: record.incarnation.0,
             ended: record.ended,
+            left: record.left,
             drain: record.drain.as_ref().map(Into::into),
             since_ms: record.since_ms,
         }
@@ -124,6 +125,7 @@ impl TryFrom<proto::StoredNode> for NodeRecord {
             spec: required(form.spec, "spec")?,
             incarnation: Incarnation(form.incarnation),
             ended: form.ended,
+            left: form.left,
             drain: form.drain.map(Into::into),
             since_ms: form.since_ms,
         })

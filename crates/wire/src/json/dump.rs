@@ -156,6 +156,9 @@ pub struct DumpNode {
     pub spec: Register,
     /// Whether that incarnation has ended for ever.
     pub ended: bool,
+    /// Whether it ended with a goodbye.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
     /// Asked to be emptied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DumpDrain>,
@@ -268,6 +271,7 @@ impl From<&NodeRecord> for DumpNode {
         DumpNode {
             spec: (&spec).into(),
             ended: record.ended,
+            left: record.left,
             drain: record.drain.as_ref().map(drain),
             since_ms: record.since_ms,
         }
@@ -401,6 +405,7 @@ impl TryFrom<DumpNode> for NodeRecord {
             spec: registration.spec,
             incarnation: registration.incarnation.ok_or_else(none)?,
             ended: form.ended,
+            left: form.left,
             drain: form.drain.map(drain),
             since_ms: form.since_ms,
         })

@@ -141,6 +141,7 @@ fn small() -> Store {
         spec: node,
         incarnation: Incarnation(3),
         ended: false,
+        left: false,
         drain: None,
         since_ms: 9,
     };
@@ -329,6 +330,7 @@ fn node(at: u64) -> Write {
         spec,
         incarnation,
         ended: false,
+        left: false,
         drain: None,
         since_ms: 1,
     })

@@ -7,6 +7,7 @@ use crate::keyspace::{Keyspace, Mode, Throttle};
 use crate::limits;
 use crate::load::Load;
 use crate::map::Shard;
+use crate::node::Health;
 use crate::placement;
 use crate::plan::{Change, Origin, Plan, Progress, Status};
 use crate::throttle;
@@ -123,6 +124,30 @@ fn a13_a_worker_that_leaves_goes_when_its_shards_are_served_elsewhere() {
     town.run(2_000);
     assert!(!town.workers.contains_key(&node("c")) && town.is_at_rest(1), "{:#?}", town.notices);
     assert_eq!(town.served().len(), 30);
+}
+
+#[test]
+fn a13_who_has_left_has_left_also_for_the_next_coordinator_and_who_died_has_died() {
+    let mut town = settled(keyspace(30), 30);
+    town.workers.get_mut(&node("c")).unwrap().leaving = true;
+    town.kill("b");
+    town.run(5_000);
+    let health = |town: &Town, name: &str| {
+        let rows = town.cluster.status(town.at()).nodes;
+        let node = &town.cluster.nodes()[&node(name)];
+        (node.signs.health(town.at().now, &settings()), rows[&Health::Left], rows[&Health::Down])
+    };
+    let before = ["b", "c"].map(|name| health(&town, name));
+    assert_eq!(before, [(Health::Down, 1, 1), (Health::Left, 1, 1)]);
+    let told = town.notices.len();
+    town = town.restart_coordinator();
+    town.run(5_000);
+    assert_eq!(["b", "c"].map(|name| health(&town, name)), before);
+    let words = town.notices[told..].join("\n");
+    assert!(!words.contains("node b is") && !words.contains("node c is"), "nothing new is told: {words}");
+    town.join("c");
+    town.run(3_000);
+    assert_eq!(town.cluster.nodes()[&node("c")].signs.health(town.at().now, &settings()), Health::Up);
 }
 
 #[test]

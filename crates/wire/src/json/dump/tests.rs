@@ -249,6 +249,7 @@ fn what_is_saved_after_a_loss_gives_no_number_again_and_forgets_no_node() {
         spec: NodeSpec::new("n3".parse().unwrap(), "h:1"),
         incarnation: Incarnation(77),
         ended: false,
+        left: false,
         drain: None,
         since_ms: 0,
     }];
