@@ -104,7 +104,7 @@ impl Town {
             self.beat_all(false)?;
             let Some(keyspace) = self.cluster.keyspaces().get(&self.name) else { continue };
             let all_placed = keyspace.map.shards().all(|shard| shard.is_settled());
-            let serves = |seen: &partage_core::cluster::Observed| seen.phase == Phase::Serving;
+            let serves = |seen: &partage_core::cluster::Observed| *seen.phase() == Phase::Serving;
             let replicas: usize = keyspace.map.shards().map(|shard| shard.replicas.len()).sum();
             if all_placed && keyspace.observed.len() == replicas && keyspace.observed.values().all(serves) {
                 return self.rest();

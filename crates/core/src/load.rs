@@ -16,10 +16,32 @@ pub struct Load {
     pub size_bytes: u64,
     /// Keys stored.
     pub keys: u64,
-    /// The most requested keys, heaviest first, at most [`HOT_KEYS`].
-    pub hot_keys: Vec<HotKey>,
-    /// A key (or, for hash ranges, none) that halves the shard's data; where a split would cut.
-    pub median: Option<Key>,
+    /// Which of its keys matter.
+    pub profile: Profile,
+}
+
+/// What a load says of single keys. In a box, and none when it says nothing: a coordinator keeps a load for each
+/// replica.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Profile(Option<Box<(Vec<HotKey>, Option<Key>)>>);
+
+impl Profile {
+    /// The most requested keys, heaviest first, at most [`HOT_KEYS`]; and a key (or, for hash ranges, none) that
+    /// halves the shard's data: where a split would cut.
+    pub fn new(hot_keys: Vec<HotKey>, median: Option<Key>) -> Profile {
+        let says_nothing = hot_keys.is_empty() && median.is_none();
+        Profile((!says_nothing).then(|| Box::new((hot_keys, median))))
+    }
+
+    /// The most requested keys, heaviest first.
+    pub fn hot_keys(&self) -> &[HotKey] {
+        self.0.as_deref().map_or(&[], |(hot_keys, _)| hot_keys)
+    }
+
+    /// A key that halves the shard's data.
+    pub fn median(&self) -> Option<&Key> {
+        self.0.as_deref().and_then(|(_, median)| median.as_ref())
+    }
 }
 
 /// Most heavy hitters that a report names: enough to see a hot key, small enough to send every time.
@@ -52,7 +74,7 @@ impl Load {
 
     /// Refuses NaN, negative and infinite numbers.
     pub fn check(&self) -> Result<(), BadLoad> {
-        let hot = self.hot_keys.iter().map(|hot| ("hot key requests", hot.requests_per_s));
+        let hot = self.profile.hot_keys().iter().map(|hot| ("hot key requests", hot.requests_per_s));
         let bad =
             METRICS.into_iter().zip(self.metrics()).chain(hot).find(|(_, v)| !(v.is_finite() && *v >= 0.0));
         bad.map_or(Ok(()), |(metric, value)| Err(BadLoad { metric, value }))
@@ -62,6 +84,19 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_says_what_it_was_given() {
+        let key = |bytes: &[u8]| Key::new(bytes).unwrap();
+        let hot = vec![HotKey { key: key(b"hot"), requests_per_s: 9.0 }];
+        for hot in [vec![], hot] {
+            for median in [None, Some(key(b"m"))] {
+                let profile = Profile::new(hot.clone(), median.clone());
+                assert_eq!((profile.hot_keys(), profile.median()), (hot.as_slice(), median.as_ref()));
+                assert_eq!(profile == Profile::default(), hot.is_empty() && median.is_none());
+            }
+        }
+    }
 
     #[test]
     fn a_load_is_finite_and_not_negative() {

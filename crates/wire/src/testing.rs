@@ -14,7 +14,7 @@ use partage_core::keyspace::{
     Constraint, Keyspace, KeyspaceKind, Mode, Ownership, Resharding, Spread, Throttle,
 };
 use partage_core::lifecycle::ReplicaState;
-use partage_core::load::{HotKey, Load};
+use partage_core::load::{HotKey, Load, Profile};
 use partage_core::map::{Edit, MapDiff, Role, ShardMap};
 use partage_core::name::{KeyspaceName, Label, NodeId, PartitionName, Zone};
 use partage_core::node::{CheckBack, NodeSpec};
@@ -104,8 +104,7 @@ fn loads() -> impl Strategy<Value = Load> {
             cpu_ms_per_s,
             size_bytes,
             keys,
-            hot_keys,
-            median,
+            profile: Profile::new(hot_keys, median),
         },
     )
 }

@@ -87,7 +87,7 @@ pub use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId}
 pub use partage_core::key::Key;
 pub use partage_core::keyspace::Ownership;
 pub use partage_core::lifecycle::ReplicaState;
-pub use partage_core::load::{HotKey, Load};
+pub use partage_core::load::{HotKey, Load, Profile};
 pub use partage_core::map::Role;
 pub use partage_core::name::{KeyspaceName, NodeId};
 pub use partage_core::sharding::Bounds;

@@ -8,7 +8,7 @@ use crate::inside::Inside;
 use crate::limits;
 use futures::FutureExt;
 use partage_core::exchange::{Phase, ReplicaKey};
-use partage_core::load::{HOT_KEYS, HotKey, Load};
+use partage_core::load::{HOT_KEYS, HotKey, Load, Profile};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -38,7 +38,8 @@ impl Meter {
         self.per_s = Some(per_s);
         let heavy = inside.heavy().take(HOT_KEYS);
         let hot = |(key, share)| HotKey { key, requests_per_s: share * newest };
-        Load { requests_per_s: per_s, hot_keys: heavy.into_iter().map(hot).collect(), ..Load::default() }
+        let profile = Profile::new(heavy.into_iter().map(hot).collect(), None);
+        Load { requests_per_s: per_s, profile, ..Load::default() }
     }
 }
 
@@ -96,9 +97,11 @@ fn filled(mut said: Load, measured: &Load) -> Load {
     if said.requests_per_s == 0.0 {
         said.requests_per_s = measured.requests_per_s;
     }
-    if said.hot_keys.is_empty() {
-        said.hot_keys.clone_from(&measured.hot_keys);
-    }
-    said.hot_keys.truncate(HOT_KEYS);
+    let hot = match said.profile.hot_keys() {
+        [] => measured.profile.hot_keys(),
+        hot => hot,
+    };
+    let hot = hot.iter().take(HOT_KEYS).cloned().collect();
+    said.profile = Profile::new(hot, said.profile.median().cloned());
     said
 }

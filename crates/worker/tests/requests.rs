@@ -172,13 +172,13 @@ async fn k15_requests_and_hot_keys_are_counted_and_reported() {
         }
         let observed = |cluster: &partage_core::cluster::Cluster| {
             let seen = cluster.keyspaces()[common::KS].observed.values().next()?;
-            seen.load.clone()
+            seen.load().cloned()
         };
         town.call(|cluster, _| observed(cluster))
     };
     eventually("a load with the hot key is reported", || {
         load().is_some_and(|load| {
-            let hot = load.hot_keys.first();
+            let hot = load.profile.hot_keys().first();
             load.requests_per_s > 10.0
                 && hot.is_some_and(|hot| {
                     hot.key.as_bytes() == b"hot" && hot.requests_per_s > 0.2 * load.requests_per_s

@@ -15,8 +15,8 @@ use crate::shard::Shard;
 use bytes::BytesMut;
 use futures::future::join_all;
 use partage_worker::{
-    Assignment, Bounds, Epoch, Failure, Guard, Handler, Load, Ownership, Peer, ReplicaKey, ReplicaState,
-    Role, async_trait,
+    Assignment, Bounds, Epoch, Failure, Guard, Handler, Load, Ownership, Peer, Profile, ReplicaKey,
+    ReplicaState, Role, async_trait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -167,7 +167,12 @@ impl Handler for Service {
         let ordered = matches!(assignment.bounds, Bounds::Keys(_));
         let median = ordered.then(|| shard.median()).flatten();
         let median = median.and_then(|key| partage_worker::Key::new(&key).ok());
-        Some(Load { size_bytes: size.bytes, keys: size.keys, median, ..Load::default() })
+        Some(Load {
+            size_bytes: size.bytes,
+            keys: size.keys,
+            profile: Profile::new(vec![], median),
+            ..Load::default()
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::draw::Draw;
 use crate::model::{KEYS, Space};
 use partage_core::key::Key;
 use partage_core::lifecycle::ReplicaState;
-use partage_core::load::{HotKey, Load};
+use partage_core::load::{HotKey, Load, Profile};
 use partage_core::worker::{Gate, Holding, Worker};
 
 /// Requests a second of a key that nobody cares about.
@@ -60,8 +60,10 @@ fn load(rates: &[u64; KEYS], space: &Space, holding: &Holding) -> Load {
         requests_per_s: keys.iter().map(|key| rate(*key)).sum(),
         size_bytes: 1_000 * keys.len() as u64,
         keys: keys.len() as u64,
-        hot_keys: hottest.and_then(hot).into_iter().collect(),
-        median: median.and_then(|key| Key::new(&space.keys[*key]).ok()),
+        profile: Profile::new(
+            hottest.and_then(hot).into_iter().collect(),
+            median.and_then(|key| Key::new(&space.keys[*key]).ok()),
+        ),
         ..Load::default()
     }
 }

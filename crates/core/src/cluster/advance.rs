@@ -2,7 +2,7 @@
 //! throttle lets begin, in one commit per keyspace.
 
 use super::execute::Beginnings;
-use super::{Cluster, KeyspaceState, Moment, Write, orders};
+use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check;
 use crate::exchange::Phase;
 use crate::handover;
@@ -36,7 +36,7 @@ impl KeyspaceState {
         let new = self.map.shard(old.id);
         let state = |r: &Replica| new.and_then(|shard| shard.replica(r.placement)).map(|r| r.state);
         let failed = |r: &&Replica| {
-            let phase = self.observed.get(&r.placement).map(|seen| &seen.phase);
+            let phase = self.observed.get(&r.placement).map(|seen| seen.phase());
             r.state == ReplicaState::Load
                 && state(r).is_some_and(|state| !state.is_staying())
                 && matches!(phase, Some(Phase::Failed(_)))
@@ -205,11 +205,10 @@ impl Cluster {
         keyspace.note_child(id, old);
         keyspace.note_steps(at, id, old);
         let new = keyspace.map.shard(id);
-        let gone: Vec<(NodeId, _)> = old
+        let gone: Vec<&Replica> = old
             .into_iter()
             .flat_map(|shard| &shard.replicas)
             .filter(|r| new.is_none_or(|shard| shard.replica(r.placement).is_none()))
-            .map(|r| (r.node.clone(), r.placement))
             .collect();
         match new {
             Some(shard) if shard.is_settled() => keyspace.unsettled.remove(&id),
@@ -223,7 +222,7 @@ impl Cluster {
             }
             Some(_) => {}
             None => {
-                keyspace.since.remove(&id);
+                keyspace.since.remove(id);
                 keyspace.ungranted.remove(&id);
             }
         }
@@ -234,12 +233,12 @@ impl Cluster {
         if settled && keyspace.blocked.remove(&id) {
             keyspace.plan_again(at);
         }
-        for (_, placement) in &gone {
-            keyspace.observed.remove(placement);
-            keyspace.taken.remove(placement);
+        for replica in &gone {
+            keyspace.observed.remove(&replica.placement);
+            keyspace.taken.remove(&replica.placement);
         }
-        for (node, placement) in gone {
-            self.withdraw_order(&node, orders::key(name, id, placement));
+        for replica in gone {
+            self.withdraw_order(name, id, replica);
         }
         if failed {
             self.set_unloadable_aside(at, name, id);

@@ -133,7 +133,7 @@ impl Cluster {
     fn under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
         let mut told = Vec::new();
         for replica in &shard.replicas {
-            let seen = keyspace.observed.get(&replica.placement).map(|seen| &seen.phase);
+            let seen = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
             let node = &replica.node;
             let old = replica.replaces.and_then(|old| shard.replica(old));
             match (replica.state, old) {
@@ -186,7 +186,7 @@ impl Cluster {
         }
         for replica in &shard.replicas {
             let Some(seen) = keyspace.observed.get(&replica.placement) else { continue };
-            if let Phase::Failed(failure) = &seen.phase {
+            if let Phase::Failed(failure) = seen.phase() {
                 let Failure { attempts, reason } = &**failure;
                 told.push(format!("on {} it failed {attempts} times: {reason}", replica.node));
             }
@@ -229,7 +229,7 @@ fn loads(keyspace: &KeyspaceState, node: &NodeId) -> ([f64; 4], [f64; 4]) {
     let (mut here, mut all) = ([0.0; 4], [0.0; 4]);
     let serving = keyspace.map.shards().filter(|shard| shard.is_serving());
     for replica in serving.flat_map(Shard::staying) {
-        let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load.as_deref());
+        let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load());
         let [requests, cpu, bytes] = load.map(Load::metrics).unwrap_or_default();
         for (at, value) in [1.0, requests, cpu, bytes].into_iter().enumerate() {
             all[at] += value;

@@ -179,7 +179,7 @@ impl Cluster {
         let nodes: Vec<&NodeId> =
             keyspace.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
         let failures = keyspace.map.shard(shard).into_iter().flat_map(|s| &s.replicas);
-        let mut said = failures.filter_map(|r| match &keyspace.observed.get(&r.placement)?.phase {
+        let mut said = failures.filter_map(|r| match keyspace.observed.get(&r.placement)?.phase() {
             Phase::Failed(failure) => Some(failure.reason.as_str()),
             _ => None,
         });

@@ -157,7 +157,7 @@ impl NodeState {
         self.leaving || self.record.drain.as_ref().is_some_and(super::Drain::has_begun)
     }
 
-    /// How many replicas it should hold.
+    /// Of how many shards it should hold a replica.
     pub fn held(&self) -> usize {
         self.orders.len()
     }
@@ -273,6 +273,7 @@ impl Cluster {
             }
         }
         node.sequence = beat.sequence;
+        node.orders.confirm(beat.applied);
         node.signs.last_beat = Some(at.now);
         node.signs.lease.renew(at.now, self.settings.lease_ms);
         node.busy = if beat.busy.is_finite() { beat.busy.clamp(0.0, 1.0) } else { 0.0 };
@@ -294,7 +295,7 @@ impl Cluster {
 
     fn forget_unreported(&mut self, node: &NodeId, reports: &[Report]) {
         let named: BTreeSet<_> = reports.iter().map(|report| &report.replica).collect();
-        let held = self.nodes.get(node).into_iter().flat_map(|node| node.orders.held());
+        let held = self.nodes.get(node).into_iter().flat_map(|node| self.held(node)).map(orders::key);
         let missing: Vec<_> = held.filter(|key| !named.contains(key)).collect();
         for key in missing {
             if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
@@ -312,9 +313,9 @@ impl Cluster {
             return;
         }
         let before = keyspace.observed.get(&placement);
-        let news = before.is_none_or(|seen| seen.phase != report.phase || seen.epoch != report.epoch);
-        let load = report.load.map(Box::new).or_else(|| before.and_then(|seen| seen.load.clone()));
-        keyspace.observed.insert(placement, Observed { phase: report.phase, epoch: report.epoch, load });
+        let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
+        let load = report.load.or_else(|| before.and_then(Observed::load).cloned()).map(Box::new);
+        keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
         if news {
             self.wake_shard(&report.replica);
         }
@@ -331,7 +332,7 @@ impl Cluster {
         node.signs.lease.give_up();
         let left_with = node.orders.len();
         self.end(at, id);
-        self.notice(false, format!("node {id} has left with {left_with} replicas"));
+        self.notice(false, format!("node {id} has left with replicas of {left_with} shards"));
         Ok(())
     }
 
@@ -431,7 +432,9 @@ impl Cluster {
         let held = self.nodes.get(id).map_or(0, |node| node.orders.len());
         self.notice(
             true,
-            format!("node {id} is dead: its {held} replicas are placed elsewhere where there is room"),
+            format!(
+                "node {id} is dead: what it held of {held} shards is placed elsewhere where there is room"
+            ),
         );
         self.end(at, id);
     }

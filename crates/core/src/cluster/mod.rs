@@ -20,7 +20,7 @@
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what is stored, and how it comes back          | `record.rs`     |
-//! | how the memory of a replica stays small        | `packed.rs`     |
+//! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
@@ -32,21 +32,23 @@ pub mod explain;
 mod guard;
 mod membership;
 pub mod moves;
+mod observed;
 mod orders;
 mod packed;
 mod planning;
 mod record;
+mod runs;
 pub mod status;
 
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
+pub use observed::Observed;
 pub use packed::PackedMap;
 pub use record::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
 
 use crate::brake::Losses;
-use crate::exchange::{Phase, ReplicaKey};
+use crate::exchange::ReplicaKey;
 use crate::health::Signs;
-use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
-use crate::load::Load;
+use crate::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
@@ -89,17 +91,6 @@ pub struct Outbox {
     pub notices: Vec<Notice>,
 }
 
-/// What is known of one replica beyond the map.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Observed {
-    /// What its worker has done.
-    pub phase: Phase,
-    /// Under which epoch.
-    pub epoch: Epoch,
-    /// Its last measured load.
-    pub load: Option<Box<Load>>,
-}
-
 /// A keyspace with its map and what is known of it.
 #[derive(Debug)]
 pub struct KeyspaceState {
@@ -126,7 +117,7 @@ pub struct KeyspaceState {
     plan_due: Millis,
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
     /// is missing here has had it since before this coordinator started.
-    since: PackedMap<ShardId, u64>,
+    since: runs::Runs,
     /// The last step of each replica that is not live; not stored.
     stepped: BTreeMap<PlacementId, moves::Step>,
     /// What could not be placed, in sentences.

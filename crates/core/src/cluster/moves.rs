@@ -121,7 +121,7 @@ impl Cluster {
             from,
             to,
             stage,
-            since: self.since(at, step.map(|step| &step.since_ms)),
+            since: self.since(at, step.map(|step| step.since_ms)),
             waits_for: self.waits_for(at, keyspace, shard, replica),
         })
     }
@@ -129,7 +129,7 @@ impl Cluster {
     fn waits_for(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> String {
         let node = &replica.node;
         let health = self.nodes.get(node).map(|node| node.signs.health(at.now, &self.settings));
-        let phase = keyspace.observed.get(&replica.placement).map(|seen| &seen.phase);
+        let phase = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
         if let Some(health) = health.filter(|health| *health != Health::Up) {
             return format!("{node}, which is {health}");
         }

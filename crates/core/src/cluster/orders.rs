@@ -1,7 +1,8 @@
 //! What each worker should hold: derived from the maps, numbered, sent as differences.
 //!
-//! The book keeps no orders, only when each was last different; the order itself is computed from the map
-//! when it is sent. So a coordinator of a million replicas holds a number for each, not a message.
+//! The book keeps no orders, only of which shards the node has a replica, and when that was last different where the
+//! worker has not confirmed it yet; the order itself is computed from the map when it is sent. So a coordinator of
+//! a million replicas holds a number for each, not a message.
 
 use super::{Cluster, KeyspaceState, NodeState, PackedMap};
 use crate::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
@@ -17,37 +18,58 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most removals remembered for a difference; a worker that is further behind gets everything.
 const REMOVALS: usize = 4_096;
 
-/// When each order of one node was last different.
+/// A replica of the current incarnation of a node, with its shard and keyspace.
+pub(super) type Held<'a> = (&'a KeyspaceState, &'a Shard, &'a Replica);
+
+/// What one node should hold, and when that was last different.
 #[derive(Debug, Default)]
 pub(super) struct OrderBook {
     version: u64,
-    /// By keyspace, so that its name is held once and not for each replica.
-    held: BTreeMap<KeyspaceName, PackedMap<(ShardId, PlacementId), u64>>,
+    /// Shards of which it has a replica; by keyspace, so that its name is held once and not for each of them.
+    held: BTreeMap<KeyspaceName, PackedMap<ShardId, ()>>,
+    /// The versions above the floor at which orders about held shards were last different.
+    changed: BTreeMap<(KeyspaceName, ShardId), u64>,
+    /// The versions above the floor at which replicas went.
     removed: BTreeMap<ReplicaKey, u64>,
     /// Differences can be given from this version on.
     floor: u64,
 }
 
 impl OrderBook {
-    fn touch(&mut self, key: ReplicaKey) {
+    fn touch(&mut self, keyspace: &KeyspaceName, shard: ShardId) {
         self.version += 1;
-        self.removed.remove(&key);
-        self.held.entry(key.keyspace).or_default().insert((key.shard, key.placement), self.version);
+        self.held.entry(keyspace.clone()).or_default().insert(shard, ());
+        self.changed.insert((keyspace.clone(), shard), self.version);
     }
 
-    fn remove(&mut self, key: ReplicaKey) {
-        let Some(held) = self.held.get_mut(&key.keyspace) else { return };
-        if held.remove(&(key.shard, key.placement)).is_some() {
+    /// A replica is gone; another of the same shard may still be there.
+    fn remove(&mut self, key: ReplicaKey, another_stays: bool) {
+        if let Some(held) = self.held.get_mut(&key.keyspace).filter(|_| !another_stays) {
+            held.remove(&key.shard);
             if held.is_empty() {
                 self.held.remove(&key.keyspace);
             }
-            self.version += 1;
-            self.removed.insert(key, self.version);
+            self.changed.remove(&(key.keyspace.clone(), key.shard));
         }
+        self.version += 1;
+        self.removed.insert(key, self.version);
         if self.removed.len() > REMOVALS {
-            self.removed.clear();
-            self.floor = self.version;
+            self.forget_until(self.version);
         }
+    }
+
+    /// The worker has what was different up to `version`, and will not ask for it again.
+    pub(super) fn confirm(&mut self, version: u64) {
+        if self.floor < version && version <= self.version {
+            self.forget_until(version);
+        }
+    }
+
+    /// From here on a worker that has an older version is given everything.
+    fn forget_until(&mut self, version: u64) {
+        self.floor = version;
+        self.changed.retain(|_, changed| *changed > version);
+        self.removed.retain(|_, removed| *removed > version);
     }
 
     pub(super) fn pack(&mut self) {
@@ -58,18 +80,26 @@ impl OrderBook {
         self.held.is_empty()
     }
 
-    pub(super) fn held(&self) -> impl Iterator<Item = ReplicaKey> {
-        self.changed_since(0)
+    /// The version that differences from `applied` are given to: itself, or 0 for everything.
+    fn base(&self, applied: u64) -> u64 {
+        if applied < self.floor || applied > self.version { 0 } else { applied }
     }
 
-    /// The orders that were different after `version`.
-    fn changed_since(&self, version: u64) -> impl Iterator<Item = ReplicaKey> {
-        self.held.iter().flat_map(move |(keyspace, held)| {
-            let fresh = held.iter().filter(move |(_, changed)| **changed > version);
-            fresh.map(|((shard, placement), _)| key(keyspace, *shard, *placement))
-        })
+    /// All shards of which it has a replica.
+    fn shards(&self) -> impl Iterator<Item = (&KeyspaceName, ShardId)> {
+        self.held.iter().flat_map(|(keyspace, held)| held.keys().map(move |shard| (keyspace, *shard)))
     }
 
+    /// Those whose orders were different after `base`.
+    fn changed_since(&self, base: u64) -> Vec<(&KeyspaceName, ShardId)> {
+        if base == 0 {
+            return self.shards().collect();
+        }
+        let fresh = self.changed.iter().filter(|(_, version)| **version > base);
+        fresh.map(|((keyspace, shard), _)| (keyspace, *shard)).collect()
+    }
+
+    /// Of how many shards it has a replica.
     pub(super) fn len(&self) -> usize {
         self.held.values().map(|held| held.len()).sum()
     }
@@ -86,11 +116,11 @@ pub(super) struct KeyspaceSight<'a> {
 
 impl Sight for KeyspaceSight<'_> {
     fn phase(&self, placement: PlacementId) -> Option<&Phase> {
-        self.reports.get(&placement).map(|seen| &seen.phase)
+        self.reports.get(&placement).map(super::Observed::phase)
     }
 
     fn epoch(&self, placement: PlacementId) -> Option<crate::id::Epoch> {
-        self.reports.get(&placement).map(|seen| seen.epoch)
+        self.reports.get(&placement).map(super::Observed::epoch)
     }
 
     fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool {
@@ -140,7 +170,7 @@ impl Cluster {
             for replica in &shard.replicas {
                 let Some(node) = self.nodes.get_mut(&replica.node) else { continue };
                 if node.record.incarnation == replica.incarnation {
-                    node.orders.touch(key(name, shard.id, replica.placement));
+                    node.orders.touch(name, shard.id);
                     self.outbox.orders.insert(replica.node.clone());
                 }
             }
@@ -148,19 +178,48 @@ impl Cluster {
     }
 
     /// Notes that a replica is in no map any more.
-    pub(super) fn withdraw_order(&mut self, node: &NodeId, replica: ReplicaKey) {
-        if let Some(state) = self.nodes.get_mut(node) {
-            state.orders.remove(replica);
-            self.outbox.orders.insert(node.clone());
+    pub(super) fn withdraw_order(&mut self, name: &KeyspaceName, shard: ShardId, gone: &Replica) {
+        let Some(node) = self.nodes.get(&gone.node) else { return };
+        if node.record.incarnation != gone.incarnation || node.record.ended {
+            return;
         }
+        let another_stays = self.held_of(node, name, shard).next().is_some();
+        if let Some(node) = self.nodes.get_mut(&gone.node) {
+            let key = ReplicaKey { keyspace: name.clone(), shard, placement: gone.placement };
+            node.orders.remove(key, another_stays);
+            self.outbox.orders.insert(gone.node.clone());
+        }
+    }
+
+    /// The replicas that a node should hold.
+    pub(super) fn held<'a>(&'a self, node: &'a NodeState) -> impl Iterator<Item = Held<'a>> {
+        node.orders.shards().flat_map(|(keyspace, shard)| self.held_of(node, keyspace, shard))
+    }
+
+    /// Those of one shard: more than one when the node gets a shard back before it has dropped its old copy.
+    fn held_of<'a>(
+        &'a self,
+        node: &'a NodeState,
+        keyspace: &KeyspaceName,
+        shard: ShardId,
+    ) -> impl Iterator<Item = Held<'a>> {
+        let found =
+            self.keyspaces.get(keyspace).and_then(|keyspace| Some((keyspace, keyspace.map.shard(shard)?)));
+        let start = (&node.record.spec.id, node.record.incarnation);
+        found.into_iter().flat_map(move |(keyspace, shard)| {
+            let here = shard.replicas.iter().filter(move |r| (&r.node, r.incarnation) == start);
+            here.map(move |replica| (keyspace, shard, replica))
+        })
     }
 
     /// What `node` should hold, as a difference to the version it has `applied`, or whole.
     pub fn orders_since(&self, node: &NodeId, applied: u64, lease: Option<LeaseRenewal>) -> Option<Orders> {
         let state = self.nodes.get(node)?;
         let book = &state.orders;
-        let base = if applied < book.floor || applied > book.version { 0 } else { applied };
-        let changed: Vec<Order> = book.changed_since(base).filter_map(|key| self.order(&key)).collect();
+        let base = book.base(applied);
+        let changed = book.changed_since(base).into_iter();
+        let replicas = changed.flat_map(|(keyspace, shard)| self.held_of(state, keyspace, shard));
+        let changed: Vec<Order> = replicas.map(|held| self.order(held)).collect();
         let names: BTreeSet<_> = changed.iter().map(|order| &order.replica.keyspace).collect();
         let keyspaces =
             names.into_iter().filter_map(|name| self.keyspaces.get(name)).map(KeyspaceState::brief).collect();
@@ -177,22 +236,20 @@ impl Cluster {
         })
     }
 
-    fn order(&self, replica: &ReplicaKey) -> Option<Order> {
-        let keyspace = self.keyspaces.get(&replica.keyspace)?;
-        let shard = keyspace.map.shard(replica.shard)?;
-        let held = shard.replica(replica.placement)?;
-        let leads = held.role == Role::Leader && held.state == ReplicaState::Live;
-        Some(Order {
-            replica: replica.clone(),
+    fn order(&self, held: Held<'_>) -> Order {
+        let (keyspace, shard, replica) = held;
+        let leads = replica.role == Role::Leader && replica.state == ReplicaState::Live;
+        Order {
+            replica: key(held),
             bounds: shard.bounds.clone(),
-            role: held.role,
-            state: held.state,
+            role: replica.role,
+            state: replica.state,
             epoch: shard.epoch,
             // As it was decided, not as it would be now: a former owner whose lease was over may have
             // come back since, and has been told to stop in the same breath.
             granted: !leads || !keyspace.ungranted.contains(&shard.id),
-            peers: self.peers(keyspace, shard, held),
-        })
+            peers: self.peers(keyspace, shard, replica),
+        }
     }
 
     /// The other replicas that a replica needs to know: see [`Order::peers`].
@@ -236,6 +293,88 @@ impl KeyspaceState {
     }
 }
 
-pub(super) fn key(keyspace: &KeyspaceName, shard: ShardId, placement: PlacementId) -> ReplicaKey {
-    ReplicaKey { keyspace: keyspace.clone(), shard, placement }
+/// Its name in a cluster.
+pub(super) fn key((keyspace, shard, replica): Held<'_>) -> ReplicaKey {
+    ReplicaKey { keyspace: keyspace.map.keyspace().clone(), shard: shard.id, placement: replica.placement }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn named() -> KeyspaceName {
+        KeyspaceName::new("users").unwrap()
+    }
+
+    fn of(shard: u64, placement: u64) -> ReplicaKey {
+        ReplicaKey { keyspace: named(), shard: ShardId(shard), placement: PlacementId(placement) }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Event {
+        Touch(u64),
+        Remove(u64),
+        /// By so many versions less than there are.
+        Confirm(u64),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            4 => (0u64..8).prop_map(Event::Touch),
+            2 => (0u64..8).prop_map(Event::Remove),
+            1 => (0u64..6).prop_map(Event::Confirm),
+        ];
+        prop::collection::vec(event, 0..60)
+    }
+
+    proptest! {
+        /// The model remembers the version of every change there ever was.
+        #[test]
+        fn a_difference_says_all_that_has_changed_and_nothing_that_is_confirmed(events in events()) {
+            let (mut book, mut touched, mut gone) = (OrderBook::default(), BTreeMap::new(), BTreeMap::new());
+            let (name, mut confirmed) = (named(), 0);
+            for event in events {
+                match event {
+                    Event::Touch(shard) => {
+                        book.touch(&name, ShardId(shard));
+                        touched.insert(ShardId(shard), book.version);
+                    }
+                    Event::Remove(shard) => {
+                        // Every removal is of a replica of its own.
+                        let key = of(shard, book.version);
+                        book.remove(key.clone(), false);
+                        touched.remove(&ShardId(shard));
+                        gone.insert(key, book.version);
+                    }
+                    Event::Confirm(behind) => {
+                        let version = book.version.saturating_sub(behind);
+                        book.confirm(version);
+                        confirmed = version.max(confirmed);
+                    }
+                }
+                prop_assert_eq!(book.shards().map(|(_, id)| id).collect::<Vec<_>>(), touched.keys().copied().collect::<Vec<_>>());
+                prop_assert!(book.changed.values().chain(book.removed.values()).all(|version| *version > confirmed));
+                for applied in 0..=book.version + 1 {
+                    let base = book.base(applied);
+                    prop_assert_eq!(base, if (confirmed..=book.version).contains(&applied) { applied } else { 0 });
+                    let said: BTreeSet<_> = book.changed_since(base).into_iter().map(|(_, id)| id).collect();
+                    let changed = touched.iter().filter(|(_, at)| **at > base).map(|(id, _)| *id).collect();
+                    prop_assert_eq!(said, changed);
+                    let lacks = gone.iter().filter(|(_, at)| base > 0 && **at > base);
+                    prop_assert!(lacks.map(|(key, _)| key).all(|key| book.removed.contains_key(key)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_shard_is_held_while_another_replica_of_it_stays() {
+        let mut book = OrderBook::default();
+        book.touch(&named(), ShardId(1));
+        book.remove(of(1, 1), true);
+        assert_eq!((book.len(), book.removed.len()), (1, 1));
+        book.remove(of(1, 2), false);
+        assert_eq!((book.is_empty(), book.removed.len(), book.changed.len()), (true, 2, 0));
+    }
 }

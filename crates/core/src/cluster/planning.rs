@@ -325,7 +325,7 @@ impl Cluster {
         let patience_ms = self.settings.rebalance_ms.max(self.settings.dead_after_ms);
         let inherited_until = self.inherited.then_some(self.started + patience_ms);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };
-        let measures = keyspace.observed.values().any(|seen| seen.load.is_some());
+        let measures = keyspace.observed.values().any(|seen| seen.load().is_some());
         let since = measures.then(|| *keyspace.unmeasured_since.get_or_insert(at.now));
         let until = inherited_until.max(since.map(|since| since + patience_ms));
         let Some(until) = until else { return true };
@@ -348,7 +348,7 @@ impl Cluster {
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut live = keyspace.map.shards().flat_map(|shard| shard.live());
         let knows = |r: &crate::map::Replica| {
-            keyspace.observed.get(&r.placement).is_some_and(|seen| seen.load.is_some())
+            keyspace.observed.get(&r.placement).is_some_and(|seen| seen.load().is_some())
         };
         live.all(knows) && !self.nodes.values().any(unknown)
     }

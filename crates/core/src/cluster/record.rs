@@ -4,7 +4,7 @@
 //! granted the moment before it started, and listens for `dead_after_ms` before it declares anybody dead
 //! (R6); so a restart moves nothing.
 
-use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, orders::OrderBook};
+use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, orders::OrderBook, runs::Runs};
 use crate::brake::Losses;
 use crate::check;
 use crate::health::Signs;
@@ -327,7 +327,7 @@ impl KeyspaceState {
             avoid: BTreeMap::new(),
             crashed: BTreeMap::new(),
             plan_due: at.now,
-            since: PackedMap::default(),
+            since: Runs::default(),
             stepped: BTreeMap::new(),
             unplaced: Vec::new(),
             failing: None,

@@ -265,7 +265,7 @@ impl Cluster {
             bounds: shard.bounds.clone(),
             stage: shard.stage.clone(),
             epoch: shard.epoch,
-            since: self.since(at, keyspace.since.get(&shard.id)),
+            since: self.since(at, keyspace.since.get(shard.id)),
             want: keyspace.wanted_replicas(shard.id),
             rule: keyspace.record.rules.get(&shard.id).cloned(),
             replicas: shard.replicas.iter().map(|r| self.replica_row(at, keyspace, r)).collect(),
@@ -273,9 +273,9 @@ impl Cluster {
     }
 
     /// Since the moment that was noted; where none was, since before this coordinator started.
-    pub(super) fn since(&self, at: Moment, noted: Option<&u64>) -> Since {
+    pub(super) fn since(&self, at: Moment, noted: Option<u64>) -> Since {
         let started_ms = at.wall_ms.saturating_sub(at.now.since(self.started));
-        noted.map_or(Since::AtLeast(started_ms), |ms| Since::At(*ms))
+        noted.map_or(Since::AtLeast(started_ms), Since::At)
     }
 
     fn replica_row(&self, at: Moment, keyspace: &KeyspaceState, replica: &Replica) -> ReplicaRow {
@@ -289,8 +289,8 @@ impl Cluster {
             health: current.map_or(Health::Down, |node| node.signs.health(at.now, &self.settings)),
             role: replica.role,
             state: replica.state,
-            phase: seen.map(|seen| seen.phase.clone()),
-            load: seen.and_then(|seen| seen.load.as_deref().cloned()),
+            phase: seen.map(|seen| seen.phase().clone()),
+            load: seen.and_then(|seen| seen.load().cloned()),
         }
     }
 
@@ -306,7 +306,7 @@ impl Cluster {
                 }
                 *row.replicas.entry(name.clone()).or_default() += 1;
                 row.leaders += usize::from(replica.role == Role::Leader);
-                let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load.as_deref());
+                let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load());
                 for (sum, value) in row.load.iter_mut().zip(load.map(Load::metrics).unwrap_or_default()) {
                     *sum += value;
                 }
@@ -319,7 +319,7 @@ impl Cluster {
 impl KeyspaceState {
     /// Bytes of a shard, as the largest of its live replicas reports them.
     pub(super) fn size_bytes(&self, shard: &Shard) -> Option<u64> {
-        let reported = shard.live().filter_map(|r| self.observed.get(&r.placement)?.load.as_ref());
+        let reported = shard.live().filter_map(|r| self.observed.get(&r.placement)?.load());
         reported.map(|load| load.size_bytes).max()
     }
 }

@@ -62,8 +62,10 @@ impl Carried {
             let sum = carried.get_or_insert_default();
             sum.requests_per_s += load.requests_per_s;
             sum.size_bytes = sum.size_bytes.max(load.size_bytes);
-            sum.median = sum.median.take().or_else(|| load.median.clone());
-            load.hot_keys.iter().for_each(|hot| *keys.entry(&hot.key).or_default() += hot.requests_per_s);
+            sum.median = sum.median.take().or_else(|| load.profile.median().cloned());
+            for hot in load.profile.hot_keys() {
+                *keys.entry(&hot.key).or_default() += hot.requests_per_s;
+            }
         }
         let mut hot_keys: Vec<HotKey> =
             keys.into_iter().map(|(key, rate)| HotKey { key: key.clone(), requests_per_s: rate }).collect();

@@ -10,7 +10,7 @@ use partage_core::cluster::{Registration, Welcome};
 use partage_core::exchange::{Beat, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey, Report};
 use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::key::Key;
-use partage_core::load::{HOT_KEYS, HotKey, Load};
+use partage_core::load::{HOT_KEYS, HotKey, Load, Profile};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::time::Millis;
 
@@ -84,7 +84,7 @@ impl TryFrom<proto::ReplicaKey> for ReplicaKey {
 
 impl From<&Load> for proto::Load {
     fn from(load: &Load) -> Self {
-        let hot = load.hot_keys.iter().take(HOT_KEYS);
+        let hot = load.profile.hot_keys().iter().take(HOT_KEYS);
         proto::Load {
             requests_per_s: load.requests_per_s,
             cpu_ms_per_s: load.cpu_ms_per_s,
@@ -96,15 +96,15 @@ impl From<&Load> for proto::Load {
                     requests_per_s: hot.requests_per_s,
                 })
                 .collect(),
-            median: load.median.as_ref().map(|key| key.as_bytes().to_vec()),
+            median: load.profile.median().map(|key| key.as_bytes().to_vec()),
         }
     }
 }
 
 /// The last check of every load, whichever door it came through.
 pub(crate) fn checked(load: Load) -> Result<Load, Malformed> {
-    if load.hot_keys.len() > HOT_KEYS {
-        let why = format!("has {} entries: send the heaviest {HOT_KEYS}", load.hot_keys.len());
+    if load.profile.hot_keys().len() > HOT_KEYS {
+        let why = format!("has {} entries: send the heaviest {HOT_KEYS}", load.profile.hot_keys().len());
         return Err(Malformed::new("hot_keys", why));
     }
     load.check().map_err(|error| Malformed::new(error.metric, &error))?;
@@ -119,10 +119,12 @@ impl TryFrom<proto::Load> for Load {
             cpu_ms_per_s: form.cpu_ms_per_s,
             size_bytes: form.size_bytes,
             keys: form.keys,
-            hot_keys: each(form.hot_keys, "hot_keys", |hot| {
-                Ok(HotKey { key: Key::new(&hot.key).at("key")?, requests_per_s: hot.requests_per_s })
-            })?,
-            median: form.median.map(|key| Key::new(&key)).transpose().at("median")?,
+            profile: Profile::new(
+                each(form.hot_keys, "hot_keys", |hot| {
+                    Ok(HotKey { key: Key::new(&hot.key).at("key")?, requests_per_s: hot.requests_per_s })
+                })?,
+                form.median.map(|key| Key::new(&key)).transpose().at("median")?,
+            ),
         })
     }
 }

@@ -148,8 +148,8 @@ impl From<&load::Load> for Load {
             cpu_ms_per_s: load.cpu_ms_per_s,
             size_bytes: load.size_bytes,
             keys: load.keys,
-            hot_keys: load.hot_keys.iter().map(hot).collect(),
-            median: load.median.as_ref().map(Into::into),
+            hot_keys: load.profile.hot_keys().iter().map(hot).collect(),
+            median: load.profile.median().map(Into::into),
         }
     }
 }
@@ -162,10 +162,12 @@ impl TryFrom<Load> for load::Load {
             cpu_ms_per_s: form.cpu_ms_per_s,
             size_bytes: form.size_bytes,
             keys: form.keys,
-            hot_keys: each(form.hot_keys, "hot_keys", |hot| {
-                Ok(load::HotKey { key: hot.key.try_into()?, requests_per_s: hot.requests_per_s })
-            })?,
-            median: form.median.map(TryInto::try_into).transpose().inside("median")?,
+            profile: load::Profile::new(
+                each(form.hot_keys, "hot_keys", |hot| {
+                    Ok(load::HotKey { key: hot.key.try_into()?, requests_per_s: hot.requests_per_s })
+                })?,
+                form.median.map(TryInto::try_into).transpose().inside("median")?,
+            ),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
 use crate::check;
-use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write, orders};
+use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
 use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
 use crate::keyspace::{Constraint, Keyspace, Ownership};
@@ -99,7 +99,7 @@ impl Cluster {
         self.outbox.writes.push(Write::Map(diff.clone()));
         self.outbox.maps.push(diff);
         let mut keyspace = KeyspaceState::new(record, map, at);
-        keyspace.since = keyspace.map.shards().map(|shard| (shard.id, at.wall_ms)).collect();
+        keyspace.map.shards().for_each(|shard| keyspace.since.insert(shard.id, at.wall_ms));
         self.deleted.remove(&name);
         self.keyspaces.insert(name, keyspace);
     }
@@ -129,7 +129,7 @@ impl Cluster {
         self.outbox.maps.push(diff);
         for shard in keyspace.map.shards() {
             for replica in &shard.replicas {
-                self.withdraw_order(&replica.node, orders::key(name, shard.id, replica.placement));
+                self.withdraw_order(name, shard.id, replica);
             }
         }
         self.record.next_shard = self.record.next_shard.max(keyspace.map.next_shard());

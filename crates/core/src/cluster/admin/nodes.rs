@@ -13,12 +13,12 @@
 //! | blocked        | what is left goes nowhere until somebody does something          |
 
 use super::{AdminError, Effect, Intent};
-use crate::cluster::{Cluster, Drain, KeyspaceState, Moment, NodeState, Write};
+use crate::cluster::orders::Held;
+use crate::cluster::{Cluster, Drain, Moment, NodeState, Write};
 use crate::exchange::{Failure, Phase};
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
-use crate::map::{Replica, Shard};
 use crate::name::{KeyspaceName, NodeId, Zone};
 use crate::node::Health;
 use crate::plan::{Change, Progress, Status};
@@ -301,14 +301,8 @@ impl Cluster {
     }
 
     /// What the node holds that somebody still needs: everything but what may be deleted.
-    fn needed(&self, node: &NodeState) -> Vec<Held<'_>> {
-        let find = |key: crate::exchange::ReplicaKey| {
-            let keyspace = self.keyspaces.get(&key.keyspace)?;
-            let shard = keyspace.map.shard(key.shard)?;
-            Some((keyspace, shard, shard.replica(key.placement)?))
-        };
-        let held = node.orders.held().filter_map(find);
-        held.filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
+    fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<Held<'a>> {
+        self.held(node).filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
     }
 
     /// Why a replica that should leave its node does not, and what to do; none when it is on its way.
@@ -321,7 +315,7 @@ impl Cluster {
         if let Some(Phase::Failed(failure)) = keyspace
             .observed
             .get(&replica.placement)
-            .map(|o| &o.phase)
+            .map(|o| o.phase())
             .filter(|_| !replica.state.is_staying())
         {
             return Some(format!(
@@ -331,7 +325,7 @@ impl Cluster {
         }
         let heir = shard.replicas.iter().find(|r| r.replaces == Some(replica.placement));
         if let Some(heir) = heir {
-            let phase = keyspace.observed.get(&heir.placement).map(|seen| &seen.phase);
+            let phase = keyspace.observed.get(&heir.placement).map(|seen| seen.phase());
             return match phase {
                 Some(Phase::Failed(failure)) => {
                     let Failure { attempts, reason } = &**failure;
@@ -385,5 +379,3 @@ impl Cluster {
 }
 
 type Departures<'a> = BTreeMap<(&'a KeyspaceName, ShardId, PlacementId), (PlanId, bool)>;
-
-type Held<'a> = (&'a KeyspaceState, &'a Shard, &'a Replica);

@@ -170,7 +170,7 @@ impl KeyspaceState {
     /// What the shard's leader last reported.
     pub(in crate::cluster) fn leader_load(&self, shard: &Shard) -> Option<&crate::load::Load> {
         let leader = shard.leader().or_else(|| shard.live().next())?;
-        self.observed.get(&leader.placement)?.load.as_deref()
+        self.observed.get(&leader.placement)?.load()
     }
 }
 
@@ -193,7 +193,7 @@ fn whole(keyspace: &KeyspaceState, bounds: &Bounds) -> AdminError {
 }
 
 fn median(keyspace: &KeyspaceState, shard: &Shard) -> Result<Key, AdminError> {
-    let reported = keyspace.leader_load(shard).and_then(|load| load.median.clone());
+    let reported = keyspace.leader_load(shard).and_then(|load| load.profile.median().cloned());
     reported.ok_or_else(|| AdminError::Refused {
         problem: format!("the leader of shard {} has reported no median key", shard.id),
         way_out: "say at which keys to cut".into(),

@@ -291,7 +291,7 @@ fn metric(name: &str, tolerance: f64) -> Metric {
 
 /// The mean over the replicas of a shard that have reported.
 pub(super) fn measured(keyspace: &KeyspaceState, shard: &Shard) -> Option<[f64; METRICS.len()]> {
-    let reported = shard.live().filter_map(|r| keyspace.observed.get(&r.placement)?.load.as_ref());
+    let reported = shard.live().filter_map(|r| keyspace.observed.get(&r.placement)?.load());
     let (mut sum, mut count) = ([0.0; METRICS.len()], 0u32);
     for load in reported {
         sum.iter_mut().zip(load.metrics()).for_each(|(sum, value)| *sum += value);

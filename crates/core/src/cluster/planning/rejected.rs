@@ -72,7 +72,7 @@ pub(super) fn are_alike(one: &[Planned], other: &[Planned]) -> bool {
 /// What the leaders of these shards report together.
 fn load(keyspace: &KeyspaceState, shards: &BTreeSet<ShardId>) -> [u64; METRICS.len()] {
     let leaders = shards.iter().filter_map(|id| keyspace.map.shard(*id)?.leader());
-    let loads = leaders.filter_map(|leader| keyspace.observed.get(&leader.placement)?.load.as_deref());
+    let loads = leaders.filter_map(|leader| keyspace.observed.get(&leader.placement)?.load());
     let mut sums = [0.0; METRICS.len()];
     for load in loads {
         sums.iter_mut().zip(load.metrics()).for_each(|(sum, value)| *sum += value);

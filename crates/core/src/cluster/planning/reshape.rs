@@ -47,7 +47,7 @@ impl Cluster {
     fn candidate<'a>(&self, at: Moment, keyspace: &KeyspaceState, shard: &'a Shard) -> Option<Candidate<'a>> {
         let mut replicas: Vec<_> = shard.live().collect();
         replicas.sort_by_key(|r| (r.role != Role::Leader, r.placement));
-        let reports = replicas.iter().filter_map(|r| keyspace.observed.get(&r.placement)?.load.as_deref());
+        let reports = replicas.iter().filter_map(|r| keyspace.observed.get(&r.placement)?.load());
         let carried = Carried::of(reports)?;
         let nodes: Vec<NodeId> = replicas.iter().map(|r| r.node.clone()).collect();
         // Children begin on these nodes, and nothing new is placed on a closed one (M7).

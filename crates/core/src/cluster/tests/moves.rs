@@ -64,7 +64,7 @@ fn what_fails_or_is_silent_is_named() {
         (Phase::failed(2, "no room".into()), "b to try again: it has failed 2 times (no room)"),
         (Phase::Ready, "its turn to take over"),
     ] {
-        let seen = Observed { phase, epoch, load: None };
+        let seen = Observed::new(phase, epoch, None);
         town.cluster.keyspaces.get_mut(&name()).unwrap().observed.insert(placement, seen);
         assert_eq!(waits_for(&town), expected);
     }

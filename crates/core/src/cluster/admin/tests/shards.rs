@@ -1,6 +1,7 @@
 use super::*;
 use crate::key::{HashRange, KeyRange};
 use crate::keyspace::Ownership;
+use crate::load::Profile;
 use crate::map::Stage;
 use crate::name::Label;
 use crate::sharding::{Bounds, PartitionKey};
@@ -196,7 +197,7 @@ fn key_ranges_split_at_the_reported_median_or_at_keys() {
     town.refused(split(S1, SplitAt::Points(vec![1])), Kind::Invalid, "key ranges at keys");
     town.refused(split(S1, SplitAt::Keys(vec![])), Kind::Invalid, "no key");
     town.refused(split(S1, SplitAt::Keys(vec![key("")])), Kind::Invalid, "not above");
-    town.loads.insert(S1, Load { median: Some(key("m")), ..Load::default() });
+    town.loads.insert(S1, Load { profile: Profile::new(vec![], Some(key("m"))), ..Load::default() });
     town.rounds(1);
     town.done(split(S1, SplitAt::Middle));
     town.rounds(6);

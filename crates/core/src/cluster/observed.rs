@@ -1,0 +1,112 @@
+//! What is known of one replica beyond the map.
+//!
+//! A coordinator keeps one of these for each replica, so its room counts: 24 bytes, and 40 for a load once there is
+//! one. Why a callback failed is rare, so it lies outside, beside the load.
+
+use crate::exchange::Phase;
+use crate::id::Epoch;
+use crate::load::Load;
+
+/// What a worker has said of a replica.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    epoch: Epoch,
+    said: Said,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Said {
+    Well(Well, Option<Box<Load>>),
+    Failed(Box<(Phase, Option<Box<Load>>)>),
+}
+
+/// A [`Phase`] that is not [`Phase::Failed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Well {
+    Loading,
+    Ready,
+    Serving,
+    Unloading,
+    Unloaded,
+    Dropped,
+}
+
+impl Well {
+    fn phase(self) -> &'static Phase {
+        match self {
+            Well::Loading => &Phase::Loading,
+            Well::Ready => &Phase::Ready,
+            Well::Serving => &Phase::Serving,
+            Well::Unloading => &Phase::Unloading,
+            Well::Unloaded => &Phase::Unloaded,
+            Well::Dropped => &Phase::Dropped,
+        }
+    }
+}
+
+impl Observed {
+    /// What the worker has done, under which epoch, and the last measured load.
+    pub fn new(phase: Phase, epoch: Epoch, load: Option<Box<Load>>) -> Observed {
+        let well = match phase {
+            Phase::Loading => Well::Loading,
+            Phase::Ready => Well::Ready,
+            Phase::Serving => Well::Serving,
+            Phase::Unloading => Well::Unloading,
+            Phase::Unloaded => Well::Unloaded,
+            Phase::Dropped => Well::Dropped,
+            Phase::Failed(_) => return Observed { epoch, said: Said::Failed(Box::new((phase, load))) },
+        };
+        Observed { epoch, said: Said::Well(well, load) }
+    }
+
+    /// What its worker has done.
+    pub fn phase(&self) -> &Phase {
+        match &self.said {
+            Said::Well(well, _) => well.phase(),
+            Said::Failed(failed) => &failed.0,
+        }
+    }
+
+    /// Under which epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Its last measured load.
+    pub fn load(&self) -> Option<&Load> {
+        match &self.said {
+            Said::Well(_, load) => load.as_deref(),
+            Said::Failed(failed) => failed.1.as_deref(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_it_was_told() {
+        let phases = [
+            Phase::Loading,
+            Phase::Ready,
+            Phase::Serving,
+            Phase::Unloading,
+            Phase::Unloaded,
+            Phase::Dropped,
+            Phase::failed(3, "no room".into()),
+        ];
+        let load = Load { keys: 7, ..Load::default() };
+        for phase in phases {
+            for load in [None, Some(&load)] {
+                let seen = Observed::new(phase.clone(), Epoch(5), load.cloned().map(Box::new));
+                assert_eq!((seen.phase(), seen.epoch(), seen.load()), (&phase, Epoch(5), load));
+            }
+        }
+    }
+
+    #[test]
+    fn it_takes_as_little_room_as_the_module_says() {
+        assert_eq!((size_of::<Observed>(), size_of::<Load>()), (24, 40));
+    }
+}
