@@ -105,7 +105,7 @@ pub fn diff(map: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
         match map.shard(shard.id) {
             Some(old) => {
                 findings.extend(shard_step(old, shard));
-                layout_changes |= old.stage != shard.stage || old.bounds != shard.bounds;
+                layout_changes |= old.stage() != shard.stage() || old.bounds != shard.bounds;
             }
             None => layout_changes = true,
         }
@@ -177,16 +177,16 @@ fn shard_step(old: &Shard, new: &Shard) -> Vec<Finding> {
 fn families(next: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
     let mut findings = Vec::new();
     for shard in diff.changed.iter().filter(|shard| shard.is_serving()) {
-        for parent in shard.parents.iter().filter_map(|id| next.shard(*id)) {
-            let has_closed = matches!(parent.stage, Stage::Closing(_)) && shard.epoch >= parent.epoch;
+        for parent in shard.parents().iter().filter_map(|id| next.shard(*id)) {
+            let has_closed = matches!(parent.stage(), Stage::Closing(_)) && shard.epoch >= parent.epoch;
             if !has_closed {
                 findings.push(Finding::OpensEarly(shard.id, parent.id));
             }
         }
     }
     for shard in &diff.changed {
-        let Stage::Forming(siblings) = &shard.stage else { continue };
-        let parents: Option<Vec<_>> = shard.parents.iter().map(|id| next.shard(*id)).collect();
+        let Stage::Forming(siblings) = shard.stage() else { continue };
+        let parents: Option<Vec<_>> = shard.parents().iter().map(|id| next.shard(*id)).collect();
         let children: Option<Vec<_>> = siblings.iter().map(|id| next.shard(*id)).collect();
         // Where a parent or a sibling is gone the handover abandons the rest; they open no more.
         let (Some(parents), Some(children)) = (parents, children) else { continue };

@@ -77,14 +77,14 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
 
 /// Parents that the shard was split or merged from and that have not gone yet.
 fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Item = &'a Shard> {
-    let parents = if planted::is(Planted::O8) { &[] } else { &*shard.parents };
+    let parents = if planted::is(Planted::O8) { &[] } else { shard.parents() };
     parents.iter().filter_map(|parent| map.shard(*parent))
 }
 
 /// Takes every step that `id` is ready for. Calling it again without news changes nothing.
 pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     remove_ended(edit, id, sight)?;
-    match edit.shard(id)?.stage.clone() {
+    match edit.shard(id)?.stage().clone() {
         Stage::Serving => settle_serving(edit, id, sight),
         Stage::Forming(siblings) => settle_children(edit, id, &siblings, sight),
         Stage::Closing(children) => settle_closing(edit, id, &children, sight),
@@ -170,7 +170,7 @@ fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
 /// leader is under way the next one waits, so that the one in the middle has really owned the shard.
 fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    let replaced = ready.replaces.and_then(|placement| shard.replica(placement)).cloned();
+    let replaced = ready.replaces().and_then(|placement| shard.replica(placement)).cloned();
     let led = replaced.as_ref().is_some_and(|r| r.role == Role::Leader && r.state == ReplicaState::Live);
     let leads = led || shard.leader().is_none();
     if led && !leader_serves(shard, sight) && !replaced_has_failed(replaced.as_ref(), sight) {
@@ -201,7 +201,7 @@ fn settle_children(
     siblings: &[ShardId],
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
-    let parents = edit.shard(id)?.parents.clone();
+    let parents = edit.shard(id)?.parents().to_vec();
     let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(Shard::is_serving));
     let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, sight)));
     if !(parents_serve && hopeful) {

@@ -5,13 +5,15 @@
 //! last 64-bit hash does not exist.
 
 use crate::limits;
+use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{Hash, Hasher};
+use triomphe::ThinArc;
 
 /// A key: any bytes, at most [`limits::KEY_BYTES`], compared byte by byte. Cheap to clone; neighbours in a
-/// map share the bytes of their common boundary.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(Arc<[u8]>);
+/// map share the bytes of their common boundary, and each has a single pointer to them.
+#[derive(Clone)]
+pub struct Key(ThinArc<(), u8>);
 
 /// A key that is too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,36 +29,62 @@ impl Key {
         if bytes.len() > limits::KEY_BYTES {
             return Err(KeyTooLong { bytes: bytes.len() });
         }
-        Ok(Key(bytes.into()))
+        Ok(Key(ThinArc::from_header_and_slice((), bytes)))
     }
 
     /// The lowest key, which as the end of a range stands for "beyond the highest".
     pub fn empty() -> Key {
-        Key(Arc::from([]))
+        Key(ThinArc::from_header_and_slice((), &[]))
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.0.slice
     }
 
     /// Whether this is the empty key.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.as_bytes().is_empty()
     }
 
     /// The smallest key above this one, or none when this one is as long as a key can be.
     pub fn successor(&self) -> Option<Key> {
-        let mut bytes = self.0.to_vec();
+        let mut bytes = self.as_bytes().to_vec();
         bytes.push(0);
         Key::new(&bytes).ok()
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Key {}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Key) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 
 impl fmt::Display for Key {
     /// Printable ASCII as it is, the rest as `\xNN`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
+        write!(f, "{}", self.as_bytes().escape_ascii())
     }
 }
 

@@ -141,7 +141,7 @@ fn the_vectors_are_read_as_what_was_written() {
 }
 
 fn shard(shard: &Shard) -> Value {
-    let (stage, children) = match &shard.stage {
+    let (stage, children) = match shard.stage() {
         Stage::Serving => ("serving", vec![]),
         Stage::Forming(children) => ("forming", children.iter().map(|id| id.0).collect()),
         Stage::Closing(children) => ("closing", children.iter().map(|id| id.0).collect()),
@@ -154,7 +154,7 @@ fn shard(shard: &Shard) -> Value {
             "incarnation": replica.incarnation.0,
             "role": replica.role.to_string(),
             "state": replica.state.to_string(),
-            "replaces": replica.replaces.map(|placement| placement.0),
+            "replaces": replica.replaces().map(|placement| placement.0),
         })
     });
     json!({
@@ -163,7 +163,7 @@ fn shard(shard: &Shard) -> Value {
         "bounds": json::Bounds::from(&shard.bounds),
         "stage": stage,
         "children": children,
-        "parents": shard.parents.iter().map(|id| id.0).collect::<Vec<_>>(),
+        "parents": shard.parents().iter().map(|id| id.0).collect::<Vec<_>>(),
         "replicas": replicas.collect::<Vec<_>>(),
     })
 }

@@ -101,7 +101,7 @@ fn is_served(worker: &Worker, access: Access) -> bool {
 }
 
 fn phase(town: &Town) -> Option<Phase> {
-    town.call(|cluster, _| cluster.keyspaces()[KS].observed.values().next().map(|seen| seen.phase.clone()))
+    town.call(|cluster, _| cluster.keyspaces()[KS].observed.values().next().map(|seen| seen.phase().clone()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -85,7 +85,7 @@ const REFUSED: [(&str, &[&str], &str); 7] = [
 ];
 
 /// What `core` may link. It decides; it needs no clock, no randomness, no I/O, no runtime.
-const CORE_MAY_LINK: [&str; 3] = ["thiserror", "md-5", "xxhash-rust"];
+const CORE_MAY_LINK: [&str; 4] = ["thiserror", "md-5", "xxhash-rust", "triomphe"];
 
 /// Every edge that goes up or sideways, every crate without a floor, and what `core` links beyond its list.
 pub fn findings(packages: &[Package]) -> Vec<String> {

@@ -557,5 +557,5 @@ fn shard_words(shard: &partage_core::map::Shard) -> String {
         .iter()
         .map(|r| format!("{}@{}/{} {} {}", r.placement, r.node, r.incarnation, r.state, r.role))
         .collect();
-    format!("{} {} {:?} [{}]", shard.id, shard.epoch, shard.stage, replicas.join(", "))
+    format!("{} {} {:?} [{}]", shard.id, shard.epoch, shard.stage(), replicas.join(", "))
 }

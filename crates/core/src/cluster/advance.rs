@@ -23,8 +23,8 @@ impl KeyspaceState {
             // Children that prepare wait for news of their parents too.
             self.awake.extend(self.forming.get(&id).into_iter().flatten());
             let Some(shard) = self.map.shard(id) else { continue };
-            self.awake.extend(shard.parents.iter().filter(|parent| self.map.shard(**parent).is_some()));
-            if let Stage::Forming(relatives) | Stage::Closing(relatives) = &shard.stage {
+            self.awake.extend(shard.parents().iter().filter(|parent| self.map.shard(**parent).is_some()));
+            if let Stage::Forming(relatives) | Stage::Closing(relatives) = shard.stage() {
                 self.awake.extend(relatives.iter());
             }
         }
@@ -52,8 +52,8 @@ impl KeyspaceState {
 
     /// Keeps `forming`: the shard was `old`, and is what the map says.
     pub(super) fn note_child(&mut self, id: ShardId, old: Option<&Shard>) {
-        let forms = |shard: &&Shard| matches!(shard.stage, Stage::Forming(_));
-        for parent in old.filter(forms).into_iter().flat_map(|shard| &shard.parents) {
+        let forms = |shard: &&Shard| matches!(shard.stage(), Stage::Forming(_));
+        for parent in old.filter(forms).into_iter().flat_map(|shard| shard.parents()) {
             if let Some(children) = self.forming.get_mut(parent) {
                 children.remove(&id);
                 if children.is_empty() {
@@ -61,7 +61,7 @@ impl KeyspaceState {
                 }
             }
         }
-        for parent in self.map.shard(id).filter(forms).into_iter().flat_map(|shard| &shard.parents) {
+        for parent in self.map.shard(id).filter(forms).into_iter().flat_map(|shard| shard.parents()) {
             self.forming.entry(*parent).or_default().insert(id);
         }
     }
@@ -69,7 +69,7 @@ impl KeyspaceState {
     /// What a shard is being split or merged into: the children that prepare, or that have just opened.
     pub(super) fn children_under_way(&self, id: ShardId) -> Vec<ShardId> {
         let forming = self.forming.get(&id).into_iter().flatten().copied();
-        match self.map.shard(id).map(|shard| &shard.stage) {
+        match self.map.shard(id).map(|shard| shard.stage()) {
             Some(Stage::Closing(children)) => forming.chain(children.iter().copied()).collect(),
             _ => forming.collect(),
         }
@@ -255,10 +255,10 @@ impl Cluster {
         let rules = &mut keyspace.record.rules;
         // Children first, as a parent may go in the same commit.
         let children = touched.iter().filter_map(|id| keyspace.map.shard(*id));
-        let forming = children.filter(|shard| matches!(shard.stage, Stage::Forming(_)));
+        let forming = children.filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
         let new = forming.filter(|child| !rules.contains_key(&child.id));
         let inherited: Vec<_> = new
-            .filter_map(|child| Some((child.id, child.parents.iter().find_map(|p| rules.get(p))?.clone())))
+            .filter_map(|child| Some((child.id, child.parents().iter().find_map(|p| rules.get(p))?.clone())))
             .collect();
         let gone = touched.iter().filter(|id| keyspace.map.shard(**id).is_none());
         let removed = gone.filter_map(|id| rules.remove(id)).count();

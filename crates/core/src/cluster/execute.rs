@@ -42,13 +42,13 @@ impl UnderWay {
         let mut under_way = UnderWay { meter: keyspace.meter.clone(), ..UnderWay::default() };
         for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
             for replica in shard.replicas.iter().filter(|r| r.state == ReplicaState::Load) {
-                match replica.replaces.and_then(|old| shard.replica(old)) {
+                match replica.replaces().and_then(|old| shard.replica(old)) {
                     Some(old) => under_way.count_move(&old.node, &replica.node),
                     None => *under_way.loads_on.entry(replica.node.clone()).or_default() += 1,
                 }
             }
             // One of the children stands for all.
-            if matches!(&shard.stage, Stage::Forming(children) if children.first() == Some(&shard.id)) {
+            if matches!(shard.stage(), Stage::Forming(children) if children.first() == Some(&shard.id)) {
                 under_way.count_reshape(shard.staying().map(|r| &r.node));
             }
         }
@@ -364,7 +364,7 @@ fn arrival(shard: &Shard, node: &NodeId) -> Progress {
 
 fn family_progress(keyspace: &KeyspaceState, parents: &[ShardId]) -> Progress {
     let parent = |id: &ShardId| keyspace.map.shard(*id);
-    let stages: Vec<_> = parents.iter().filter_map(parent).map(|shard| &shard.stage).collect();
+    let stages: Vec<_> = parents.iter().filter_map(parent).map(|shard| shard.stage()).collect();
     let forming = || parents.iter().any(|id| !keyspace.children_under_way(*id).is_empty());
     match stages.as_slice() {
         [] => Progress::Done,

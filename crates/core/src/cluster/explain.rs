@@ -135,7 +135,7 @@ impl Cluster {
         for replica in &shard.replicas {
             let seen = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
             let node = &replica.node;
-            let old = replica.replaces.and_then(|old| shard.replica(old));
+            let old = replica.replaces().and_then(|old| shard.replica(old));
             match (replica.state, old) {
                 (ReplicaState::Load, Some(old)) => {
                     told.push(format!("it moves from {} to {node}, which {}", old.node, doing(seen)));
@@ -150,13 +150,13 @@ impl Cluster {
                 (ReplicaState::Live, _) => {}
             }
         }
-        let children = keyspace.map.shards().filter(|s| s.parents.contains(&shard.id));
+        let children = keyspace.map.shards().filter(|s| s.parents().contains(&shard.id));
         let forming: Vec<_> =
-            children.filter(|s| matches!(s.stage, Stage::Forming(_))).map(|s| s.id.to_string()).collect();
+            children.filter(|s| matches!(s.stage(), Stage::Forming(_))).map(|s| s.id.to_string()).collect();
         if !forming.is_empty() {
             told.push(format!("it is split or merged into {}, which prepare", forming.join(", ")));
         }
-        let parents: Vec<_> = shard.parents.iter().filter(|p| keyspace.map.shard(**p).is_some()).collect();
+        let parents: Vec<_> = shard.parents().iter().filter(|p| keyspace.map.shard(**p).is_some()).collect();
         told.extend(parents.into_iter().map(|parent| format!("its parent {parent} still closes")));
         let open = self.plans.values().filter(|p| p.keyspace == *keyspace.map.keyspace() && !p.is_over());
         for plan in open {
@@ -217,9 +217,9 @@ fn places(change: &Change, shard: &Shard, node: &NodeId) -> bool {
             *id == shard.id && to == node
         }
         Change::Split { shard: parent, children } => {
-            *shard.parents == [*parent] && children.iter().any(child)
+            *shard.parents() == [*parent] && children.iter().any(child)
         }
-        Change::Merge { shards, child: merged } => *shard.parents == **shards && child(merged),
+        Change::Merge { shards, child: merged } => *shard.parents() == **shards && child(merged),
         Change::Remove { .. } | Change::Lead { .. } => false,
     }
 }

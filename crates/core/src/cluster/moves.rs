@@ -109,7 +109,7 @@ impl Cluster {
         let (from, to, stage) = match replica.state {
             ReplicaState::Live => return None,
             ReplicaState::Load => {
-                let old = replica.replaces.and_then(|old| shard.replica(old)).map(|old| old.node.clone());
+                let old = replica.replaces().and_then(|old| shard.replica(old)).map(|old| old.node.clone());
                 (old, here(), MoveStage::Loading)
             }
             ReplicaState::Unload => (here(), heir, MoveStage::HandingOver),
@@ -154,7 +154,7 @@ impl Cluster {
 
 /// What a replica waits for that is ready.
 fn turn(shard: &Shard) -> String {
-    match &shard.stage {
+    match shard.stage() {
         Stage::Forming(_) => "its siblings to be ready".to_owned(),
         Stage::Serving | Stage::Closing(_) | Stage::Removing => "its turn to take over".to_owned(),
     }
@@ -179,7 +179,8 @@ impl KeyspaceState {
                 }
                 now if state(old, placement) != Some(now) => {
                     let heirs = old.into_iter().flat_map(|shard| &shard.replicas);
-                    let heir = heirs.filter(|r| r.replaces == Some(placement)).map(|r| r.node.clone()).next();
+                    let heir =
+                        heirs.filter(|r| r.replaces() == Some(placement)).map(|r| r.node.clone()).next();
                     let known = || self.stepped.get(&placement)?.heir.clone();
                     let heir = heir.or_else(known);
                     self.stepped.insert(placement, Step { since_ms: at.wall_ms, heir });

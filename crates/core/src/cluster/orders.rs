@@ -162,7 +162,7 @@ impl Cluster {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
         let mut affected: BTreeSet<ShardId> = shards.into_iter().collect();
         for shard in affected.clone().iter().filter_map(|id| keyspace.map.shard(*id)) {
-            affected.extend(shard.parents.iter());
+            affected.extend(shard.parents().iter());
         }
         let children: Vec<_> = affected.iter().flat_map(|id| keyspace.children_under_way(*id)).collect();
         affected.extend(children);
@@ -255,9 +255,9 @@ impl Cluster {
     /// The other replicas that a replica needs to know: see [`Order::peers`].
     fn peers(&self, keyspace: &KeyspaceState, shard: &Shard, of: &Replica) -> Vec<Peer> {
         let map = &keyspace.map;
-        let related: &[ShardId] = match &shard.stage {
+        let related: &[ShardId] = match shard.stage() {
             Stage::Closing(children) => children,
-            Stage::Forming(_) | Stage::Serving => &shard.parents,
+            Stage::Forming(_) | Stage::Serving => shard.parents(),
             Stage::Removing => &[],
         };
         let shards = std::iter::once(shard).chain(related.iter().filter_map(|id| map.shard(*id)));

@@ -197,7 +197,7 @@ impl Cluster {
 
     fn count(&self, at: Moment, summary: &mut Summary, keyspace: &KeyspaceState, shard: &Shard) {
         let counts = &mut summary.shards;
-        *match shard.stage {
+        *match shard.stage() {
             Stage::Serving if shard.leader().is_some() => &mut counts.led,
             Stage::Serving => &mut counts.leaderless,
             Stage::Forming(_) => &mut counts.forming,
@@ -206,7 +206,7 @@ impl Cluster {
         } += 1;
         for replica in &shard.replicas {
             *summary.replicas.entry(replica.state).or_default() += 1;
-            match (replica.state, replica.replaces) {
+            match (replica.state, replica.replaces()) {
                 (ReplicaState::Load, Some(_)) => summary.moves += 1,
                 (ReplicaState::Load, None) => summary.loads += 1,
                 (ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal, _) => {}
@@ -229,7 +229,7 @@ impl Cluster {
         shard: &Shard,
         want: u32,
     ) -> Option<Unplaced> {
-        let arrivals = shard.replicas.iter().filter(|r| r.replaces.is_none() && r.state.is_staying());
+        let arrivals = shard.replicas.iter().filter(|r| r.replaces().is_none() && r.state.is_staying());
         let have = arrivals.count() as u32;
         let aside = keyspace.record.rules.get(&shard.id).and_then(|rule| rule.set_aside.as_ref());
         let why = match aside {
@@ -263,7 +263,7 @@ impl Cluster {
         ShardRow {
             shard: shard.id,
             bounds: shard.bounds.clone(),
-            stage: shard.stage.clone(),
+            stage: shard.stage().clone(),
             epoch: shard.epoch,
             since: self.since(at, keyspace.since.get(shard.id)),
             want: keyspace.wanted_replicas(shard.id),

@@ -3,7 +3,7 @@
 //! Each change is checked against the map as it stands with the changes before it; a refused change leaves
 //! the edit as it was. Nothing here decides *whether* to change: see [`crate::handover`] and the planner.
 
-use super::{Family, MapDiff, Replica, Role, Shard, ShardMap, Stage};
+use super::{Lineage, MapDiff, Predecessor, Replica, Replicas, Role, Shard, ShardMap, Stage};
 use crate::id::{Epoch, Incarnation, PlacementId, ShardId, TransactionId};
 use crate::lifecycle::{IllegalStep, ReplicaState};
 use crate::limits;
@@ -134,9 +134,8 @@ impl<'a> Edit<'a> {
             id,
             epoch: Epoch(0),
             bounds,
-            stage: Stage::Serving,
-            parents: Family::default(),
-            replicas: vec![],
+            lineage: Lineage::default(),
+            replicas: Replicas::default(),
         })
     }
 
@@ -150,8 +149,8 @@ impl<'a> Edit<'a> {
         let first = self.next_shard.0;
         let ids: Vec<_> = (first..first + bounds.len() as u64).map(ShardId).collect();
         for (id, bounds) in ids.iter().copied().zip(bounds) {
-            let (stage, parents) = (Stage::Forming(ids.as_slice().into()), parents.into());
-            self.insert(Shard { id, epoch, bounds, stage, parents, replicas: vec![] })?;
+            let lineage = Lineage::new(Stage::Forming(ids.as_slice().into()), parents.into());
+            self.insert(Shard { id, epoch, bounds, lineage, replicas: Replicas::default() })?;
         }
         Ok(ids)
     }
@@ -160,7 +159,7 @@ impl<'a> Edit<'a> {
     fn serving_epoch(&self, ids: &[ShardId]) -> Result<Epoch, EditError> {
         ids.iter().try_fold(Epoch(0), |highest, id| match self.shard(*id)? {
             shard if shard.is_serving() => Ok(highest.max(shard.epoch)),
-            shard => Err(EditError::WrongStage { shard: *id, stage: shard.stage.clone() }),
+            shard => Err(EditError::WrongStage { shard: *id, stage: shard.stage().clone() }),
         })
     }
 
@@ -191,8 +190,8 @@ impl<'a> Edit<'a> {
         replaces: Option<PlacementId>,
     ) -> Result<PlacementId, EditError> {
         let shard = self.shard(id)?;
-        if let Stage::Closing(_) | Stage::Removing = shard.stage {
-            return Err(EditError::WrongStage { shard: id, stage: shard.stage.clone() });
+        if let Stage::Closing(_) | Stage::Removing = shard.stage() {
+            return Err(EditError::WrongStage { shard: id, stage: shard.stage().clone() });
         }
         if shard.bars(node) {
             return Err(EditError::AlreadyThere { shard: id, node: node.clone() });
@@ -216,7 +215,7 @@ impl<'a> Edit<'a> {
             incarnation,
             role: Role::Follower,
             state: ReplicaState::Load,
-            replaces,
+            predecessor: replaces.and_then(Predecessor::new),
         });
         Ok(placement)
     }
@@ -226,7 +225,7 @@ impl<'a> Edit<'a> {
         let replica = self.replica_mut(id, placement)?;
         replica.state = replica.state.step(placement, to)?;
         if to == ReplicaState::Live {
-            replica.replaces = None;
+            replica.predecessor = None;
         } else if replica.role == Role::Leader {
             replica.role = Role::Follower;
             self.raise_epoch(id)?;
@@ -257,8 +256,8 @@ impl<'a> Edit<'a> {
         let led = self.replica_mut(id, placement)?.role == Role::Leader;
         let shard = self.shard_mut(id)?;
         shard.replicas.retain(|r| r.placement != placement);
-        for replica in shard.replicas.iter_mut().filter(|r| r.replaces == Some(placement)) {
-            replica.replaces = None;
+        for replica in shard.replicas.iter_mut().filter(|r| r.replaces() == Some(placement)) {
+            replica.predecessor = None;
         }
         if led { self.raise_epoch(id) } else { Ok(()) }
     }
@@ -269,15 +268,15 @@ impl<'a> Edit<'a> {
         let epoch = self.serving_epoch(parents)?;
         for id in children {
             let child = self.shard_mut(*id)?;
-            if child.stage != Stage::Forming(children.into()) {
-                return Err(EditError::WrongStage { shard: *id, stage: child.stage.clone() });
+            if *child.stage() != Stage::Forming(children.into()) {
+                return Err(EditError::WrongStage { shard: *id, stage: child.stage().clone() });
             }
-            child.stage = Stage::Serving;
+            child.lineage.turn(Stage::Serving);
             child.epoch = child.epoch.max(epoch).next();
         }
         for id in parents {
             let parent = self.shard_mut(*id)?;
-            parent.stage = Stage::Closing(children.into());
+            parent.lineage.turn(Stage::Closing(children.into()));
             parent.epoch = parent.epoch.next();
             for replica in &mut parent.replicas {
                 replica.role = Role::Follower;
@@ -292,7 +291,7 @@ impl<'a> Edit<'a> {
     pub fn close(&mut self, id: ShardId) -> Result<(), EditError> {
         self.serving_epoch(&[id])?;
         let shard = self.shard_mut(id)?;
-        shard.stage = Stage::Removing;
+        shard.lineage.turn(Stage::Removing);
         shard.epoch = shard.epoch.next();
         for replica in &mut shard.replicas {
             replica.role = Role::Follower;

@@ -3,15 +3,14 @@
 use crate::id::ShardId;
 use std::ops::Deref;
 
-/// Ids of shards, nearly always none: most shards were never split or merged. So the list is a single pointer,
-/// and none at all takes no memory beyond it. Reads as a slice.
+/// Ids of shards. Reads as a slice.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Family(Option<Box<Box<[ShardId]>>>);
+pub struct Family(Box<[ShardId]>);
 
 impl Deref for Family {
     type Target = [ShardId];
     fn deref(&self) -> &[ShardId] {
-        self.0.as_deref().map_or(&[], |ids| ids)
+        &self.0
     }
 }
 
@@ -23,8 +22,7 @@ impl std::fmt::Debug for Family {
 
 impl FromIterator<ShardId> for Family {
     fn from_iter<I: IntoIterator<Item = ShardId>>(ids: I) -> Family {
-        let ids: Box<[ShardId]> = ids.into_iter().collect();
-        Family((!ids.is_empty()).then(|| Box::new(ids)))
+        Family(ids.into_iter().collect())
     }
 }
 

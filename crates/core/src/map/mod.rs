@@ -12,10 +12,14 @@
 mod diff;
 mod edit;
 mod family;
+mod lineage;
+mod replicas;
 
 pub use diff::{DiffError, MapDiff};
 pub use edit::{Edit, EditError};
 pub use family::Family;
+pub use lineage::Lineage;
+pub use replicas::Replicas;
 
 use crate::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
@@ -24,6 +28,7 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::sharding::{Bounds, PartitionKey, Sharding};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// What a replica may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,8 +61,32 @@ pub struct Replica {
     pub role: Role,
     /// Where it is in its life.
     pub state: ReplicaState,
+    /// See [`Replica::replaces`].
+    pub predecessor: Option<Predecessor>,
+}
+
+impl Replica {
     /// The replica that leaves when this one serves: make before break (O11).
-    pub replaces: Option<PlacementId>,
+    pub fn replaces(&self) -> Option<PlacementId> {
+        self.predecessor.map(PlacementId::from)
+    }
+}
+
+/// The placement id of another replica. Ids are counted from 1, so that none takes no room of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Predecessor(NonZeroU64);
+
+impl Predecessor {
+    /// None for the id 0, which nothing has.
+    pub fn new(placement: PlacementId) -> Option<Predecessor> {
+        NonZeroU64::new(placement.0).map(Predecessor)
+    }
+}
+
+impl From<Predecessor> for PlacementId {
+    fn from(predecessor: Predecessor) -> PlacementId {
+        PlacementId(predecessor.0.get())
+    }
 }
 
 /// Where a shard is in its own life.
@@ -82,15 +111,23 @@ pub struct Shard {
     pub epoch: Epoch,
     /// What it holds.
     pub bounds: Bounds,
-    /// Forming, serving or closing.
-    pub stage: Stage,
-    /// What it was split or merged from; empty for a shard that began with its keyspace. They may be gone.
-    pub parents: Family,
+    /// See [`Shard::stage`] and [`Shard::parents`].
+    pub lineage: Lineage,
     /// Its replicas, in the order of their placement ids.
-    pub replicas: Vec<Replica>,
+    pub replicas: Replicas,
 }
 
 impl Shard {
+    /// Forming, serving or closing.
+    pub fn stage(&self) -> &Stage {
+        self.lineage.stage()
+    }
+
+    /// What it was split or merged from; empty for a shard that began with its keyspace. They may be gone.
+    pub fn parents(&self) -> &[ShardId] {
+        self.lineage.parents()
+    }
+
     /// The replica that may accept writes under [`Shard::epoch`], if any.
     pub fn leader(&self) -> Option<&Replica> {
         self.replicas.iter().find(|r| r.role == Role::Leader && r.state == ReplicaState::Live)
@@ -122,7 +159,7 @@ impl Shard {
 
     /// Whether the shard answers for its bounds.
     pub fn is_serving(&self) -> bool {
-        self.stage == Stage::Serving
+        *self.stage() == Stage::Serving
     }
 
     /// Whether nothing is on its way: it serves, every replica is live, one leads.

@@ -61,7 +61,7 @@ fn o8_a_switch_closes_parents_and_opens_children_above_them() {
     for child in [ShardId(2), ShardId(3)] {
         assert!(split.shard(child).unwrap().is_serving() && split.shard(child).unwrap().epoch > parent_epoch);
     }
-    assert!(matches!(split.shard(ShardId(1)).unwrap().stage, Stage::Closing(_)));
+    assert!(matches!(split.shard(ShardId(1)).unwrap().stage(), Stage::Closing(_)));
     assert!(split.find(b"any").is_some_and(|shard| shard.id != ShardId(1)));
 }
 
@@ -160,4 +160,9 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_shard_takes_little_room_with_its_first_replica_in_it() {
+    assert_eq!((size_of::<Shard>(), size_of::<Replica>(), size_of::<Replicas>()), (88, 40, 40));
 }

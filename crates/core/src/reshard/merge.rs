@@ -28,7 +28,7 @@ pub(super) fn propose(
     out: &mut Proposals,
 ) {
     let mut before = std::mem::take(small);
-    let from_cuts = |c: &&Candidate<'_>| !c.shard.parents.is_empty() && has_neighbours(&c.shard.bounds);
+    let from_cuts = |c: &&Candidate<'_>| !c.shard.parents().is_empty() && has_neighbours(&c.shard.bounds);
     let mut order: Vec<&Candidate<'_>> = candidates.iter().filter(from_cuts).collect();
     order.sort_by_key(|candidate| lowest(&candidate.shard.bounds));
     let mut taken = taken.clone();

@@ -2,6 +2,7 @@ use super::*;
 use crate::hash::HashFunction;
 use crate::key::{HashRange, KeyRange};
 use crate::map::Stage;
+use crate::map::{Lineage, Replicas};
 use crate::sharding::Bounds;
 use proptest::prelude::*;
 
@@ -18,7 +19,13 @@ fn keys(begin: &str, end: &str) -> Bounds {
 
 fn shard(id: u64, bounds: Bounds, parents: &[u64]) -> Shard {
     let (stage, parents) = (Stage::Serving, parents.iter().copied().map(ShardId).collect());
-    Shard { id: ShardId(id), epoch: Epoch(1), bounds, stage, parents, replicas: vec![] }
+    Shard {
+        id: ShardId(id),
+        epoch: Epoch(1),
+        bounds,
+        lineage: Lineage::new(stage, parents),
+        replicas: Replicas::default(),
+    }
 }
 
 fn candidate(shard: &Shard, carried: Carried) -> Candidate<'_> {

@@ -11,7 +11,7 @@ use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId, Tra
 use partage_core::key::Key;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::limits;
-use partage_core::map::{MapDiff, Replica, Role, Shard, Stage};
+use partage_core::map::{Lineage, MapDiff, Predecessor, Replica, Role, Shard, Stage};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::sharding::Bounds;
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ impl NodeTable {
 }
 
 fn shard_form(shard: &Shard, table: &mut NodeTable) -> proto::Shard {
-    let (stage, children) = match &shard.stage {
+    let (stage, children) = match shard.stage() {
         Stage::Serving => (proto::StageKind::Serving, &[][..]),
         Stage::Forming(children) => (proto::StageKind::Forming, &children[..]),
         Stage::Closing(children) => (proto::StageKind::Closing, &children[..]),
@@ -116,7 +116,7 @@ fn shard_form(shard: &Shard, table: &mut NodeTable) -> proto::Shard {
         node: table.place(replica),
         role: proto::Role::from(replica.role).into(),
         state: proto::ReplicaState::from(replica.state).into(),
-        replaces: replica.replaces.map_or(0, |placement| placement.0),
+        replaces: replica.replaces().map_or(0, |placement| placement.0),
     };
     proto::Shard {
         id: shard.id.0,
@@ -124,7 +124,7 @@ fn shard_form(shard: &Shard, table: &mut NodeTable) -> proto::Shard {
         bounds: Some((&shard.bounds).into()),
         stage: stage.into(),
         children: children.iter().map(|id| id.0).collect(),
-        parents: shard.parents.iter().map(|id| id.0).collect(),
+        parents: shard.parents().iter().map(|id| id.0).collect(),
         replicas: shard.replicas.iter().map(replica).collect(),
     }
 }
@@ -160,7 +160,7 @@ fn replica(form: &proto::Replica, nodes: &Nodes) -> Result<Replica, Malformed> {
         incarnation,
         role: role(form.role)?,
         state: state(form.state)?,
-        replaces: (form.replaces != 0).then_some(PlacementId(form.replaces)),
+        predecessor: Predecessor::new(PlacementId(form.replaces)),
     })
 }
 
@@ -191,8 +191,7 @@ fn shard(form: proto::Shard, nodes: &Nodes, before: &mut Key) -> Result<Shard, M
         id: ShardId(form.id),
         epoch: Epoch(form.epoch),
         bounds,
-        stage,
-        parents: ids(&form.parents),
+        lineage: Lineage::new(stage, ids(&form.parents)),
         replicas: each(form.replicas, "replicas", |form| replica(&form, nodes))?,
     })
 }

@@ -228,7 +228,7 @@ impl From<&(KeyspaceRecord, ShardMap)> for DumpKeyspace {
 impl From<&map::Shard> for DumpShard {
     fn from(shard: &map::Shard) -> Self {
         let ids = |ids: &[ShardId]| ids.iter().map(|id| id.0).collect();
-        let (stage, children) = match &shard.stage {
+        let (stage, children) = match shard.stage() {
             Stage::Serving => ("serving", vec![]),
             Stage::Forming(children) => ("forming", ids(children)),
             Stage::Closing(children) => ("closing", ids(children)),
@@ -240,7 +240,7 @@ impl From<&map::Shard> for DumpShard {
             bounds: (&shard.bounds).into(),
             stage: stage.to_owned(),
             children,
-            parents: ids(&shard.parents),
+            parents: ids(shard.parents()),
             replicas: shard.replicas.iter().map(Into::into).collect(),
         }
     }
@@ -254,7 +254,7 @@ impl From<&map::Replica> for DumpReplica {
             incarnation: replica.incarnation.0,
             role: word(replica.role),
             state: word(replica.state),
-            replaces: replica.replaces.map(|placement| placement.0),
+            replaces: replica.replaces().map(|placement| placement.0),
         }
     }
 }
@@ -307,7 +307,7 @@ impl TryFrom<DumpReplica> for map::Replica {
             incarnation: Incarnation(form.incarnation),
             role: role.ok_or_else(|| known("role", &form.role, &roles.map(word)))?,
             state: state.ok_or_else(|| known("state", &form.state, &ReplicaState::ALL.map(word)))?,
-            replaces: form.replaces.map(PlacementId),
+            predecessor: form.replaces.map(PlacementId).and_then(map::Predecessor::new),
         })
     }
 }
@@ -315,7 +315,7 @@ impl TryFrom<DumpReplica> for map::Replica {
 impl TryFrom<DumpShard> for map::Shard {
     type Error = Malformed;
     fn try_from(form: DumpShard) -> Result<Self, Malformed> {
-        let ids = |ids: Vec<u64>| ids.into_iter().map(ShardId).collect();
+        let ids = |ids: Vec<u64>| ids.into_iter().map(ShardId).collect::<map::Family>();
         let stage = match (form.stage.as_str(), form.children) {
             ("forming", children) => Stage::Forming(ids(children)),
             ("closing", children) => Stage::Closing(ids(children)),
@@ -333,8 +333,7 @@ impl TryFrom<DumpShard> for map::Shard {
             id: ShardId(form.shard),
             epoch: Epoch(form.epoch),
             bounds: form.bounds.try_into().inside("bounds")?,
-            stage,
-            parents: ids(form.parents),
+            lineage: map::Lineage::new(stage, ids(form.parents)),
             replicas: each(form.replicas, "replicas", map::Replica::try_from)?,
         })
     }

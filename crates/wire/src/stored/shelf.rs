@@ -323,17 +323,17 @@ fn most_bytes(shard: &Shard) -> usize {
         Bounds::Name(name) => name.as_str().len(),
         Bounds::Hashes(_) | Bounds::Slot(_) => 0,
     };
-    let children = match &shard.stage {
+    let children = match shard.stage() {
         Stage::Forming(children) | Stage::Closing(children) => children.len(),
         Stage::Serving | Stage::Removing => 0,
     };
     let replica = |replica: &partage_core::map::Replica| {
-        let replaces = replica.replaces.map_or(0, |placement| 1 + varint_bytes(placement.0));
+        let replaces = replica.replaces().map_or(0, |placement| 1 + varint_bytes(placement.0));
         // Tag and length, the placement, the index with its tag, role and state.
         2 + 1 + varint_bytes(replica.placement.0) + 6 + 4 + replaces
     };
     let replicas: usize = shard.replicas.iter().map(replica).sum();
-    64 + bounds + 10 * (children + shard.parents.len()) + replicas
+    64 + bounds + 10 * (children + shard.parents().len()) + replicas
 }
 
 fn varint_bytes(number: u64) -> usize {

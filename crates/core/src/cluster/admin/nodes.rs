@@ -323,7 +323,7 @@ impl Cluster {
                 failure.reason
             ));
         }
-        let heir = shard.replicas.iter().find(|r| r.replaces == Some(replica.placement));
+        let heir = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
         if let Some(heir) = heir {
             let phase = keyspace.observed.get(&heir.placement).map(|seen| seen.phase());
             return match phase {

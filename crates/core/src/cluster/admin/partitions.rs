@@ -28,8 +28,11 @@ fn partitions_of(keyspace: &KeyspaceState) -> Result<Partitions, AdminError> {
     let mut partitions = Partitions::default();
     for shard in keyspace.map.shards() {
         let Bounds::Name(name) = &shard.bounds else { continue };
-        let known =
-            if shard.stage == Stage::Removing { &mut partitions.removing } else { &mut partitions.serving };
+        let known = if *shard.stage() == Stage::Removing {
+            &mut partitions.removing
+        } else {
+            &mut partitions.serving
+        };
         known.insert(name.clone(), shard.id);
     }
     Ok(partitions)

@@ -167,8 +167,8 @@ impl Cluster {
         let pending = self.pending(keyspace);
         let mut busy: BTreeSet<ShardId> = keyspace.unsettled.iter().chain(pending.keys()).copied().collect();
         let unsettled = keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
-        let forming = unsettled.filter(|shard| matches!(shard.stage, Stage::Forming(_)));
-        busy.extend(forming.flat_map(|shard| shard.parents.iter()));
+        let forming = unsettled.filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
+        busy.extend(forming.flat_map(|shard| shard.parents().iter()));
         busy
     }
 
@@ -218,10 +218,11 @@ pub(super) fn expected<'a>(
     shard: &'a Shard,
     pending: &[&'a Change],
 ) -> Vec<(Option<PlacementId>, &'a NodeId)> {
-    let replaced: BTreeSet<_> = shard.staying().filter_map(|r| r.replaces).collect();
+    let replaced: BTreeSet<_> = shard.staying().filter_map(crate::map::Replica::replaces).collect();
     let mut staying: Vec<_> = shard.staying().filter(|r| !replaced.contains(&r.placement)).collect();
     let led = |r: &&crate::map::Replica| {
-        let heir = r.replaces.and_then(|old| shard.replica(old)).is_some_and(|old| old.role == Role::Leader);
+        let heir =
+            r.replaces().and_then(|old| shard.replica(old)).is_some_and(|old| old.role == Role::Leader);
         r.role == Role::Leader || heir
     };
     staying.sort_by_key(|r| !led(r));

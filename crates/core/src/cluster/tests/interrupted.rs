@@ -95,7 +95,7 @@ fn a_merge_goes_on_when_a_parent_speaks_up_after_its_child() {
     let [left, right] = [0, 1].map(|at| town.map().shards().nth(at).unwrap().id);
     command(&mut town, Command::MergeShards { keyspace: name(), left, right });
     let forms = |town: &Town| {
-        let child = town.map().shards().find(|shard| matches!(shard.stage, Stage::Forming(_)));
+        let child = town.map().shards().find(|shard| matches!(shard.stage(), Stage::Forming(_)));
         child.map(|shard| shard.replicas[0].node.clone())
     };
     let child = forms(&town).expect("the child prepares");

@@ -550,7 +550,7 @@ fn k17_moves_give_way_to_the_foreground() {
         town.drain("a");
         let (mut together, end) = (0, town.now + 10_000);
         while town.now < end {
-            let moves = |s: &Shard| s.replicas.iter().any(|r| r.replaces.is_some());
+            let moves = |s: &Shard| s.replicas.iter().any(|r| r.replaces().is_some());
             together = together.max(town.map().shards().filter(|s| moves(s)).count());
             town.run(BEAT_MS);
         }

@@ -140,7 +140,7 @@ fn k17_it_goes_as_fast_as_the_throttle_lets_it() {
     reshard(&mut town, 24, false).unwrap();
     let mut most = 0;
     for _ in 0..100 {
-        let forming = town.map().shards().filter(|shard| !shard.is_serving() && shard.parents.len() == 1);
+        let forming = town.map().shards().filter(|shard| !shard.is_serving() && shard.parents().len() == 1);
         most = most.max(forming.count());
         town.run(BEAT_MS);
     }

@@ -124,7 +124,7 @@ impl Reading {
             fields.insert("replicas".to_owned(), Value::Array(vec![]));
         }
         let form = self.part::<DumpShard>(&place, shard).map(Shard::try_from);
-        Some(Shard { replicas, ..self.kept(&place, form)? })
+        Some(Shard { replicas: replicas.into(), ..self.kept(&place, form)? })
     }
 
     /// One piece. A field that is not known is told, with the nearest that is.

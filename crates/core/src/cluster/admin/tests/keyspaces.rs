@@ -187,7 +187,7 @@ fn a1_an_unregistered_partition_unloads_everywhere_before_its_shard_goes() {
     let epoch = town.shard("parts", 3).epoch;
     town.done(unregister(&["z", "y"]));
     let shard = town.shard("parts", 3);
-    assert_eq!((&shard.stage, shard.epoch > epoch), (&Stage::Removing, true));
+    assert_eq!((shard.stage(), shard.epoch > epoch), (&Stage::Removing, true));
     assert!(town.cluster.keyspaces[&name("parts")].map.find(b"z").is_none(), "it answers no more");
     town.rounds(4);
     assert_eq!(town.homes("parts", 3), ["b"], "the one that cannot unload holds it up, and no other");

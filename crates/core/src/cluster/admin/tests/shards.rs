@@ -157,7 +157,7 @@ fn hash_ranges_split_at_the_middle_or_at_points() {
     town.done(split(S1, SplitAt::Middle));
     town.rounds(1);
     assert!(
-        town.cluster.keyspaces[&name("users")].map.shards().any(|s| matches!(s.stage, Stage::Forming(_)))
+        town.cluster.keyspaces[&name("users")].map.shards().any(|s| matches!(s.stage(), Stage::Forming(_)))
     );
     town.refused(split(S1, SplitAt::Middle), Kind::Conflict, "being split or merged already");
     town.rounds(6);
