@@ -3,7 +3,7 @@
 use super::{AdminError, Effect, Intent, partitions::check_replicas};
 use crate::cluster::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::id::ShardId;
-use crate::keyspace::{Constraint, KeyspaceError};
+use crate::keyspace::{Constraint, KeyspaceError, Mode};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Role, Shard};
 use crate::name::{KeyspaceName, NodeId, Zone};
@@ -30,7 +30,8 @@ impl Cluster {
         self.check_target(at, keyspace, shard, to)?;
         let summary = format!("move shard {id} of keyspace {name} from {from} to {to}");
         let change = Change::Move { shard: id, from: replica.placement, to: to.clone() };
-        let warnings = self.check_spread(keyspace, shard, Some(replica), to)?;
+        let mut warnings = self.check_spread(keyspace, shard, Some(replica), to)?;
+        warnings.extend(keyspace.may_move_on(shard, from, to));
         self.planned(at, by, name, Intent { warnings, ..Intent::new(summary, vec![]) }, vec![change])
     }
 
@@ -304,6 +305,22 @@ impl KeyspaceState {
     /// Replicas that a shard is to have.
     pub fn wanted_replicas(&self, id: ShardId) -> u32 {
         self.record.rules.get(&id).and_then(|rule| rule.replicas).unwrap_or(self.record.keyspace.replicas)
+    }
+
+    /// A warning where the planner may undo a move by hand: it knows no wishes but constraints.
+    fn may_move_on(&self, shard: &Shard, from: &NodeId, to: &NodeId) -> Option<String> {
+        let (id, name) = (shard.id, &self.record.keyspace.name);
+        let pinned = self.record.rules.get(&id).map(|rule| &rule.constraint.pinned);
+        let stays = pinned.is_some_and(|on| on.contains(to) && on.len() <= self.wanted_replicas(id) as usize);
+        let others = shard.staying().map(|r| &r.node).filter(|node| *node != from);
+        let nodes: Vec<_> = others.chain([to]).map(NodeId::as_str).collect();
+        (self.record.keyspace.mode == Mode::Automatic && !stays).then(|| {
+            format!(
+                "keyspace {name} is in mode automatic, so a later rebalance may move shard {id} again: to keep it \
+                 there, run `partage shard pin {name} {id} --pin {}`",
+                nodes.join(",")
+            )
+        })
     }
 
     /// Whether the constraints of keyspace and shard let it be on that node.

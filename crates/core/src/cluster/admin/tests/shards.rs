@@ -100,6 +100,32 @@ fn a_move_into_the_zone_of_another_replica_is_warned_of() {
 }
 
 #[test]
+fn a_move_that_a_rebalance_may_undo_is_warned_of_and_a_pin_keeps_it() {
+    let mut town = town(&["a", "b", "c"], &["a"]);
+    assert!(town.done(shift(S1, "a", "b")).warnings.is_empty(), "mode manual moves nothing by itself");
+    town.rounds(6);
+    let mode = KeyspaceChanges { mode: Some(Mode::Automatic), ..KeyspaceChanges::default() };
+    town.done(Command::UpdateKeyspace { keyspace: name("users"), changes: Box::new(mode), ahead: false });
+    let warnings = town.done(shift(S1, "b", "c")).warnings;
+    assert!(warnings[0].contains("`partage shard pin users s1 --pin c`"), "{warnings:?}");
+    town.rounds(6);
+    town.done(pin(&["c", "a"]));
+    assert_eq!(town.done(shift(S1, "c", "a")).warnings.len(), 1, "it may go back to c");
+    town.rounds(6);
+    town.done(pin(&["b"]));
+    town.rounds(200);
+    assert_eq!(town.homes("users", 1), ["b"], "a pin moves it, and keeps it");
+    town.done(pin(&["b", "c"]));
+    let set =
+        |replicas| Command::SetShardReplicas { keyspace: name("users"), shard: S1, replicas, ahead: false };
+    town.done(set(Some(2)));
+    town.rounds(6);
+    town.done(pin(&[]));
+    let warnings = town.done(shift(S1, "c", "a")).warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("--pin b,a`")), "{warnings:?}");
+}
+
+#[test]
 fn a_strict_spread_refuses_that_move_and_a_spread_over_nodes_does_not_mind() {
     for (spread, refused) in [(Spread::ZoneStrict, true), (Spread::Node, false)] {
         let mut town = town(&["a", "b", "c"], &["a", "b"]);
