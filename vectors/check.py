@@ -427,6 +427,53 @@ def scheme_cases():
     }  # fmt: skip
 
 
+STATEFUL = ("work_stealing", "balanced")
+
+
+def placed(policy, members, replicas, hashes):
+    """By a policy that computes: for each shard the names of its nodes, the leader first."""
+    if policy == "ring_index":
+        order = sorted(members)
+        copies = [sum(replicas[:shard]) for shard in range(len(replicas))]
+        return [[order[(copies[s] + c) % len(order)] for c in range(r)] for s, r in enumerate(replicas)]
+    scheme = SCHEMES[policy]([[name, 1] for name in members], {"tokens_per_weight": 100})
+    return [scheme.first(mix(int(h, 16)), r) for h, r in zip(hashes, replicas)]
+
+
+def placement_cases():
+    """What the policies that compute say; of the others, that what the file has is possible, and moves little."""
+    held = HERE / "placements.json"
+    held = json.loads(held.read_text())["cases"] if held.exists() else []
+    cases = []
+    for at, (count, shards, most, gone) in enumerate([(5, 8, 1, 0), (5, 12, 3, 0), (10, 20, 3, 0), (10, 20, 3, 4)]):
+        nodes = [f"n{i}" for i in range(count)]
+        members = [name for i, name in enumerate(nodes) if not gone or i != gone]
+        replicas = [1 + shard % most for shard in range(shards)]
+        hashes = [f"{scatter('md5', f'shard-{i}'.encode()):016x}" for i in range(shards)]
+        policies = {p: placed(p, members, replicas, hashes) for p in ("ring_index", "ring", "rendezvous", "jump")}
+        case = {"nodes": nodes, "replicas": replicas, "hashes": hashes}
+        if gone:
+            case["gone"] = nodes[gone]
+            case["current"] = placed("rendezvous", nodes, replicas, hashes)
+            # Replicas that stay keep their order, newcomers come after them.
+            for answer in policies.values():
+                for shard, (now, then) in enumerate(zip(case["current"], answer)):
+                    answer[shard] = [n for n in now if n in then] + [n for n in then if n not in now]
+        for policy in STATEFUL:
+            told = held[at]["placed"].get(policy) if at < len(held) else None
+            policies[policy] = told
+            if told is None:
+                continue
+            for shard, answer in enumerate(told):
+                possible = len(answer) == len(set(answer)) == replicas[shard] and set(answer) <= set(members)
+                stays = not gone or set(case["current"][shard]) - {case["gone"]} <= set(answer)
+                if not possible or not stays:
+                    policies[policy] = f"shard {shard} cannot be on {answer}"
+                    break
+        cases.append({**case, "placed": policies})
+    return {"cases": cases}
+
+
 # ── Other people's implementations ──────────────────────────────────────────────────────────────────────
 
 JAVA = """
@@ -492,7 +539,7 @@ def differences(path, ours, theirs):
 
 
 def main():
-    files = {"hashes.json": hash_cases, "schemes.json": scheme_cases}
+    files = {"hashes.json": hash_cases, "schemes.json": scheme_cases, "placements.json": placement_cases}
     if "--write" in sys.argv:
         for name, cases in files.items():
             (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")

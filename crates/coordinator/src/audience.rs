@@ -1,7 +1,7 @@
 //! Where the mind's news goes: to routers, to the log, to the metrics.
 
 use crate::clock::Clock;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Standing};
 use crate::mind::Audience;
 use crate::publish::Publisher;
 use partage_core::cluster::Cluster;
@@ -9,13 +9,13 @@ use partage_core::map::MapDiff;
 use partage_core::time::Millis;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The coordinator's audience.
 pub struct Herald {
     publisher: Arc<Publisher>,
     clock: Clock,
-    /// The numbers.
-    pub metrics: Metrics,
+    metrics: Metrics,
     /// Whether something was said since settings and addresses were last published.
     news: AtomicBool,
 }
@@ -24,6 +24,11 @@ impl Herald {
     /// Tells that publisher.
     pub fn new(publisher: Arc<Publisher>, clock: Clock) -> Herald {
         Herald { publisher, clock, metrics: Metrics::default(), news: AtomicBool::new(false) }
+    }
+
+    /// The text that Prometheus reads.
+    pub fn metrics_text(&self, standing: Option<&Standing>) -> String {
+        self.metrics.text(standing, self.publisher.subscribers())
     }
 }
 
@@ -42,13 +47,12 @@ impl Audience for Herald {
         }
     }
 
-    fn committed(&self, seconds: f64) {
-        self.metrics.committed(seconds);
+    fn committed(&self, took: Duration) {
+        self.metrics.committed(took);
     }
 
     fn looked(&self, cluster: &Cluster, now: Millis, calls: usize) {
         self.metrics.decided(calls);
-        self.metrics.look(cluster, now);
         // Whatever changes an address, a health or a setting is told as a notice too.
         if self.news.swap(false, Ordering::Relaxed) {
             self.publisher.refresh(cluster, now);

@@ -1,18 +1,24 @@
 //! Prometheus metrics: one registry for each coordinator, so that several can run in one process.
 //!
+//! What happens is counted as it happens. How things stand is read from the cluster when somebody asks, into gauges
+//! that are made for that moment: so a keyspace that is deleted is gone from them too.
+//!
 //! Nothing is labelled by shard: at a million shards that would be the largest thing in the house. Single
 //! shards are asked for through the admin API.
 
-use partage_core::cluster::Cluster;
+use partage_core::cluster::status::Summary;
+use partage_core::cluster::{Cluster, Moment};
+use partage_core::name::KeyspaceName;
 use partage_core::node::Health;
-use partage_core::time::Millis;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKeyspace {
@@ -21,25 +27,11 @@ struct OfKeyspace {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InHealth {
-    health: Word,
+    health: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Word(&'static str);
-
-impl EncodeLabelValue for Word {
-    fn encode(&self, encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>) -> std::fmt::Result {
-        EncodeLabelValue::encode(&self.0, encoder)
-    }
-}
-
-/// The numbers and where they are kept.
+/// What has happened.
 pub struct Metrics {
-    registry: Registry,
-    nodes: Family<InHealth, Gauge>,
-    shards: Family<OfKeyspace, Gauge>,
-    unsettled: Family<OfKeyspace, Gauge>,
-    generation: Family<OfKeyspace, Gauge>,
     alarms: Counter,
     commits: Counter,
     commit_seconds: Histogram,
@@ -48,29 +40,94 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        let mut registry = Registry::with_prefix("partage_coordinator");
-        let metrics = Metrics {
-            nodes: Family::default(),
-            shards: Family::default(),
-            unsettled: Family::default(),
-            generation: Family::default(),
+        Metrics {
             alarms: Counter::default(),
             commits: Counter::default(),
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 2.0, 16)),
             batch_calls: Histogram::new(exponential_buckets(1.0, 2.0, 11)),
-            registry: Registry::default(),
-        };
-        registry.register("nodes", "Nodes by how they look", metrics.nodes.clone());
-        registry.register("shards", "Shards of any stage", metrics.shards.clone());
-        registry.register("shards_unsettled", "Shards with something under way", metrics.unsettled.clone());
-        registry.register("map_generation", "Sequence of the current map", metrics.generation.clone());
-        registry.register("alarms", "Notices that ask for a person", metrics.alarms.clone());
-        registry.register("commits", "Durable transactions", metrics.commits.clone());
-        let (help, seconds) = ("How long durable transactions took", metrics.commit_seconds.clone());
-        registry.register_with_unit("commit", help, Unit::Seconds, seconds);
-        registry.register("batch_calls", "Calls behind one round of decisions", metrics.batch_calls.clone());
-        Metrics { registry, ..metrics }
+        }
     }
+}
+
+/// How things stand at one moment.
+pub struct Standing {
+    nodes: BTreeMap<Health, usize>,
+    keyspaces: BTreeMap<KeyspaceName, OneKeyspace>,
+    draining: usize,
+    brake: bool,
+}
+
+struct OneKeyspace {
+    summary: Summary,
+    unsettled: usize,
+    generation: u64,
+}
+
+impl Standing {
+    /// Takes a pass over all shards.
+    pub fn of(cluster: &Cluster, at: Moment) -> Standing {
+        let one = |name: &KeyspaceName| {
+            let keyspace = &cluster.keyspaces()[name];
+            OneKeyspace {
+                summary: cluster.status_of(at, name),
+                unsettled: keyspace.unsettled().len(),
+                generation: keyspace.map.generation().sequence,
+            }
+        };
+        let mut nodes: BTreeMap<Health, usize> = Health::ALL.into_iter().map(|health| (health, 0)).collect();
+        for node in cluster.nodes().values() {
+            *nodes.entry(node.signs.health(at.now, cluster.settings())).or_default() += 1;
+        }
+        Standing {
+            nodes,
+            keyspaces: cluster.keyspaces().keys().map(|name| (name.clone(), one(name))).collect(),
+            draining: cluster.drains(at).len(),
+            brake: cluster.brake().is_some(),
+        }
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let nodes = Family::<InHealth, Gauge>::default();
+        for (health, count) in &self.nodes {
+            nodes.get_or_create(&InHealth { health: health.to_string() }).set(whole(*count));
+        }
+        registry.register("nodes", "Nodes by how they look", nodes);
+        one(registry, "nodes_draining", "Nodes that are to be emptied", self.draining);
+        one(registry, "brake", "1 while the brake keeps anything from moving by itself", self.brake.into());
+        type Read = fn(&OneKeyspace) -> usize;
+        let gauges: [(&str, &str, Read); 9] = [
+            ("shards", "Shards of any stage", |one| one.summary.shards.total()),
+            ("shards_leaderless", "Shards that should serve and that nobody leads", |one| {
+                one.summary.shards.leaderless
+            }),
+            ("shards_short", "Shards with fewer live replicas than they want", |one| one.summary.short),
+            ("shards_set_aside", "Shards placed nowhere new until a person releases them", |one| {
+                one.summary.set_aside.len()
+            }),
+            ("shards_unsettled", "Shards with something under way", |one| one.unsettled),
+            ("moves", "Moves under way", |one| one.summary.moves),
+            ("loads", "First loads and repairs under way", |one| one.summary.loads),
+            ("plans_suggested", "Plans that wait for a person", |one| one.summary.suggested.len()),
+            ("map_generation", "Sequence of the current map", |one| one.generation as usize),
+        ];
+        for (name, help, read) in gauges {
+            let family = Family::<OfKeyspace, Gauge>::default();
+            for (keyspace, one) in &self.keyspaces {
+                family.get_or_create(&OfKeyspace { keyspace: keyspace.to_string() }).set(whole(read(one)));
+            }
+            registry.register(name, help, family);
+        }
+    }
+}
+
+fn one(registry: &mut Registry, name: &str, help: &str, count: usize) {
+    let gauge = Gauge::<i64>::default();
+    gauge.set(whole(count));
+    registry.register(name, help, gauge);
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 impl Metrics {
@@ -79,10 +136,10 @@ impl Metrics {
         self.alarms.inc_by(u64::from(alarm));
     }
 
-    /// Something was made durable in that many seconds.
-    pub fn committed(&self, seconds: f64) {
+    /// Something was made durable; the commit took that long.
+    pub fn committed(&self, took: Duration) {
         self.commits.inc();
-        self.commit_seconds.observe(seconds);
+        self.commit_seconds.observe(took.as_secs_f64());
     }
 
     /// A round of decisions stood behind that many calls.
@@ -90,34 +147,21 @@ impl Metrics {
         self.batch_calls.observe(calls as f64);
     }
 
-    /// Brings the gauges up to date.
-    pub fn look(&self, cluster: &Cluster, now: Millis) {
-        let words = [
-            (Health::Unknown, "unknown"),
-            (Health::Up, "up"),
-            (Health::Suspect, "suspect"),
-            (Health::Unreachable, "unreachable"),
-            (Health::Down, "down"),
-            (Health::Left, "left"),
-        ];
-        for (health, word) in words {
-            let so =
-                cluster.nodes().values().filter(|node| node.signs.health(now, cluster.settings()) == health);
-            self.nodes.get_or_create(&InHealth { health: Word(word) }).set(so.count() as i64);
+    /// The text that Prometheus reads; without gauges when nobody knows how things stand.
+    pub fn text(&self, standing: Option<&Standing>, subscribers: usize) -> String {
+        let mut registry = Registry::with_prefix("partage_coordinator");
+        registry.register("alarms", "Notices that ask for a person", self.alarms.clone());
+        registry.register("commits", "Durable transactions", self.commits.clone());
+        let (help, seconds) = ("How long durable transactions took", self.commit_seconds.clone());
+        registry.register_with_unit("commit", help, Unit::Seconds, seconds);
+        registry.register("batch_calls", "Calls behind one round of decisions", self.batch_calls.clone());
+        one(&mut registry, "subscribers", "Open streams of maps", subscribers);
+        if let Some(standing) = standing {
+            standing.register(&mut registry);
         }
-        for (name, keyspace) in cluster.keyspaces() {
-            let label = OfKeyspace { keyspace: name.to_string() };
-            self.shards.get_or_create(&label).set(keyspace.map.len() as i64);
-            self.unsettled.get_or_create(&label).set(keyspace.unsettled().len() as i64);
-            self.generation.get_or_create(&label).set(keyspace.map.generation().sequence as i64);
-        }
-    }
-
-    /// The text that Prometheus reads.
-    pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = encode(&mut text, &self.registry);
+        let _ = encode(&mut text, &registry);
         text
     }
 }

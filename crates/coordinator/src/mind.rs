@@ -31,8 +31,8 @@ pub trait Audience: Send + Sync + 'static {
     fn maps(&self, cluster: &Cluster, diffs: Vec<MapDiff>);
     /// Something was logged.
     fn notice(&self, alarm: bool, text: &str);
-    /// Something was made durable in that many seconds.
-    fn committed(&self, seconds: f64);
+    /// Something was made durable; the commit took that long.
+    fn committed(&self, took: Duration);
     /// A round of decisions behind that many calls is over.
     fn looked(&self, cluster: &Cluster, now: Millis, calls: usize);
 }
@@ -141,8 +141,9 @@ impl Task {
             wake = self.cluster.decide(at, transaction());
             let outbox = self.cluster.take_outbox();
             if !outbox.writes.is_empty() {
+                let begun = tokio::time::Instant::now();
                 self.store.commit(&outbox.writes, &self.cluster).await?;
-                self.audience.committed(self.clock.now().since(at.now) as f64 / 1_000.0);
+                self.audience.committed(begun.elapsed());
             }
             self.let_out(outbox);
             if wake > at.now {

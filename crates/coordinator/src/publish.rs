@@ -84,6 +84,11 @@ impl Publisher {
         self.bell.send_modify(|count| *count += 1);
     }
 
+    /// How many listen to the bell.
+    pub fn subscribers(&self) -> usize {
+        self.bell.receiver_count()
+    }
+
     /// Rings whenever there may be something new.
     pub fn bell(&self) -> watch::Receiver<u64> {
         self.bell.subscribe()

@@ -103,6 +103,9 @@ async fn the_document_names_every_path() {
         "/v1/worker/register",
         "/v1/worker/heartbeat",
         "/v1/worker/leave",
+        "/health/live",
+        "/health/ready",
+        "/metrics",
     ] {
         assert!(paths.contains_key(path), "{path} is not in the document");
     }
@@ -316,4 +319,34 @@ async fn a_body_above_the_limit_is_refused_with_the_limit() {
     let text = String::from_utf8_lossy(&answer[..read]);
     assert!(text.starts_with("HTTP/1.1 413"), "{text}");
     assert!(text.contains(&limit.to_string()), "{text}");
+}
+
+#[tokio::test]
+async fn the_numbers_say_how_it_stands_and_forget_what_is_deleted() {
+    let (door, mut a, mut b) = town().await;
+    let scrape = async || {
+        let request = hyper::Request::get(door.url("/metrics")).body(Default::default()).unwrap();
+        door.send(request).await.1
+    };
+    let text = scrape().await;
+    for line in [
+        "partage_coordinator_nodes{health=\"up\"} 2",
+        "partage_coordinator_nodes{health=\"down\"} 0",
+        "partage_coordinator_shards{keyspace=\"kv\"} 4",
+        "partage_coordinator_shards_leaderless{keyspace=\"kv\"} 0",
+        "partage_coordinator_shards_short{keyspace=\"kv\"} 0",
+        "partage_coordinator_moves{keyspace=\"kv\"} 0",
+        "partage_coordinator_brake 0",
+        "partage_coordinator_subscribers 0",
+        "# EOF",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    let commits = text.lines().find_map(|line| line.strip_prefix("partage_coordinator_commit_seconds_sum "));
+    assert!(commits.unwrap().parse::<f64>().unwrap() > 0.0, "{text}");
+    door.done(json!({ "command": "delete_keyspace", "keyspace": "kv" })).await;
+    a.go_on(&door, 0).await;
+    b.go_on(&door, 0).await;
+    let text = scrape().await;
+    assert!(!text.contains("keyspace=\"kv\""), "{text}");
 }

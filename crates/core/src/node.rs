@@ -114,6 +114,12 @@ pub enum Health {
     Left,
 }
 
+impl Health {
+    /// Every one, in order.
+    pub const ALL: [Health; 6] =
+        [Health::Unknown, Health::Up, Health::Suspect, Health::Unreachable, Health::Down, Health::Left];
+}
+
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -6,6 +6,7 @@ use partage_core::hash::HashFunction;
 use partage_core::key::Key;
 use partage_core::lookup::{HashIndex, RangeIndex};
 use partage_core::name::NodeId;
+use partage_core::placement::{NodeSpec, POLICIES, Problem, Standing, by_name};
 use partage_core::sharding::jump::{self, Jump};
 use partage_core::sharding::modulo::Modulo;
 use partage_core::sharding::nodes::{NodeScheme, WeightedNode};
@@ -166,4 +167,36 @@ fn schemes_from_hashes_to_nodes() {
         }
     }
     assert_eq!(seen.len(), 4);
+}
+
+#[test]
+fn placements_by_every_policy() {
+    for case in list(&file("placements.json"), "cases") {
+        let names: Vec<NodeId> =
+            list(case, "nodes").iter().map(|name| NodeId::new(name.as_str().unwrap()).unwrap()).collect();
+        let gone = case["gone"].as_str();
+        let spec = |(name, at): (&NodeId, u32)| match gone == Some(name.as_str()) {
+            true => NodeSpec { standing: Standing::Gone, ..NodeSpec::new(name.clone(), at) },
+            false => NodeSpec::new(name.clone(), at),
+        };
+        let specs = names.iter().zip(0..).map(spec).collect();
+        let replicas = list(case, "replicas").iter().map(|count| count.as_u64().unwrap() as u8).collect();
+        let mut problem = Problem::new(specs, replicas);
+        let hash = |hash: &Value| u64::from_str_radix(hash.as_str().unwrap(), 16).unwrap();
+        problem.hashes = list(case, "hashes").iter().map(hash).collect();
+        if gone.is_some() {
+            let index = |name: &Value| names.iter().position(|known| name == known.as_str()).unwrap() as u32;
+            let on = |nodes: &Value| nodes.as_array().unwrap().iter().map(index).collect::<Vec<_>>();
+            problem.current = list(case, "current").iter().map(on).collect();
+        }
+        for policy in POLICIES {
+            let solution = by_name(policy).unwrap().place(&problem).unwrap();
+            let named = |nodes: &[u32]| -> Vec<&str> {
+                nodes.iter().map(|node| names[*node as usize].as_str()).collect()
+            };
+            let found: Vec<Vec<&str>> = solution.placement.iter().map(named).collect();
+            let found = serde_json::json!(found);
+            assert_eq!(found, case["placed"][policy], "{policy} says {found} of {case}");
+        }
+    }
 }

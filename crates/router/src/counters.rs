@@ -13,6 +13,7 @@ pub struct Counters {
     client_errors: AtomicU64,
     server_errors: AtomicU64,
     failed: AtomicU64,
+    refused: AtomicU64,
     retries: AtomicU64,
     hedges: AtomicU64,
     misdirected: AtomicU64,
@@ -31,6 +32,8 @@ pub struct Counts {
     pub server_errors: u64,
     /// Requests without an answer of a node.
     pub failed: u64,
+    /// Requests that were refused before any node was asked: no rule, no key, no such keyspace.
+    pub refused: u64,
     /// Tries after the first.
     pub retries: u64,
     /// Second nodes asked for the same read.
@@ -66,6 +69,10 @@ impl Counters {
         add(&self.failed);
     }
 
+    pub(crate) fn refused(&self) {
+        add(&self.refused);
+    }
+
     pub(crate) fn retried(&self) {
         add(&self.retries);
     }
@@ -86,6 +93,7 @@ impl Counters {
         sum.client_errors += read(&self.client_errors);
         sum.server_errors += read(&self.server_errors);
         sum.failed += read(&self.failed);
+        sum.refused += read(&self.refused);
         sum.retries += read(&self.retries);
         sum.hedges += read(&self.hedges);
         sum.misdirected += read(&self.misdirected);

@@ -190,7 +190,7 @@ async fn failures_are_json_with_the_right_status() {
 async fn it_says_how_it_is() {
     let World { nodes, proxy, _coordinator, _router } = world(vec![Rule::default()], 2).await;
     nodes[1].does(&[Does::Says(404)]);
-    for path in ["/ks/a", "/ks/b", "/ks/c", "/ks/z"] {
+    for path in ["/ks/a", "/ks/b", "/ks/c", "/ks/z", "/nothing/a"] {
         get(&proxy, path).await;
     }
     let (status, health) = get(&proxy, "/partage/health").await;
@@ -199,6 +199,7 @@ async fn it_says_how_it_is() {
     for line in [
         "partage_router_requests_total{outcome=\"good\"} 3",
         "partage_router_requests_total{outcome=\"client_error\"} 1",
+        "partage_router_requests_total{outcome=\"refused\"} 1",
         "partage_router_retries_total 0",
         "partage_router_map_generation{keyspace=\"ks\"} 1",
         "partage_router_connected 1",

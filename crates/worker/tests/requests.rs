@@ -158,7 +158,7 @@ async fn the_last_handle_stops_the_worker_and_shutdown_evicts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn k15_requests_and_hot_keys_are_counted_and_reported() {
+async fn k12_requests_and_hot_keys_are_counted_and_reported() {
     let town = Town::new();
     let (coordinator, _door) = town.open().await;
     town.create(1, Ownership::Exclusive);
@@ -186,27 +186,4 @@ async fn k15_requests_and_hot_keys_are_counted_and_reported() {
         })
     })
     .await;
-}
-
-/// The price of a request: `cargo test -p partage-worker --release --test requests -- --ignored --nocapture`
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn the_price_of_entering() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1_024, Ownership::Exclusive);
-    let owners = Arc::new(Owners::default());
-    let handler = partage_worker::Closures::new(|_| async { Ok(()) }, |_| async { Ok(()) });
-    drop(owners);
-    let (_, address) = common::address().await;
-    let a = Worker::builder("a", [coordinator], address.to_string()).start(handler).await.unwrap();
-    let keys: Vec<_> = (0..10_000u32).map(|n| format!("user:{n}")).collect();
-    let keyspace = keyspace();
-    let open = |key: &String| matches!(a.enter(&keyspace, key.as_bytes(), Access::Write), Entrance::Serve(_));
-    eventually("all are served", || keys.iter().all(open)).await;
-    let start = tokio::time::Instant::now();
-    let rounds = 1_000;
-    let served = (0..rounds).map(|_| keys.iter().filter(|key| open(key)).count()).sum::<usize>();
-    assert_eq!(served, rounds * keys.len());
-    println!("{:.0} ns for each request", start.elapsed().as_nanos() as f64 / served as f64);
 }

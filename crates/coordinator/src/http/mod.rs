@@ -7,6 +7,7 @@ mod worker;
 use crate::audience::Herald;
 use crate::desk::Desk;
 use crate::failed::Failed;
+use crate::metrics::Standing;
 use crate::mind::Mind;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
@@ -54,19 +55,29 @@ pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
         .routes(routes!(worker::register))
         .routes(routes!(worker::heartbeat))
         .routes(routes!(worker::leave))
+        .routes(routes!(live))
+        .routes(routes!(ready))
+        .routes(routes!(metrics))
         .split_for_parts();
     let document = Arc::new(document);
     documented
         .route("/v1/openapi.json", get(async move || Json(document.as_ref().clone())))
-        .route("/health/live", get(async || "ok\n"))
-        .route("/health/ready", get(ready))
-        .route("/metrics", get(metrics))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .with_state(doors)
 }
 
-/// Ready = the mind answers.
+/// Whether the process lives: always, when it answers.
+#[utoipa::path(get, path = "/health/live", tag = "health", responses((status = 200, body = String)))]
+async fn live() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it decides: 200, or 503 while it starts or stops.
+#[utoipa::path(get, path = "/health/ready", tag = "health", responses(
+    (status = 200, body = String),
+    (status = 503, body = String),
+))]
 async fn ready(State(doors): State<Doors>) -> (StatusCode, &'static str) {
     match doors.mind.call(|_, _| ()).await {
         Ok(()) => (StatusCode::OK, "ok\n"),
@@ -74,9 +85,12 @@ async fn ready(State(doors): State<Doors>) -> (StatusCode, &'static str) {
     }
 }
 
+/// Numbers for Prometheus, as OpenMetrics text.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
 async fn metrics(State(doors): State<Doors>) -> ([(&'static str, &'static str); 1], String) {
     let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-    (kind, doors.herald.metrics.text())
+    let standing = doors.mind.call(|cluster, at| Standing::of(cluster, at)).await;
+    (kind, doors.herald.metrics_text(standing.ok().as_ref()))
 }
 
 /// Programs that speak gRPC are told so in gRPC, all others in JSON.

@@ -15,7 +15,7 @@ use crate::load::{Load, METRICS};
 use crate::map::{Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, Label, NodeId, Zone};
 use crate::node::Health;
-use crate::plan::Status;
+use crate::plan::{Plan, Status};
 use crate::sharding::Bounds;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +65,13 @@ pub struct ShardCounts {
     pub closing: usize,
     /// Unregistered partitions that go.
     pub removing: usize,
+}
+
+impl ShardCounts {
+    /// All of them.
+    pub fn total(&self) -> usize {
+        self.led + self.leaderless + self.forming + self.closing + self.removing
+    }
 }
 
 /// A shard that has fewer replicas than it wants.
@@ -181,18 +188,28 @@ impl Cluster {
         for node in self.nodes.values() {
             *summary.nodes.entry(node.signs.health(at.now, &self.settings)).or_default() += 1;
         }
-        for (name, keyspace) in &self.keyspaces {
-            let aside = keyspace.record.rules.iter();
-            let aside = aside.filter_map(|(id, rule)| Some((name.clone(), *id, rule.set_aside.clone()?)));
-            summary.set_aside.extend(aside);
-            if !keyspace.unplaced().is_empty() {
-                summary.complaints.insert(name.clone(), keyspace.unplaced().to_vec());
-            }
-            keyspace.map.shards().for_each(|shard| self.count(at, &mut summary, keyspace, shard));
-        }
-        let waiting = self.plans.values().filter(|plan| plan.status == Status::Suggested);
-        summary.suggested = waiting.map(|plan| plan.id).collect();
+        self.keyspaces.values().for_each(|keyspace| self.sum_up(at, &mut summary, keyspace));
         summary
+    }
+
+    /// What there is to say of one keyspace alone; nothing when there is no such keyspace.
+    pub fn status_of(&self, at: Moment, name: &KeyspaceName) -> Summary {
+        let mut summary = Summary::default();
+        self.keyspaces.get(name).into_iter().for_each(|keyspace| self.sum_up(at, &mut summary, keyspace));
+        summary
+    }
+
+    fn sum_up(&self, at: Moment, summary: &mut Summary, keyspace: &KeyspaceState) {
+        let name = keyspace.map.keyspace();
+        let aside = keyspace.record.rules.iter();
+        let aside = aside.filter_map(|(id, rule)| Some((name.clone(), *id, rule.set_aside.clone()?)));
+        summary.set_aside.extend(aside);
+        if !keyspace.unplaced().is_empty() {
+            summary.complaints.insert(name.clone(), keyspace.unplaced().to_vec());
+        }
+        keyspace.map.shards().for_each(|shard| self.count(at, summary, keyspace, shard));
+        let waits = |plan: &&Plan| plan.status == Status::Suggested && plan.keyspace == *name;
+        summary.suggested.extend(self.plans.values().filter(waits).map(|plan| plan.id));
     }
 
     fn count(&self, at: Moment, summary: &mut Summary, keyspace: &KeyspaceState, shard: &Shard) {

@@ -74,6 +74,7 @@ fn registry(house: &House, counts: &Counts) -> Registry {
         ("client_error", counts.client_errors),
         ("server_error", counts.server_errors),
         ("failed", counts.failed),
+        ("refused", counts.refused),
     ];
     for (outcome, count) in outcomes {
         requests.get_or_create(&[("outcome", outcome.to_owned())]).inc_by(count);

@@ -263,6 +263,7 @@ fn forwarded_for(headers: &mut HeaderMap, peer: &HeaderValue) {
 }
 
 fn misplaced(caller: &Caller, error: &RuleError) -> Response<AnswerBody> {
+    caller.counters().refused();
     let (status, kind) = match error {
         RuleError::Keyspace(_) if !caller.cache().has_heard() => (StatusCode::SERVICE_UNAVAILABLE, "no_maps"),
         RuleError::Keyspace(_) => (StatusCode::NOT_FOUND, "unknown_keyspace"),
