@@ -1,6 +1,6 @@
 //! The checkout keeps the rules of the house. Each finding says where, what, and the way out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use house::source::{Source, opening_finding};
 use house::text::{Page, machine_path_findings};
@@ -118,6 +118,30 @@ fn every_file_that_the_architecture_names_is_there() {
         })
         .collect();
     none("architecture", &found);
+}
+
+#[test]
+fn every_metric_that_the_book_names_is_registered() {
+    let root = tree::root();
+    let page = tree::text(&root, "docs/src/monitoring.md").expect("the book lists the metrics");
+    let sources = ["crates/coordinator/src/metrics.rs", "crates/router/src/proxy/pages.rs"];
+    let sources = sources.map(|file| tree::text(&root, file).unwrap_or_default()).concat();
+    let words = page.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+    let metrics: BTreeSet<&str> = words
+        .filter_map(|word| {
+            word.strip_prefix("partage_coordinator_").or_else(|| word.strip_prefix("partage_router_"))
+        })
+        .map(|name| {
+            ["_total", "_bucket", "_seconds"].iter().fold(name, |name, end| name.trim_end_matches(end))
+        })
+        .collect();
+    assert!(metrics.len() > 15, "the metrics are found: {metrics:?}");
+    let found: Vec<String> = metrics
+        .into_iter()
+        .filter(|name| !sources.contains(&format!("\"{name}\"")))
+        .map(|name| format!("docs/src/monitoring.md: names the metric `{name}`, which nobody registers"))
+        .collect();
+    none("metrics", &found);
 }
 
 #[test]
