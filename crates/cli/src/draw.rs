@@ -47,8 +47,13 @@ fn under_way(shards: &[Shard]) -> String {
             let nodes = shard.replicas.iter().filter(|r| r.state == state).map(|r| r.node.as_str());
             nodes.collect::<Vec<_>>().join(", ")
         };
-        let (from, to, live) = (on("unload"), on("load"), on("live"));
-        format!("\n  s{} {}: {live}  loads [{to}]  unloads [{from}]", shard.shard, shard.stage)
+        let parts = [("load", "loads"), ("live", "live"), ("unload", "unloads"), ("unload_final", "drops")];
+        let told = parts.into_iter().map(|(state, word)| (on(state), word));
+        let told: Vec<_> = told
+            .filter(|(nodes, _)| !nodes.is_empty())
+            .map(|(nodes, word)| format!("{word} [{nodes}]"))
+            .collect();
+        format!("\n  s{} {}: {}", shard.shard, shard.stage, told.join("  "))
     };
     let shown: String = shards.iter().filter(moving).take(20).map(line).collect();
     let count = shards.iter().filter(moving).count();
@@ -93,3 +98,6 @@ fn symbol(replica: &Replica) -> char {
 fn heat(shard: &Shard) -> f64 {
     shard.replicas.iter().filter_map(|r| r.load.as_ref()).map(|load| load.requests_per_s).sum()
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of a process waits by the clock")]
 
-use serde_json::Value;
+use partage_wire::proto::{self, admin_client::AdminClient, change::Kind};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -119,6 +121,74 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     assert_eq!(code, 0);
     assert!(told.contains("libc6 of packages is in shard") && told.contains("leader on"), "{told}");
     assert!(up.cli(&["shard", "list", "packages"]).1.contains('█'));
+}
+
+/// Which shard leaves which node, in the order of the shards.
+type Leaving = BTreeSet<(String, u64, String)>;
+
+fn leaving_by_json(answer: &Value) -> Leaving {
+    let plans = answer["follows"].as_array().unwrap();
+    let lines = |plan: &Value| {
+        let keyspace = plan["keyspace"].as_str().unwrap().to_owned();
+        let line = move |line: &Value| {
+            assert!(line["reason"].as_str().unwrap().contains("n1 is to be emptied"), "{line}");
+            let from = line["change"]["from_node"].as_str().unwrap().to_owned();
+            (keyspace.clone(), line["change"]["shard"].as_u64().unwrap(), from)
+        };
+        plan["changes"].as_array().unwrap().iter().map(line).collect::<Vec<_>>()
+    };
+    plans.iter().flat_map(lines).collect()
+}
+
+fn leaving_by_grpc(answer: &proto::CommandAnswer) -> Leaving {
+    let lines = |plan: &proto::Plan| {
+        let keyspace = plan.keyspace.clone();
+        let line = move |line: proto::Planned| match line.change.unwrap().kind.unwrap() {
+            Kind::Move(change) => (keyspace.clone(), change.shard, change.from_node.unwrap()),
+            other => panic!("{other:?}"),
+        };
+        plan.changes.clone().into_iter().map(line).collect::<Vec<_>>()
+    };
+    answer.follows.iter().flat_map(lines).collect()
+}
+
+#[test]
+fn a_dry_run_shows_the_same_moves_through_every_door_and_none_begins() {
+    let up = Up::start();
+    let status = || serde_json::from_str::<Value>(&up.cli(&["status", "--json"]).1).unwrap();
+    eventually("everything is placed", || {
+        let now = status();
+        now["short"] == 0 && now["moves"] == 0 && now["loads"] == 0
+    });
+    let drain = ["node", "drain", "n1", "--dry-run"];
+    let told: Value = serde_json::from_str(&up.cli(&[&drain[..], &["--json"]].concat()).1).unwrap();
+    let leaving = leaving_by_json(&told);
+    let share = told["shares"].as_array().unwrap().iter().find(|share| share["node"] == "n1").unwrap();
+    assert_eq!(share["before"], json!(leaving.len()), "all that it holds: {told}");
+    assert_eq!(share["after"], 0);
+
+    let ask = async {
+        let address = format!("http://{}", up.address("coordinator"));
+        let mut admin = AdminClient::connect(address).await.unwrap();
+        let drain = proto::DrainNode { node: "n1".into(), reason: "maintenance".into(), max_down: None };
+        let command = Some(proto::command_request::Command::DrainNode(drain));
+        admin.command(proto::CommandRequest { dry_run: true, command }).await.unwrap().into_inner()
+    };
+    let answer = tokio::runtime::Runtime::new().unwrap().block_on(ask);
+    assert_eq!(leaving_by_grpc(&answer), leaving);
+
+    let (code, text) = up.cli(&drain);
+    assert_eq!(code, 0);
+    assert!(
+        text.starts_with(&format!("would: drain n1 ({} replicas)\na plan for ", leaving.len())),
+        "{text}"
+    );
+    assert!(
+        text.contains("by drain, which would begin at once: ") && text.contains(" from n1 to n"),
+        "{text}"
+    );
+    assert!(text.contains(&format!("n1 {} → 0", leaving.len())), "{text}");
+    assert_eq!(status()["drains"], json!([]), "nothing has begun");
 }
 
 #[test]

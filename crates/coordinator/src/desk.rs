@@ -17,7 +17,7 @@ use partage_core::id::{PlanId, ShardId};
 use partage_core::key::Key;
 use partage_core::keyspace::Keyspace;
 use partage_core::name::KeyspaceName;
-use partage_core::plan::Plan;
+use partage_core::plan::ShownPlan;
 use partage_wire::Malformed;
 use partage_wire::json::{CommandRequest, Dump, KeyText};
 
@@ -96,7 +96,7 @@ impl Desk {
         keyspace: Option<&str>,
         before: Option<u64>,
         limit: Option<usize>,
-    ) -> Result<Page<Plan>, Failed> {
+    ) -> Result<Page<ShownPlan>, Failed> {
         let of = keyspace.map(name).transpose()?;
         let limit = page_limit(limit)?;
         let before = PlanId(before.unwrap_or(u64::MAX));
@@ -104,16 +104,17 @@ impl Desk {
             if let Some(name) = &of {
                 cluster.keyspace(name)?;
             }
-            let plans = cluster.plans().range(..before).rev().map(|(_, plan)| plan);
-            let plans = plans.filter(|plan| of.as_ref().is_none_or(|name| plan.keyspace == *name));
-            Ok::<_, AdminError>(plans.take(limit + 1).cloned().collect::<Vec<_>>())
+            let plans = cluster.plans().range(..before).rev();
+            let plans = plans.filter(|(_, plan)| of.as_ref().is_none_or(|name| plan.keyspace == *name));
+            let shown = plans.take(limit + 1).filter_map(|(id, _)| cluster.shown_plan(*id));
+            Ok::<_, AdminError>(shown.collect::<Vec<_>>())
         });
         Ok(Page::of(found.await??, limit, |plan| plan.id.0))
     }
 
-    pub(crate) async fn plan(&self, plan: u64) -> Result<Plan, Failed> {
+    pub(crate) async fn plan(&self, plan: u64) -> Result<ShownPlan, Failed> {
         let id = PlanId(plan);
-        let found = self.mind.call(move |cluster, _| cluster.plans().get(&id).cloned()).await?;
+        let found = self.mind.call(move |cluster, _| cluster.shown_plan(id)).await?;
         Ok(found.ok_or(AdminError::NoPlan(id))?)
     }
 

@@ -148,21 +148,50 @@ async fn a_dry_run_says_everything_and_changes_nothing() {
     let before = look().await;
     let from = before[2]["shards"][0]["replicas"][0]["node"].as_str().unwrap();
     let to = if from == "a" { "b" } else { "a" };
-    for command in [
-        create(keyspace("other"), json!({ "type": "none" })),
-        json!({ "command": "delete_keyspace", "keyspace": "kv" }),
-        json!({ "command": "drain_node", "node": "a", "reason": "x" }),
-        json!({ "command": "move_shard", "keyspace": "kv", "shard": 1, "from": from, "to": to }),
-        json!({
-            "command": "split_shard", "keyspace": "kv", "shard": 1,
-            "at": { "type": "keys", "keys": ["c"] },
-        }),
-        json!({ "command": "update_keyspace", "keyspace": "kv", "changes": { "mode": "suggested" } }),
+    let update =
+        |changes: Value| json!({ "command": "update_keyspace", "keyspace": "kv", "changes": changes });
+    // What each would lead to: who makes the plan, and the kinds of its changes.
+    let held = before[0]["nodes"][0]["replicas"]["kv"].as_u64().unwrap() as usize;
+    let drained = vec!["move"; held];
+    for (command, origin, changes) in [
+        (create(keyspace("other"), json!({ "type": "none" })), "repair", vec!["add"]),
+        (json!({ "command": "delete_keyspace", "keyspace": "kv" }), "", vec![]),
+        (json!({ "command": "drain_node", "node": "a", "reason": "x" }), "drain", drained),
+        (
+            json!({ "command": "move_shard", "keyspace": "kv", "shard": 1, "from": from, "to": to }),
+            "person",
+            vec!["move"],
+        ),
+        (
+            json!({
+                "command": "split_shard", "keyspace": "kv", "shard": 1,
+                "at": { "type": "keys", "keys": ["c"] },
+            }),
+            "person",
+            vec!["split"],
+        ),
+        (update(json!({ "mode": "suggested" })), "", vec![]),
+        (update(json!({ "replicas": 2 })), "repair", vec!["add"; 4]),
+        (
+            json!({ "command": "set_shard_replicas", "keyspace": "kv", "shard": 1, "replicas": 2 }),
+            "repair",
+            vec!["add"],
+        ),
     ] {
         let (status, answer) = door.post("/v1/commands", &json!({ "do": command, "dry_run": true })).await;
         assert_eq!(status, 200, "{command}: {answer}");
         assert_eq!(answer["dry_run"], true);
         assert!(!answer["summary"].as_str().unwrap().is_empty());
+        let plans =
+            || answer.get("plan").into_iter().chain(answer["follows"].as_array().into_iter().flatten());
+        assert!(plans().all(|plan| plan["origin"] == origin), "{command}: {answer}");
+        let lines: Vec<&Value> = plans().flat_map(|plan| plan["changes"].as_array().unwrap()).collect();
+        let kinds: Vec<_> = lines.iter().map(|line| line["change"]["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, changes, "{command}: {answer}");
+        for line in lines {
+            assert!(!line["reason"].as_str().unwrap().is_empty(), "{line}");
+            assert!(line["change"]["type"] != "move" || line["change"]["from_node"].is_string(), "{line}");
+        }
         assert_eq!(look().await, before, "{command}");
     }
 }

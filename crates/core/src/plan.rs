@@ -6,9 +6,12 @@
 
 use crate::id::{Generation, PlacementId, PlanId, ShardId};
 use crate::load::METRICS;
+use crate::map::ShardMap;
 use crate::name::{KeyspaceName, NodeId};
 use crate::sharding::Bounds;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 
 /// One change that a plan asks for. Each takes several commits to carry out: see [`crate::handover`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +72,16 @@ impl Change {
             | Change::Lead { shard, .. }
             | Change::Split { shard, .. } => std::slice::from_ref(shard),
             Change::Merge { shards, .. } => shards,
+        }
+    }
+
+    /// The replica that leaves, or that is to lead.
+    pub fn replica(&self) -> Option<(ShardId, PlacementId)> {
+        match self {
+            Change::Move { shard, from: placement, .. }
+            | Change::Remove { shard, placement }
+            | Change::Lead { shard, placement } => Some((*shard, *placement)),
+            Change::Add { .. } | Change::Split { .. } | Change::Merge { .. } => None,
         }
     }
 }
@@ -181,6 +194,34 @@ pub struct Plan {
     pub made_ms: u64,
     /// Who approved or rejected it.
     pub decided_by: Option<String>,
+}
+
+/// A plan for people: with the nodes of the replicas that it names, as far as the map still has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownPlan {
+    /// The plan.
+    pub plan: Plan,
+    /// Where the replicas are.
+    pub nodes: BTreeMap<PlacementId, NodeId>,
+}
+
+impl ShownPlan {
+    /// A plan beside the present map of its keyspace.
+    pub fn of(plan: Plan, map: Option<&ShardMap>) -> ShownPlan {
+        let named = plan.changes.iter().filter_map(|planned| planned.change.replica());
+        let node = |(shard, placement): (ShardId, PlacementId)| {
+            Some((placement, map?.shard(shard)?.replica(placement)?.node.clone()))
+        };
+        let nodes = named.filter_map(node).collect();
+        ShownPlan { plan, nodes }
+    }
+}
+
+impl Deref for ShownPlan {
+    type Target = Plan;
+    fn deref(&self) -> &Plan {
+        &self.plan
+    }
 }
 
 impl Origin {

@@ -1,6 +1,6 @@
 //! `partage explain KEYSPACE KEY`: which shard, why there, who serves it, since when, what would move it.
 
-use super::shard::{bounds_text, replica_text};
+use super::shard::{bounds_text, replica_text, since};
 use crate::client::{Door, segment};
 use crate::output::{Failure, Output};
 use clap::Args;
@@ -30,20 +30,23 @@ impl ExplainArgs {
     }
 }
 
-fn text(told: &Explanation, key: &str) -> String {
+pub(super) fn text(told: &Explanation, key: &str) -> String {
     let shard = &told.shard;
     let mut lines = vec![
         format!("{key} of {} is in shard s{}: {}", told.keyspace, shard.shard, bounds_text(&shard.bounds)),
-        format!("  epoch {}, {}, placed by {}", shard.epoch, shard.stage, told.policy),
+        format!(
+            "  epoch {} for {}, {}, placed by {}",
+            shard.epoch,
+            since(shard.since_ms, shard.since_at_least),
+            shard.stage,
+            told.policy
+        ),
     ];
     for (replica, reason) in shard.replicas.iter().zip(&told.reasons) {
         lines.push(format!("  {}", replica_text(replica)));
         if let Some(reason) = reason {
             lines.push(format!("      because {} (plan {})", reason.reason, reason.plan));
         }
-    }
-    if !told.granted {
-        lines.push("  the leader waits: the former owner may still act".to_owned());
     }
     for (title, sentences) in
         [("under way", &told.under_way), ("in the way", &told.blocked), ("would move it", &told.would_move)]

@@ -20,7 +20,10 @@ pub use status::StatusArgs;
 use crate::client::Door;
 use crate::output::{Failure, Output, say};
 use comfy_table::{Table, presets};
-use partage_wire::json::{Answer, Command};
+use partage_wire::json::{Answer, Command, NodeShare};
+
+/// Nodes whose number of replicas is shown before "and so on".
+const SHARES: usize = 16;
 
 /// A table for people.
 fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
@@ -40,15 +43,31 @@ fn print_answer(output: &mut Output, answer: &Answer) -> Result<(), Failure> {
     if output.is_json() {
         return output.json(answer);
     }
-    let prefix = if answer.dry_run { "would: " } else { "" };
-    output.text(&format!("{prefix}{}", answer.summary));
-    if let Some(plan) = &answer.plan {
-        output.text(&plan::preview(plan));
-    }
-    for drain in &answer.drains {
-        output.text(&node::drain_line(drain));
-    }
+    output.text(&answer_text(answer));
     Ok(())
+}
+
+fn answer_text(answer: &Answer) -> String {
+    let mut lines = vec![format!("{}{}", if answer.dry_run { "would: " } else { "" }, answer.summary)];
+    let plans = || answer.plan.iter().chain(&answer.follows);
+    if answer.dry_run {
+        lines.extend(plans().map(plan::foreseen));
+        lines.extend(plans().next().is_none().then(|| "no plan would follow".to_owned()));
+        lines.extend(shares(&answer.shares));
+    } else {
+        lines.extend(plans().map(plan::preview));
+    }
+    lines.extend(answer.drains.iter().map(node::drain_line));
+    lines.join("\n")
+}
+
+/// How many replicas the nodes would hold.
+fn shares(shares: &[NodeShare]) -> Option<String> {
+    let of = |share: &NodeShare| format!("{} {} → {}", share.node, share.before, share.after);
+    let told: Vec<_> = shares.iter().take(SHARES).map(of).collect();
+    let rest = shares.len() - told.len();
+    let more = if rest > 0 { format!(" and {rest} more nodes (--json shows all)") } else { String::new() };
+    (!told.is_empty()).then(|| format!("replicas   {}{more}", told.join(", ")))
 }
 
 /// The n-th step of a ladder of blocks, for a share of a whole from 0 to 1.
@@ -57,3 +76,6 @@ fn bar(share: f64, width: usize) -> String {
     let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
     format!("{:<width$}", format!("{}{part}", "█".repeat(eighths / 8)))
 }
+
+#[cfg(test)]
+mod tests;

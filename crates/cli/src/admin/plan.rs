@@ -1,10 +1,11 @@
 //! `partage plan`: what was, is and would be moved, and saying yes or no to it.
 
+use super::shard::{bounds_text, key_text};
 use super::{carry_out, table};
 use crate::client::{Door, DryRun};
 use crate::output::{Failure, Output};
 use clap::Subcommand;
-use partage_wire::json::{Change, Command, Plan, Planned};
+use partage_wire::json::{Bounds, Change, Child, Command, Plan, Planned};
 use serde::{Deserialize, Serialize};
 
 /// Changes of a plan that are shown before "and so on".
@@ -110,10 +111,56 @@ async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {
 
 /// A plan for people: one line a change, and why.
 pub fn preview(plan: &Plan) -> String {
-    let why = plan.refused_because.as_ref().map_or(String::new(), |why| format!(": {why}"));
-    let mut text = format!("plan {} of {} by {}, {}{why}", plan.id, plan.keyspace, origin(plan), plan.status);
+    let status = match plan.refused_because.as_ref() {
+        Some(why) => format!("{}: {why}", plan.status),
+        None => plan.status.clone(),
+    };
+    let (counts, of, by) = (counts(plan), &plan.keyspace, origin(plan));
+    format!("plan {} of {of} by {by}, {status}: {counts}{}", plan.id, lines(plan))
+}
+
+/// A plan that does not exist, and so has no number.
+pub fn foreseen(plan: &Plan) -> String {
+    let status = match (plan.status.as_str(), &plan.refused_because) {
+        ("approved", _) => "would begin at once".to_owned(),
+        ("suggested", _) => "would wait for approval".to_owned(),
+        (other, None) => format!("would be {other}"),
+        (other, Some(why)) => format!("would be {other}: {why}"),
+    };
+    let (counts, of, by) = (counts(plan), &plan.keyspace, origin(plan));
+    format!("a plan for {of} by {by}, which {status}: {counts}{}", lines(plan))
+}
+
+/// Such as "3 moves, 1 split".
+fn counts(plan: &Plan) -> String {
+    type Is = fn(&Change) -> bool;
+    let kinds: [(&str, Is); 6] = [
+        ("add", |c| matches!(c, Change::Add { .. })),
+        ("move", |c| matches!(c, Change::Move { .. })),
+        ("remove", |c| matches!(c, Change::Remove { .. })),
+        ("change of leader", |c| matches!(c, Change::Lead { .. })),
+        ("split", |c| matches!(c, Change::Split { .. })),
+        ("merge", |c| matches!(c, Change::Merge { .. })),
+    ];
+    let told = kinds.into_iter().filter_map(|(what, is)| {
+        let count = plan.changes.iter().filter(|planned| is(&planned.change)).count();
+        let plural =
+            if what == "change of leader" { "changes of leader".to_owned() } else { format!("{what}s") };
+        match count {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            _ => Some(format!("{count} {plural}")),
+        }
+    });
+    let told: Vec<_> = told.collect();
+    if told.is_empty() { "nothing".to_owned() } else { told.join(", ") }
+}
+
+fn lines(plan: &Plan) -> String {
+    let mut text = String::new();
     for (number, planned) in plan.changes.iter().enumerate().take(SHOWN) {
-        text.push_str(&format!("\n  {number:>3}  {:<44} {}", change_line(&planned.change), fate(planned)));
+        let line = format!("\n  {number:>3}  {:<32} {}", change_line(&planned.change), fate(planned));
+        text.push_str(line.trim_end());
     }
     if plan.changes.len() > SHOWN {
         text.push_str(&format!("\n  … and {} more (--json shows all)", plan.changes.len() - SHOWN));
@@ -122,22 +169,57 @@ pub fn preview(plan: &Plan) -> String {
 }
 
 fn fate(planned: &Planned) -> String {
+    let reason = because(planned);
     match (planned.progress.as_str(), &planned.dropped_because) {
-        ("waiting", _) => planned.reason.clone(),
+        ("waiting", _) => reason.to_owned(),
         (_, Some(why)) => format!("dropped: {why}"),
-        (progress, None) => format!("{progress}: {}", planned.reason),
+        (progress, None) => format!("{progress}: {reason}"),
     }
 }
 
+/// The reason without what the line says already.
+fn because(planned: &Planned) -> &str {
+    let said = match &planned.change {
+        Change::Add { shard, node } => format!("add a replica of s{shard} on {node}: "),
+        Change::Move { shard, from_node: Some(from), to_node, .. } => {
+            format!("move a replica of s{shard} from {from} to {to_node}: ")
+        }
+        Change::Remove { shard, node: Some(node), .. } => {
+            format!("remove the replica of s{shard} from {node}: ")
+        }
+        _ => return &planned.reason,
+    };
+    planned.reason.strip_prefix(&said).unwrap_or(&planned.reason)
+}
+
 fn change_line(change: &Change) -> String {
+    // Once it has gone, the map knows a replica by its number only.
+    let at = |node: &Option<String>, placement: &u64| node.clone().unwrap_or_else(|| format!("p{placement}"));
     match change {
         Change::Add { shard, node } => format!("+ s{shard} on {node}"),
-        Change::Move { shard, from_placement, to_node } => {
-            format!("→ s{shard} (p{from_placement}) to {to_node}")
+        Change::Move { shard, from_placement, from_node, to_node } => {
+            format!("→ s{shard} from {} to {to_node}", at(from_node, from_placement))
         }
-        Change::Remove { shard, placement } => format!("- s{shard} (p{placement})"),
-        Change::Lead { shard, placement } => format!("♔ s{shard} led by p{placement}"),
-        Change::Split { shard, children } => format!("⑂ s{shard} into {}", children.len()),
-        Change::Merge { shards, .. } => format!("⑃ {} into one", shards.len()),
+        Change::Remove { shard, placement, node } => format!("- s{shard} from {}", at(node, placement)),
+        Change::Lead { shard, placement, node } => format!("♔ s{shard} led by {}", at(node, placement)),
+        Change::Split { shard, children } => format!("⑂ s{shard} {}", cut(children)),
+        Change::Merge { shards, child } => {
+            let parents: Vec<_> = shards.iter().map(|shard| format!("s{shard}")).collect();
+            format!("⑃ {} into {}", parents.join(" + "), bounds_text(&child.bounds))
+        }
     }
+}
+
+/// Where a shard is cut.
+fn cut(children: &[Child]) -> String {
+    let begin = |child: &Child| match &child.bounds {
+        Bounds::Keys { begin, .. } => format!("{:?}", key_text(begin)),
+        Bounds::Hashes { first, .. } => first.0.clone(),
+        other => bounds_text(other),
+    };
+    let is_slot =
+        children.iter().any(|child| matches!(child.bounds, Bounds::Slot { .. } | Bounds::Name { .. }));
+    let (word, first) = if is_slot { ("into", 0) } else { ("at", 1) };
+    let points: Vec<_> = children.iter().skip(first).map(begin).collect();
+    format!("{word} {}", points.join(", "))
 }

@@ -239,13 +239,19 @@ async fn list_moves(args: &ListArgs, output: &mut Output) -> Result<(), Failure>
 
 /// For how long a move is in its stage.
 fn age(row: &Move) -> String {
-    let seconds = ago(row.since_ms).as_secs();
+    since(row.since_ms, row.since_at_least)
+}
+
+/// For how long something has been as it is.
+pub fn since(since_ms: u64, at_least: bool) -> String {
+    let seconds = ago(since_ms).as_secs();
     let long = match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),
-        _ => format!("{} h", seconds / 3_600),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
     };
-    if row.since_at_least { format!("{long} or more") } else { long }
+    if at_least { format!("{long} or more") } else { long }
 }
 
 /// One move, on one line.
@@ -337,7 +343,8 @@ pub fn bounds_text(bounds: &Bounds) -> String {
     }
 }
 
-fn key_text(key: &KeyText) -> String {
+/// A key, for people.
+pub fn key_text(key: &KeyText) -> String {
     match key {
         KeyText::Text(text) => text.clone(),
         KeyText::Hex { hex } => format!("0x{hex}"),

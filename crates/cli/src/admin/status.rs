@@ -32,7 +32,8 @@ fn counts(of: &BTreeMap<String, usize>) -> String {
     if some.is_empty() { "none".to_owned() } else { some.join(", ") }
 }
 
-fn lines(summary: &Summary) -> Vec<String> {
+/// What it says, line by line.
+pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let shards = &summary.shards;
     let mut lines = vec![
         format!("keyspaces  {}", summary.keyspaces),
@@ -58,7 +59,9 @@ fn lines(summary: &Summary) -> Vec<String> {
     if summary.short > 0 {
         lines.push(format!("short      {} shards have fewer replicas than they want", summary.short));
     }
-    lines.extend(summary.unplaced.iter().map(|u| {
+    // Where the planner says which replica has no node and why, that is said once.
+    let untold = summary.unplaced.iter().filter(|u| !summary.complaints.contains_key(&u.keyspace));
+    lines.extend(untold.map(|u| {
         format!("unplaced   s{} of {}: has {} of {}: {}", u.shard, u.keyspace, u.have, u.want, u.why)
     }));
     lines.extend(summary.set_aside.iter().map(|s| {
@@ -68,7 +71,7 @@ fn lines(summary: &Summary) -> Vec<String> {
         )
     }));
     for (keyspace, complaints) in &summary.complaints {
-        lines.extend(complaints.iter().map(|complaint| format!("planner    {keyspace}: {complaint}")));
+        lines.extend(complaints.iter().map(|complaint| format!("unplaced   {keyspace}: {complaint}")));
     }
     lines.extend(summary.drains.iter().map(drain_line));
     lines.extend(summary.suggested.iter().map(|plan| {

@@ -2,8 +2,8 @@
 //!
 //! Each command is carried out in two steps. `prepare` looks at everything and changes nothing: it cannot,
 //! it has only a shared reference. It gives back every effect that the command will have. `apply` then
-//! takes them over, and has nothing left to refuse. So nothing is ever half done, and a dry run is simply
-//! the first step alone.
+//! takes them over, and has nothing left to refuse. So nothing is ever half done. A dry run is the same on
+//! a copy of the cluster, where the planner then runs once: what it would move belongs to the answer.
 //!
 //! | what                              | file            |
 //! |-----------------------------------|-----------------|
@@ -15,10 +15,12 @@
 //! | single shards and their replicas  | `shards.rs`     |
 //! | splits, merges, isolated keys     | `reshape.rs`    |
 //! | nodes enough for what is asked    | `room.rs`       |
+//! | what would follow: dry runs       | `foresight.rs`  |
 //! | plans that wait for a person      | `plans.rs`      |
 
 mod command;
 mod error;
+mod foresight;
 mod keyspaces;
 mod nodes;
 mod partitions;
@@ -30,13 +32,14 @@ mod shards;
 
 pub use command::{Command, KeyspaceChanges, Presplit, SplitAt};
 pub use error::{AdminError, Kind};
+pub use foresight::NodeShare;
 pub use nodes::{DrainProgress, DrainStatus};
 
 use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Write};
 use crate::id::{PlanId, ShardId, TransactionId};
 use crate::map::{MapDiff, Shard};
 use crate::name::{KeyspaceName, NodeId};
-use crate::plan::{Origin, Plan, Planned};
+use crate::plan::{Origin, Plan, Planned, ShownPlan};
 use crate::suggest;
 
 /// What a command has done, or, in a dry run, would do.
@@ -47,7 +50,11 @@ pub struct Answer {
     /// What works but may not be meant, one sentence each.
     pub warnings: Vec<String>,
     /// The plan that was made, decided or edited. In a dry run the plan as it would be made.
-    pub plan: Option<Plan>,
+    pub plan: Option<ShownPlan>,
+    /// Only in a dry run: the plans that the planner would make next, because of the command.
+    pub follows: Vec<ShownPlan>,
+    /// Only in a dry run: the nodes that would hold more or fewer replicas.
+    pub shares: Vec<NodeShare>,
     /// How the drains stand that the command was about.
     pub drains: Vec<DrainStatus>,
     /// Nothing was changed.
@@ -102,18 +109,33 @@ impl Cluster {
         dry_run: bool,
     ) -> Result<Answer, AdminError> {
         let intent = self.prepare(at, transaction, by, command)?;
-        let plan = self.draft(at, by, &intent.effects);
-        let Intent { summary, warnings, effects, drains } = intent;
-        if dry_run {
-            let drains = drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect();
-            return Ok(Answer { summary, warnings, plan, drains, dry_run });
+        match dry_run {
+            true => Ok(self.foresee(at, by, intent)),
+            false => Ok(self.carry_out(at, by, intent)),
         }
+    }
+
+    fn carry_out(&mut self, at: Moment, by: &str, intent: Intent) -> Answer {
+        let Intent { summary, warnings, effects, drains } = intent;
         let made = effects.into_iter().filter_map(|effect| self.apply(at, by, effect)).last();
-        let plan = made.and_then(|id| self.plans.get(&id).cloned());
         self.begin_drains(at);
         self.notice(false, format!("{by}: {summary}"));
-        let drains = drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect();
-        Ok(Answer { summary, warnings, plan, drains, dry_run })
+        Answer {
+            plan: made.and_then(|id| self.shown_plan(id)),
+            drains: drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect(),
+            summary,
+            warnings,
+            follows: vec![],
+            shares: vec![],
+            dry_run: false,
+        }
+    }
+
+    /// A plan that is kept, with the nodes of the replicas that it names.
+    pub fn shown_plan(&self, id: PlanId) -> Option<ShownPlan> {
+        let plan = self.plans.get(&id)?;
+        let map = self.keyspaces.get(&plan.keyspace).map(|keyspace| &keyspace.map);
+        Some(ShownPlan::of(plan.clone(), map))
     }
 
     fn prepare(
@@ -172,23 +194,6 @@ impl Cluster {
             Command::RejectPlan { plan } => self.reject_plan(by, plan),
             Command::EditPlan { plan, drop } => self.edit_plan(at, by, plan, &drop),
         }
-    }
-
-    /// The plan that the effects lead to, as it would look at first.
-    fn draft(&self, at: Moment, by: &str, effects: &[Effect]) -> Option<Plan> {
-        effects.iter().rev().find_map(|effect| match effect {
-            Effect::Submit(name, changes) => {
-                Some(self.draft_plan(at, name, Origin::Person(by.to_owned()), changes.clone()))
-            }
-            Effect::Decide(plan) | Effect::Replace { new: plan, .. } => Some(plan.clone()),
-            Effect::Create(..)
-            | Effect::Drop(_)
-            | Effect::Keyspace(_)
-            | Effect::Map(_)
-            | Effect::Node(_)
-            | Effect::DropNode(_)
-            | Effect::ReleaseBrake => None,
-        })
     }
 
     /// Takes over one effect; returns the plan that it made or decided.

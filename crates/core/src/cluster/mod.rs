@@ -79,7 +79,7 @@ pub struct Notice {
 }
 
 /// What has to leave the cluster: `writes` first, all or nothing, then the rest.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Outbox {
     /// To be made durable.
     pub writes: Vec<Write>,
@@ -92,7 +92,7 @@ pub struct Outbox {
 }
 
 /// A keyspace with its map and what is known of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct KeyspaceState {
     /// As stored.
     pub record: KeyspaceRecord,
@@ -143,7 +143,7 @@ pub struct KeyspaceState {
 }
 
 /// A node with what is known of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NodeState {
     /// As stored.
     pub record: NodeRecord,
@@ -170,7 +170,7 @@ pub struct NodeState {
 }
 
 /// The cluster as its coordinator sees it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Cluster {
     settings: Settings,
     policies: Policies,

@@ -44,7 +44,7 @@ impl fmt::Display for MoveStage {
 }
 
 /// The last step of a replica that is not live. Not stored.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Step {
     /// When it was taken, in milliseconds of Unix time.
     since_ms: u64,

@@ -22,7 +22,7 @@ const REMOVALS: usize = 4_096;
 pub(super) type Held<'a> = (&'a KeyspaceState, &'a Shard, &'a Replica);
 
 /// What one node should hold, and when that was last different.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct OrderBook {
     version: u64,
     /// Shards of which it has a replica; by keyspace, so that its name is held once and not for each of them.

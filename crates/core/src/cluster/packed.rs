@@ -11,7 +11,7 @@ use std::ops::Deref;
 const WORTH_IT: usize = 8;
 
 /// Reads as the [`BTreeMap`] it is.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PackedMap<K, V> {
     entries: BTreeMap<K, V>,
     /// Entries added or removed since it was packed.

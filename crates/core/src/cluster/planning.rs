@@ -73,14 +73,7 @@ impl Cluster {
         id
     }
 
-    /// The plan that [`Cluster::submit`] would store now: for `--dry-run`.
-    pub(super) fn draft_plan(
-        &self,
-        at: Moment,
-        keyspace: &KeyspaceName,
-        origin: Origin,
-        changes: Vec<Planned>,
-    ) -> Plan {
+    fn draft_plan(&self, at: Moment, keyspace: &KeyspaceName, origin: Origin, changes: Vec<Planned>) -> Plan {
         let base = self.keyspaces.get(keyspace).map(|state| state.map.generation()).unwrap_or_default();
         let status = match self.objection(at, keyspace, &origin, &changes) {
             Some(why) => Status::Refused(why),
@@ -260,7 +253,7 @@ impl Cluster {
         if keyspace.record.keyspace.mode == Mode::Manual && !wishes.repair.is_empty() {
             let count = wishes.repair.len();
             unplaced.insert(0, format!(
-                "{count} replicas wait for a person, because the keyspace is in mode manual: place them with `partage shard move`, or set another mode"
+                "{count} replicas wait for a person, because the keyspace is in mode manual: place them with `partage shard add`, or set another mode"
             ));
         }
         for (shard, rule) in &keyspace.record.rules {
@@ -288,18 +281,12 @@ impl Cluster {
     }
 
     /// Submits what is allowed now, the most urgent first.
-    fn make_plans(&mut self, at: Moment, name: &KeyspaceName, wishes: Wishes) -> bool {
+    fn make_plans(&mut self, at: Moment, name: &KeyspaceName, mut wishes: Wishes) -> bool {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
         let mode = keyspace.record.keyspace.mode;
         let complete = wishes.blocked.is_empty();
-        keyspace.blocked = wishes.blocked;
-        let mut ready = false;
-        if !wishes.repair.is_empty() && mode != Mode::Manual {
-            ready |= self.submit_own(at, name, Origin::Repair, wishes.repair);
-        }
-        if !wishes.drain.is_empty() {
-            ready |= self.submit_own(at, name, Origin::Drain, wishes.drain);
-        }
+        keyspace.blocked = std::mem::take(&mut wishes.blocked);
+        let ready = self.submit_urgent(at, name, &mut wishes);
         if ready || self.is_carrying_out(name) || !self.may_rebalance(at, name) {
             return ready;
         }
@@ -310,6 +297,49 @@ impl Cluster {
             Mode::Suggested => self.suggest(at, name, wishes.rebalance, complete),
             Mode::Automatic | Mode::Manual => false,
         }
+    }
+
+    /// What a person or a loss asks for; what could only be better is left.
+    fn submit_urgent(&mut self, at: Moment, name: &KeyspaceName, wishes: &mut Wishes) -> bool {
+        let mode = self.keyspaces.get(name).map(|keyspace| keyspace.record.keyspace.mode);
+        let (repair, drain) = (std::mem::take(&mut wishes.repair), std::mem::take(&mut wishes.drain));
+        let mut ready = false;
+        if !repair.is_empty() && mode != Some(Mode::Manual) {
+            ready |= self.submit_own(at, name, Origin::Repair, repair);
+        }
+        if !drain.is_empty() {
+            ready |= self.submit_own(at, name, Origin::Drain, drain);
+        }
+        ready
+    }
+
+    /// Plans a keyspace once, and waits for nothing that the planner else waits for: for a dry run, on a copy.
+    /// Nobody is asked twice in earnest, but whoever asks now is told again. Returns why there is no plan, or
+    /// none for all of it.
+    pub(super) fn plan_at_once(&mut self, at: Moment, name: &KeyspaceName) -> Vec<String> {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return vec![] };
+        let known = std::mem::take(&mut keyspace.unplaced);
+        keyspace.failing = None;
+        let mode = keyspace.record.keyspace.mode;
+        let proposals = self.reshape(at, name);
+        let (mut wishes, mut told) = match self.wishes(at, name, &proposals) {
+            Ok(found) => found,
+            Err(why) => return vec![format!("keyspace {name} cannot be planned then: {why}")],
+        };
+        wishes.rebalance = reshape::with_reshapes(proposals, wishes.rebalance);
+        told.retain(|sentence| !known.contains(sentence));
+        if !self.submit_urgent(at, name, &mut wishes) && !wishes.rebalance.is_empty() {
+            match mode {
+                Mode::Automatic | Mode::Suggested => {
+                    self.submit_own(at, name, Origin::Rebalance, wishes.rebalance);
+                }
+                Mode::Manual => told.push(format!(
+                    "{} changes would put keyspace {name} where its policy wants it, and nobody makes them: it is in mode manual",
+                    wishes.rebalance.len()
+                )),
+            }
+        }
+        told
     }
 
     /// Whether some plan of the keyspace is approved and not finished.

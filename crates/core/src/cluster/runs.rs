@@ -14,7 +14,7 @@ const NONE: u64 = u64::MAX;
 ///
 /// Each entry says what holds from its id up to the next entry; before the first there is nothing. No entry says
 /// the same as the one before it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Runs {
     steps: PackedMap<ShardId, u64>,
 }

@@ -2,7 +2,7 @@
 
 use crate::form::exchange::phase;
 use crate::proto::{self, drain, explanation, shard_row};
-use partage_core::cluster::admin::{Answer, DrainProgress, DrainStatus};
+use partage_core::cluster::admin::{Answer, DrainProgress, DrainStatus, NodeShare};
 use partage_core::cluster::explain::Explanation;
 use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::status::{NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
@@ -33,7 +33,15 @@ impl From<&Answer> for proto::CommandAnswer {
             plan: answer.plan.as_ref().map(Into::into),
             drains: answer.drains.iter().map(Into::into).collect(),
             dry_run: answer.dry_run,
+            follows: answer.follows.iter().map(Into::into).collect(),
+            shares: answer.shares.iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl From<&NodeShare> for proto::NodeShare {
+    fn from(share: &NodeShare) -> Self {
+        proto::NodeShare { node: share.node.to_string(), before: share.before, after: share.after }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::malformed::{At, Inside, each, names, required};
 use crate::proto::{self, change};
 use partage_core::id::{PlacementId, PlanId, ShardId};
 use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, Status};
+use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, ShownPlan, Status};
 use partage_core::sharding::Bounds;
 
 fn child_form((bounds, nodes): &(Bounds, Vec<NodeId>)) -> change::Child {
@@ -22,13 +22,18 @@ impl From<&Change> for proto::Change {
         use change::{Add, Kind, Lead, Merge, Move, Remove, Split};
         let kind = match change {
             Change::Add { shard, node } => Kind::Add(Add { shard: shard.0, node: node.to_string() }),
-            Change::Move { shard, from, to } => {
-                Kind::Move(Move { shard: shard.0, from_placement: from.0, to_node: to.to_string() })
-            }
+            Change::Move { shard, from, to } => Kind::Move(Move {
+                shard: shard.0,
+                from_placement: from.0,
+                to_node: to.to_string(),
+                from_node: None,
+            }),
             Change::Remove { shard, placement } => {
-                Kind::Remove(Remove { shard: shard.0, placement: placement.0 })
+                Kind::Remove(Remove { shard: shard.0, placement: placement.0, node: None })
             }
-            Change::Lead { shard, placement } => Kind::Lead(Lead { shard: shard.0, placement: placement.0 }),
+            Change::Lead { shard, placement } => {
+                Kind::Lead(Lead { shard: shard.0, placement: placement.0, node: None })
+            }
             Change::Split { shard, children } => {
                 Kind::Split(Split { shard: shard.0, children: children.iter().map(child_form).collect() })
             }
@@ -149,6 +154,23 @@ impl From<&Plan> for proto::Plan {
                 _ => None,
             },
         }
+    }
+}
+
+impl From<&ShownPlan> for proto::Plan {
+    fn from(shown: &ShownPlan) -> Self {
+        use change::Kind;
+        let mut form = proto::Plan::from(&shown.plan);
+        let node = |placement: u64| shown.nodes.get(&PlacementId(placement)).map(ToString::to_string);
+        for kind in form.changes.iter_mut().filter_map(|planned| planned.change.as_mut()?.kind.as_mut()) {
+            match kind {
+                Kind::Move(change) => change.from_node = node(change.from_placement),
+                Kind::Remove(change) => change.node = node(change.placement),
+                Kind::Lead(change) => change.node = node(change.placement),
+                Kind::Add(_) | Kind::Split(_) | Kind::Merge(_) => {}
+            }
+        }
+        form
     }
 }
 

@@ -423,6 +423,29 @@ pub struct Answer {
     pub drains: Vec<DrainStatus>,
     /// Nothing was changed.
     pub dry_run: bool,
+    /// Only in a dry run: the plans that the planner would make next, because of the command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub follows: Vec<Plan>,
+    /// Only in a dry run: the nodes that would hold more or fewer replicas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<NodeShare>,
+}
+
+/// What one node holds, and would hold when all that a dry run shows has been done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeShare {
+    /// Which.
+    pub node: String,
+    /// Replicas of all keyspaces now.
+    pub before: u32,
+    /// Replicas of all keyspaces then.
+    pub after: u32,
+}
+
+impl From<&core::NodeShare> for NodeShare {
+    fn from(share: &core::NodeShare) -> Self {
+        NodeShare { node: share.node.to_string(), before: share.before, after: share.after }
+    }
 }
 
 impl From<&core::Answer> for Answer {
@@ -433,6 +456,8 @@ impl From<&core::Answer> for Answer {
             plan: answer.plan.as_ref().map(Into::into),
             drains: answer.drains.iter().map(Into::into).collect(),
             dry_run: answer.dry_run,
+            follows: answer.follows.iter().map(Into::into).collect(),
+            shares: answer.shares.iter().map(Into::into).collect(),
         }
     }
 }

@@ -27,7 +27,9 @@ mod tests;
 mod text;
 mod worker;
 
-pub use command::{Answer, Command, CommandRequest, DrainStatus, KeyspaceChanges, Presplit, SplitAt};
+pub use command::{
+    Answer, Command, CommandRequest, DrainStatus, KeyspaceChanges, NodeShare, Presplit, SplitAt,
+};
 pub use dump::{
     Dump, DumpCluster, DumpDrain, DumpKeyspace, DumpMap, DumpNode, DumpReplica, DumpShard, Reading,
 };

@@ -38,6 +38,9 @@ pub enum Change {
         shard: u64,
         /// The replica that leaves.
         from_placement: u64,
+        /// The node that it leaves, as far as the map still has the replica; not kept in a dump.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from_node: Option<String>,
         /// The node that takes over.
         to_node: String,
     },
@@ -47,6 +50,9 @@ pub enum Change {
         shard: u64,
         /// Which one.
         placement: u64,
+        /// The node that it is on, as far as the map still has it; not kept in a dump.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
     },
     /// Another leader.
     Lead {
@@ -54,6 +60,9 @@ pub enum Change {
         shard: u64,
         /// Who leads then.
         placement: u64,
+        /// The node that it is on, as far as the map still has it; not kept in a dump.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
     },
     /// One shard becomes several.
     Split {
@@ -150,14 +159,17 @@ impl From<&core::Change> for Change {
     fn from(change: &core::Change) -> Self {
         match change {
             core::Change::Add { shard, node } => Change::Add { shard: shard.0, node: node.to_string() },
-            core::Change::Move { shard, from, to } => {
-                Change::Move { shard: shard.0, from_placement: from.0, to_node: to.to_string() }
-            }
+            core::Change::Move { shard, from, to } => Change::Move {
+                shard: shard.0,
+                from_placement: from.0,
+                from_node: None,
+                to_node: to.to_string(),
+            },
             core::Change::Remove { shard, placement } => {
-                Change::Remove { shard: shard.0, placement: placement.0 }
+                Change::Remove { shard: shard.0, placement: placement.0, node: None }
             }
             core::Change::Lead { shard, placement } => {
-                Change::Lead { shard: shard.0, placement: placement.0 }
+                Change::Lead { shard: shard.0, placement: placement.0, node: None }
             }
             core::Change::Split { shard, children } => {
                 Change::Split { shard: shard.0, children: children.iter().map(child).collect() }
@@ -221,6 +233,23 @@ impl From<&core::Plan> for Plan {
     }
 }
 
+impl From<&core::ShownPlan> for Plan {
+    fn from(shown: &core::ShownPlan) -> Self {
+        let mut form = Plan::from(&shown.plan);
+        let name = |placement: u64| shown.nodes.get(&PlacementId(placement)).map(ToString::to_string);
+        for planned in &mut form.changes {
+            match &mut planned.change {
+                Change::Move { from_placement, from_node, .. } => *from_node = name(*from_placement),
+                Change::Remove { placement, node, .. } | Change::Lead { placement, node, .. } => {
+                    *node = name(*placement);
+                }
+                Change::Add { .. } | Change::Split { .. } | Change::Merge { .. } => {}
+            }
+        }
+        form
+    }
+}
+
 impl TryFrom<Child> for (partage_core::sharding::Bounds, Vec<NodeId>) {
     type Error = Malformed;
     fn try_from(form: Child) -> Result<Self, Malformed> {
@@ -235,15 +264,15 @@ impl TryFrom<Change> for core::Change {
             Change::Add { shard, node } => {
                 core::Change::Add { shard: ShardId(shard), node: node.parse().at("node")? }
             }
-            Change::Move { shard, from_placement, to_node } => core::Change::Move {
+            Change::Move { shard, from_placement, from_node: _, to_node } => core::Change::Move {
                 shard: ShardId(shard),
                 from: PlacementId(from_placement),
                 to: to_node.parse().at("to_node")?,
             },
-            Change::Remove { shard, placement } => {
+            Change::Remove { shard, placement, node: _ } => {
                 core::Change::Remove { shard: ShardId(shard), placement: PlacementId(placement) }
             }
-            Change::Lead { shard, placement } => {
+            Change::Lead { shard, placement, node: _ } => {
                 core::Change::Lead { shard: ShardId(shard), placement: PlacementId(placement) }
             }
             Change::Split { shard, children } => core::Change::Split {

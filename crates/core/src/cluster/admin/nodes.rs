@@ -301,7 +301,7 @@ impl Cluster {
     }
 
     /// What the node holds that somebody still needs: everything but what may be deleted.
-    fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<Held<'a>> {
+    pub(super) fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<Held<'a>> {
         self.held(node).filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
     }
 

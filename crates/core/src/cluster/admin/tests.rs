@@ -3,6 +3,7 @@
 //! [`Town::done`] runs every command as a dry run first and [`Town::refused`] looks at the whole state, so
 //! each test of a command is also a test that dry runs and refusals change nothing.
 
+mod foresight;
 mod keyspaces;
 mod nodes;
 mod plans;
@@ -153,7 +154,8 @@ impl Town {
         assert_eq!(before, format!("{:?}", self.cluster), "the dry run of {command:?} changed something");
         let answer = self.run(command, false).unwrap();
         assert!(dry.dry_run && !answer.dry_run);
-        assert_eq!((dry.summary, dry.warnings), (answer.summary.clone(), answer.warnings.clone()));
+        assert_eq!(dry.summary, answer.summary);
+        assert!(dry.warnings.starts_with(&answer.warnings), "{dry:?}\n{answer:?}");
         assert_eq!(dry.plan, answer.plan);
         self.flush();
         self.check_disk();

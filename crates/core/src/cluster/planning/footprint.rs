@@ -48,7 +48,7 @@ impl Footprint {
 
 impl Cluster {
     /// Counts what a keyspace carries, or will when all that is approved is done. One alone need not know.
-    pub(super) fn count_footprint(&mut self, name: &KeyspaceName) {
+    pub(in crate::cluster) fn count_footprint(&mut self, name: &KeyspaceName) {
         if self.keyspaces.len() < 2 {
             return;
         }

@@ -53,7 +53,7 @@ fn k15_an_edited_plan_is_a_new_one_in_place_of_the_old() {
     town.refused(edit(&[2]), Kind::Invalid, "has no change 2");
     town.refused(edit(&[]), Kind::Invalid, "0 of the 2 changes");
     town.refused(edit(&[0, 1, 1]), Kind::Invalid, "2 of the 2 changes");
-    let new = town.done(edit(&[0])).plan.unwrap();
+    let new = town.done(edit(&[0])).plan.unwrap().plan;
     assert_eq!((new.id, new.status, new.changes.len()), (plan.next(), Status::Suggested, 1));
     assert_eq!(new.origin, Origin::Person("ada".into()), "the planner must not supersede it");
     assert_eq!(new.changes[0].change.shards(), [ShardId(2)]);

@@ -1,0 +1,169 @@
+//! What people read, word for word.
+
+use super::{answer_text, explain, plan, status};
+use partage_wire::json::{Answer, Explanation, Plan, Summary};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn from<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn line(change: Value, reason: &str) -> Value {
+    json!({ "change": change, "reason": reason, "progress": "waiting" })
+}
+
+fn plan_of(status: &str, changes: Value) -> Value {
+    let base = json!({ "sequence": 3, "transaction": "00".repeat(20) });
+    json!({
+        "id": 16, "keyspace": "kv", "base": base, "origin": "drain", "changes": changes, "status": status,
+        "made_ms": 1,
+    })
+}
+
+fn one_of_each() -> Value {
+    let child = |begin: &str, end: &str| json!({ "bounds": { "type": "keys", "begin": begin, "end": end }, "nodes": ["n1"] });
+    let half = |first: &str, last: &str| json!({ "bounds": { "type": "hashes", "first": first, "last": last }, "nodes": ["n1"] });
+    let slot = |slot: u32| json!({ "bounds": { "type": "slot", "slot": slot, "of": 8 }, "nodes": ["n1"] });
+    json!([
+        line(
+            json!({ "type": "add", "shard": 1, "node": "n2" }),
+            "add a replica of s1 on n2: it has 0 of 1 replicas"
+        ),
+        line(
+            json!({ "type": "move", "shard": 2, "from_placement": 97, "from_node": "n1", "to_node": "n2" }),
+            "move a replica of s2 from n1 to n2: n1 is to be emptied",
+        ),
+        line(
+            json!({ "type": "move", "shard": 3, "from_placement": 98, "to_node": "n2" }),
+            "ada asked for it"
+        ),
+        line(json!({ "type": "remove", "shard": 4, "placement": 99, "node": "n3" }), "it wants 1"),
+        line(
+            json!({ "type": "lead", "shard": 5, "placement": 7, "node": "n3" }),
+            "n1 leads more than its share"
+        ),
+        line(
+            json!({ "type": "split", "shard": 6, "children": [child("", "g"), child("g", "n"), child("n", "")] }),
+            "hot"
+        ),
+        line(
+            json!({
+                "type": "split", "shard": 7,
+                "children": [half("0000000000000000", "7fffffffffffffff"), half("8000000000000000", "ffffffffffffffff")],
+            }),
+            "large",
+        ),
+        line(json!({ "type": "split", "shard": 8, "children": [slot(1), slot(5)] }), "ada asked for it"),
+        line(json!({ "type": "merge", "shards": [9, 10], "child": child("a", "c") }), "cold"),
+    ])
+}
+
+#[test]
+fn a_plan_names_the_nodes_the_cuts_and_the_parents() {
+    let plan: Plan = from(plan_of("approved", one_of_each()));
+    assert_eq!(
+        plan::preview(&plan),
+        r#"plan 16 of kv by drain, approved: 1 add, 2 moves, 1 remove, 1 change of leader, 3 splits, 1 merge
+    1  + s1 on n2                       it has 0 of 1 replicas
+    2  → s2 from n1 to n2               n1 is to be emptied
+    3  → s3 from p98 to n2              ada asked for it
+    4  - s4 from n3                     it wants 1
+    5  ♔ s5 led by n3                   n1 leads more than its share
+    6  ⑂ s6 at "g", "n"                 hot
+    7  ⑂ s7 at 8000000000000000         large
+    8  ⑂ s8 into slot 1 of 8, slot 5 of 8 ada asked for it
+    9  ⑃ s9 + s10 into keys from "a" to "c" cold"#
+    );
+}
+
+#[test]
+fn a_dry_run_speaks_of_a_plan_that_there_is_not() {
+    let mut suggested = plan_of("suggested", json!([one_of_each()[1]]));
+    suggested["origin"] = json!("rebalance");
+    let mut refused = plan_of("refused", json!([]));
+    refused["refused_because"] = json!("the brake is on: many deaths");
+    let mut answer = json!({
+        "summary": "drain n1 (2 replicas)", "warnings": [], "dry_run": true,
+        "follows": [plan_of("approved", json!([one_of_each()[1]])), suggested, refused],
+        "shares": [{ "node": "n1", "before": 2, "after": 0 }, { "node": "n2", "before": 1, "after": 3 }],
+    });
+    assert_eq!(
+        answer_text(&from::<Answer>(answer.clone())),
+        "would: drain n1 (2 replicas)
+a plan for kv by drain, which would begin at once: 1 move
+    1  → s2 from n1 to n2               n1 is to be emptied
+a plan for kv by rebalance, which would wait for approval: 1 move
+    1  → s2 from n1 to n2               n1 is to be emptied
+a plan for kv by drain, which would be refused: the brake is on: many deaths: nothing
+replicas   n1 2 → 0, n2 1 → 3"
+    );
+    answer["follows"] = json!([]);
+    answer["shares"] = json!([]);
+    assert_eq!(answer_text(&from::<Answer>(answer)), "would: drain n1 (2 replicas)\nno plan would follow");
+}
+
+#[test]
+fn a_large_plan_and_a_large_cluster_are_cut_with_the_way_to_all_of_it() {
+    let add = |shard: u32| line(json!({ "type": "add", "shard": shard, "node": "n" }), "it has none");
+    let plan: Plan = from(plan_of("approved", (0..42).map(add).collect()));
+    let text = plan::preview(&plan);
+    assert!(text.ends_with("… and 2 more (--json shows all)") && text.contains(": 42 adds\n"), "{text}");
+    let share = |node: u32| json!({ "node": format!("n{node}"), "before": 1, "after": 0 });
+    let shares: Value = (0..18).map(share).collect();
+    let answer: Answer = from(json!({ "summary": "x", "warnings": [], "dry_run": true, "shares": shares }));
+    assert!(answer_text(&answer).ends_with("n15 1 → 0 and 2 more nodes (--json shows all)"));
+}
+
+fn summary() -> Value {
+    let lack = |keyspace: &str| json!({ "keyspace": keyspace, "shard": 4, "have": 1, "want": 2, "why": "no other node may take it" });
+    json!({
+        "keyspaces": 2, "shards": { "led": 7, "leaderless": 1, "forming": 0, "closing": 0, "removing": 0 },
+        "replicas": { "live": 8 }, "nodes": { "up": 1, "down": 1 }, "drains": [], "set_aside": [],
+        "under_way": [], "moves": 0, "loads": 0, "short": 2, "unplaced": [lack("kv"), lack("notes")],
+        "complaints": { "kv": ["replica 1 of s4 has no node: add one"] }, "suggested": [9],
+    })
+}
+
+#[test]
+fn the_status_says_each_unplaced_replica_once() {
+    let lines = status::lines(&from::<Summary>(summary()));
+    assert_eq!(
+        lines.join("\n"),
+        "keyspaces  2
+nodes      1 down, 1 up
+shards     7 led, 1 without a leader
+replicas   8 live
+under way  0 moves, 0 loads
+short      2 shards have fewer replicas than they want
+unplaced   s4 of notes: has 1 of 2: no other node may take it
+unplaced   kv: replica 1 of s4 has no node: add one
+waiting    plan 9: `partage plan show 9`, then `partage plan approve 9`"
+    );
+}
+
+#[test]
+fn an_explanation_says_since_when_and_what_is_in_the_way_once() {
+    let told: Explanation = from(json!({
+        "keyspace": "kv", "key": "", "policy": "balanced", "granted": false, "reasons": [null],
+        "would_move": [], "under_way": ["it is loaded on n1"], "blocked": ["nobody leads it"],
+        "shard": {
+            "shard": 1, "stage": "serving", "epoch": 2, "since_ms": u64::MAX, "since_at_least": true, "want": 1,
+            "bounds": { "type": "keys", "begin": "", "end": "" },
+            "replicas": [{
+                "placement": 1, "node": "n1", "health": "up", "role": "follower", "state": "load",
+                "phase": "loading",
+            }],
+        },
+    }));
+    assert_eq!(
+        explain::text(&told, "\"\""),
+        r#""" of kv is in shard s1: keys from "" to the end
+  epoch 2 for 0 s or more, serving, placed by balanced
+  follower on n1: load, loading
+  under way:
+    - it is loaded on n1
+  in the way:
+    - nobody leads it"#
+    );
+}

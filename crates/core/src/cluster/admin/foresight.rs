@@ -1,0 +1,140 @@
+//! Dry runs: what would follow from a command.
+//!
+//! Think of a chess player who sets up the position on a second board, makes the move there, and looks at the
+//! answer. The cluster is copied, the command carried out on the copy, and the planner runs there once for each
+//! keyspace that the command touches. The copy is then thrown away, so nothing of it can leave.
+//!
+//! The planner is asked as if it had waited for whatever it would wait for first: reports of loads, an earlier
+//! plan. What stops it for longer, the brake or nodes that do not answer, is said as a warning. A copy of a large
+//! cluster takes as long as the planner does; that is no matter for a question that a person asks.
+
+use super::{Answer, Effect, Intent};
+use crate::cluster::{Cluster, Moment};
+use crate::id::PlanId;
+use crate::name::{KeyspaceName, NodeId};
+use crate::plan::{Change, ShownPlan, Status};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one node holds, and would hold when all that a dry run shows has been done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeShare {
+    /// Which.
+    pub node: NodeId,
+    /// Replicas of all keyspaces now.
+    pub before: u32,
+    /// Replicas of all keyspaces then.
+    pub after: u32,
+}
+
+impl Cluster {
+    /// What a command would do, and what the planner would make of that.
+    pub(super) fn foresee(&self, at: Moment, by: &str, intent: Intent) -> Answer {
+        let touched = self.touched(&intent.effects);
+        let mut copy = self.clone();
+        let first = copy.record.next_plan;
+        let mut answer = copy.carry_out(at, by, intent);
+        answer.dry_run = true;
+        if !touched.is_empty() {
+            answer.warnings.extend(copy.obstacles(at));
+            touched.iter().for_each(|name| copy.count_footprint(name));
+            for name in &touched {
+                answer.warnings.extend(copy.plan_at_once(at, name));
+                copy.count_footprint(name);
+            }
+        }
+        let own = answer.plan.as_ref().map(|plan| plan.id);
+        answer.follows = copy.plans_since(first).into_iter().filter(|plan| Some(plan.id) != own).collect();
+        answer.shares = self.shares(&copy, &answer);
+        answer
+    }
+
+    /// The keyspaces for which the effects make the planner look.
+    fn touched(&self, effects: &[Effect]) -> BTreeSet<KeyspaceName> {
+        let mut touched = BTreeSet::new();
+        for effect in effects {
+            match effect {
+                Effect::Create(record, _) | Effect::Keyspace(record) => {
+                    touched.insert(record.keyspace.name.clone());
+                }
+                Effect::Map(diff) => {
+                    touched.insert(diff.keyspace.clone());
+                }
+                Effect::Node(_) | Effect::DropNode(_) | Effect::ReleaseBrake => {
+                    touched.extend(self.keyspaces.keys().cloned());
+                }
+                Effect::Drop(_) | Effect::Submit(..) | Effect::Decide(_) | Effect::Replace { .. } => {}
+            }
+        }
+        touched
+    }
+
+    /// What keeps the planner from planning anything at all.
+    fn obstacles(&mut self, at: Moment) -> Vec<String> {
+        let mut told = Vec::new();
+        if let Some(why) = self.brake() {
+            told.push(format!("the brake is on ({why}): nothing moves by itself until it is released"));
+        }
+        if self.waits_for_nodes(at) {
+            told.push("too few nodes answer: nothing is planned until more than half of them do".into());
+        }
+        told
+    }
+
+    fn plans_since(&self, first: PlanId) -> Vec<ShownPlan> {
+        self.plans.range(first..).filter_map(|(id, _)| self.shown_plan(*id)).collect()
+    }
+
+    /// The nodes whose number of replicas would change, `then` being the cluster after the command.
+    fn shares(&self, then: &Cluster, answer: &Answer) -> Vec<NodeShare> {
+        let held = |cluster: &Cluster, id: &NodeId| {
+            cluster.nodes.get(id).map_or(0, |node| cluster.needed(node).len()) as i64
+        };
+        let mut comes: BTreeMap<&NodeId, i64> = BTreeMap::new();
+        let plans = answer.plan.iter().chain(&answer.follows);
+        for plan in plans.filter(|plan| matches!(plan.status, Status::Approved | Status::Suggested)) {
+            for planned in &plan.changes {
+                then.count_moves(plan, &planned.change, &mut comes);
+            }
+        }
+        let share = |id: &NodeId| {
+            let (before, after) = (held(self, id), held(then, id) + comes.get(id).copied().unwrap_or(0));
+            (before != after).then(|| NodeShare {
+                node: id.clone(),
+                before: before.max(0) as u32,
+                after: after.max(0) as u32,
+            })
+        };
+        self.nodes.keys().filter_map(share).collect()
+    }
+
+    /// What comes to nodes, and what goes, by one change.
+    fn count_moves<'a>(
+        &'a self,
+        plan: &'a ShownPlan,
+        change: &'a Change,
+        comes: &mut BTreeMap<&'a NodeId, i64>,
+    ) {
+        let mut count = |node: &'a NodeId, by: i64| *comes.entry(node).or_default() += by;
+        let leaving = |placement| plan.nodes.get(placement);
+        match change {
+            Change::Add { node, .. } => count(node, 1),
+            Change::Move { from, to, .. } => {
+                count(to, 1);
+                leaving(from).into_iter().for_each(|node| count(node, -1));
+            }
+            Change::Remove { placement, .. } => {
+                leaving(placement).into_iter().for_each(|node| count(node, -1));
+            }
+            Change::Lead { .. } => {}
+            Change::Split { children, .. } => {
+                children.iter().flat_map(|(_, nodes)| nodes).for_each(|node| count(node, 1));
+            }
+            Change::Merge { child: (_, nodes), .. } => nodes.iter().for_each(|node| count(node, 1)),
+        }
+        if let Change::Split { .. } | Change::Merge { .. } = change {
+            let Some(keyspace) = self.keyspaces.get(&plan.keyspace) else { return };
+            let parents = change.shards().iter().filter_map(|id| keyspace.map.shard(*id));
+            parents.flat_map(|parent| &parent.replicas).for_each(|replica| count(&replica.node, -1));
+        }
+    }
+}
