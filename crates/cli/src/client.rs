@@ -4,6 +4,7 @@ use crate::output::Failure;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
@@ -19,12 +20,22 @@ const ANSWER: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Args)]
 pub struct Door {
     /// The coordinator's `host:port`
-    #[arg(long, global = true, env = "PARTAGE_COORDINATOR", default_value = "127.0.0.1:7400")]
+    #[arg(long, global = true, env = "PARTAGE_COORDINATOR", default_value = "127.0.0.1:7400", value_parser = address)]
     pub coordinator: String,
 
     /// Who asks: stands beside what was approved, drained or moved
     #[arg(long = "as", global = true, env = "USER", default_value = "anonymous", value_name = "NAME")]
     pub who: String,
+}
+
+/// A `host:port`, and nothing else.
+fn address(text: &str) -> Result<String, String> {
+    let bare = text.split_once("://").map_or(text, |(_, rest)| rest).trim_end_matches('/');
+    match bare.parse::<Authority>() {
+        Ok(authority) if authority.port_u16().is_some() && bare == text => Ok(text.to_owned()),
+        Ok(authority) if authority.port_u16().is_some() => Err(format!("give host:port alone: {bare}")),
+        Ok(_) | Err(_) => Err("give host:port, such as 127.0.0.1:7400".to_owned()),
+    }
 }
 
 /// Only say what would happen.

@@ -11,6 +11,7 @@ mod check;
 mod client;
 mod clock;
 mod draw;
+mod keys;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
 mod output;
 mod role;
@@ -95,10 +96,16 @@ impl Command {
     }
 }
 
+/// Whether `--json` is on a command line that makes no sense otherwise.
+#[expect(clippy::disallowed_methods, reason = "the command line reads the command line")]
+fn asks_for_json() -> bool {
+    std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return output::usage(&error),
+        Err(error) => return output::usage(&error, asks_for_json()),
     };
     let mut output = Output::new(cli.json);
     let outcome = tokio::runtime::Runtime::new()

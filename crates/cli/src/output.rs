@@ -102,10 +102,24 @@ impl fmt::Display for Failure {
 }
 
 /// What clap has to say: help and version on stdout with 0, mistakes on stderr with 2.
-pub fn usage(error: &clap::Error) -> ExitCode {
+pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
+    if json && error.use_stderr() {
+        return mistake(&error.to_string()).report(true);
+    }
     // A terminal that is gone cannot be told.
     let _ = error.print();
     ExitCode::from(error.exit_code() as u8)
+}
+
+/// A mistake as clap words it for people: what is wrong, then hints and the usage.
+fn mistake(text: &str) -> Failure {
+    let (what, help) = text.split_once("\n\n").unwrap_or((text, ""));
+    let line = |text: &str| {
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    let failure = Failure::usage(line(what.trim_start_matches("error: ")));
+    let help: Vec<_> = help.split("\n\n").map(line).filter(|part| !part.is_empty()).collect();
+    if help.is_empty() { failure } else { failure.help(help.join("; ")) }
 }
 
 /// One line to stderr, for people. A terminal that is gone cannot be told, so nothing can fail.

@@ -75,6 +75,25 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The lines of the README that show and approve the plan that waits, word for word.
+fn as_the_readme_says(up: &Up) {
+    let readme = include_str!("../../../README.md");
+    let begin = readme.find("partage plan list").unwrap();
+    let script = &readme[begin..][..readme[begin..].find("```").unwrap()];
+    let binary = env!("CARGO_BIN_EXE_partage");
+    let output = Command::new("bash")
+        .args(["-euc", &format!("partage() {{ {binary} \"$@\"; }}\n{script}")])
+        .env("PARTAGE_COORDINATOR", up.address("coordinator"))
+        .output()
+        .unwrap();
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{wrong}");
+    assert!(
+        said.contains("of notes by rebalance, suggested: ") && said.contains("approved"),
+        "{said}{wrong}"
+    );
+}
+
 #[test]
 fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     let up = Up::start();
@@ -101,6 +120,7 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     assert_eq!(up.ask("stage", "POST", "/add/n9").0, 409);
     assert_eq!(up.ask("stage", "POST", "/kill/n77").0, 404);
     eventually("a plan for notes waits for a person", || up.cli(&["plan", "list"]).1.contains("suggested"));
+    as_the_readme_says(&up);
 
     assert_eq!(up.cli(&["node", "drain", "n1", "--dry-run"]).0, 0);
     assert_eq!(up.cli(&["node", "drain", "n1"]).0, 0);

@@ -1,6 +1,7 @@
 //! `partage explain KEYSPACE KEY`: which shard, why there, who serves it, since when, what would move it.
 
-use super::shard::{bounds_text, replica_text, since};
+use super::hex::Hex;
+use super::shard::{bounds_text, key_text, replica_text, since};
 use crate::client::{Door, segment};
 use crate::output::{Failure, Output};
 use clap::Args;
@@ -11,8 +12,10 @@ use partage_wire::json::Explanation;
 pub struct ExplainArgs {
     /// The keyspace
     keyspace: String,
-    /// The key, as text
+    /// The key
     key: String,
+    #[command(flatten)]
+    hex: Hex,
     #[command(flatten)]
     door: Door,
 }
@@ -21,17 +24,22 @@ impl ExplainArgs {
     /// Prints it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (keyspace, key) = (segment(&self.keyspace), segment(&self.key));
-        let told: Explanation = self.door.get(&format!("/v1/explain/{keyspace}?key={key}")).await?;
+        let by = if self.hex.hex { "key_hex" } else { "key" };
+        let told: Explanation = self.door.get(&format!("/v1/explain/{keyspace}?{by}={key}")).await?;
         if output.is_json() {
             return output.json(&told);
         }
-        output.text(&text(&told, &self.key));
+        output.text(&text(&told));
         Ok(())
     }
 }
 
-pub(super) fn text(told: &Explanation, key: &str) -> String {
+pub(super) fn text(told: &Explanation) -> String {
     let shard = &told.shard;
+    let key = match key_text(&told.key) {
+        key if key.is_empty() => "\"\"".to_owned(),
+        key => key,
+    };
     let mut lines = vec![
         format!("{key} of {} is in shard s{}: {}", told.keyspace, shard.shard, bounds_text(&shard.bounds)),
         format!(

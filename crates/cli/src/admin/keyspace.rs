@@ -1,15 +1,15 @@
 //! `partage keyspace`: creating, showing, changing and deleting keyspaces.
 
 use super::constraint::{Ahead, ConstraintArgs};
+use super::resharding::ReshardingArgs;
+use super::sharding::{Said, ShardingArgs};
 use super::{carry_out, table};
 use crate::client::{Door, DryRun, segment};
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
-use partage_wire::json::{
-    Command, Constraint, KeyText, Keyspace, KeyspaceChanges, Presplit, Sharding, Throttle,
-};
+use partage_core::placement::POLICIES;
+use partage_wire::json::{Command, Constraint, Keyspace, KeyspaceChanges, Resharding, Sharding, Throttle};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 /// `partage keyspace …`
 #[derive(Debug, Subcommand)]
@@ -28,7 +28,8 @@ pub enum KeyspaceCommand {
         #[command(flatten)]
         door: Door,
     },
-    /// Change replicas, policy, mode, spread, where its shards may be, throttle or the number of slots
+    /// Change replicas, policy, mode, spread, where its shards may be, throttle, when they split,
+    /// or the number of slots
     Update(Box<UpdateArgs>),
     /// Delete a keyspace; its workers drop what they hold of it
     Delete {
@@ -46,32 +47,18 @@ pub enum KeyspaceCommand {
 pub struct CreateArgs {
     /// Its name
     name: String,
-    /// key-range, hash-range, fixed or named
-    #[arg(long, default_value = "hash-range")]
-    sharding: String,
-    /// Hash function of hash-range and fixed
-    #[arg(long, default_value = "xxh3-64")]
-    hash: String,
-    /// How many shards to begin with (fixed: until `keyspace update --shards`)
-    #[arg(long, default_value_t = 16)]
-    shards: u32,
-    /// key-range: cut at these keys
-    #[arg(long, value_delimiter = ',', conflicts_with = "sample")]
-    split: Vec<String>,
-    /// key-range: cut at the quantiles of the keys in this file, one a line
-    #[arg(long)]
-    sample: Option<PathBuf>,
-    /// named: the partitions
-    #[arg(long, value_delimiter = ',')]
-    partitions: Vec<String>,
+    /// app, dataset, table or shuffle
+    #[arg(long, default_value = "app")]
+    kind: String,
+    #[command(flatten)]
+    sharding: ShardingArgs,
     /// exclusive (one owner, leased) or eventual
     #[arg(long, default_value = "exclusive")]
     ownership: String,
     /// Replicas of each shard
     #[arg(long, default_value_t = 1)]
     replicas: u32,
-    /// Placement policy
-    #[arg(long, default_value = "balanced")]
+    #[arg(long, default_value = "balanced", help = policies())]
     policy: String,
     /// automatic, suggested or manual
     #[arg(long, default_value = "automatic")]
@@ -81,6 +68,10 @@ pub struct CreateArgs {
     spread: String,
     #[command(flatten)]
     constraint: ConstraintArgs,
+    #[command(flatten)]
+    throttle: ThrottleArgs,
+    #[command(flatten)]
+    resharding: ReshardingArgs,
     #[command(flatten)]
     ahead: Ahead,
     #[command(flatten)]
@@ -97,8 +88,7 @@ pub struct UpdateArgs {
     /// Replicas of each shard
     #[arg(long)]
     replicas: Option<u32>,
-    /// Placement policy
-    #[arg(long)]
+    #[arg(long, help = policies())]
     policy: Option<String>,
     /// automatic, suggested or manual
     #[arg(long)]
@@ -118,6 +108,8 @@ pub struct UpdateArgs {
     #[command(flatten)]
     throttle: ThrottleArgs,
     #[command(flatten)]
+    resharding: ReshardingArgs,
+    #[command(flatten)]
     ahead: Ahead,
     #[command(flatten)]
     door: Door,
@@ -126,7 +118,7 @@ pub struct UpdateArgs {
 }
 
 /// How fast shards move; what is not given stays as it is.
-#[derive(Debug, Args)]
+#[derive(Debug, PartialEq, Default, Args)]
 struct ThrottleArgs {
     /// Moves under way at once in the keyspace
     #[arg(long)]
@@ -143,20 +135,23 @@ struct ThrottleArgs {
 }
 
 impl ThrottleArgs {
-    /// The throttle to ask for, if anything of it is to change.
-    async fn over(&self, door: &Door, name: &str) -> Result<Option<Throttle>, Failure> {
-        let ThrottleArgs { moves, moves_per_node, loads_per_node, bytes_per_s } = *self;
-        if (moves, moves_per_node, loads_per_node, bytes_per_s) == (None, None, None, None) {
-            return Ok(None);
-        }
-        let now = settings(door, name).await?.throttle;
-        Ok(Some(Throttle {
-            moves: moves.unwrap_or(now.moves),
-            moves_per_node: moves_per_node.unwrap_or(now.moves_per_node),
-            loads_per_node: loads_per_node.unwrap_or(now.loads_per_node),
-            bytes_per_s: bytes_per_s.unwrap_or(now.bytes_per_s),
-        }))
+    fn is_empty(&self) -> bool {
+        *self == ThrottleArgs::default()
     }
+
+    /// The throttle to ask for, where this is the one now.
+    fn over(&self, now: Throttle) -> Throttle {
+        Throttle {
+            moves: self.moves.unwrap_or(now.moves),
+            moves_per_node: self.moves_per_node.unwrap_or(now.moves_per_node),
+            loads_per_node: self.loads_per_node.unwrap_or(now.loads_per_node),
+            bytes_per_s: self.bytes_per_s.unwrap_or(now.bytes_per_s),
+        }
+    }
+}
+
+fn policies() -> String {
+    format!("Placement policy, one of {}", POLICIES.join(", "))
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -188,10 +183,15 @@ impl KeyspaceCommand {
 }
 
 async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
-    let constraint = match (args.anywhere, args.constraint.is_empty()) {
-        (true, _) => Some(Constraint::default()),
-        (false, true) => None,
-        (false, false) => Some(args.constraint.over(settings(&args.door, &args.name).await?.constraint)),
+    let UpdateArgs { constraint, throttle, resharding, door, name, .. } = args;
+    let keeps_all = constraint.is_empty() && throttle.is_empty() && resharding.is_empty();
+    // Flags change parts of what is sent whole.
+    let now = if keeps_all { None } else { Some(settings(&door, &name).await?) };
+    let now = now.as_ref();
+    let constrained = now.filter(|_| !constraint.is_empty());
+    let constraint = match args.anywhere {
+        true => Some(Constraint::default()),
+        false => constrained.map(|now| constraint.over(now.constraint.clone())),
     };
     let changes = KeyspaceChanges {
         replicas: args.replicas,
@@ -199,12 +199,12 @@ async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
         mode: args.mode,
         spread: args.spread,
         constraint,
-        throttle: args.throttle.over(&args.door, &args.name).await?,
-        resharding: None,
+        throttle: now.filter(|_| !throttle.is_empty()).map(|now| throttle.over(now.throttle.clone())),
+        resharding: now.filter(|_| !resharding.is_empty()).map(|now| resharding.over(now.resharding.clone())),
         shards: args.shards,
     };
-    let command = Command::UpdateKeyspace { keyspace: args.name, changes, ahead: args.ahead.ahead };
-    carry_out(&args.door, output, command, args.dry.dry_run).await
+    let command = Command::UpdateKeyspace { keyspace: name, changes, ahead: args.ahead.ahead };
+    carry_out(&door, output, command, args.dry.dry_run).await
 }
 
 async fn settings(door: &Door, name: &str) -> Result<Keyspace, Failure> {
@@ -212,60 +212,23 @@ async fn settings(door: &Door, name: &str) -> Result<Keyspace, Failure> {
 }
 
 async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
-    let presplit = presplit(&args)?;
+    let Said { sharding, partition_key, presplit } = args.sharding.said()?;
     let keyspace = Keyspace {
         name: args.name,
-        kind: None,
-        sharding: sharding(&args.sharding, args.hash, args.shards)?,
-        partition_key: None,
+        kind: Some(args.kind),
+        sharding,
+        partition_key,
         ownership: Some(args.ownership),
         replicas: Some(args.replicas),
         policy: Some(args.policy),
         mode: Some(args.mode),
         spread: Some(args.spread),
         constraint: args.constraint.over(Constraint::default()),
-        throttle: Default::default(),
-        resharding: Default::default(),
+        throttle: args.throttle.over(Throttle::default()),
+        resharding: args.resharding.over(Resharding::default()),
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
     carry_out(&args.door, output, command, args.dry.dry_run).await
-}
-
-fn sharding(word: &str, hash: String, shards: u32) -> Result<Sharding, Failure> {
-    match word {
-        "key-range" => Ok(Sharding::KeyRange {}),
-        "hash-range" => Ok(Sharding::HashRange { hash }),
-        "fixed" => Ok(Sharding::Fixed { hash, shards }),
-        "named" => Ok(Sharding::Named {}),
-        _ => {
-            let known = ["key-range", "hash-range", "fixed", "named"];
-            let nearest = partage_core::suggest::nearest(word, known).unwrap_or_default();
-            Err(Failure::usage(format!("there is no sharding {word:?}: did you mean {nearest:?}?"))
-                .help(format!("choose one of {}", known.join(", "))))
-        }
-    }
-}
-
-fn presplit(args: &CreateArgs) -> Result<Presplit, Failure> {
-    let text = |key: &String| KeyText::Text(key.clone());
-    Ok(match args.sharding.as_str() {
-        "key-range" if !args.split.is_empty() => {
-            Presplit::Points { keys: args.split.iter().map(text).collect() }
-        }
-        "key-range" => match &args.sample {
-            Some(file) => {
-                let keys = std::fs::read_to_string(file).map_err(|error| {
-                    Failure::failed(format!("cannot read the sample {}: {error}", file.display()))
-                })?;
-                let keys = keys.lines().map(|line| KeyText::Text(line.to_owned())).collect();
-                Presplit::SampleKeys { keys, weights: vec![], shards: args.shards }
-            }
-            None => Presplit::None,
-        },
-        "hash-range" => Presplit::HashRanges { shards: args.shards },
-        "named" => Presplit::Names { names: args.partitions.clone() },
-        _ => Presplit::None,
-    })
 }
 
 async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {

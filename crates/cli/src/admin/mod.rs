@@ -3,10 +3,13 @@
 mod brake;
 mod constraint;
 mod explain;
+mod hex;
 mod keyspace;
 mod node;
 mod plan;
+mod resharding;
 mod shard;
+mod sharding;
 mod status;
 
 pub use brake::BrakeCommand;

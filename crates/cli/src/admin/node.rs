@@ -3,7 +3,7 @@
 use super::{bar, carry_out, table};
 use crate::client::{Door, DryRun};
 use crate::output::{Failure, Output};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use partage_wire::json::{Command, DrainStatus, Node};
 use serde::{Deserialize, Serialize};
 
@@ -39,12 +39,12 @@ pub enum NodeCommand {
 
 /// `partage node drain`
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").required(true).args(["node", "zone"])))]
 pub struct DrainArgs {
     /// Which node
-    #[arg(required_unless_present = "zone")]
     node: Option<String>,
     /// All nodes of this zone instead
-    #[arg(long, conflicts_with = "node")]
+    #[arg(long)]
     zone: Option<String>,
     /// Why, for whoever looks at the status
     #[arg(long, default_value = "maintenance")]

@@ -159,7 +159,7 @@ fn counts(plan: &Plan) -> String {
 fn lines(plan: &Plan) -> String {
     let mut text = String::new();
     for (number, planned) in plan.changes.iter().enumerate().take(SHOWN) {
-        let line = format!("\n  {number:>3}  {:<32} {}", change_line(&planned.change), fate(planned));
+        let line = format!("\n  {number:>3}  {:<32}  {}", change_line(&planned.change), fate(planned));
         text.push_str(line.trim_end());
     }
     if plan.changes.len() > SHOWN {

@@ -1,6 +1,7 @@
 //! `partage shard`: the shards of a keyspace, drawn or listed, and moving single ones.
 
 use super::constraint::{Ahead, ConstraintArgs};
+use super::hex::Hex;
 use super::{carry_out, table};
 use crate::client::{Door, DryRun, segment};
 use crate::clock::ago;
@@ -58,8 +59,10 @@ pub enum ShardCommand {
         #[command(flatten)]
         of: Of,
         /// Each key begins a new shard
-        #[arg(long, value_delimiter = ',')]
+        #[arg(long, value_name = "KEYS", value_delimiter = ',')]
         at: Vec<String>,
+        #[command(flatten)]
+        hex: Hex,
     },
     /// Merge a shard with its right-hand neighbour
     Merge {
@@ -74,6 +77,8 @@ pub enum ShardCommand {
         keyspace: String,
         /// The key
         key: String,
+        #[command(flatten)]
+        hex: Hex,
         #[command(flatten)]
         door: Door,
         #[command(flatten)]
@@ -102,6 +107,21 @@ pub enum ShardCommand {
         #[command(flatten)]
         of: Of,
     },
+    /// New partitions of a keyspace with named partitions
+    Register {
+        #[command(flatten)]
+        partitions: Partitions,
+        /// Replicas of each of them [default: as the keyspace says]
+        #[arg(long)]
+        replicas: Option<u32>,
+        #[command(flatten)]
+        ahead: Ahead,
+    },
+    /// Take partitions away, with all that workers hold of them
+    Unregister {
+        #[command(flatten)]
+        partitions: Partitions,
+    },
 }
 
 /// Which shard.
@@ -111,6 +131,20 @@ pub struct Of {
     keyspace: String,
     /// The shard, as `s12` or `12`
     shard: String,
+    #[command(flatten)]
+    door: Door,
+    #[command(flatten)]
+    dry: DryRun,
+}
+
+/// Which partitions.
+#[derive(Debug, Args)]
+pub struct Partitions {
+    /// The keyspace
+    keyspace: String,
+    /// Their names
+    #[arg(required = true)]
+    partitions: Vec<String>,
     #[command(flatten)]
     door: Door,
     #[command(flatten)]
@@ -154,8 +188,17 @@ impl ShardCommand {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (of, command) = match self {
             ShardCommand::List(args) => return list(args, output).await,
-            ShardCommand::Isolate { keyspace, key, door, dry } => {
-                let command = Command::IsolateKey { keyspace, key: KeyText::Text(key) };
+            ShardCommand::Isolate { keyspace, key, hex, door, dry } => {
+                let command = Command::IsolateKey { keyspace, key: hex.key(&key) };
+                return carry_out(&door, output, command, dry.dry_run).await;
+            }
+            ShardCommand::Register { partitions: of, replicas, ahead: Ahead { ahead } } => {
+                let Partitions { keyspace, partitions, door, dry } = of;
+                let command = Command::RegisterPartitions { keyspace, partitions, replicas, ahead };
+                return carry_out(&door, output, command, dry.dry_run).await;
+            }
+            ShardCommand::Unregister { partitions: Partitions { keyspace, partitions, door, dry } } => {
+                let command = Command::UnregisterPartitions { keyspace, partitions };
                 return carry_out(&door, output, command, dry.dry_run).await;
             }
             ShardCommand::Move { of, from, to } => {
@@ -174,9 +217,9 @@ impl ShardCommand {
                 let (keyspace, shard) = of.which()?;
                 (of, Command::RemoveReplica { keyspace, shard, node })
             }
-            ShardCommand::Split { of, at } => {
+            ShardCommand::Split { of, at, hex } => {
                 let (keyspace, shard) = of.which()?;
-                (of, Command::SplitShard { keyspace, shard, at: split_at(at) })
+                (of, Command::SplitShard { keyspace, shard, at: split_at(&at, hex) })
             }
             ShardCommand::Merge { of, right } => {
                 let ((keyspace, left), right) = (of.which()?, number(&right)?);
@@ -205,11 +248,11 @@ impl Of {
     }
 }
 
-fn split_at(keys: Vec<String>) -> SplitAt {
+fn split_at(keys: &[String], hex: Hex) -> SplitAt {
     if keys.is_empty() {
         return SplitAt::Middle;
     }
-    SplitAt::Keys { keys: keys.into_iter().map(KeyText::Text).collect() }
+    SplitAt::Keys { keys: keys.iter().map(|key| hex.key(key)).collect() }
 }
 
 async fn list_moves(args: &ListArgs, output: &mut Output) -> Result<(), Failure> {

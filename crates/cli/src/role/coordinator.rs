@@ -31,7 +31,7 @@ pub struct CoordinatorArgs {
 impl CoordinatorArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        log(self.log_json);
+        log(self.log_json, "info");
         let file: CoordinatorFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
         let settings = file.settings(&name).map_err(Failure::usage)?;

@@ -12,6 +12,7 @@ pub use router::RouterArgs;
 use crate::output::Failure;
 use partage_wire::config;
 use serde::de::DeserializeOwned;
+use std::io::IsTerminal;
 use std::path::Path;
 
 /// The file's configuration, or that of an empty file where none is named.
@@ -35,11 +36,15 @@ pub async fn asked_to_stop() -> Result<(), Failure> {
     }
 }
 
-/// Structured logs on stderr: lines for people, or JSON; `RUST_LOG` chooses what.
-pub fn log(json: bool) {
+/// Structured logs on stderr: lines for people, coloured where they read them as they come, or JSON. `RUST_LOG`
+/// chooses what; without it, what is at least as grave as `level`.
+pub fn log(json: bool, level: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     // A second call finds the first in place, which is as good.
     let _ = if json { builder.json().try_init() } else { builder.compact().try_init() };
 }

@@ -43,7 +43,7 @@ pub struct NodeArgs {
 impl NodeArgs {
     /// Runs until it is asked to stop, then leaves.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        log(self.log_json);
+        log(self.log_json, "info");
         let file: NodeFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
         let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");

@@ -54,7 +54,7 @@ struct RuleArgs {
 impl RouterArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        log(self.log_json);
+        log(self.log_json, "info");
         let (coordinators, options, config) = self.settled()?;
         let router = Router::connect(coordinators, options).await;
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;

@@ -7,12 +7,12 @@
 mod events;
 mod findings;
 mod form;
-mod keys;
 mod page;
 mod plot;
 mod table;
 
 use crate::clock;
+use crate::keys::{self, Columns, Wanted};
 use crate::output::{self, Failure, Output};
 use partage_core::hash::HashFunction;
 use partage_core::key::Key;
@@ -37,21 +37,11 @@ pub struct Args {
     /// How many nodes there are at the start; they are named n1, n2 …
     #[arg(long, value_name = "N")]
     nodes: usize,
-    /// The column of a CSV or TSV file with the keys [default: the first]
-    #[arg(long, value_name = "NAME")]
-    column: Option<String>,
-    /// The field of JSON Lines with the keys
-    #[arg(long, value_name = "NAME")]
-    field: Option<String>,
-    /// The column or field with the load of each key [default: 1 for each]
-    #[arg(long, value_name = "NAME")]
-    weight: Option<String>,
+    #[command(flatten)]
+    columns: Columns,
     /// The column or field with the bytes of each key [default: the length of the key]
     #[arg(long, value_name = "NAME")]
     bytes: Option<String>,
-    /// The first line of a CSV or TSV file is data; columns are named by number, from 1
-    #[arg(long)]
-    no_header: bool,
     /// Capacities: 2,1,1 in the order of nodes, or n3=2; 1 for the rest
     #[arg(long, value_name = "LIST")]
     capacity: Vec<String>,
@@ -99,16 +89,10 @@ pub fn run(args: &Args, output: &mut Output) -> Result<(), Failure> {
     let (hash, schemes) = schemes(args)?;
     let nodes = events::nodes(args.nodes, &args.capacity, args.zones)?;
     let events = events::events(&args.event, args.nodes, args.zones)?;
-    let wanted = keys::Wanted {
-        column: args.column.clone(),
-        field: args.field.clone(),
-        weight: args.weight.clone(),
-        bytes: args.bytes.clone(),
-        no_header: args.no_header,
-    };
+    let wanted = Wanted { columns: args.columns.clone(), bytes: args.bytes.clone() };
     let items = keys::read(&args.keys, &wanted)?;
     // In plain lines nobody says whether there are weights; they show.
-    let weight = args.weight.clone().or_else(|| weighs(&items).then(|| "weight".to_owned()));
+    let weight = args.columns.weight.clone().or_else(|| weighs(&items).then(|| "weight".to_owned()));
     let events = if events.is_empty() {
         events::events(&events::usual(args.nodes, weight.is_some()), args.nodes, args.zones)?
     } else {

@@ -10,9 +10,9 @@ mod stage;
 
 use crate::client::Door;
 use crate::output::{Failure, Output};
-use crate::role::asked_to_stop;
+use crate::role::{asked_to_stop, log};
 use clap::Args;
-use partage_coordinator::{Config, Coordinator};
+use partage_coordinator::{Config, Coordinator, StartError};
 use partage_router::{Options, Router, proxy};
 use serde::Serialize;
 use stage::Stage;
@@ -23,6 +23,9 @@ use std::time::Duration;
 /// The coordinator's port; the others follow it.
 const PORT: u16 = 7400;
 
+/// Nodes have the ports from one above this, counted from the coordinator's.
+const NODES_FROM: u16 = 10;
+
 /// How long everything may take to be there.
 const READY: Duration = Duration::from_secs(60);
 
@@ -32,7 +35,8 @@ pub struct UpArgs {
     /// How many nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
-    /// Keep the coordinator's state here, to go on with next time
+    /// Keep the coordinator's state here, to go on with next time: where shards are, and plans. What nodes hold
+    /// is in memory all the same
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// The coordinator's port: the router is one above, the stage two above, nodes from eleven above; 0 takes
@@ -59,13 +63,15 @@ struct NodeAddress {
 impl UpArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        quiet_log();
+        // Warnings would be read past: what happens is to be watched with the commands.
+        log(false, "error");
+        self.check_ports()?;
         let sample = sample::read()?;
         let coordinator = self.coordinator().await?;
         let door = Door { coordinator: coordinator.address().to_string(), who: "up".to_owned() };
         let stage = Stage::new(door.coordinator.clone(), sample.seed());
         for number in 1..=self.nodes {
-            stage.add(&format!("n{number}"), self.address(10 + number)).await?;
+            stage.add(&format!("n{number}"), self.address(NODES_FROM + number)).await?;
         }
         let control = stage.open(self.address(2)).await?;
         let router = Router::connect(vec![door.coordinator.clone()], Options::default()).await;
@@ -84,7 +90,7 @@ impl UpArgs {
         if output.is_json() {
             output.json(&addresses)?;
         } else {
-            output.text(&welcome(&addresses, sample.len(), self.port == PORT));
+            output.text(&welcome(&addresses, sample.len(), self.port == PORT, self.data_dir.is_some()));
         }
         output.flush();
         asked_to_stop().await?;
@@ -94,6 +100,16 @@ impl UpArgs {
         Ok(())
     }
 
+    /// All ports follow the first, so the last must be one too.
+    fn check_ports(&self) -> Result<(), Failure> {
+        let last = u16::MAX - NODES_FROM - self.nodes;
+        if self.port <= last {
+            return Ok(());
+        }
+        let what = format!("--port {} leaves no ports for {} nodes", self.port, self.nodes);
+        Err(Failure::usage(what).help(format!("give {last} or less, or 0 for any that are free")))
+    }
+
     fn address(&self, above: u16) -> SocketAddr {
         let port = if self.port == 0 { 0 } else { self.port.saturating_add(above) };
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
@@ -101,50 +117,101 @@ impl UpArgs {
 
     async fn coordinator(&self) -> Result<Coordinator, Failure> {
         let config = Config { data_dir: self.data_dir.clone(), ..Config::new(self.address(0)) };
-        let started = Coordinator::start(config).await;
-        started.map_err(|error| {
-            Failure::failed(error).help("another `up` may run: choose a free --port, or 0 for any")
+        Coordinator::start(config).await.map_err(|error| match &error {
+            StartError::Listen { .. } => {
+                Failure::failed(error).help("another `up` may run: choose a free --port, or 0 for any")
+            }
+            StartError::Store(_) | StartError::Recover(_) => Failure::failed(error),
         })
     }
 }
 
-/// Warnings only: what happens is to be watched with the commands, not read past.
-fn quiet_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
-    // A second call finds the first in place, which is as good.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).compact().try_init();
+/// The commands to try, with what each does.
+fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
+    let Addresses { coordinator, router, stage, .. } = at;
+    let partage = |command: &str| match usual_port {
+        true => format!("partage {command}"),
+        false => format!("partage {command} --coordinator {coordinator}"),
+    };
+    vec![
+        (format!("curl http://{router}/packages/libc6"), "look a package up"),
+        (format!("curl -X PUT http://{router}/notes/hello -d hi"), "write something, and read it back"),
+        (partage("status"), ""),
+        (partage("shard list packages"), "shards × nodes"),
+        (partage("explain packages libc6"), "why it is where it is"),
+        (
+            format!("curl -X POST http://{stage}/kill/n2"),
+            "kill a node: its shards are served on, then placed again",
+        ),
+        (format!("curl -X POST http://{stage}/add/n9"), "add one"),
+        (partage("plan list"), "a plan for `notes` waits for you: show it, approve it"),
+        (partage("node drain n1"), "empty a node without losing a request"),
+        (format!("partage node --id n10 --join {coordinator}"), "a node in a process of its own; kill -9 it"),
+    ]
 }
 
-fn welcome(at: &Addresses, rows: usize, usual_port: bool) -> String {
-    let (router, stage) = (&at.router, &at.stage);
-    let door = if usual_port { String::new() } else { format!(" --coordinator {}", at.coordinator) };
+fn welcome(at: &Addresses, rows: usize, usual_port: bool, keeps: bool) -> String {
     let names: Vec<_> = at.nodes.iter().map(|node| format!("{} at {}", node.id, node.address)).collect();
+    let tries = to_try(at, usual_port);
+    let width = tries.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+    let tries =
+        tries.iter().map(|(command, what)| format!("  {command:<width$}  {what}").trim_end().to_owned());
+    let kept = if keeps {
+        "What is kept in --data-dir is where shards are, and plans. What nodes hold is in their memory: notes are gone
+when this ends."
+    } else {
+        "All of it is in memory, and gone when this ends."
+    };
     format!(
         "Partage is up: {rows} packages on {} nodes.
 
   coordinator  http://{}
-  router       http://{router}
+  router       http://{}
   nodes        {}
 
 Try, in another terminal:
 
-  curl http://{router}/packages/libc6             look a package up
-  curl -X PUT http://{router}/notes/hello -d hi   write something, and read it back
-  partage status{door}
-  partage shard list packages{door}               shards × nodes
-  partage explain packages libc6{door}            why it is where it is
-  curl -X POST http://{stage}/kill/n2             kill a node: its shards are served on, then placed again
-  curl -X POST http://{stage}/add/n9              add one
-  partage plan list{door}                         a plan for `notes` waits for you: show it, approve it
-  partage node drain n1{door}                     empty a node without losing a request
-  partage node --id n10 --join {}     a node in a process of its own; kill -9 it
+{}
 
-Ctrl-C stops everything.",
+{kept} Ctrl-C stops everything.",
         at.nodes.len(),
         at.coordinator,
+        at.router,
         names.join(", "),
-        at.coordinator,
+        tries.collect::<Vec<_>>().join("\n"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_of_the_welcome_are_straight_at_every_port() {
+        for port in [7400, 17400] {
+            let at = |above: u16| format!("127.0.0.1:{}", port + above);
+            let nodes = vec![NodeAddress { id: "n1".into(), address: at(11) }];
+            let addresses = Addresses { coordinator: at(0), router: at(1), stage: at(2), nodes };
+            let text = welcome(&addresses, 7, port == 7400, true);
+            let explained =
+                text.lines().filter(|line| line.starts_with("  curl") || line.starts_with("  partage"));
+            let begins = |line: &str| {
+                let (command, what) = line.trim_start().split_once("  ")?;
+                let gap = what.len() - what.trim_start().len();
+                Some(command.chars().count() + gap)
+            };
+            let columns: std::collections::BTreeSet<usize> = explained.filter_map(begins).collect();
+            assert_eq!(columns.len(), 1, "{text}");
+            assert!(text.contains("notes are gone"), "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_that_do_not_fit_are_told_before_anything_starts() {
+        let up = |port, nodes| UpArgs { nodes, data_dir: None, port };
+        assert!(up(0, 64).check_ports().is_ok());
+        assert!(up(65_522, 3).check_ports().is_ok());
+        let told = up(65_523, 3).check_ports().unwrap_err().to_string();
+        assert!(told.contains("--port 65523") && told.contains("65522"), "{told}");
+    }
 }

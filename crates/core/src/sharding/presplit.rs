@@ -76,6 +76,7 @@ impl PresplitError {
             PresplitError::TooManyShards { .. } => {
                 format!("the limit is {}, ask for no more", limits::SHARDS)
             }
+            PresplitError::TooFewKeys { distinct: 0, .. } => "give a sample with at least one key".to_owned(),
             PresplitError::TooFewKeys { distinct, .. } => {
                 format!("ask for at most {distinct}, or sample more keys")
             }

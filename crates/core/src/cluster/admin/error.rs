@@ -5,11 +5,13 @@
 use crate::id::{PlanId, ShardId};
 use crate::keyspace::KeyspaceError;
 use crate::map::EditError;
-use crate::name::{KeyspaceName, NodeId, PartitionName};
+use crate::name::{KeyspaceName, NodeId, PartitionName, Zone};
 use crate::placement::UnknownPolicy;
 use crate::sharding::ShardingError;
 use crate::sharding::geometry::CutError;
 use crate::sharding::presplit::PresplitError;
+use crate::suggest;
+use std::collections::BTreeSet;
 
 /// What a program can do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,12 +34,20 @@ pub enum AdminError {
     /// No such thing.
     #[error("there is no {what} {name}: {}", self.way_out())]
     Unknown {
-        /// "keyspace", "node", "zone".
+        /// "keyspace", "node".
         what: &'static str,
         /// As given.
         name: String,
         /// A known one that is spelled nearly so.
         nearest: Option<String>,
+    },
+    /// No node is in that zone.
+    #[error("there is no zone {zone}: {}", self.way_out())]
+    NoZone {
+        /// As given.
+        zone: Zone,
+        /// Those of the nodes.
+        known: BTreeSet<Zone>,
     },
     /// No such shard.
     #[error("keyspace {keyspace} has no shard {shard}: {}", self.way_out())]
@@ -137,6 +147,14 @@ impl AdminError {
         match self {
             AdminError::Unknown { nearest: Some(name), .. } => format!("did you mean {name}?"),
             AdminError::Unknown { what, nearest: None, .. } => format!("list the {what}s"),
+            AdminError::NoZone { zone, known } => {
+                let zones: Vec<&str> = known.iter().map(Zone::as_str).collect();
+                match suggest::close(zone.as_str(), zones.iter().copied()) {
+                    Some(name) => format!("did you mean {name}?"),
+                    None if zones.is_empty() => "no node names its zone; drain the nodes by name".to_owned(),
+                    None => format!("nodes are in {}", list(&zones, "none")),
+                }
+            }
             AdminError::NoShard { .. } => {
                 "it was split, merged or removed, or never was; look it up again".to_owned()
             }
@@ -164,6 +182,7 @@ impl AdminError {
     pub fn kind(&self) -> Kind {
         match self {
             AdminError::Unknown { .. }
+            | AdminError::NoZone { .. }
             | AdminError::NoShard { .. }
             | AdminError::NoReplica { .. }
             | AdminError::NoPlan(_)

@@ -19,11 +19,11 @@ use crate::exchange::{Failure, Phase};
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
+use crate::map::{Replica, Shard};
 use crate::name::{KeyspaceName, NodeId, Zone};
 use crate::node::Health;
 use crate::plan::{Change, Progress, Status};
-use crate::suggest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// How a drain stands: the answer to "may I stop this node now?"
@@ -115,10 +115,10 @@ impl Cluster {
         reason: String,
         max_down: Option<u32>,
     ) -> Result<Intent, AdminError> {
-        let zones = self.nodes.values().filter_map(|node| node.record.spec.zone.as_ref());
-        if !zones.clone().any(|known| known == zone) {
-            let nearest = suggest::close(zone.as_str(), zones.map(Zone::as_str)).map(Into::into);
-            return Err(AdminError::Unknown { what: "zone", name: zone.to_string(), nearest });
+        let known: BTreeSet<Zone> =
+            self.nodes.values().filter_map(|node| node.record.spec.zone.clone()).collect();
+        if !known.contains(zone) {
+            return Err(AdminError::NoZone { zone: zone.clone(), known });
         }
         let inside = |node: &&NodeState| node.record.spec.zone.as_ref() == Some(zone) && !node.record.ended;
         let nodes: Vec<_> = self.nodes.values().filter(inside).collect();
@@ -165,10 +165,22 @@ impl Cluster {
     fn homeless(&self, at: Moment, drained: &[NodeId]) -> Vec<String> {
         let nodes = drained.iter().filter_map(|id| self.nodes.get(id));
         let held = nodes.flat_map(|node| self.needed(node).into_iter().map(move |held| (node, held)));
+        // What is on its way elsewhere already needs no other node.
+        let stays = |shard: &Shard, replica: &Replica| {
+            replica.state.is_staying()
+                && !shard.replicas.iter().any(|r| r.replaces() == Some(replica.placement))
+        };
         let homeless = held.filter(|(_, (keyspace, shard, replica))| {
-            !self
-                .candidates(at, keyspace, shard, Some(replica))
-                .any(|other| !drained.contains(&other.record.spec.id))
+            // Where another replica is just leaving there is room soon.
+            let freed = shard
+                .replicas
+                .iter()
+                .filter(|r| !r.state.is_staying())
+                .filter_map(|r| self.nodes.get(&r.node));
+            let freed =
+                freed.filter(|node| node.accepts(at.now, &self.settings) && keyspace.allows(shard.id, node));
+            let mut takers = self.candidates(at, keyspace, shard, Some(replica)).chain(freed);
+            stays(shard, replica) && !takers.any(|other| !drained.contains(&other.record.spec.id))
         });
         let sentence = |(node, (keyspace, shard, _)): (&NodeState, Held<'_>)| {
             format!(

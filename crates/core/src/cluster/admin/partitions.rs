@@ -22,7 +22,7 @@ fn partitions_of(keyspace: &KeyspaceState) -> Result<Partitions, AdminError> {
     if settings.sharding != Sharding::Named {
         return Err(AdminError::Refused {
             problem: format!("keyspace {} is sharded by {}", settings.name, settings.sharding),
-            way_out: "partitions are registered only in keyspaces with named partitions".into(),
+            way_out: "create one with named partitions, or split a shard of this one".into(),
         });
     }
     let mut partitions = Partitions::default();

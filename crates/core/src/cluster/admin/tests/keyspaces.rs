@@ -170,7 +170,7 @@ fn a1_partitions_come_with_replicas_of_their_own() {
         replicas: None,
         ahead: false,
     };
-    town.refused(other, Kind::Refused, "only in keyspaces with named partitions");
+    town.refused(other, Kind::Refused, "create one with named partitions");
 }
 
 #[test]

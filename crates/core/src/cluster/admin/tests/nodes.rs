@@ -202,3 +202,37 @@ fn a_node_whose_former_start_may_still_act_is_not_removed_yet() {
     town.rounds(10);
     town.done(remove("a"));
 }
+
+#[test]
+fn a_zone_that_no_node_is_in_is_told_with_those_that_there_are() {
+    let mut town = Town::new(&["a", "b"]);
+    town.refused(zone("elsewhere", None), Kind::NotFound, "nodes are in z0, z1");
+    town.refused(zone("z2", None), Kind::NotFound, "did you mean z0?");
+    Town::new(&[]).refused(zone("z", None), Kind::NotFound, "no node names its zone");
+}
+
+#[test]
+fn a_drain_does_not_warn_of_a_shard_that_is_leaving_or_has_just_left_the_other_node() {
+    let mut town = Town::new(&["a", "b"]);
+    town.keyspace("users", HASHES, Presplit::None);
+    town.put("users", 1, &["a"]);
+    let (keyspace, from, to) = (name("users"), node("a"), node("b"));
+    town.done(Command::MoveShard { keyspace, shard: ShardId(1), from, to });
+    let on = |town: &Town, id: &str| {
+        let replica = town.shard("users", 1).replicas.iter().find(|r| r.node == node(id));
+        replica.map(|r| r.state)
+    };
+    let mut seen = BTreeSet::new();
+    for _ in 0..12 {
+        town.rounds(1);
+        if on(&town, "a").is_some_and(|state| !state.is_staying()) {
+            for id in ["a", "b"] {
+                let dry = town.run(drain(id, None), true).unwrap();
+                let warned = dry.warnings.iter().any(|said| said.contains("no node could take"));
+                assert!(!warned, "{id}, {:?} on a: {dry:?}", on(&town, "a"));
+            }
+            seen.insert(on(&town, "a"));
+        }
+    }
+    assert!(seen.contains(&Some(ReplicaState::Unload)), "{seen:?}");
+}

@@ -4,6 +4,7 @@
 //! would give figures that nobody can trust.
 
 use crate::output::Failure;
+use clap::Args;
 use flate2::bufread::MultiGzDecoder;
 use partage_core::key::Key;
 use partage_core::limits;
@@ -17,19 +18,30 @@ use std::path::Path;
 /// file without line ends does not fill the memory.
 const LINE_BYTES: usize = 16 << 20;
 
-/// Where in the input the keys are.
+/// Where in the input the keys are, as flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct Columns {
+    /// The column of a CSV or TSV file with the keys [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub column: Option<String>,
+    /// The field of JSON Lines with the keys
+    #[arg(long, value_name = "NAME")]
+    pub field: Option<String>,
+    /// The column or field with the load of each key [default: 1 for each]
+    #[arg(long, value_name = "NAME")]
+    pub weight: Option<String>,
+    /// The first line of a CSV or TSV file is data; columns are named by number, from 1
+    #[arg(long)]
+    pub no_header: bool,
+}
+
+/// What is to be read of the input.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Column of a CSV or TSV file.
-    pub column: Option<String>,
-    /// Field of the objects of a JSON Lines file.
-    pub field: Option<String>,
-    /// Column or field with the load of a key.
-    pub weight: Option<String>,
+    /// Where the keys are.
+    pub columns: Columns,
     /// Column or field with the bytes of a key.
     pub bytes: Option<String>,
-    /// Whether the first line of a CSV or TSV file is data already.
-    pub no_header: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +93,7 @@ fn format(path: &Path, wanted: &Wanted) -> Result<Format, Failure> {
     let name = name.strip_suffix(".gz").unwrap_or(&name).to_owned();
     let by = if name.ends_with(".tsv") { b'\t' } else { b',' };
     let json = [".jsonl", ".ndjson", ".json"].iter().any(|end| name.ends_with(end));
-    match (&wanted.column, &wanted.field) {
+    match (&wanted.columns.column, &wanted.columns.field) {
         (Some(_), Some(_)) => Err(Failure::usage("--column and --field are given both")
             .help("--column is for CSV and TSV, --field is for JSON Lines")),
         (Some(_), None) => Ok(Format::Separated(by)),
@@ -89,7 +101,7 @@ fn format(path: &Path, wanted: &Wanted) -> Result<Format, Failure> {
         (None, None) if name.ends_with(".csv") || name.ends_with(".tsv") => Ok(Format::Separated(by)),
         (None, None) if json => Err(Failure::usage(format!("which field of {} is the key?", path.display()))
             .help("name it with --field NAME")),
-        (None, None) if wanted.weight.is_some() || wanted.bytes.is_some() => Err(Failure::usage(
+        (None, None) if wanted.columns.weight.is_some() || wanted.bytes.is_some() => Err(Failure::usage(
             "--weight and --bytes name a column or a field, and the keys have none",
         )
         .help(
@@ -175,21 +187,23 @@ impl Items {
     }
 
     fn separated(&mut self, reader: Box<dyn BufRead>, by: u8, wanted: &Wanted) -> Result<(), Failure> {
-        let mut reader =
-            csv::ReaderBuilder::new().delimiter(by).has_headers(!wanted.no_header).from_reader(reader);
+        let mut reader = csv::ReaderBuilder::new()
+            .delimiter(by)
+            .has_headers(!wanted.columns.no_header)
+            .from_reader(reader);
         let mut record = csv::ByteRecord::new();
-        let names: Vec<String> = if wanted.no_header {
+        let names: Vec<String> = if wanted.columns.no_header {
             Vec::new()
         } else {
             let header = reader.byte_headers().map_err(|error| self.wrong(1, error))?;
             header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
         };
-        if !wanted.no_header && names.is_empty() {
+        if !wanted.columns.no_header && names.is_empty() {
             return Ok(());
         }
         let find = |name: &Option<String>| name.as_ref().map(|name| self.column(&names, name)).transpose();
-        let key = find(&wanted.column)?.unwrap_or(0);
-        let (weight, bytes) = (find(&wanted.weight)?, find(&wanted.bytes)?);
+        let key = find(&wanted.columns.column)?.unwrap_or(0);
+        let (weight, bytes) = (find(&wanted.columns.weight)?, find(&wanted.bytes)?);
         loop {
             let more = reader.read_byte_record(&mut record);
             let line = record.position().map_or(reader.position().line(), csv::Position::line);
@@ -230,7 +244,7 @@ impl Items {
     }
 
     fn json_lines(&mut self, mut reader: Box<dyn BufRead>, wanted: &Wanted) -> Result<(), Failure> {
-        let key = wanted.field.as_deref().unwrap_or("key");
+        let key = wanted.columns.field.as_deref().unwrap_or("key");
         let mut line = Vec::new();
         for number in 1.. {
             if !self.next_line(&mut reader, &mut line, number)? {
@@ -253,7 +267,7 @@ impl Items {
                 None => Err(self.wrong(number, format!("there is no {name:?}"))),
             };
             let optional = |name: &Option<String>| name.as_deref().map(text).transpose();
-            let (weight, bytes) = (optional(&wanted.weight)?, optional(&wanted.bytes)?);
+            let (weight, bytes) = (optional(&wanted.columns.weight)?, optional(&wanted.bytes)?);
             let key = text(key)?;
             let bytes_of = |text: &'_ Option<String>| text.as_ref().map(|text| text.as_bytes().to_vec());
             let (weight, bytes) = (bytes_of(&weight), bytes_of(&bytes));
