@@ -153,6 +153,27 @@ fn a_file_that_cannot_be_is_wrong_usage_and_names_the_way_out() {
 }
 
 #[test]
+fn the_sample_files_start_a_coordinator_and_a_node_and_what_they_say_is_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // The samples as they are; what differs on this machine is said by flags and by the environment.
+    let mut command = partage(&["coordinator", "--listen", "127.0.0.1:0", "--config"]);
+    command.arg(root("examples/config/coordinator.toml")).arg("--data-dir").arg(dir.path().join("state"));
+    let (_coordinator, coordinator) = Process::role(&mut command, "coordinator");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let mut command = partage(&["node", "--listen", &address, "--address", &address, "--config"]);
+    command.arg(root("examples/config/node.toml")).env("PARTAGE_COORDINATORS", &coordinator);
+    let (_node, said) = Process::role(&mut command, "address");
+    assert_eq!(said, address);
+    let listed = partage(&["node", "list", "--json", "--coordinator", &coordinator]).output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for told in ["n1", "north", "r7", "ssd", "large", &address] {
+        assert!(listed.contains(told), "{told} is not in {listed}");
+    }
+    assert!(dir.path().join("state").is_dir(), "the state is kept where it was told");
+}
+
+#[test]
 fn what_a_node_is_told_in_its_file_reaches_the_coordinator() {
     let dir = tempfile::tempdir().unwrap();
     let (_coordinator, coordinator) =

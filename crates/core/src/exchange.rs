@@ -93,7 +93,7 @@ pub struct Beat {
     pub reports: Vec<Report>,
     /// The worker leaves: move its shards, then tell it (A13).
     pub leaving: bool,
-    /// Share of its own capacity that foreground work takes, 0 to 1; moves give way above 0.8 (K17).
+    /// Share of its own capacity that foreground work takes, 0 to 1; moves give way above 0.5 (K17).
     pub busy: f64,
 }
 

@@ -60,6 +60,11 @@
 //!    ([`http::sharded`] does), and send [`Guard::epoch`] with each write to storage that others share.
 //! 4. Do not block a thread in a callback.
 
+/// The book's page on this crate, so that its code is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/worker-rust.md")]
+struct Book;
+
 mod admission;
 mod calls;
 mod clock;

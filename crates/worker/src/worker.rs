@@ -281,7 +281,8 @@ impl Worker {
         Tenure::of(&self.shared, keyspace, shard)
     }
 
-    /// Says which share of this node's capacity foreground work takes, 0 to 1; moves give way above 0.8 (K17).
+    /// Says which share of this node's capacity foreground work takes, 0 to 1; moves give way above 0.5
+    /// (K17).
     pub fn set_busy(&self, busy: f64) {
         let busy = if busy.is_finite() { busy.clamp(0.0, 1.0) } else { 0.0 };
         self.shared.busy.store(busy.to_bits(), Ordering::Relaxed);

@@ -87,6 +87,28 @@ mod tests {
         assert!(parse::<NodeFile>("n.toml", "").is_ok());
     }
 
+    /// The page of the book and its samples name every key, with the default where there is one.
+    #[test]
+    fn the_book_has_every_key_with_its_default() {
+        let page = include_str!("../../../../docs/src/configuration.md");
+        let text = include_str!("../../../../examples/config/coordinator.toml");
+        let file: CoordinatorFile = parse("coordinator.toml", text).unwrap();
+        assert!(!format!("{file:?}").contains("None"), "a key is not in the sample: {file:?}");
+        assert_eq!(file.settings("coordinator.toml").unwrap(), partage_core::settings::Settings::default());
+        let keys = text.lines().filter_map(|line| line.split('#').next()?.split_once(" = "));
+        for (key, value) in keys.filter(|(key, _)| *key != "data_dir") {
+            let row = format!("| `{key}` | `{}` |", value.trim());
+            assert!(page.contains(&row), "the page has no row {row:?}");
+        }
+        let text = include_str!("../../../../examples/config/node.toml");
+        let file: NodeFile = parse("node.toml", text).unwrap();
+        assert!(!format!("{file:?}").contains("None"), "a key is not in the sample: {file:?}");
+        assert!(!file.labels.is_empty() && !file.coordinators.is_empty());
+        for (key, _) in text.lines().filter_map(|line| line.split_once(" = ")) {
+            assert!(page.contains(&format!("| `{key}` |")), "the page has no row for {key}");
+        }
+    }
+
     #[test]
     fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
         let error =
