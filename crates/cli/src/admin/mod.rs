@@ -60,7 +60,9 @@ fn answer_text(answer: &Answer) -> String {
     } else {
         lines.extend(plans().map(plan::preview));
     }
-    lines.extend(answer.drains.iter().map(node::drain_line));
+    // A drain that would simply go on is told by its plans.
+    let drains = answer.drains.iter().filter(|drain| !answer.dry_run || drain.progress != "moving");
+    lines.extend(drains.map(node::drain_line));
     lines.join("\n")
 }
 

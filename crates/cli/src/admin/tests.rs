@@ -87,6 +87,10 @@ fn a_dry_run_speaks_of_a_plan_that_there_is_not() {
         "summary": "drain n1 (2 replicas)", "warnings": [], "dry_run": true,
         "follows": [plan_of("approved", json!([one_of_each()[1]])), suggested, refused],
         "shares": [{ "node": "n1", "before": 2, "after": 0 }, { "node": "n2", "before": 1, "after": 3 }],
+        "drains": [
+            { "node": "n1", "reason": "disk", "asked_ms": 1, "progress": "moving", "behind": [], "stuck": [], "left": 2 },
+            { "node": "n3", "reason": "disk", "asked_ms": 1, "progress": "queued", "behind": ["n1"], "stuck": [] },
+        ],
     });
     assert_eq!(
         answer_text(&from::<Answer>(answer.clone())),
@@ -96,8 +100,10 @@ a plan for kv by drain, which would begin at once: 1 move
 a plan for kv by rebalance, which would wait for approval: 1 move
     0  → s2 from n1 to n2                n1 is to be emptied
 a plan for kv by drain, which would be refused: the brake is on: many deaths: nothing
-replicas   n1 2 → 0, n2 1 → 3"
+replicas   n1 2 → 0, n2 1 → 3
+drain      n3 (disk): waits until there is room; behind n1"
     );
+    answer["drains"] = json!([]);
     answer["follows"] = json!([]);
     answer["shares"] = json!([]);
     assert_eq!(answer_text(&from::<Answer>(answer)), "would: drain n1 (2 replicas)\nno plan would follow");
