@@ -87,3 +87,105 @@ impl Trays {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::cluster::admin::{Command, Presplit};
+    use partage_core::cluster::{Moment, Records, Registration};
+    use partage_core::exchange::Beat;
+    use partage_core::hash::HashFunction;
+    use partage_core::id::{Incarnation, TransactionId};
+    use partage_core::keyspace::Keyspace;
+    use partage_core::name::KeyspaceName;
+    use partage_core::node::NodeSpec;
+    use partage_core::settings::Settings;
+    use partage_core::sharding::Sharding;
+    use partage_core::time::Millis;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    fn at(ms: u64) -> Moment {
+        Moment { now: Millis(ms), wall_ms: ms }
+    }
+
+    fn node(name: &str) -> NodeId {
+        NodeId::new(name).unwrap()
+    }
+
+    /// A cluster of one node that has just been given two shards, and a little later two more.
+    fn town() -> Cluster {
+        let mut cluster = Cluster::recover(at(1), Settings::default(), Records::default()).unwrap();
+        let spec = NodeSpec::new(node("a"), "127.0.0.1:7501".to_owned());
+        cluster.register(at(2), Registration { spec, incarnation: None }).unwrap();
+        give(&mut cluster, "first", 3);
+        cluster
+    }
+
+    fn give(cluster: &mut Cluster, keyspace: &str, ms: u64) {
+        let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 2 };
+        let keyspace = Keyspace::new(KeyspaceName::new(keyspace).unwrap(), sharding);
+        let create =
+            Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit: Presplit::None, ahead: false };
+        cluster.command(at(ms), TransactionId([ms as u8; 20]), "test", create, false).unwrap();
+        for sequence in 1..100 {
+            let now = at(ms + sequence * 100);
+            cluster.beat(now, beat(ms + sequence, now.now)).unwrap();
+            cluster.decide(now, TransactionId([ms as u8; 20]));
+        }
+    }
+
+    fn beat(sequence: u64, sent_at: Millis) -> Beat {
+        Beat {
+            node: node("a"),
+            incarnation: Incarnation(1),
+            sequence,
+            sent_at,
+            applied: 0,
+            whole: false,
+            reports: Vec::new(),
+            leaving: false,
+            busy: 0.0,
+        }
+    }
+
+    /// What lies in the tray now.
+    fn look(tray: &mut Tray) -> Poll<Option<Orders>> {
+        pin!(tray.next()).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_tray_holds_the_latest_sheet_which_says_everything_since_what_was_sent() {
+        let (mut cluster, trays) = (town(), Trays::default());
+        let mut tray = trays.open(&node("a"), 0);
+        assert!(look(&mut tray).is_pending(), "nothing was laid yet");
+        trays.lay(&cluster, [&node("a")]);
+        give(&mut cluster, "second", 20_000);
+        trays.lay(&cluster, [&node("a")]);
+        let Poll::Ready(Some(orders)) = look(&mut tray) else { panic!("nothing was laid") };
+        assert_eq!((orders.base, orders.changed.len()), (0, 4), "{orders:?}");
+        assert!(look(&mut tray).is_pending(), "the sheet was taken twice");
+
+        // Once that is sent, the next sheet is the difference to it.
+        tray.sent(orders.version);
+        trays.lay(&cluster, [&node("a")]);
+        let Poll::Ready(Some(next)) = look(&mut tray) else { panic!("nothing was laid") };
+        assert!(next.changed.is_empty() && next.version == orders.version, "{next:?}");
+    }
+
+    #[test]
+    fn every_stream_of_a_node_has_its_tray_and_nobody_else_is_served() {
+        let (cluster, trays) = (town(), Trays::default());
+        let (mut old, mut new) = (trays.open(&node("a"), 0), trays.open(&node("a"), 0));
+        let mut other = trays.open(&node("b"), 0);
+        trays.lay(&cluster, [&node("a"), &node("nobody")]);
+        assert!(look(&mut old).is_ready() && look(&mut new).is_ready());
+        assert!(look(&mut other).is_pending());
+        drop(old);
+        let _another = trays.open(&node("b"), 0);
+        assert_eq!(lock(&trays.0)[&node("a")].len(), 1, "the place of a stream that is gone is kept");
+        drop(trays);
+        assert_eq!(look(&mut new), Poll::Ready(None), "the mind is gone, and the stream waits on");
+    }
+}

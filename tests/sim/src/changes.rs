@@ -8,16 +8,19 @@ use crate::coordinator::transaction;
 use crate::model::{KEYS, Space};
 use crate::scene::Scene;
 use crate::world::World;
-use partage_core::cluster::admin::{Command, SplitAt};
+use partage_core::cluster::admin::{Command, KeyspaceChanges, SplitAt};
 use partage_core::cluster::{Cluster, Moment};
 use partage_core::key::Key;
 use partage_core::map::{Role, Shard};
 use partage_core::name::NodeId;
 use partage_core::plan::Status;
-use partage_core::sharding::Bounds;
+use partage_core::sharding::{Bounds, Sharding};
 
 /// Shards above which nothing is split any more.
 const SHARDS: usize = 9;
+
+/// Numbers of fixed slots that people try: of some neither divides the other.
+const SLOTS: [u32; 5] = [2, 3, 4, 6, 8];
 
 /// Most nodes that are drained at once.
 const DRAINS: usize = 2;
@@ -92,6 +95,11 @@ fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Comma
     let nodes: Vec<NodeId> = cluster.nodes().keys().cloned().collect();
     let node = scene.draw.pick(&nodes)?.clone();
     let (id, draw) = (shard.id, &mut scene.draw);
+    let sharding = cluster.keyspaces()[&keyspace].record.keyspace.sharding;
+    if matches!(sharding, Sharding::Fixed { .. }) && draw.chance(250) {
+        let changes = KeyspaceChanges { shards: draw.pick(&SLOTS).copied(), ..KeyspaceChanges::default() };
+        return Some(Command::UpdateKeyspace { keyspace, changes: Box::new(changes), ahead: true });
+    }
     Some(match draw.index(12) {
         0..4 => {
             let replicas: Vec<_> = shard.staying().collect();

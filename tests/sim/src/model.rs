@@ -16,7 +16,7 @@ use partage_core::keyspace::{Keyspace, Mode, Ownership, Resharding};
 use partage_core::map::ShardMap;
 use partage_core::name::KeyspaceName;
 use partage_core::planted::{self, Planted};
-use partage_core::sharding::{Bounds, PartitionKey, Sharding, presplit};
+use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot, presplit};
 use std::collections::BTreeMap;
 
 /// Keys of each keyspace that clients use.
@@ -86,6 +86,7 @@ impl Space {
                 let ranges = presplit::even_hashes(SHARDS).expect("four ranges of hashes");
                 ranges.into_iter().map(Bounds::Hashes).collect()
             }
+            Sharding::Fixed { shards, .. } => Slot::all(shards),
             _ => {
                 let key = |at: usize| {
                     self.keys.get(at).filter(|_| at > 0).map_or(Key::empty(), |key| {
@@ -113,11 +114,17 @@ pub struct Cast {
     pub carries: bool,
     /// Whether shards split, merge and get replicas by their loads.
     pub reshards: bool,
+    /// Whether `sessions` has fixed slots, whose number people change (K7), instead of hash ranges.
+    pub slots: bool,
 }
 
 /// The keyspaces of a run.
 pub fn spaces(cast: Cast) -> Vec<Space> {
-    let hashes = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let hash = HashFunction::Xxh3_64;
+    let hashes = match cast.slots {
+        true => Sharding::Fixed { hash, shards: SHARDS as u32 },
+        false => Sharding::HashRange { hash },
+    };
     let by_load = Resharding {
         split_requests_per_s: 300.0,
         window_ms: 2_000,

@@ -108,6 +108,7 @@ impl World {
             replicas: draw.between(1, 4) as u32,
             carries: draw.chance(700),
             reshards: draw.chance(400),
+            slots: draw.chance(350),
         };
         let heartbeat_ms = draw.between(150, 500);
         let lease_ms = heartbeat_ms * 2 + draw.between(200, 2_500);
@@ -127,7 +128,7 @@ impl World {
     /// A run in which nothing happens by chance but delays and clocks: for scenarios that are interrupted on
     /// purpose.
     pub fn still(seed: u64, shape: Shape, words: Option<usize>) -> World {
-        let cast = Cast { replicas: 2, carries: true, reshards: false };
+        let cast = Cast { replicas: 2, carries: true, reshards: false, slots: false };
         let settings = Settings {
             heartbeat_ms: 200,
             lease_ms: 1_000,
