@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """A sharded key-value service in one file, over the HTTP worker protocol and nothing but the standard library.
 
-    worker.py --coordinator http://127.0.0.1:7700 --id a --port 8001
+    partage keyspace create kv --hash md5
+    worker.py --coordinator http://127.0.0.1:7400 --id a --port 8001
 
+Python has no other hash of Partage than md5; keyspaces that are sharded by ranges of keys, or by name, need none.
 `GET`, `PUT` and `DELETE /KEYSPACE/KEY` reach a key, in memory. A key that is not here is answered 421, with the
 owner's address when it is known. See docs/src/protocols/worker-http.md for the protocol.
 
@@ -52,12 +54,15 @@ def holds(keyspace, bounds, key):
     return int(bounds["first"], 16) <= value >> 64 <= int(bounds["last"], 16)
 
 
-def cannot(keyspace):
-    brief = keyspaces[keyspace]
+def cannot(order):
+    """Why it can neither load nor serve that. What it is told to let go of and to drop, it can."""
+    brief = keyspaces[order["replica"]["keyspace"]]
+    if order["state"] not in ("load", "live"):
+        return None
     if brief["sharding"].get("hash", "md5") != "md5":
-        return "this worker knows only the hash md5"
+        return "this worker knows only the hash md5: create the keyspace with --hash md5"
     if brief["partition_key"]["type"] != "whole":
-        return "this worker shards by whole keys only"
+        return "this worker shards by whole keys only: create the keyspace without a partition key"
     return None
 
 
@@ -117,7 +122,7 @@ def take(orders):
             one["order"] = order
     for one in held.values():
         try:
-            reason = cannot(one["order"]["replica"]["keyspace"])
+            reason = cannot(one["order"])
             if reason:
                 raise ValueError(reason)
             carry_out(one)

@@ -221,6 +221,121 @@ async fn python_hands_its_data_over_and_honours_its_lease() {
     assert!([503, 421].contains(&status), "it answered {status}");
 }
 
+/// An empty keyspace that is sharded by a hash, eight shards.
+fn hashed(name: &str, hash: &str) -> Value {
+    json!({
+        "command": "create_keyspace",
+        "keyspace": {
+            "name": name, "sharding": { "type": "hash_range", "hash": hash }, "ownership": "eventual",
+            "throttle": { "load_ms": 3_000 },
+        },
+        "presplit": { "type": "hash_ranges", "shards": 4 },
+    })
+}
+
+/// It says so and how to mend it; and what it cannot serve it can still let go.
+#[tokio::test]
+async fn python_refuses_a_hash_that_it_does_not_have_and_keeps_nothing_of_it() {
+    let door = Door::with(Settings { load_attempts: 3, ..settings() }).await;
+    let snake = port();
+    let _python = python(&door, "snake", snake);
+    up(&door, 1).await;
+    door.done(hashed("other", "xxh3-64")).await;
+    let reason = "this worker knows only the hash md5: create the keyspace with --hash md5";
+    let replicas = |shards: &Value| -> Vec<Value> {
+        let shards = shards["shards"].as_array().unwrap().iter();
+        shards.flat_map(|shard| shard["replicas"].as_array().unwrap().clone()).collect()
+    };
+    let (mut told, mut gone) = (false, false);
+    let wait = async {
+        while !(told && gone) {
+            let shards = door.read("/v1/keyspaces/other/shards").await;
+            told |= shards.to_string().contains(reason);
+            gone = told && replicas(&shards).is_empty();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(PATIENCE, wait).await.is_ok();
+    assert!(in_time, "told {told}, gone {gone}: {}", door.read("/v1/keyspaces/other/shards").await);
+    door.done(hashed("own", "md5")).await;
+    served_by(&door, "own", &["snake"]).await;
+}
+
+/// A shard that cannot be loaded at first is tried again and counted; the coordinator hears why.
+#[tokio::test]
+async fn a_shell_tries_again_what_failed() {
+    let door = Door::with(Settings { load_attempts: 1_000, ..settings() }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let shore = port();
+    let _files = files(shore, dir.path());
+    let _shell = shell(&door, "shore", shore, dir.path());
+    up(&door, 1).await;
+    // Where the keyspace's directory should be there is a file.
+    let in_the_way = dir.path().join("kv");
+    std::fs::write(&in_the_way, "a file").unwrap();
+    door.done(create("kv", "eventual")).await;
+    let wait = async {
+        loop {
+            let shards = door.read("/v1/keyspaces/kv/shards").await.to_string();
+            if shards.contains("load failed") && !shards.contains("\"attempts\":1,") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, wait).await.is_ok();
+    assert!(told, "{}", door.read("/v1/keyspaces/kv/shards").await);
+    std::fs::remove_file(&in_the_way).unwrap();
+    served_by(&door, "kv", &["shore"]).await;
+}
+
+/// The shell deletes nothing but what is its own, and says what to do.
+#[tokio::test]
+async fn a_shell_refuses_a_directory_that_is_not_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let precious = dir.path().join("precious");
+    std::fs::write(&precious, "of the user").unwrap();
+    let run = |id: &str, dir: &Path| {
+        let mut command = Command::new("bash");
+        command.arg(example("worker-shell/worker.sh")).args(["http://127.0.0.1:1", id, "127.0.0.1:2"]);
+        command.arg(dir).output().unwrap()
+    };
+    let refused = run("shore", dir.path());
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("is not empty") && said.contains("give a new or an empty one"), "{said}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "of the user");
+
+    std::fs::write(dir.path().join(".partage-worker"), "lake\n").unwrap();
+    let refused = run("shore", dir.path());
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("belongs to node lake"), "{said}");
+    assert!(precious.exists());
+}
+
+/// Who is not registered holds nothing: SIGTERM ends it at once, also while a coordinator lets it wait.
+#[tokio::test]
+async fn a_shell_that_cannot_register_ends_when_it_is_told_to() {
+    // It takes connections, and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    for coordinator in ["http://127.0.0.1:1", &url] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new("bash");
+        command.arg(example("worker-shell/worker.sh")).args([coordinator, "shore", "127.0.0.1:2"]);
+        let mut shell = Process::start(command.arg(dir.path()).stderr(std::process::Stdio::null()));
+        let begun = async {
+            while !dir.path().join(".partage-worker.answer").exists() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, begun).await.expect("it does not ask");
+        shell.signal("TERM");
+        assert!(shell.ended().await);
+    }
+}
+
 async fn epochs_of(door: &Door) -> Vec<u64> {
     let shards = door.read("/v1/keyspaces/kv/shards").await;
     shards["shards"].as_array().unwrap().iter().map(|shard| shard["epoch"].as_u64().unwrap()).collect()

@@ -56,6 +56,40 @@ async fn a_worker_is_given_shards_drained_and_leaves() {
     assert_eq!(status, 410);
 }
 
+/// Neither a worker that says `loading` for ever nor one that failed once and never tries again keeps a shard (A12,
+/// L1, L4): after `load_ms` others have it, whatever the worker goes on to say, also of what it is to delete.
+#[tokio::test]
+async fn a12_a_worker_that_never_gets_beyond_loading_is_given_up() {
+    let settings = Settings { handover_ms: 1_000, ..unhurried() };
+    let loading = json!({ "phase": "loading", "epoch": 0 });
+    let failed = json!({ "phase": "failed", "epoch": 0, "attempts": 1, "reason": "the disk is gone" });
+    for says in [loading, failed] {
+        let door = Door::with(settings.clone()).await;
+        let mut a = Hand::join(&door, "a").await;
+        a.hangs = Some(says.clone());
+        let mut b = Hand::join(&door, "b").await;
+        let mut wanted = create("kv", 8);
+        wanted["keyspace"]["throttle"] = json!({ "load_ms": 1_500 });
+        door.done(wanted).await;
+        let first = until(&door, &mut [&mut a, &mut b], |s| s["shards"]["led"] != 0).await;
+        assert!(!a.orders.is_empty() && first["shards"]["led"] != 8, "the first is given some: {first}");
+        let all = |s: &Value| s["shards"]["led"] == 8 && s["moves"] == 0;
+        until(&door, &mut [&mut a, &mut b], all).await;
+        while !a.orders.is_empty() {
+            a.go_on(&door, 1_000).await;
+        }
+        b.go_on(&door, 0).await;
+        assert_eq!(b.orders.len(), 8, "{says}");
+
+        // What cannot be, says so: nobody is left to take it.
+        door.done(json!({ "command": "drain_node", "node": "b", "reason": "kernel" })).await;
+        let blocked = |s: &Value| s["drains"][0]["progress"] == "blocked";
+        let status = until(&door, &mut [&mut a, &mut b], blocked).await;
+        let why = status["drains"][0].to_string();
+        assert!(why.contains("has been loading it for 1 s") || why.contains("hang on every node"), "{why}");
+    }
+}
+
 #[tokio::test]
 async fn a_waiting_heartbeat_is_answered_when_there_is_news() {
     let door = Door::with(unhurried()).await;

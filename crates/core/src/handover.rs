@@ -23,11 +23,14 @@
 //! |---------------|-----------------------------------------|-------------------------------------------------|
 //! | any           | its incarnation has ended               | removed                                         |
 //! | `Load`        | `Ready`                                 | `Live`; replaced one → `Unload`; leads if that led or none does |
-//! | `Load`        | `Failed` too often                      | `UnloadFinal`: the planner tries another node   |
+//! | `Load`        | `Failed` too often, or overdue          | `UnloadFinal`: the planner tries another node   |
 //! | `Live`        | nobody leads, it serves or is the first | leads                                           |
-//! | `Live`        | leads and `Failed` or silent, a follower serves | the follower leads                      |
+//! | `Live`        | leads and `Failed`, silent or overdue, a follower serves | the follower leads             |
 //! | `Unload`      | `Unloaded`, and the leader serves, or nobody ever led | `UnloadFinal`                     |
-//! | `UnloadFinal` | `Dropped`                               | removed                                         |
+//! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
+//!
+//! Overdue is whatever its worker has owed for too long, see `cluster/overdue.rs`. In eventual mode an overdue
+//! `Unload` counts as `Unloaded`; in exclusive mode never, as nobody else may begin before (O1).
 //!
 //! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`. A
 //! partition that was unregistered only unloads: see `unload_all`.
@@ -59,6 +62,10 @@ pub trait Sight {
     fn ownership(&self) -> Ownership;
     /// Failed loads after which a replica is given up.
     fn load_attempts(&self) -> u32;
+    /// Whether its worker should long have taken the step out of that state.
+    fn is_overdue(&self, _placement: PlacementId, _state: ReplicaState) -> bool {
+        false
+    }
 }
 
 /// Whether the leader of `shard` may begin under its epoch: nobody else can still own any of its keys.
@@ -66,13 +73,16 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
     if sight.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
         return true;
     }
-    let others = shard.replicas.iter().filter(|r| r.role != Role::Leader && r.state != ReplicaState::Load);
+    // In `Load` it has not begun, in `UnloadFinal` it never will again: it had not begun, or said `Unloaded`.
+    let may_own = |r: &&Replica| matches!(r.state, ReplicaState::Live | ReplicaState::Unload);
+    let others = shard.replicas.iter().filter(may_own).filter(|r| r.role != Role::Leader);
     let released = |of: &Shard, r: &Replica| {
         sight.epoch(r.placement).is_some_and(|epoch| epoch >= of.epoch)
             || sight.lease_is_over(&r.node, r.incarnation)
     };
     others.into_iter().all(|r| released(shard, r))
-        && closing_parents(shard, map).all(|parent| parent.replicas.iter().all(|r| released(parent, r)))
+        && closing_parents(shard, map)
+            .all(|parent| parent.replicas.iter().filter(may_own).all(|r| released(parent, r)))
 }
 
 /// Parents that the shard was split or merged from and that have not gone yet.
@@ -106,11 +116,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
         let phase = sight.phase(placement);
         match (replica.state, phase) {
             (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, sight)?,
-            (ReplicaState::Load, Some(Phase::Failed(failure)))
-                if failure.attempts >= sight.load_attempts() =>
-            {
-                edit.leave(id, placement)?;
-            }
+            (ReplicaState::Load, _) if is_in_vain(&replica, sight) => edit.leave(id, placement)?,
             (ReplicaState::Live, phase)
                 if replica.role == Role::Leader && cannot_lead(&replica, phase, sight) =>
             {
@@ -118,12 +124,14 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
                     edit.lead(id, heir)?;
                 }
             }
-            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) => {
+            (ReplicaState::Unload, _) if has_let_go(&replica, sight) => {
                 if leader_serves(shard, sight) || shard.epoch == Epoch(0) {
                     edit.step(id, placement, ReplicaState::UnloadFinal)?;
                 }
             }
-            (ReplicaState::UnloadFinal, Some(Phase::Dropped)) => edit.remove_replica(id, placement)?,
+            (ReplicaState::UnloadFinal, _) if is_gone(&replica, sight) => {
+                edit.remove_replica(id, placement)?
+            }
             (
                 ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal,
                 Some(
@@ -148,7 +156,31 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
 }
 
 fn cannot_lead(leader: &Replica, phase: Option<&Phase>, sight: &dyn Sight) -> bool {
-    matches!(phase, Some(Phase::Failed(_))) || sight.is_silent(&leader.node, leader.incarnation)
+    matches!(phase, Some(Phase::Failed(_)))
+        || sight.is_silent(&leader.node, leader.incarnation)
+        || sight.is_overdue(leader.placement, ReplicaState::Live)
+}
+
+/// Whether loading it there is given up.
+fn is_in_vain(replica: &Replica, sight: &dyn Sight) -> bool {
+    let failed = match sight.phase(replica.placement) {
+        Some(Phase::Failed(failure)) => failure.attempts >= sight.load_attempts(),
+        _ => false,
+    };
+    failed || sight.is_overdue(replica.placement, ReplicaState::Load)
+}
+
+/// Whether nothing of it runs any more, or nobody has to wait for that.
+fn has_let_go(replica: &Replica, sight: &dyn Sight) -> bool {
+    let overdue = || sight.is_overdue(replica.placement, ReplicaState::Unload);
+    matches!(sight.phase(replica.placement), Some(Phase::Unloaded | Phase::Dropped))
+        || (sight.ownership() == Ownership::Eventual && overdue())
+}
+
+/// Whether its data is deleted, or not waited for any longer.
+fn is_gone(replica: &Replica, sight: &dyn Sight) -> bool {
+    sight.phase(replica.placement) == Some(&Phase::Dropped)
+        || sight.is_overdue(replica.placement, ReplicaState::UnloadFinal)
 }
 
 /// The live replica that should lead in the place of `except`: one that is known to serve.
@@ -184,7 +216,10 @@ fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight)
 }
 
 fn replaced_has_failed(replaced: Option<&Replica>, sight: &dyn Sight) -> bool {
-    matches!(replaced.and_then(|r| sight.phase(r.placement)), Some(Phase::Failed(_)))
+    replaced.is_some_and(|r| {
+        matches!(sight.phase(r.placement), Some(Phase::Failed(_)))
+            || sight.is_overdue(r.placement, ReplicaState::Live)
+    })
 }
 
 /// Children of a split or merge: when every replica of every sibling is ready and the parents serve, one
@@ -225,11 +260,7 @@ fn settle_children(
 
 /// Whether a child can still come to serve: it prepares somewhere, and nowhere in vain.
 fn is_hopeful(child: &Shard, sight: &dyn Sight) -> bool {
-    let in_vain = |r: &Replica| match sight.phase(r.placement) {
-        Some(Phase::Failed(failure)) => failure.attempts >= sight.load_attempts(),
-        _ => false,
-    };
-    let loads = |r: &Replica| r.state == ReplicaState::Load && !in_vain(r);
+    let loads = |r: &Replica| r.state == ReplicaState::Load && !is_in_vain(r, sight);
     !child.replicas.is_empty() && child.replicas.iter().all(loads)
 }
 
@@ -238,16 +269,15 @@ fn is_hopeful(child: &Shard, sight: &dyn Sight) -> bool {
 fn unload_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
-        let phase = sight.phase(replica.placement);
-        match (replica.state, phase) {
-            (ReplicaState::Load | ReplicaState::Live, _) => edit.leave(id, replica.placement)?,
-            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) => {
+        match replica.state {
+            ReplicaState::Load | ReplicaState::Live => edit.leave(id, replica.placement)?,
+            ReplicaState::Unload if has_let_go(replica, sight) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }
-            (ReplicaState::UnloadFinal, Some(Phase::Dropped)) => {
-                edit.remove_replica(id, replica.placement)?
+            ReplicaState::UnloadFinal if is_gone(replica, sight) => {
+                edit.remove_replica(id, replica.placement)?;
             }
-            (ReplicaState::Unload | ReplicaState::UnloadFinal, _) => {}
+            ReplicaState::Unload | ReplicaState::UnloadFinal => {}
         }
     }
     if edit.shard(id)?.replicas.is_empty() { edit.remove_shard(id) } else { Ok(()) }
@@ -266,18 +296,14 @@ fn settle_closing(
         .all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || leader_serves(c, sight)));
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
-        let phase = sight.phase(replica.placement);
-        match (replica.state, phase) {
-            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) if handed_over => {
+        match replica.state {
+            ReplicaState::Unload if handed_over && has_let_go(replica, sight) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }
-            (ReplicaState::UnloadFinal, Some(Phase::Dropped)) => {
-                edit.remove_replica(id, replica.placement)?
+            ReplicaState::UnloadFinal if is_gone(replica, sight) => {
+                edit.remove_replica(id, replica.placement)?;
             }
-            (
-                ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal,
-                _,
-            ) => {}
+            ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {}
         }
     }
     if edit.shard(id)?.replicas.is_empty() { edit.remove_shard(id) } else { Ok(()) }

@@ -144,7 +144,8 @@ impl Constraint {
     }
 }
 
-/// How fast shards may move (K17). A plan that asks for more waits its turn; see [`crate::throttle`].
+/// How fast shards may move (K17), and how long one may take. A plan that asks for more waits its turn; see
+/// [`crate::throttle`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throttle {
     /// Moves under way at once, in the whole keyspace.
@@ -155,13 +156,16 @@ pub struct Throttle {
     pub loads_per_node: u32,
     /// Bytes a second that moves may start to copy, repairs apart; 0 = no limit.
     pub bytes_per_s: u64,
+    /// How long a node may load one replica before it is given up there and tried elsewhere, whatever the node
+    /// says meanwhile (A12).
+    pub load_ms: u64,
 }
 
 impl Default for Throttle {
     /// Small enough that foreground requests keep their nodes, large enough that 10,000 small shards move
     /// within seconds.
     fn default() -> Throttle {
-        Throttle { moves: 256, moves_per_node: 16, loads_per_node: 512, bytes_per_s: 0 }
+        Throttle { moves: 256, moves_per_node: 16, loads_per_node: 512, bytes_per_s: 0, load_ms: 300_000 }
     }
 }
 
@@ -307,6 +311,10 @@ impl Keyspace {
         if !(load.is_finite() && load >= 0.0) {
             let (what, mend) = ("split_requests_per_s", "give a finite number, 0 for never");
             return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: load, mend });
+        }
+        if self.throttle.load_ms == 0 {
+            let (what, mend) = ("load_ms", "give 1 or more milliseconds");
+            return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: 0.0, mend });
         }
         if self.throttle.moves == 0 || self.throttle.moves_per_node == 0 || self.throttle.loads_per_node == 0
         {

@@ -74,6 +74,13 @@ pub const LOAD_FLOORS: [f64; 3] = [50.0, 20.0, 67_108_864.0];
 /// for other nodes to have their turn, short enough that a mended node is found before a person waits.
 pub const AVOID_MS: u64 = 60_000;
 
+/// A step that is waited for so long, in milliseconds, is told of: longer than a healthy service takes as a rule.
+pub const SLOW_MS: u64 = 10_000;
+
+/// Shards of one keyspace that hang on a node before no further one is tried there: one may be the shard's own
+/// fault.
+pub const HUNG_SHARDS: usize = 2;
+
 /// Least time between two runs of the planner over one keyspace that follow from its own plans, in
 /// milliseconds, so that a thousand arrivals cause one run and not a thousand. One more for each
 /// [`PLAN_PAUSE_SHARDS`] shards.

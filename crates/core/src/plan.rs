@@ -84,6 +84,16 @@ impl Change {
             Change::Add { .. } | Change::Split { .. } | Change::Merge { .. } => None,
         }
     }
+
+    /// The nodes on which it places something new.
+    pub fn targets(&self) -> Vec<&NodeId> {
+        match self {
+            Change::Add { node, .. } | Change::Move { to: node, .. } => vec![node],
+            Change::Split { children, .. } => children.iter().flat_map(|(_, nodes)| nodes).collect(),
+            Change::Merge { child: (_, nodes), .. } => nodes.iter().collect(),
+            Change::Remove { .. } | Change::Lead { .. } => vec![],
+        }
+    }
 }
 
 impl fmt::Display for Change {

@@ -33,6 +33,10 @@ pub struct Settings {
     pub poison_window_ms: u64,
     /// Failed `load` attempts after which a replica is given up and tried on another node.
     pub load_attempts: u32,
+    /// How long a node may take to begin to serve, to let go, or to delete a replica, before it is treated as one
+    /// that cannot (A12). Generous, as a service may have much to write out; how long a load may take is a matter
+    /// of the keyspace ([`crate::keyspace::Throttle::load_ms`]).
+    pub handover_ms: u64,
     /// Plans kept for `plan list`, finished ones included.
     pub plans_kept: usize,
 }
@@ -53,6 +57,7 @@ impl Default for Settings {
             poison_deaths: 3,
             poison_window_ms: 60_000,
             load_attempts: 5,
+            handover_ms: 60_000,
             plans_kept: 1_000,
         }
     }
@@ -98,6 +103,7 @@ impl Settings {
             ("brake_setbacks", u64::from(self.brake_setbacks)),
             ("poison_deaths", u64::from(self.poison_deaths)),
             ("load_attempts", u64::from(self.load_attempts)),
+            ("handover_ms", self.handover_ms),
             ("plans_kept", self.plans_kept as u64),
         ];
         if let Some((name, _)) = zero.into_iter().find(|(_, value)| *value == 0) {

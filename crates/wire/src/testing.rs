@@ -251,12 +251,13 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
         select(Mode::ALL.to_vec()),
         select(Spread::ALL.to_vec()),
     );
-    let throttle = (1u32.., 1u32.., 1u32.., any::<u64>()).prop_map(
-        |(moves, moves_per_node, loads_per_node, bytes_per_s)| Throttle {
+    let throttle = (1u32.., 1u32.., 1u32.., any::<u64>(), 1u64..).prop_map(
+        |(moves, moves_per_node, loads_per_node, bytes_per_s, load_ms)| Throttle {
             moves,
             moves_per_node,
             loads_per_node,
             bytes_per_s,
+            load_ms,
         },
     );
     let numbers = (any::<(u64, u64, u32, u32, u32)>(), 0.0..1e9f64, 0.001..=1.0f64);

@@ -7,7 +7,8 @@ use sim::message::Place;
 use sim::world::{Report, Shape, Verdict};
 use std::time::Instant;
 
-const USAGE: &str = "usage: sim [--seed N | --seeds N [--from N]] [--small] [--words N] [--plant INVARIANT]
+const USAGE: &str =
+    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--words N] [--plant INVARIANT]
        sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]";
 
@@ -42,7 +43,8 @@ fn arguments() -> Result<Arguments, String> {
         match flag.as_str() {
             "--plant" => found.bug = Some(planted(&value()?)?),
             "--interrupt" => found.interrupt = Some(scenarios(&value()?)?),
-            "--small" => found.shape = Shape::SMALL,
+            "--small" => found.shape = Shape { stuck: found.shape.stuck, ..Shape::SMALL },
+            "--stuck" => found.shape.stuck = true,
             "--seed" => (found.from, found.seeds) = (number(&flag, &value()?)?, 1),
             "--seeds" => found.seeds = number(&flag, &value()?)?,
             "--from" => found.from = number(&flag, &value()?)?,
@@ -148,9 +150,10 @@ fn tell(report: &Report, arguments: &Arguments) {
                 let again = sim::run(seed, shape, bug, Some(words));
                 again.words.iter().rev().take(words).rev().for_each(|line| eprintln!("{line}"));
             }
-            let small = if shape == Shape::SMALL { " --small" } else { "" };
+            let small = if shape.nodes == Shape::SMALL.nodes { " --small" } else { "" };
+            let stuck = if shape.stuck { " --stuck" } else { "" };
             let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
-            println!("  again: cargo run --release -p sim -- --seed {seed}{small}{plant}");
+            println!("  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{plant}");
         }
     }
 }

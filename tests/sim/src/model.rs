@@ -12,7 +12,7 @@ use partage_core::cluster::KeyspaceRecord;
 use partage_core::hash::HashFunction;
 use partage_core::id::{Epoch, PlacementId, TransactionId};
 use partage_core::key::{Key, KeyRange};
-use partage_core::keyspace::{Keyspace, Mode, Ownership, Resharding};
+use partage_core::keyspace::{Keyspace, Mode, Ownership, Resharding, Throttle};
 use partage_core::map::ShardMap;
 use partage_core::name::KeyspaceName;
 use partage_core::planted::{self, Planted};
@@ -146,6 +146,7 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
             replicas,
             mode: Mode::Automatic,
             partition_key: PartitionKey::default(),
+            throttle: Throttle { load_ms: 10_000, ..Throttle::default() },
             resharding: if cast.reshards { by_load.clone() } else { Resharding::default() },
             ..Keyspace::new(name, sharding)
         };

@@ -51,6 +51,17 @@ impl Mood {
     }
 }
 
+/// How a worker does not get on, while it beats and answers (A12, L4). For ever, from one process to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stuck {
+    /// It is not.
+    No,
+    /// No load returns, and nobody stops waiting for one.
+    Loads,
+    /// No unload does.
+    Unloads,
+}
+
 /// The link to a coordinator.
 #[derive(Debug)]
 struct Link {
@@ -101,6 +112,8 @@ pub struct Node {
     pub process_number: u32,
     /// How its callbacks fare.
     pub mood: Mood,
+    /// How it does not get on.
+    pub stuck: Stuck,
     /// Speaks by single posts.
     pub by_posts: bool,
     /// The process, if it runs.
@@ -112,7 +125,17 @@ impl Node {
     /// A place without a process.
     pub fn new(at: usize, coordinators: usize, by_posts: bool, clock: Clock) -> Node {
         let id = NodeId::new(&format!("node-{at}")).expect("a plain word is a name");
-        Node { at, id, clock, process_number: 0, mood: Mood::FAIR, by_posts, process: None, coordinators }
+        Node {
+            at,
+            id,
+            clock,
+            process_number: 0,
+            mood: Mood::FAIR,
+            stuck: Stuck::No,
+            by_posts,
+            process: None,
+            coordinators,
+        }
     }
 
     /// Where it is.
@@ -131,7 +154,12 @@ impl Node {
         self.process_number += 1;
         self.clock = Clock::drawn(&mut scene.draw, scene.now);
         scene.trace.event(scene.now, (10u8, self.at, self.process_number), || format!("{} starts", self.id));
-        let worker = Worker::new(self.id.clone(), PATIENCE);
+        let patience = match self.stuck {
+            Stuck::Loads => Patience { load_ms: u64::MAX / 2, ..PATIENCE },
+            Stuck::Unloads => Patience { callback_ms: u64::MAX / 2, ..PATIENCE },
+            Stuck::No => PATIENCE,
+        };
+        let worker = Worker::new(self.id.clone(), patience);
         self.process = Some(Box::new(Process {
             gates: worker.gates(),
             worker,
@@ -388,7 +416,12 @@ impl Node {
         process.numbers += 1;
         let call = process.numbers;
         process.calls.insert(replica.clone(), (callback, call));
-        if scene.draw.chance(self.mood.hangs) {
+        let never = match self.stuck {
+            Stuck::No => false,
+            Stuck::Loads => callback == Callback::Load,
+            Stuck::Unloads => callback == Callback::Unload,
+        };
+        if scene.draw.chance(self.mood.hangs) || never {
             return;
         }
         let takes = scene.draw.around(self.mood.takes);

@@ -10,7 +10,7 @@ use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
 use crate::message::{Event, Message, Place};
 use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
-use crate::node::{Mood, Node};
+use crate::node::{Mood, Node, Stuck};
 use crate::oracle::{Finding, Oracles, liveness};
 use crate::router::Router;
 use crate::scene::{Scene, Violation};
@@ -34,16 +34,24 @@ pub struct Shape {
     pub faulty: True,
     /// How long everything then has to become good.
     pub calm: True,
+    /// The first two workers get stuck, for ever: see [`Stuck`].
+    pub stuck: bool,
 }
 
 impl Shape {
     /// One or two coordinators, ten workers, five routers; a minute of faults.
-    pub const FULL: Shape =
-        Shape { coordinators: 2, nodes: 10, routers: 5, faulty: 60 * SECOND, calm: 90 * SECOND };
+    pub const FULL: Shape = Shape {
+        coordinators: 2,
+        nodes: 10,
+        routers: 5,
+        faulty: 60 * SECOND,
+        calm: 90 * SECOND,
+        stuck: false,
+    };
 
     /// Small and short, for the suite.
     pub const SMALL: Shape =
-        Shape { coordinators: 2, nodes: 5, routers: 2, faulty: 20 * SECOND, calm: 90 * SECOND };
+        Shape { coordinators: 2, nodes: 5, routers: 2, faulty: 20 * SECOND, calm: 90 * SECOND, stuck: false };
 }
 
 /// How a run ended.
@@ -118,6 +126,7 @@ impl World {
             dead_after_ms: draw.between(lease_ms / 2, 2 * lease_ms),
             check_back_ms: 1_000,
             rebalance_ms: 5_000,
+            handover_ms: 6_000,
             ..Settings::default()
         };
         let kinds = Kind::drawn(&mut draw);
@@ -150,7 +159,14 @@ impl World {
         let coordinators = (0..shape.coordinators).map(|at| coordinator(at, &mut draw)).collect();
         let node = |at, draw: &mut Draw| {
             let by_posts = draw.chance(400);
-            Node::new(at, shape.coordinators, by_posts, clock(draw))
+            let stuck = match at {
+                0 if shape.stuck => Stuck::Loads,
+                1 if shape.stuck => Stuck::Unloads,
+                _ => Stuck::No,
+            };
+            let mut node = Node::new(at, shape.coordinators, by_posts, clock(draw));
+            node.stuck = stuck;
+            node
         };
         let nodes = (0..shape.nodes).map(|at| node(at, &mut draw)).collect();
         let router = |at, draw: &mut Draw| Router::new(at, shape.coordinators, clock(draw));
@@ -261,7 +277,8 @@ impl World {
     /// What is still not as it should be (L1, L3).
     pub fn unfinished(&self) -> Vec<Finding> {
         let oracles = &self.scene.oracles;
-        let mut findings = liveness::owned(oracles, self.scene.now);
+        let stuck = self.nodes.iter().filter(|node| node.stuck != Stuck::No).map(|node| &node.id);
+        let mut findings = liveness::owned(oracles, self.scene.now, &stuck.collect());
         findings.extend(liveness::informed(oracles, &self.routers));
         findings
     }
@@ -269,14 +286,17 @@ impl World {
     fn judge_liveness(&mut self, commits: u64) {
         let mut findings = self.unfinished();
         let oracles = &self.scene.oracles;
-        findings.extend(liveness::quiet(oracles, commits));
+        // Whoever is stuck is tried again now and then, while others serve.
+        let is_stuck = self.shape.stuck;
+        findings.extend(liveness::quiet(oracles, commits).into_iter().filter(|_| !is_stuck));
         findings.extend(oracles.data.at_the_end(&oracles.storage));
         let now = self.scene.now;
         let drains = self.coordinators.iter_mut().filter_map(|coordinator| {
             let at = coordinator.clock.moment(now);
             coordinator.cluster(now).map(|cluster| cluster.drains(at))
         });
-        findings.extend(drains.flat_map(|drains| liveness::drained(&self.scene.oracles, &drains)));
+        let drains: Vec<_> = drains.flatten().collect();
+        findings.extend(liveness::drained(&self.scene.oracles, &drains, is_stuck));
         findings.into_iter().for_each(|(invariant, text)| self.scene.violate(invariant, text));
     }
 

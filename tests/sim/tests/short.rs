@@ -34,6 +34,26 @@ fn nothing_is_wrong_under_the_faults_of_a_few_seeds() {
     assert!(passed * 2 > SEEDS, "most seeds have really tried something: {passed} of {SEEDS}");
 }
 
+/// One worker whose loads never return, and one whose unloads never do: what they should have, or let go of, is served
+/// by others in the end, and never by two.
+#[test]
+fn a12_l1_l4_o1_workers_that_are_stuck_hold_up_nobody_under_faults() {
+    let shape = Shape { stuck: true, ..Shape::SMALL };
+    let mut passed = 0;
+    for seed in 1..=SEEDS {
+        let report = run(seed, shape, None, None);
+        match report.verdict {
+            Verdict::Passed => passed += 1,
+            Verdict::Unknown => {}
+            Verdict::Failed(violation) => panic!(
+                "seed {seed}: {} at {} us: {}\nagain: cargo run --release -p sim -- --seed {seed} --small --stuck",
+                violation.invariant, violation.at, violation.text
+            ),
+        }
+    }
+    assert!(passed * 2 > SEEDS, "most seeds have really tried something: {passed} of {SEEDS}");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     let [first, again] = [0, 0].map(|_| run(11, Shape::SMALL, None, None));
@@ -46,7 +66,7 @@ fn the_same_seed_gives_the_same_bytes() {
 /// A key that kills its owners in a cluster of ten, whose processes nobody starts again: how many it killed,
 /// and the world a while later.
 fn poisoned() -> (usize, World) {
-    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0 };
+    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, stuck: false };
     let mut world = World::still(3, shape, None);
     world.begin();
     world.run_until(6 * SECOND);
@@ -98,7 +118,7 @@ fn r5_a_planted_poison_that_is_never_found_out_is_seen() {
 /// The same where every process is started again at once, long before anybody misses it.
 #[test]
 fn r5_a_key_whose_owners_are_restarted_at_once_is_set_aside_too() {
-    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0 };
+    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, stuck: false };
     let mut world = World::still(3, shape, None);
     world.begin();
     world.run_until(6 * SECOND);
@@ -121,7 +141,7 @@ fn r5_a_key_whose_owners_are_restarted_at_once_is_set_aside_too() {
 /// Of two nodes the one that takes a shard over dies for good, at many a moment of the move.
 #[test]
 fn l1_of_two_nodes_one_that_dies_in_a_move_leaves_everything_to_the_other() {
-    let shape = Shape { coordinators: 1, nodes: 2, routers: 1, faulty: 0, calm: 0 };
+    let shape = Shape { coordinators: 1, nodes: 2, routers: 1, faulty: 0, calm: 0, stuck: false };
     let mut came_back = 0;
     for step in (0..400).step_by(16) {
         let mut world = World::still(5, shape, None);

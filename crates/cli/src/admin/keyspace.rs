@@ -117,7 +117,7 @@ pub struct UpdateArgs {
     dry: DryRun,
 }
 
-/// How fast shards move; what is not given stays as it is.
+/// How fast shards move, and how long a load may take; what is not given stays as it is.
 #[derive(Debug, PartialEq, Default, Args)]
 struct ThrottleArgs {
     /// Moves under way at once in the keyspace
@@ -132,6 +132,9 @@ struct ThrottleArgs {
     /// Bytes a second that moves may begin to copy, repairs apart; 0 = no limit
     #[arg(long)]
     bytes_per_s: Option<u64>,
+    /// Milliseconds that a node may load one replica before it is given up there and tried elsewhere
+    #[arg(long)]
+    load_ms: Option<u64>,
 }
 
 impl ThrottleArgs {
@@ -146,6 +149,7 @@ impl ThrottleArgs {
             moves_per_node: self.moves_per_node.unwrap_or(now.moves_per_node),
             loads_per_node: self.loads_per_node.unwrap_or(now.loads_per_node),
             bytes_per_s: self.bytes_per_s.unwrap_or(now.bytes_per_s),
+            load_ms: self.load_ms.unwrap_or(now.load_ms),
         }
     }
 }

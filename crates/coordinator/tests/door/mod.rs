@@ -109,13 +109,15 @@ pub fn told(status: u16, answer: &Value) -> (u16, String, String) {
     (status, text("kind"), text("message"))
 }
 
-/// A worker that does at once whatever it is ordered, over HTTP.
+/// A worker that does at once whatever it is ordered, over HTTP; or never gets beyond loading.
 pub struct Hand {
     pub node: String,
     pub incarnation: u64,
     pub sequence: u64,
     pub applied: u64,
     pub orders: std::collections::BTreeMap<(String, u64, u64), Value>,
+    /// What it says of every replica instead of getting on.
+    pub hangs: Option<Value>,
     /// The coordinator checks that something listens there.
     _listener: TcpListener,
 }
@@ -129,7 +131,7 @@ impl Hand {
         assert_eq!(status, 200, "{welcome}");
         let incarnation = welcome["incarnation"].as_u64().unwrap();
         let (node, orders) = (node.to_owned(), Default::default());
-        Hand { node, incarnation, sequence: 0, applied: 0, orders, _listener: listener }
+        Hand { node, incarnation, sequence: 0, applied: 0, orders, hangs: None, _listener: listener }
     }
 
     pub fn beat(&mut self) -> Value {
@@ -145,7 +147,12 @@ impl Hand {
             .values()
             .map(|order| {
                 let phase = phase(order["state"].as_str().unwrap());
-                json!({ "replica": order["replica"], "phase": phase, "epoch": order["epoch"] })
+                let mut report =
+                    json!({ "replica": order["replica"], "phase": phase, "epoch": order["epoch"] });
+                for (field, said) in self.hangs.iter().filter_map(Value::as_object).flatten() {
+                    report[field] = said.clone();
+                }
+                report
             })
             .collect();
         json!({

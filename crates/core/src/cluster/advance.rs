@@ -2,6 +2,7 @@
 //! throttle lets begin, in one commit per keyspace.
 
 use super::execute::Beginnings;
+use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check;
 use crate::exchange::Phase;
@@ -12,6 +13,7 @@ use crate::limits;
 use crate::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::Status;
+use crate::settings::Settings;
 use crate::time::Millis;
 use std::collections::BTreeSet;
 
@@ -32,20 +34,24 @@ impl KeyspaceState {
 
     /// Notes where a shard could not be loaded, so that it is tried elsewhere. Returns whether there was such
     /// a node.
-    fn notice_failures(&mut self, at: Moment, old: &Shard) -> bool {
-        let new = self.map.shard(old.id);
-        let state = |r: &Replica| new.and_then(|shard| shard.replica(r.placement)).map(|r| r.state);
-        let failed = |r: &&Replica| {
-            let phase = self.observed.get(&r.placement).map(|seen| seen.phase());
-            r.state == ReplicaState::Load
-                && state(r).is_some_and(|state| !state.is_staying())
-                && matches!(phase, Some(Phase::Failed(_)))
-        };
-        let nodes: Vec<_> = old.replicas.iter().filter(failed).map(|r| r.node.clone()).collect();
-        let failed = !nodes.is_empty();
-        for node in nodes {
-            self.avoid.insert((old.id, node), at.now + limits::AVOID_MS);
-            self.plan_again(at);
+    fn notice_failures(&mut self, at: Moment, old: &Shard, settings: &Settings) -> bool {
+        let state = |r: &Replica| self.map.shard(old.id)?.replica(r.placement).map(|r| r.state);
+        let is_given_up =
+            |r: &&Replica| r.state == ReplicaState::Load && state(r).is_some_and(|state| !state.is_staying());
+        let given_up: Vec<&Replica> = old.replicas.iter().filter(is_given_up).collect();
+        let mut failed = false;
+        for replica in given_up {
+            if self.debts.is_overdue(replica.placement, ReplicaState::Load) {
+                self.avoid_hung(at, replica, old.id, settings);
+                failed = true;
+            } else if let Some(Phase::Failed(failure)) =
+                self.observed.get(&replica.placement).map(|seen| seen.phase())
+            {
+                let (until, why) = (at.now + limits::AVOID_MS, failure.reason.clone());
+                self.avoid.insert((old.id, replica.node.clone()), Avoided { until, why, hung: false });
+                self.plan_again(at);
+                failed = true;
+            }
         }
         failed
     }
@@ -116,6 +122,7 @@ impl Cluster {
         let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
         self.grant(name, &awake, at);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            awake.iter().for_each(|id| keyspace.note_debts(at, *id, &self.settings));
             keyspace.meter = meter;
             keyspace.copies_due = due;
         }
@@ -226,7 +233,7 @@ impl Cluster {
                 keyspace.ungranted.remove(&id);
             }
         }
-        let failed = old.is_some_and(|old| keyspace.notice_failures(at, old));
+        let failed = old.is_some_and(|old| keyspace.notice_failures(at, old, &self.settings));
         let fresh = taken_on(old, keyspace.map.shard(id));
         keyspace.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
         let settled = keyspace.map.shard(id).is_none_or(Shard::is_settled);
@@ -236,7 +243,9 @@ impl Cluster {
         for replica in &gone {
             keyspace.observed.remove(&replica.placement);
             keyspace.taken.remove(&replica.placement);
+            keyspace.debts.forget(replica.placement);
         }
+        keyspace.note_debts(at, id, &self.settings);
         for replica in gone {
             self.withdraw_order(name, id, replica);
         }

@@ -106,7 +106,7 @@ impl Cluster {
                 if planned.progress != Progress::Waiting {
                     continue;
                 }
-                let started = not_set_aside(keyspace, &planned.change, &plan.origin)
+                let started = not_barred(keyspace, &planned.change, &plan.origin)
                     .and_then(|()| self.start(keyspace, edit, (plan, &planned.change), &mut under_way, at));
                 match started {
                     Ok(()) => progress.push((plan.id, index, Progress::Started)),
@@ -299,13 +299,18 @@ fn copied_bytes(keyspace: &KeyspaceState, change: &Change) -> Option<u64> {
     }
 }
 
-/// A shard that was set aside after the plan was made goes nowhere new, unless a person says so.
-fn not_set_aside(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Result<(), NotNow> {
+/// A shard that was set aside after the plan was made goes nowhere new, and nothing goes to a node on which
+/// shards have hung since, unless a person says so.
+fn not_barred(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Result<(), NotNow> {
     let rules = &keyspace.record.rules;
     let aside = |id: &&ShardId| rules.get(id).is_some_and(|rule| rule.set_aside.is_some());
     match change.shards().iter().find(aside) {
-        Some(id) if origin.is_automatic() => Err(NotNow::Impossible(format!("{id} is set aside"))),
-        _ => Ok(()),
+        _ if !origin.is_automatic() => Ok(()),
+        Some(id) => Err(NotNow::Impossible(format!("{id} is set aside"))),
+        None => match change.targets().into_iter().find(|node| keyspace.hangs_on(node)) {
+            Some(node) => Err(NotNow::Impossible(format!("shards of this keyspace hang on {node}"))),
+            None => Ok(()),
+        },
     }
 }
 

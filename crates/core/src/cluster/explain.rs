@@ -191,6 +191,8 @@ impl Cluster {
                 told.push(format!("on {} it failed {attempts} times: {reason}", replica.node));
             }
         }
+        told.extend(shard.replicas.iter().filter_map(|r| keyspace.slow(at, r, &self.settings)));
+        told.extend(keyspace.avoided(at, shard.id).map(|(_, why)| why));
         if let Some(why) = self.brake_on(keyspace) {
             told.push(format!("the brake is on ({why}): release it when the cluster is well"));
         }

@@ -1,9 +1,9 @@
 //! What stops the planner: the brake of the whole cluster ([`crate::brake`]) and shards that are set aside
 //! ([`crate::poison`]). Here they meet what is stored and what is told to people.
 
+use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, ShardRule, Write};
 use crate::brake::{self, Suspects, Verdict};
-use crate::exchange::Phase;
 use crate::id::{PlacementId, ShardId};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
@@ -61,7 +61,8 @@ impl Cluster {
         if keyspace.record.brake.is_some() {
             return;
         }
-        let lately = || keyspace.avoid.iter().filter(|(_, until)| **until > at.now).map(|(failed, _)| failed);
+        let is_recent = |avoided: &Avoided| avoided.until > at.now;
+        let lately = || keyspace.avoid.iter().filter(|(_, a)| is_recent(a)).map(|(failed, _)| failed);
         let shards: BTreeSet<_> = lately().map(|(shard, _)| shard).collect();
         let nodes: BTreeSet<_> = lately().map(|(_, node)| node).collect();
         let Some(why) = brake::loads_fail(shards.len(), nodes.len(), &self.settings) else { return };
@@ -154,12 +155,12 @@ impl Cluster {
         self.outbox.writes.extend(records.map(|keyspace| Write::Keyspace(keyspace.record.clone())));
     }
 
-    /// A node comes as a new process. If the last one was not given up and has not left, it has died just now,
-    /// and whoever restarted it was quicker than its lease: its shards are suspected as of any death. The new
-    /// process is the emptiest node; so that they do not all come back to it, and one kills it again in the
+    /// A node comes as a new process. If the last one was neither given up nor to be stopped, and has not left, it has
+    /// died just now, and whoever restarted it was quicker than its lease: its shards are suspected as of any death.
+    /// The new process is the emptiest node; so that they do not all come back to it, and one kills it again in the
     /// company of the same innocent ones, they go elsewhere for a while.
     pub(super) fn strike_for_restart(&mut self, at: Moment, node: &NodeId) {
-        let died = self.nodes.get(node).is_some_and(|old| !old.record.ended);
+        let died = self.nodes.get(node).is_some_and(|old| !old.record.ended && !old.revoked);
         if !died || self.record.brake.is_some() {
             return;
         }
@@ -178,13 +179,10 @@ impl Cluster {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
         let nodes: Vec<&NodeId> =
             keyspace.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
-        let failures = keyspace.map.shard(shard).into_iter().flat_map(|s| &s.replicas);
-        let mut said = failures.filter_map(|r| match keyspace.observed.get(&r.placement)?.phase() {
-            Phase::Failed(failure) => Some(failure.reason.as_str()),
-            _ => None,
-        });
-        let said = said.next_back().unwrap_or("nothing");
-        if let Some(why) = poison::after_failures(&nodes, said, &self.settings) {
+        let of_it = keyspace.avoid.iter().filter(|((of, _), _)| *of == shard);
+        let latest = of_it.max_by_key(|(_, avoided)| avoided.until);
+        let why = latest.map_or("nothing", |(_, avoided)| avoided.why.as_str());
+        if let Some(why) = poison::after_failures(&nodes, why, &self.settings) {
             self.set_aside(at, name, shard, why);
         }
     }

@@ -148,7 +148,8 @@ impl NodeState {
 
     /// Whether something new may be placed here (M7).
     pub fn accepts(&self, now: Millis, settings: &crate::settings::Settings) -> bool {
-        self.signs.health(now, settings) == Health::Up && self.record.drain.is_none() && !self.leaving
+        let stays = self.record.drain.is_none() && !self.leaving && !self.revoked;
+        stays && self.signs.health(now, settings) == Health::Up
     }
 
     /// Whether its replicas are to go: a drain has begun, or it wants to leave. A drain that waits in the
@@ -250,6 +251,7 @@ impl Cluster {
         self.nodes.insert(id.clone(), node);
         self.wake_replicas_of(&id);
         self.losses.returned(&id);
+        self.forget_hung(&id);
         self.last_join = at.now;
         self.plan_soon(at, self.settings.settle_ms);
     }
@@ -275,7 +277,11 @@ impl Cluster {
         node.sequence = beat.sequence;
         node.orders.confirm(beat.applied);
         node.signs.last_beat = Some(at.now);
-        node.signs.lease.renew(at.now, self.settings.lease_ms);
+        // A lease of nothing takes nothing away: the last one runs out.
+        let lease_ms = if node.revoked { 0 } else { self.settings.lease_ms };
+        if !node.revoked {
+            node.signs.lease.renew(at.now, lease_ms);
+        }
         node.busy = if beat.busy.is_finite() { beat.busy.clamp(0.0, 1.0) } else { 0.0 };
         let begins_to_leave = beat.leaving && !node.leaving;
         node.leaving |= beat.leaving;
@@ -289,7 +295,7 @@ impl Cluster {
         for report in beat.reports {
             self.take_report(&id, beat.incarnation, report);
         }
-        let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms: self.settings.lease_ms };
+        let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms };
         self.orders_since(&id, beat.applied, Some(lease)).ok_or(BeatError::Unknown(id))
     }
 
@@ -376,6 +382,7 @@ impl Cluster {
             return;
         }
         self.nodes.values_mut().for_each(|node| node.signs.excuse(at.now, late_ms));
+        self.excuse_debts(at, late_ms);
         self.notice(
             false,
             format!("this coordinator was asleep for {late_ms} ms: its nodes get as much more time"),

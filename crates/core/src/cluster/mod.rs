@@ -19,6 +19,7 @@
 //! | what stops the planner                         | `guard.rs`      |
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
+//! | what does not get on, and what follows         | `overdue.rs`    |
 //! | what is stored, and how it comes back          | `record.rs`     |
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | what people and services may ask to be done    | `admin.rs`      |
@@ -34,6 +35,7 @@ mod membership;
 pub mod moves;
 mod observed;
 mod orders;
+mod overdue;
 mod packed;
 mod planning;
 mod record;
@@ -108,8 +110,10 @@ pub struct KeyspaceState {
     awake: BTreeSet<ShardId>,
     /// Led shards whose leader has not got its grant yet.
     ungranted: BTreeSet<ShardId>,
-    /// Nodes where a shard could not be loaded, and until when it is not tried there again.
-    avoid: BTreeMap<(ShardId, NodeId), Millis>,
+    /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.
+    avoid: BTreeMap<(ShardId, NodeId), overdue::Avoided>,
+    /// The steps that are waited for; not stored.
+    debts: overdue::Debts,
     /// Processes that were restarted soon after they had taken a shard on, and until when it rather goes
     /// elsewhere; not stored.
     crashed: BTreeMap<(ShardId, NodeId), Millis>,
@@ -157,6 +161,8 @@ pub struct NodeState {
     sequence: u64,
     /// It has asked to leave.
     pub leaving: bool,
+    /// It gets no further lease: see [`overdue`]. Not stored.
+    revoked: bool,
     /// Share of its capacity that foreground work takes, as it says.
     pub busy: f64,
     /// What it should hold.
@@ -233,11 +239,12 @@ impl Cluster {
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         self.excuse_own_silence(at);
         let wake = self.watch_over(at);
+        let overdue = self.call_in_debts(at);
         self.begin_drains(at);
         let again = self.advance(at, transaction);
         self.pack();
         let ready = self.plan(at);
-        let wake = wake.min(self.next_plan_due()).min(self.next_copy_due());
+        let wake = wake.min(self.next_plan_due()).min(self.next_copy_due()).min(overdue);
         self.promised = if again || ready { at.now } else { wake };
         self.promised
     }

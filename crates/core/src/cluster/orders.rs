@@ -110,6 +110,7 @@ pub(super) struct KeyspaceSight<'a> {
     pub(super) reports: &'a BTreeMap<PlacementId, super::Observed>,
     pub(super) nodes: &'a BTreeMap<NodeId, NodeState>,
     pub(super) ownership: Ownership,
+    pub(super) debts: &'a super::overdue::Debts,
     pub(super) load_attempts: u32,
     pub(super) now: Millis,
 }
@@ -144,6 +145,10 @@ impl Sight for KeyspaceSight<'_> {
     fn load_attempts(&self) -> u32 {
         self.load_attempts
     }
+
+    fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
+        self.debts.is_overdue(placement, state)
+    }
 }
 
 impl Cluster {
@@ -152,6 +157,7 @@ impl Cluster {
             reports: &keyspace.observed,
             nodes: &self.nodes,
             ownership: keyspace.record.keyspace.ownership,
+            debts: &keyspace.debts,
             load_attempts: self.settings.load_attempts,
             now,
         }

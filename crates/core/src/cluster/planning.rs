@@ -118,6 +118,9 @@ impl Cluster {
         let Some(node) = self.nodes.get(id) else { return Some("it is not registered".to_owned()) };
         match node.signs.health(at.now, &self.settings) {
             Health::Up if node.leaving => Some("it is leaving".to_owned()),
+            Health::Up if node.revoked => {
+                Some("it does not let go of shards that others wait for".to_owned())
+            }
             Health::Up => {
                 node.record.drain.as_ref().map(|drain| format!("it is to be emptied: {}", drain.reason))
             }
@@ -210,7 +213,7 @@ impl Cluster {
             return false;
         }
         self.outbox.writes.extend(keyspace.clear_survivors(at, &self.settings));
-        keyspace.avoid.retain(|_, until| *until > at.now);
+        keyspace.avoid.retain(|_, avoided| avoided.until > at.now);
         let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
         if nothing_placed && at.now < settled_at {
             keyspace.plan_due = settled_at;
@@ -267,8 +270,9 @@ impl Cluster {
     /// Keeps the list of what is not placed; tells when it begins and when it ends.
     fn report_unplaced(&mut self, at: Moment, name: &KeyspaceName, unplaced: Vec<String>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        if let Some(expiry) = keyspace.avoid.values().min().filter(|_| !unplaced.is_empty()) {
-            keyspace.plan_due = keyspace.plan_due.min((*expiry).max(at.now + 1));
+        let expiry = keyspace.avoid.values().map(|avoided| avoided.until).min();
+        if let Some(expiry) = expiry.filter(|_| !unplaced.is_empty()) {
+            keyspace.plan_due = keyspace.plan_due.min(expiry.max(at.now + 1));
         }
         let before = std::mem::replace(&mut keyspace.unplaced, unplaced);
         match (before.is_empty(), keyspace.unplaced.first().cloned()) {

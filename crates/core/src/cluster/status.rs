@@ -257,7 +257,10 @@ impl Cluster {
             None if keyspace.record.keyspace.mode == Mode::Manual => {
                 "its keyspace is in mode manual: place it yourself, or set another mode".into()
             }
-            None => "it is placed with one of the next plans".into(),
+            None => match self.given_up_everywhere(at, keyspace, shard, None) {
+                Some(why) => why,
+                None => "it is placed with one of the next plans".into(),
+            },
         };
         let keyspace = keyspace.record.keyspace.name.clone();
         (have < want).then_some(Unplaced { keyspace, shard: shard.id, have, want, why })

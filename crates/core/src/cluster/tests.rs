@@ -3,6 +3,7 @@
 mod guard;
 mod interrupted;
 mod moves;
+mod overdue;
 mod planning;
 mod reshape;
 mod reshard;

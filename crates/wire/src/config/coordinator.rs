@@ -39,6 +39,8 @@ pub struct CoordinatorFile {
     pub poison_window_ms: Option<u64>,
     /// See [`Settings::load_attempts`].
     pub load_attempts: Option<u32>,
+    /// See [`Settings::handover_ms`].
+    pub handover_ms: Option<u64>,
     /// See [`Settings::plans_kept`].
     pub plans_kept: Option<usize>,
 }
@@ -61,6 +63,7 @@ impl CoordinatorFile {
             poison_deaths: self.poison_deaths.unwrap_or(default.poison_deaths),
             poison_window_ms: self.poison_window_ms.unwrap_or(default.poison_window_ms),
             load_attempts: self.load_attempts.unwrap_or(default.load_attempts),
+            handover_ms: self.handover_ms.unwrap_or(default.handover_ms),
             plans_kept: self.plans_kept.unwrap_or(default.plans_kept),
         };
         let value = |error: partage_core::settings::SettingsError| ConfigError::Value {

@@ -42,6 +42,8 @@ impl From<&Throttle> for proto::Throttle {
             moves_per_node: Some(throttle.moves_per_node),
             loads_per_node: Some(throttle.loads_per_node),
             bytes_per_s: Some(throttle.bytes_per_s),
+            // Younger than the form: left out where it is the default, so that what was stored stays the same.
+            load_ms: (throttle.load_ms != Throttle::default().load_ms).then_some(throttle.load_ms),
         }
     }
 }
@@ -54,6 +56,7 @@ impl From<proto::Throttle> for Throttle {
             moves_per_node: form.moves_per_node.unwrap_or(default.moves_per_node),
             loads_per_node: form.loads_per_node.unwrap_or(default.loads_per_node),
             bytes_per_s: form.bytes_per_s.unwrap_or(default.bytes_per_s),
+            load_ms: form.load_ms.unwrap_or(default.load_ms),
         }
     }
 }

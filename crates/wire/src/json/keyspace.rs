@@ -69,7 +69,7 @@ macro_rules! numbers {
 }
 
 numbers!(
-    /// How fast shards may move.
+    /// How fast shards may move, and how long a load may take.
     Throttle {
         /// Moves under way at once.
         moves: u32,
@@ -79,6 +79,8 @@ numbers!(
         loads_per_node: u32,
         /// Bytes a second that moves may start to copy; 0 = no limit.
         bytes_per_s: u64,
+        /// How long a node may load one replica before it is given up there, in milliseconds.
+        load_ms: u64,
     }
 );
 

@@ -5,9 +5,14 @@ use crate::clock::True;
 use crate::model::KeyAt;
 use crate::router::Router;
 use partage_core::cluster::admin::{DrainProgress, DrainStatus};
+use partage_core::lifecycle::ReplicaState;
+use partage_core::map::{Replica, Shard};
+use partage_core::name::NodeId;
+use std::collections::BTreeSet;
 
-/// L1: every key of every exclusive keyspace has an owner; and every shard is settled.
-pub fn owned(oracles: &Oracles, now: True) -> Vec<Finding> {
+/// L1: every key of every exclusive keyspace has an owner; and every shard is settled, but for what waits for a
+/// node that is `stuck`.
+pub fn owned(oracles: &Oracles, now: True, stuck: &BTreeSet<&NodeId>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (keyspace, space) in oracles.spaces.iter().enumerate() {
         for key in 0..space.keys.len() {
@@ -20,15 +25,18 @@ pub fn owned(oracles: &Oracles, now: True) -> Vec<Finding> {
         }
     }
     for map in oracles.maps.all() {
-        let unsettled = map.shards().filter(|shard| !shard.is_settled());
+        let waits = |replica: &Replica| replica.state != ReplicaState::Live && stuck.contains(&replica.node);
+        let served = |shard: &Shard| shard.leader().is_some() || !shard.is_serving();
+        let waits = |shard: &Shard| served(shard) && shard.replicas.iter().any(waits);
+        let unsettled = map.shards().filter(|shard| !(shard.is_settled() || waits(shard)));
         findings
             .extend(unsettled.map(|shard| ("L1", format!("{} {shard:?} is not settled", map.keyspace()))));
     }
     findings
 }
 
-/// L8: every drain that has begun has ended, or says what blocks it.
-pub fn drained(oracles: &Oracles, drains: &[DrainStatus]) -> Vec<Finding> {
+/// L8: every drain that has begun has ended, or says what blocks it. While somebody is stuck it may go on.
+pub fn drained(oracles: &Oracles, drains: &[DrainStatus], is_stuck: bool) -> Vec<Finding> {
     let held = |drain: &DrainStatus| {
         let replicas = oracles.maps.all().flat_map(|map| map.shards()).flat_map(|shard| &shard.replicas);
         replicas.filter(|replica| replica.node == drain.node).count()
@@ -37,7 +45,7 @@ pub fn drained(oracles: &Oracles, drains: &[DrainStatus]) -> Vec<Finding> {
         DrainProgress::SafeToStop => held(drain) == 0,
         DrainProgress::Blocked { why, .. } => !why.is_empty(),
         DrainProgress::Queued { behind, .. } => !behind.is_empty(),
-        DrainProgress::Moving { .. } => false,
+        DrainProgress::Moving { .. } => is_stuck,
     };
     let stuck = drains.iter().filter(|drain| !ended(drain));
     stuck.map(|drain| ("L8", format!("the drain of {drain}, which holds {} replicas", held(drain)))).collect()

@@ -304,6 +304,10 @@ impl Cluster {
         });
         let mut stuck: Vec<String> = stuck.collect();
         let all = stuck.len() == held.len();
+        stuck.extend(held.iter().filter_map(|(keyspace, shard, replica)| {
+            let why = self.slow(at, (keyspace, shard, replica))?;
+            Some(format!("shard {} of keyspace {}: {why}", shard.id, keyspace.record.keyspace.name))
+        }));
         stuck.truncate(limits::COMPLAINTS);
         match held.is_empty() {
             true => DrainProgress::SafeToStop,
@@ -315,6 +319,14 @@ impl Cluster {
     /// What the node holds that somebody still needs: everything but what may be deleted.
     pub(super) fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<Held<'a>> {
         self.held(node).filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
+    }
+
+    /// Who takes long about a replica that leaves its node, while something still follows from that by itself.
+    fn slow(&self, at: Moment, (keyspace, shard, replica): Held<'_>) -> Option<String> {
+        let heir = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
+        let told = keyspace.lingers(at, replica, &self.settings).is_some();
+        let both = [Some(replica).filter(|_| !told), heir];
+        both.into_iter().flatten().find_map(|r| keyspace.slow(at, r, &self.settings))
     }
 
     /// Why a replica that should leave its node does not, and what to do; none when it is on its way.
@@ -334,6 +346,9 @@ impl Cluster {
                 "its unloading fails ({}): mend the service, or stop the node",
                 failure.reason
             ));
+        }
+        if let Some(why) = keyspace.lingers(at, replica, &self.settings) {
+            return Some(format!("{why}: mend the service, or stop the process"));
         }
         let heir = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
         if let Some(heir) = heir {
@@ -368,6 +383,9 @@ impl Cluster {
         }
         if self.candidates(at, keyspace, shard, Some(replica)).next().is_none() {
             return Some("no other node may take it: add a node, or relax its constraints".into());
+        }
+        if let Some(why) = self.given_up_everywhere(at, keyspace, shard, Some(replica)) {
+            return Some(why);
         }
         keyspace.failing.as_ref().map(|why| format!("its keyspace cannot be planned: {why}"))
     }

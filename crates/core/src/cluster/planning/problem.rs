@@ -7,7 +7,7 @@
 use super::super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::hash::HashFunction;
 use crate::id::{PlacementId, ShardId};
-use crate::keyspace::{Constraint, Spread};
+use crate::keyspace::{Constraint, Ownership, Spread};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::load::METRICS;
@@ -65,7 +65,7 @@ impl Cluster {
         let capacities = nodes.iter().flat_map(|node| vec![node.record.spec.capacity; metrics.len()]);
         let problem = Problem {
             capacities: capacities.collect(),
-            nodes: self.specs(at, &nodes),
+            nodes: self.specs(at, keyspace, &nodes),
             shards: shards.iter().map(|shard| shard.id).collect(),
             hashes: shards.iter().map(|shard| hash(name, &shard.id.0.to_le_bytes())).collect(),
             bytes: bytes(keyspace, &shards),
@@ -119,7 +119,7 @@ impl Cluster {
             let takes = |node: &&&NodeState| {
                 !all.contains(&&node.record.spec.id)
                     && keyspace.allows(id, node)
-                    && self.standing(at, node) == Standing::Accepts
+                    && self.standing(at, keyspace, node) == Standing::Accepts
             };
             let left = nodes.iter().filter(takes).count();
             let stays = keyspace.map.shard(id).is_some_and(|shard| shard.staying().next().is_some());
@@ -130,7 +130,7 @@ impl Cluster {
         avoided
     }
 
-    fn specs<'a>(&self, at: Moment, nodes: &[&'a NodeState]) -> Vec<NodeSpec> {
+    fn specs<'a>(&self, at: Moment, keyspace: &KeyspaceState, nodes: &[&'a NodeState]) -> Vec<NodeSpec> {
         let mut by_name: Vec<&NodeId> = nodes.iter().map(|node| &node.record.spec.id).collect();
         by_name.sort();
         let ring: BTreeMap<&NodeId, u32> = by_name.into_iter().zip(0..).collect();
@@ -142,7 +142,7 @@ impl Cluster {
                 ring_index: ring[&announced.id],
                 zone: domains.zone(announced.zone.as_ref()),
                 rack: domains.rack(announced.zone.as_ref(), announced.rack.as_ref()),
-                standing: self.standing(at, node),
+                standing: self.standing(at, keyspace, node),
             }
         };
         nodes.iter().copied().map(spec).collect()
@@ -153,10 +153,16 @@ impl Cluster {
     /// | up                                | `Drains`            | `Keeps`      | `Accepts` |
     /// | unknown, suspect, unreachable     | `Drains`            | `Keeps`      | `Keeps`   |
     /// | down, but not buried (the brake)  | `Keeps`             | `Keeps`      | `Keeps`   |
-    fn standing(&self, at: Moment, node: &NodeState) -> Standing {
+    ///
+    /// One that gets no lease drains, where leases matter. On which shards of this keyspace have hung, keeps them.
+    fn standing(&self, at: Moment, keyspace: &KeyspaceState, node: &NodeState) -> Standing {
         match node.signs.health(at.now, &self.settings) {
             Health::Down | Health::Left => Standing::Keeps,
             _ if node.is_emptied() && !planted::is(Planted::L8) => Standing::Drains,
+            _ if node.revoked && keyspace.record.keyspace.ownership == Ownership::Exclusive => {
+                Standing::Drains
+            }
+            _ if node.revoked || keyspace.hangs_on(&node.record.spec.id) => Standing::Keeps,
             Health::Up if node.record.drain.is_none() => Standing::Accepts,
             Health::Up | Health::Unknown | Health::Suspect | Health::Unreachable => Standing::Keeps,
         }

@@ -4,7 +4,7 @@
 use super::super::{Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
 use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use crate::hash::HashFunction;
-use crate::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
 use crate::keyspace::Keyspace;
 use crate::lifecycle::ReplicaState;
 use crate::load::Load;
@@ -26,6 +26,7 @@ pub fn settings() -> Settings {
         dead_after_ms: 1_500,
         settle_ms: 300,
         rebalance_ms: 5_000,
+        handover_ms: 4_000,
         ..Settings::default()
     }
 }
@@ -48,6 +49,35 @@ pub fn slots(shards: u32) -> Vec<Bounds> {
     Slot::all(shards)
 }
 
+/// What a worker never gets done, though it beats and answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hang {
+    Load,
+    /// Fails to load once, and neither tries again nor says more.
+    FailOnce,
+    Serve,
+    Unload,
+    Drop,
+}
+
+impl Hang {
+    fn is_at(self, state: ReplicaState) -> bool {
+        match self {
+            Hang::Load | Hang::FailOnce => state == ReplicaState::Load,
+            Hang::Serve => state == ReplicaState::Live,
+            Hang::Unload => state == ReplicaState::Unload,
+            Hang::Drop => state == ReplicaState::UnloadFinal,
+        }
+    }
+
+    fn phase(self, now: &Phase) -> Phase {
+        match self {
+            Hang::FailOnce => Phase::failed(1, "the disk is gone".to_owned()),
+            Hang::Load | Hang::Serve | Hang::Unload | Hang::Drop => now.clone(),
+        }
+    }
+}
+
 /// One worker process.
 pub struct Worker {
     incarnation: Incarnation,
@@ -67,6 +97,10 @@ pub struct Town {
     pub notices: Vec<String>,
     /// Shards that cannot be loaded on some nodes.
     pub fails: BTreeSet<(ShardId, NodeId)>,
+    /// Workers that do not get on, and where.
+    pub hangs: BTreeMap<NodeId, Hang>,
+    /// Shards that nobody ever has loaded.
+    pub hanging_shards: BTreeSet<ShardId>,
     /// Whoever serves this shard dies.
     pub poison: Option<ShardId>,
     /// Workers that neither send nor receive.
@@ -115,6 +149,8 @@ impl Town {
             writes: Vec::new(),
             notices: Vec::new(),
             fails: BTreeSet::new(),
+            hangs: BTreeMap::new(),
+            hanging_shards: BTreeSet::new(),
             poison: None,
             cut_off: BTreeSet::new(),
             rate: None,
@@ -134,7 +170,8 @@ impl Town {
             let incarnation = Some(worker.incarnation);
             fresh.cluster.register(at, Registration { spec, incarnation }).unwrap();
         }
-        Town { workers, notices: self.notices, fails: self.fails, loads: self.loads, ..fresh }
+        let Town { notices, fails, hangs, loads, .. } = self;
+        Town { workers, notices, fails, hangs, loads, ..fresh }
     }
 
     pub fn at(&self) -> Moment {
@@ -183,12 +220,17 @@ impl Town {
         worker.sequence += 1;
         for (key, (order, phase)) in &mut worker.holds {
             let fails = self.fails.contains(&(key.shard, name.clone()));
-            *phase = next_phase(order, phase, fails);
+            let hangs = self.hanging_shards.contains(&key.shard).then_some(Hang::Load);
+            *phase = match hangs.or(self.hangs.get(name).copied()) {
+                Some(hang) if hang.is_at(order.state) => hang.phase(phase),
+                _ => next_phase(order, phase, fails),
+            };
         }
+        let hangs = |order: &Order| self.hangs.get(name).is_some_and(|hang| hang.is_at(order.state));
         let report = |(key, (order, phase)): (&ReplicaKey, &(Order, Phase))| Report {
             replica: key.clone(),
             phase: phase.clone(),
-            epoch: order.epoch,
+            epoch: if hangs(order) { Epoch(0) } else { order.epoch },
             load: self.loads.get(&key.shard).cloned().or(even_load(self.rate, order)),
         };
         let beat = Beat {

@@ -1,0 +1,388 @@
+//! What does not get on: replicas whose worker was asked for a step and does not take it (A12, L1, L4).
+//!
+//! Whoever waits at a counter looks at the clock, not at the cook who says "nearly done". Each replica that is
+//! not as it should be owes its next step from the moment at which it could have been taken. A worker that
+//! reports progress, fails once and rests, or sends the same news again still owes it.
+//!
+//! | state         | owes       | within                | after that                                          |
+//! |---------------|------------|-----------------------|-----------------------------------------------------|
+//! | `Load`        | `Ready`    | `load_ms` (keyspace)  | given up there and tried elsewhere                  |
+//! | `Live`, granted | `Serving` | `handover_ms`       | a follower that serves leads; it moves elsewhere    |
+//! | `Unload`      | `Unloaded` | `handover_ms`         | eventual: it may be deleted. Exclusive: see below   |
+//! | `UnloadFinal` | `Dropped`  | `handover_ms`         | the map forgets it                                  |
+//!
+//! In exclusive mode nobody may begin while the former owner still can act (O1, O5), and only its own word or
+//! the end of its lease says that it cannot. So when another waits for the grant, the node gets no further lease
+//! until it has let go: its last one runs out, the other begins, and what else it serves exclusively is moved off
+//! it. It is not told to end: it would drop what is perhaps the only copy (D7). One node at a time, and none while
+//! the brake is on (R4).
+//!
+//! Nothing of this is stored: a new coordinator begins to count anew. Nor is time counted in which the node did not
+//! answer, as [`crate::health`] judges that, or in which the coordinator itself was asleep.
+
+use super::{Cluster, KeyspaceState, Moment, NodeState};
+use crate::exchange::Phase;
+use crate::id::{PlacementId, ShardId};
+use crate::keyspace::Ownership;
+use crate::lifecycle::ReplicaState;
+use crate::limits;
+use crate::map::{Replica, Role, Shard, Stage};
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
+use crate::settings::Settings;
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A step that a replica owes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Debt {
+    shard: ShardId,
+    /// The state and role in which it is.
+    state: ReplicaState,
+    role: Role,
+    since: Millis,
+    is_overdue: bool,
+}
+
+/// The steps that the replicas of a keyspace owe; not stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Debts {
+    owed: BTreeMap<PlacementId, Debt>,
+    /// None is overdue before; [`Millis::NEVER`] when there are none.
+    due: Option<Millis>,
+}
+
+impl Debts {
+    /// Whether the replica has owed the step out of `state` for too long.
+    pub(super) fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
+        self.owed.get(&placement).is_some_and(|debt| debt.is_overdue && debt.state == state)
+    }
+
+    /// For how long it has owed the step that it owes now.
+    pub(super) fn owed_ms(&self, placement: PlacementId, now: Millis) -> Option<u64> {
+        self.owed.get(&placement).map(|debt| now.since(debt.since))
+    }
+
+    pub(super) fn forget(&mut self, placement: PlacementId) {
+        self.owed.remove(&placement);
+    }
+
+    pub(super) fn due(&self) -> Millis {
+        self.due.unwrap_or(Millis::NEVER)
+    }
+
+    fn excuse(&mut self, now: Millis, ms: u64) {
+        self.owed.values_mut().for_each(|debt| debt.since = (debt.since + ms).min(now));
+    }
+}
+
+/// Why a shard is not tried on a node for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Avoided {
+    pub(super) until: Millis,
+    /// A part of a sentence: "n1 has been loading it for 300 s".
+    pub(super) why: String,
+    /// It did not even say that it failed.
+    pub(super) hung: bool,
+}
+
+/// How long a replica may owe the step out of a state.
+fn patience_ms(keyspace: &KeyspaceState, state: ReplicaState, settings: &Settings) -> u64 {
+    match state {
+        ReplicaState::Load => keyspace.record.keyspace.throttle.load_ms,
+        ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => settings.handover_ms,
+    }
+}
+
+/// What a node has been doing with a replica for `ms`, as a part of a sentence.
+fn doing(node: &NodeId, state: ReplicaState, ms: u64) -> String {
+    let what = match state {
+        ReplicaState::Load => "has been loading it",
+        ReplicaState::Live => "was to serve it and has not begun",
+        ReplicaState::Unload => "was to let go of it and has not",
+        ReplicaState::UnloadFinal => "was to delete its copy and has not",
+    };
+    format!("{node} {what} for {} s", ms / 1_000)
+}
+
+impl KeyspaceState {
+    /// Notes which steps the replicas of a shard owe from now on, and which no longer.
+    pub(super) fn note_debts(&mut self, at: Moment, id: ShardId, settings: &Settings) {
+        let Some(shard) = self.map.shard(id) else { return };
+        let may_begin = !self.ungranted.contains(&id);
+        let replicas: Vec<_> =
+            shard.replicas.iter().map(|r| (r.clone(), self.owes(shard, r, may_begin))).collect();
+        for (Replica { placement, state, role, .. }, owes) in replicas {
+            let known = self.debts.owed.get(&placement);
+            let known = known.filter(|debt| (debt.state, debt.role) == (state, role));
+            match (known, owes) {
+                (None, true) => {
+                    let debt = Debt { shard: id, state, role, since: at.now, is_overdue: false };
+                    let due = at.now + patience_ms(self, state, settings);
+                    self.debts.owed.insert(placement, debt);
+                    self.debts.due = Some(self.debts.due().min(due));
+                }
+                (Some(debt), false) if debt.is_overdue && state == ReplicaState::Live => {
+                    self.redeem(at, id, placement);
+                }
+                (_, false) => self.debts.forget(placement),
+                (Some(_), true) => {}
+            }
+        }
+    }
+
+    /// Whether its worker has not yet taken the step that the map asks for.
+    fn owes(&self, shard: &Shard, replica: &Replica, may_begin: bool) -> bool {
+        let seen = self.observed.get(&replica.placement);
+        let is_current = seen.is_some_and(|seen| seen.epoch() >= shard.epoch);
+        match (replica.state, seen.map(|seen| seen.phase())) {
+            (ReplicaState::Load, phase) => phase != Some(&Phase::Ready),
+            (ReplicaState::Live, phase) => {
+                let serves = phase == Some(&Phase::Serving);
+                match replica.role {
+                    Role::Leader => may_begin && !(serves && is_current),
+                    // It may have led before: then the next leader waits until it has ended that.
+                    Role::Follower => !serves || !(may_begin || is_current),
+                }
+            }
+            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) => !is_current,
+            (ReplicaState::Unload, _) => true,
+            (ReplicaState::UnloadFinal, phase) => phase != Some(&Phase::Dropped),
+        }
+    }
+
+    /// It serves after all.
+    fn redeem(&mut self, at: Moment, id: ShardId, placement: PlacementId) {
+        self.debts.forget(placement);
+        let node = self.map.shard(id).and_then(|shard| shard.replica(placement)).map(|r| r.node.clone());
+        if let Some(node) = node {
+            self.avoid.remove(&(id, node));
+            self.plan_again(at);
+        }
+    }
+
+    /// A shard is not tried on a node again for as long as three others may take to show whether it is the shard
+    /// that cannot be loaded, or the node that cannot load (L5).
+    pub(super) fn avoid_hung(&mut self, at: Moment, r: &Replica, shard: ShardId, settings: &Settings) {
+        let patience_ms = patience_ms(self, r.state, settings);
+        let owed_ms = self.debts.owed_ms(r.placement, at.now).unwrap_or(patience_ms);
+        let others = u64::from(settings.poison_deaths).saturating_add(1);
+        let until = at.now + patience_ms.saturating_mul(others).max(limits::AVOID_MS);
+        let failure = match self.observed.get(&r.placement).map(|seen| seen.phase()) {
+            Some(Phase::Failed(failure)) => format!(" ({})", failure.reason),
+            _ => String::new(),
+        };
+        let why = format!("{}{failure}", doing(&r.node, r.state, owed_ms));
+        self.avoid.insert((shard, r.node.clone()), Avoided { until, why, hung: true });
+        self.plan_again(at);
+    }
+
+    /// Where a shard is not tried at present, and why: one sentence each.
+    pub(super) fn avoided(&self, at: Moment, shard: ShardId) -> impl Iterator<Item = (&NodeId, String)> {
+        let of_it = self.avoid.iter().filter(move |((of, _), a)| *of == shard && a.until > at.now);
+        of_it.map(move |((_, node), avoided)| {
+            let left_s = avoided.until.since(at.now).div_ceil(1_000);
+            let why = &avoided.why;
+            (node, format!("it is not tried on {node} for another {left_s} s, given up there: {why}"))
+        })
+    }
+
+    /// What a replica is slow at, and what will follow; none while nobody needs to know.
+    pub(super) fn slow(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
+        let owed_ms = self.debts.owed_ms(replica.placement, at.now)?;
+        let patience_ms = patience_ms(self, replica.state, settings);
+        let what = doing(&replica.node, replica.state, owed_ms);
+        if self.debts.is_overdue(replica.placement, replica.state) {
+            return Some(format!("{what}: given up"));
+        }
+        let left_s = patience_ms.saturating_sub(owed_ms).div_ceil(1_000);
+        (owed_ms >= limits::SLOW_MS).then(|| format!("{what}, and is given up in {left_s} s"))
+    }
+
+    /// Whether several shards have hung on a node: then no further one is tried there.
+    pub(super) fn hangs_on(&self, node: &NodeId) -> bool {
+        let hung = self.avoid.iter().filter(|((_, at), avoided)| at == node && avoided.hung);
+        hung.count() >= limits::HUNG_SHARDS
+    }
+
+    /// What a replica should long have let go of, when nothing follows from that by itself.
+    pub(super) fn lingers(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
+        let is_overdue = self.debts.is_overdue(replica.placement, ReplicaState::Unload);
+        let waits = is_overdue && self.record.keyspace.ownership == Ownership::Exclusive;
+        waits.then(|| self.slow(at, replica, settings)).flatten()
+    }
+
+    /// Whether a replica that does not get on may still own what another is to begin with.
+    fn holds_up(&self, id: ShardId, replica: &Replica) -> bool {
+        let may_own = matches!(replica.state, ReplicaState::Live | ReplicaState::Unload);
+        let epoch = self.observed.get(&replica.placement).map(|seen| seen.epoch());
+        let is_current = epoch >= self.map.shard(id).map(|shard| shard.epoch);
+        replica.role != Role::Leader && may_own && !is_current && self.waits_for_grant(id)
+    }
+
+    /// Whether a node still has not let go of something exclusive.
+    fn is_held_fast(&self, node: &NodeId) -> bool {
+        let here = |placement: &PlacementId, debt: &Debt| {
+            let replica = self.map.shard(debt.shard).and_then(|shard| shard.replica(*placement));
+            replica.is_some_and(|r| r.node == *node && r.role != Role::Leader)
+        };
+        let may_own = |debt: &Debt| matches!(debt.state, ReplicaState::Live | ReplicaState::Unload);
+        let exclusive = self.record.keyspace.ownership == Ownership::Exclusive;
+        exclusive && self.debts.owed.iter().any(|(p, debt)| debt.is_overdue && may_own(debt) && here(p, debt))
+    }
+
+    fn waits_for_grant(&self, id: ShardId) -> bool {
+        let waits = |id: &ShardId| {
+            self.ungranted.contains(id) && self.map.shard(*id).is_some_and(|shard| shard.leader().is_some())
+        };
+        let children = match self.map.shard(id).map(|shard| shard.stage()) {
+            Some(Stage::Closing(children)) => &children[..],
+            _ => &[],
+        };
+        waits(&id) || children.iter().any(waits)
+    }
+}
+
+impl Cluster {
+    /// Finds what is overdue by now, and sees to it. Returns when to look again.
+    pub(super) fn call_in_debts(&mut self, at: Moment) -> Millis {
+        let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.debts.due() <= at.now);
+        let names: Vec<KeyspaceName> = due.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.call_in(at, &name);
+        }
+        self.restore(at);
+        self.keyspaces.values().map(|keyspace| keyspace.debts.due()).min().unwrap_or(Millis::NEVER)
+    }
+
+    fn call_in(&mut self, at: Moment, name: &KeyspaceName) {
+        let settings = self.settings.clone();
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        let mut next = Millis::NEVER;
+        let mut overdue = Vec::new();
+        let mut holding_up = BTreeSet::new();
+        let mut owed = std::mem::take(&mut keyspace.debts.owed);
+        for (placement, debt) in &mut owed {
+            let replica = keyspace.map.shard(debt.shard).and_then(|shard| shard.replica(*placement));
+            let Some(replica) = replica else { continue };
+            let patience_ms = patience_ms(keyspace, debt.state, &settings);
+            if debt.is_overdue {
+                holding_up.extend(keyspace.holds_up(debt.shard, replica).then(|| replica.node.clone()));
+                continue;
+            }
+            if !self.nodes.get(&replica.node).is_some_and(|node| answers(node, replica, at, &settings)) {
+                debt.since = at.now;
+            }
+            if debt.since + patience_ms <= at.now {
+                debt.is_overdue = true;
+                overdue.push((debt.shard, replica.clone()));
+            } else {
+                next = next.min(debt.since + patience_ms);
+            }
+        }
+        keyspace.debts.owed = owed;
+        let again = !overdue.is_empty() || !holding_up.is_empty();
+        let next = if again { next.min(at.now + settings.lease_ms) } else { next };
+        keyspace.debts.due = (next < Millis::NEVER).then_some(next);
+        for (shard, replica) in overdue {
+            self.give_up(at, name, shard, &replica);
+        }
+        if self.keyspaces.get(name).is_some_and(|k| k.record.keyspace.ownership == Ownership::Exclusive) {
+            holding_up.iter().for_each(|node| self.revoke(at, node));
+        }
+    }
+
+    /// What follows at once when a step is overdue; the rest is [`crate::handover`]'s.
+    fn give_up(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, replica: &Replica) {
+        let settings = self.settings.clone();
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        keyspace.wake([shard]);
+        let owed_ms = keyspace.debts.owed_ms(replica.placement, at.now).unwrap_or(0);
+        let node = &replica.node;
+        let what = doing(node, replica.state, owed_ms);
+        let then = match replica.state {
+            ReplicaState::Load => "given up there, and tried elsewhere where there is room".to_owned(),
+            ReplicaState::Live => {
+                keyspace.avoid_hung(at, replica, shard, &settings);
+                "it is moved elsewhere where there is room".to_owned()
+            }
+            ReplicaState::Unload => format!(
+                "if another waits for it, {node} gets no further lease; mend the service, or stop the process"
+            ),
+            ReplicaState::UnloadFinal => format!("forgotten; {node} may keep data that nobody needs"),
+        };
+        self.notice(true, format!("shard {shard} of keyspace {name}: {what}: {then}"));
+    }
+
+    /// A node gets no further lease while it does not let go of what others wait for. What it took in it still is
+    /// to carry out, and it keeps its data: others copy from there.
+    fn revoke(&mut self, at: Moment, id: &NodeId) {
+        let one_at_a_time = self.nodes.values().any(|node| node.revoked && !node.record.ended);
+        if one_at_a_time || self.record.brake.is_some() {
+            return;
+        }
+        let Some(node) = self.nodes.get_mut(id).filter(|node| !node.record.ended) else { return };
+        node.revoked = true;
+        self.notice(
+            true,
+            format!(
+                "node {id} does not let go of shards that others wait for: it gets no further lease, and what it \
+                 serves exclusively is moved elsewhere. Mend the service, or stop the process"
+            ),
+        );
+        self.plan_soon(at, 0);
+    }
+
+    /// Whoever has let go in the end gets leases again.
+    fn restore(&mut self, at: Moment) {
+        let revoked = self.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id.clone());
+        for id in revoked.collect::<Vec<_>>() {
+            if !self.keyspaces.values().any(|keyspace| keyspace.is_held_fast(&id)) {
+                self.nodes.entry(id.clone()).and_modify(|node| node.revoked = false);
+                self.notice(false, format!("node {id} has let go, and gets leases again"));
+                self.plan_soon(at, 0);
+            }
+        }
+    }
+
+    /// Why a shard goes nowhere, when it was given up on every node that might take it.
+    pub(super) fn given_up_everywhere(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        leaves: Option<&Replica>,
+    ) -> Option<String> {
+        let avoided: BTreeMap<&NodeId, String> = keyspace.avoided(at, shard.id).collect();
+        let open = |node: &NodeState| {
+            let id = &node.record.spec.id;
+            !avoided.contains_key(id) && !keyspace.hangs_on(id)
+        };
+        let everywhere = !self.candidates(at, keyspace, shard, leaves).any(open);
+        let why = avoided.into_values().collect::<Vec<_>>().join("; ");
+        let way_out = "mend the service there and start it again, or add a node";
+        match why.is_empty() {
+            _ if !everywhere => None,
+            true => Some(format!("shards of its keyspace hang on every node that may take it: {way_out}")),
+            false => Some(format!("{why}: {way_out}")),
+        }
+    }
+
+    /// The coordinator itself was asleep: nobody could have told it anything.
+    pub(super) fn excuse_debts(&mut self, at: Moment, late_ms: u64) {
+        self.keyspaces.values_mut().for_each(|keyspace| keyspace.debts.excuse(at.now, late_ms));
+    }
+
+    /// A process that has just started has not hung anywhere yet.
+    pub(super) fn forget_hung(&mut self, id: &NodeId) {
+        for keyspace in self.keyspaces.values_mut() {
+            keyspace.avoid.retain(|(_, node), avoided| node != id || !avoided.hung);
+        }
+    }
+}
+
+/// Whether the start of the node that holds the replica is heard of.
+fn answers(node: &NodeState, replica: &Replica, at: Moment, settings: &Settings) -> bool {
+    let health = node.signs.health(at.now, settings);
+    node.record.incarnation == replica.incarnation && matches!(health, Health::Up | Health::Unreachable)
+}

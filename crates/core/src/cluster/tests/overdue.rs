@@ -1,0 +1,252 @@
+//! Workers that say "nearly done" for ever: what is given up, when, and that everybody else is served.
+
+use super::super::admin::{Command, DrainProgress};
+use super::town::{Hang, Town, keyspace, name, node, settings, slots};
+use crate::exchange::Phase;
+use crate::id::{ShardId, TransactionId};
+use crate::key::Key;
+use crate::keyspace::{Keyspace, Ownership, Throttle};
+use crate::lifecycle::ReplicaState;
+use crate::node::NodeSpec;
+
+const LOAD_MS: u64 = 6_000;
+
+/// `users`, whose loads are given up after [`LOAD_MS`].
+fn users(shards: u32) -> Keyspace {
+    let throttle = Throttle { load_ms: LOAD_MS, ..Throttle::default() };
+    Keyspace { throttle, ..keyspace(shards) }
+}
+
+fn town_of(nodes: &[&str], keyspace: Keyspace, shards: u32) -> Town {
+    let mut town = Town::new(keyspace, slots(shards));
+    nodes.iter().for_each(|name| town.join(name));
+    town
+}
+
+fn told(town: &Town, text: &str) -> usize {
+    town.notices.iter().filter(|notice| notice.contains(text)).count()
+}
+
+fn avoids(town: &Town) -> usize {
+    town.cluster.keyspaces()[&name()].avoid.len()
+}
+
+#[test]
+fn a12_l1_l4_a_load_that_never_ends_is_given_up_and_tried_elsewhere() {
+    let mut town = Town::new(users(12), slots(12));
+    town.hangs.insert(node("a"), Hang::Load);
+    town.join("a");
+    town.join("b");
+    town.run(3_000);
+    let waiting = 12 - town.served().len();
+    assert!(waiting > 0, "some were given to the one that hangs");
+    town.run(LOAD_MS - 3_000);
+    assert_eq!(town.served().len(), 12 - waiting, "not sooner");
+    town.run(3_000);
+    assert_eq!(town.served().len(), 12, "{:#?}", town.notices);
+    assert!(town.is_at_rest(1) && !town.counts().contains_key("a"), "{:?}", town.counts());
+    let why = "a has been loading it for 6 s: given up there";
+    assert_eq!(told(&town, why), waiting, "{:#?}", town.notices);
+    assert_eq!(avoids(&town), waiting);
+    assert!(town.cluster.brake().is_none());
+
+    let moved = town.map().generation();
+    town.run(20_000);
+    assert_eq!(town.map().generation(), moved, "nothing more is tried on a node on which shards hang (L2)");
+}
+
+#[test]
+fn l1_whoever_starts_again_is_tried_again() {
+    let mut town = Town::new(users(12), slots(12));
+    town.hangs.insert(node("a"), Hang::Load);
+    town.join("a");
+    town.join("b");
+    town.run(LOAD_MS + 3_000);
+    assert!(avoids(&town) > 0 && !town.counts().contains_key("a"));
+    town.hangs.clear();
+    town.kill("a");
+    town.run(3_000);
+    town.join_as(NodeSpec::new(node("a"), "127.0.0.1:9999"));
+    town.run(settings().rebalance_ms + 3_000);
+    assert_eq!((avoids(&town), town.counts()["a"]), (0, 6), "{:#?}", town.notices);
+}
+
+#[test]
+fn a12_a_worker_that_fails_once_and_never_tries_again_is_given_up_too() {
+    let mut town = Town::new(users(8), slots(8));
+    town.hangs.insert(node("a"), Hang::FailOnce);
+    town.join("a");
+    town.join("b");
+    town.run(3_000);
+    let waiting = 8 - town.served().len();
+    assert!(waiting > 0 && settings().load_attempts > 1);
+    town.run(LOAD_MS);
+    assert_eq!(town.served().len(), 8);
+    assert_eq!(told(&town, "given up there"), waiting, "{:#?}", town.notices);
+    let state = &town.cluster.keyspaces()[&name()];
+    assert!(state.avoid.values().all(|avoided| avoided.why.contains("the disk is gone")));
+}
+
+#[test]
+fn time_in_which_nobody_listens_or_the_node_does_not_answer_does_not_count() {
+    let mut town = Town::new(users(4), slots(4));
+    town.hangs.insert(node("a"), Hang::Load);
+    town.join("a");
+    town.run(LOAD_MS - 1_000);
+    town.now += 60_000;
+    town.decide();
+    town.run(500);
+    assert_eq!(told(&town, "given up"), 0, "the coordinator was asleep: {:#?}", town.notices);
+    let mut town = town.restart_coordinator();
+    town.run(LOAD_MS - 500);
+    assert_eq!(told(&town, "given up"), 0, "a new one counts anew: {:#?}", town.notices);
+    town.run(1_000);
+    assert_eq!(told(&town, "given up"), 4);
+}
+
+#[test]
+fn l5_a_shard_that_hangs_wherever_it_is_loaded_is_set_aside_and_closes_no_node() {
+    let mut town = town_of(&["a", "b", "c", "d"], users(9), 9);
+    town.hanging_shards.insert(ShardId(4));
+    town.run(4 * LOAD_MS + 3_000);
+    assert_eq!(town.served().len(), 8);
+    let aside = "s4 of keyspace users is set aside and placed nowhere new: it could not be loaded on 3 nodes, the last said: ";
+    assert_eq!(told(&town, aside), 1, "{:#?}", town.notices);
+    town.hanging_shards.clear();
+    let release = Command::ReleaseShard { keyspace: name(), shard: ShardId(4) };
+    let at = town.at();
+    town.cluster.command(at, TransactionId([9; 20]), "mia", release, false).unwrap();
+    town.run(2_000);
+    assert_eq!(town.served().len(), 9, "{:#?}", town.notices);
+}
+
+#[test]
+fn a12_who_may_serve_and_does_not_begin_is_followed_by_another() {
+    for (ownership, replicas) in
+        [(Ownership::Exclusive, 1), (Ownership::Eventual, 1), (Ownership::Exclusive, 2)]
+    {
+        let keyspace = Keyspace { ownership, replicas, ..users(6) };
+        let mut town = Town::new(keyspace, slots(6));
+        town.hangs.insert(node("a"), Hang::Serve);
+        ["a", "b", "c"].into_iter().for_each(|name| town.join(name));
+        town.run(3 * settings().handover_ms + 8_000);
+        assert_eq!(town.served().len(), 6, "{ownership} {replicas}: {:#?}", town.notices);
+        assert!(town.is_at_rest(replicas as usize), "{ownership} {replicas}: {:#?}", town.notices);
+        assert!(told(&town, "a was to serve it and has not begun for 4 s") > 0, "{:#?}", town.notices);
+        let is_revoked = told(&town, "it gets no further lease") == 1;
+        assert_eq!(
+            is_revoked,
+            replicas == 2,
+            "alone it lets go; as a follower it never says that it leads no more"
+        );
+    }
+}
+
+/// Everything of `a` is to go, and `a` never lets go.
+fn drained(ownership: Ownership) -> Town {
+    let mut town = town_of(&["a", "b", "c"], Keyspace { ownership, ..users(6) }, 6);
+    town.run(3_000);
+    assert!(town.is_at_rest(1) && town.counts()["a"] == 2);
+    town.hangs.insert(node("a"), Hang::Unload);
+    town.drain("a");
+    town.run(3_000);
+    town
+}
+
+#[test]
+fn o1_o5_an_owner_that_does_not_let_go_loses_its_lease_and_nobody_begins_before() {
+    let mut town = drained(Ownership::Exclusive);
+    assert_eq!(town.served().len(), 4, "two wait for their grant: {:#?}", town.notices);
+    let lease_over = |town: &Town| town.cluster.nodes()[&node("a")].signs.lease.is_over(town.at().now);
+    let mut revoked_at = None;
+    while town.served().len() < 6 {
+        town.run(100);
+        assert!(town.now < 60_000, "{:#?}", town.notices);
+        assert!(town.served().len() < 6 || lease_over(&town), "two owners");
+        if revoked_at.is_none() && told(&town, "it gets no further lease") == 1 {
+            revoked_at = Some(town.now);
+        }
+    }
+    assert!(town.now - revoked_at.unwrap() >= settings().lease_ms - 200, "the lease was waited for");
+    let status = town.cluster.drain_status(town.at(), &node("a")).unwrap();
+    assert!(matches!(status.progress, DrainProgress::Blocked { left: 2, .. }), "{status}");
+    assert!(status.to_string().contains("a was to let go of it and has not for"), "{status}");
+    let incarnation = town.cluster.nodes()[&node("a")].record.incarnation;
+    assert_eq!(incarnation.0, 1, "it is not told to drop what may be the only copy (D7)");
+    town.hangs.clear();
+    town.run(3_000);
+    assert_eq!(told(&town, "node a has let go, and gets leases again"), 1, "{:#?}", town.notices);
+    assert!(town.is_at_rest(1) && !town.counts().contains_key("a"), "{:#?}", town.notices);
+    assert!(!lease_over(&town));
+    let rules = &town.cluster.keyspaces()[&name()].record.rules;
+    assert!(rules.is_empty(), "no shard is suspected of it: {rules:?}");
+}
+
+#[test]
+fn l4_an_eventual_keyspace_waits_for_nobody_who_does_not_let_go() {
+    let mut town = drained(Ownership::Eventual);
+    assert_eq!(town.served().len(), 6, "the others serve at once");
+    town.run(2 * settings().handover_ms + 3_000);
+    assert!(town.is_at_rest(1), "{:#?}", town.notices);
+    assert_eq!(told(&town, "it gets no further lease"), 0, "{:#?}", town.notices);
+    let progress = town.cluster.drain_status(town.at(), &node("a")).unwrap().progress;
+    assert_eq!(progress, DrainProgress::SafeToStop);
+}
+
+#[test]
+fn l8_a_drain_says_who_loads_for_long_and_ends() {
+    let mut town = Town::new(
+        Keyspace { throttle: Throttle { load_ms: 30_000, ..Throttle::default() }, ..keyspace(6) },
+        slots(6),
+    );
+    town.join("a");
+    town.run(3_000);
+    town.hangs.insert(node("b"), Hang::Load);
+    town.join("b");
+    town.drain("a");
+    town.run(12_000);
+    let status = town.cluster.drain_status(town.at(), &node("a")).unwrap().to_string();
+    assert!(status.contains("stuck: shard s1 of keyspace users: b has been loading it for 1"), "{status}");
+    assert!(status.contains("s, and is given up in 1"), "{status}");
+    town.run(25_000);
+    let status = town.cluster.drain_status(town.at(), &node("a")).unwrap();
+    assert!(matches!(status.progress, DrainProgress::Blocked { left: 6, .. }), "{status}");
+    assert!(status.to_string().contains("given up there: b has been loading it for 30 s"), "{status}");
+    let explained = town.cluster.explain(town.at(), &name(), &Key::new(b"x").unwrap()).unwrap().to_string();
+    assert!(explained.contains("it is not tried on b for another"), "{explained}");
+    town.join("c");
+    town.run(5_000);
+    let progress = town.cluster.drain_status(town.at(), &node("a")).unwrap().progress;
+    assert_eq!(progress, DrainProgress::SafeToStop, "{:#?}", town.notices);
+    assert_eq!(town.counts(), [("c".to_owned(), 6)].into());
+}
+
+#[test]
+fn l4_a_copy_that_is_never_deleted_is_forgotten() {
+    let mut town = town_of(&["a", "b"], users(6), 6);
+    town.run(3_000);
+    town.hangs.insert(node("a"), Hang::Drop);
+    town.drain("a");
+    town.run(3_000);
+    let leftover = |town: &Town| {
+        let replicas = town.map().shards().flat_map(|shard| &shard.replicas);
+        replicas.filter(|r| r.state == ReplicaState::UnloadFinal).count()
+    };
+    assert_eq!((town.served().len(), leftover(&town)), (6, 3));
+    town.run(settings().handover_ms);
+    assert!(town.is_at_rest(1), "{:#?}", town.notices);
+    assert_eq!(told(&town, "forgotten; a may keep data that nobody needs"), 3, "{:#?}", town.notices);
+}
+
+#[test]
+fn a_step_that_is_taken_is_owed_no_longer() {
+    let mut town = town_of(&["a", "b"], users(6), 6);
+    town.run(3_000);
+    let state = &town.cluster.keyspaces()[&name()];
+    let serving = state.observed.values().filter(|seen| *seen.phase() == Phase::Serving).count();
+    assert_eq!((serving, state.debts.due()), (6, state.debts.due()));
+    town.run(LOAD_MS + settings().handover_ms);
+    let state = &town.cluster.keyspaces()[&name()];
+    assert_eq!(state.debts.due(), crate::time::Millis::NEVER, "{:?}", state.debts);
+    assert_eq!(told(&town, "given up"), 0);
+}
