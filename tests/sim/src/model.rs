@@ -114,6 +114,8 @@ pub struct Cast {
     pub carries: bool,
     /// Whether shards split, merge and get replicas by their loads.
     pub reshards: bool,
+    /// Whether what hangs is given up within seconds.
+    pub is_hasty: bool,
     /// Whether `sessions` has fixed slots, whose number people change (K7), instead of hash ranges.
     pub slots: bool,
 }
@@ -125,6 +127,8 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
         true => Sharding::Fixed { hash, shards: SHARDS as u32 },
         false => Sharding::HashRange { hash },
     };
+    let throttle = Throttle::default();
+    let throttle = if cast.is_hasty { Throttle { load_ms: 10_000, ..throttle } } else { throttle };
     let by_load = Resharding {
         split_requests_per_s: 300.0,
         window_ms: 2_000,
@@ -146,7 +150,7 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
             replicas,
             mode: Mode::Automatic,
             partition_key: PartitionKey::default(),
-            throttle: Throttle { load_ms: 10_000, ..Throttle::default() },
+            throttle: throttle.clone(),
             resharding: if cast.reshards { by_load.clone() } else { Resharding::default() },
             ..Keyspace::new(name, sharding)
         };

@@ -116,6 +116,7 @@ impl World {
             replicas: draw.between(1, 4) as u32,
             carries: draw.chance(700),
             reshards: draw.chance(400),
+            is_hasty: shape.stuck,
             slots: draw.chance(350),
         };
         let heartbeat_ms = draw.between(150, 500);
@@ -126,7 +127,7 @@ impl World {
             dead_after_ms: draw.between(lease_ms / 2, 2 * lease_ms),
             check_back_ms: 1_000,
             rebalance_ms: 5_000,
-            handover_ms: 6_000,
+            handover_ms: if shape.stuck { 6_000 } else { Settings::default().handover_ms },
             ..Settings::default()
         };
         let kinds = Kind::drawn(&mut draw);
@@ -137,7 +138,7 @@ impl World {
     /// A run in which nothing happens by chance but delays and clocks: for scenarios that are interrupted on
     /// purpose.
     pub fn still(seed: u64, shape: Shape, words: Option<usize>) -> World {
-        let cast = Cast { replicas: 2, carries: true, reshards: false, slots: false };
+        let cast = Cast { replicas: 2, carries: true, reshards: false, slots: false, is_hasty: false };
         let settings = Settings {
             heartbeat_ms: 200,
             lease_ms: 1_000,
