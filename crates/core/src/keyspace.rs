@@ -165,7 +165,7 @@ impl Default for Throttle {
     /// Small enough that foreground requests keep their nodes, large enough that 10,000 small shards move
     /// within seconds.
     fn default() -> Throttle {
-        Throttle { moves: 256, moves_per_node: 16, loads_per_node: 512, bytes_per_s: 0, load_ms: 300_000 }
+        Throttle { moves: 256, moves_per_node: 16, loads_per_node: 512, bytes_per_s: 0, load_ms: 600_000 }
     }
 }
 

@@ -9,12 +9,17 @@ use partage_wire::json::{Command, Keyspace, Presplit, Sharding, Summary};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// What the coordinator runs by: leases that a loaded machine keeps, and a brake that does not stop a test
 /// that takes every node away.
 const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 3000\ncheck_back_ms = 1000\n\
-                        settle_ms = 500\nrebalance_ms = 3600000\nbrake_share = 1.0\nload_attempts = 2\n";
+                        settle_ms = 500\nrebalance_ms = 3600000\nbrake_share = 1.0\nload_attempts = 2\n\
+                        poison_window_ms = 2000\n";
+
+/// A node that lives longer than this with what it has taken on can live with it.
+pub const POISON_WINDOW: Duration = Duration::from_millis(2_000);
 
 /// Shards of every keyspace.
 pub const SHARDS: u32 = 12;

@@ -54,6 +54,8 @@ async fn a_node_that_starts_again_at_once_is_a_new_incarnation_and_gets_its_shar
     let mut cluster = Cluster::start(3).await;
     cluster.keyspace("kv", "exclusive", "suggested").await;
     let load = Load::start(&cluster.admin, "kv", true);
+    // Who dies just after it took its shards on is suspected to have died of them, and they go elsewhere.
+    tokio::time::sleep(2 * chaos::cluster::POISON_WINDOW).await;
     load.rounds(3).await;
     let (before, lost) = (epochs(&cluster).await, led_by(&cluster, "n2").await);
     let incarnation = cluster.admin.node("n2").await.unwrap().incarnation;
@@ -67,7 +69,12 @@ async fn a_node_that_starts_again_at_once_is_a_new_incarnation_and_gets_its_shar
     let after = epochs(&cluster).await;
     let node = cluster.admin.node("n2").await.unwrap();
     assert!(node.incarnation > incarnation, "{node:?}");
-    assert_eq!(led_by(&cluster, "n2").await, lost, "what it had is what it has");
+    // All of it, but for what the loads measured meanwhile have sent elsewhere.
+    let led = led_by(&cluster, "n2").await;
+    assert!(
+        !led.is_empty() && led.iter().all(|shard| lost.contains(shard)),
+        "it had {lost:?} and has {led:?}"
+    );
     for shard in &lost {
         assert!(after[shard] > before[shard], "s{shard} begins anew under a new epoch");
     }

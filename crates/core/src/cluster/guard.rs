@@ -158,10 +158,12 @@ impl Cluster {
     /// A node comes as a new process. If the last one was neither given up nor to be stopped, and has not left, it has
     /// died just now, and whoever restarted it was quicker than its lease: its shards are suspected as of any death.
     /// The new process is the emptiest node; so that they do not all come back to it, and one kills it again in the
-    /// company of the same innocent ones, they go elsewhere for a while.
+    /// company of the same innocent ones, they go elsewhere for a while. A node without others is no witness: nobody
+    /// could show that it is not the node itself that does not live long.
     pub(super) fn strike_for_restart(&mut self, at: Moment, node: &NodeId) {
         let died = self.nodes.get(node).is_some_and(|old| !old.record.ended && !old.revoked);
-        if !died || self.record.brake.is_some() {
+        let alone = !self.nodes.iter().any(|(other, state)| other != node && !state.record.ended);
+        if !died || alone || self.record.brake.is_some() {
             return;
         }
         let suspects = self.suspects(node);

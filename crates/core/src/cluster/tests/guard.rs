@@ -281,3 +281,17 @@ fn r5_restarts_of_who_took_nothing_on_lately_and_restarts_under_the_brake_are_no
     let struck = town.disk.keyspaces[0].0.rules.values().map(|rule| rule.deaths).max();
     assert_eq!(struck, Some(1), "what it had just taken on is suspected");
 }
+
+#[test]
+fn r5_a_node_alone_that_is_restarted_again_and_again_keeps_its_shards() {
+    let mut town = town_of(1, keyspace(12), 12);
+    let spec = town.cluster.nodes()[&node("n00")].record.spec.clone();
+    for _ in 0..5 {
+        town.run(3_000);
+        town.kill("n00");
+        town.join_as(spec.clone());
+    }
+    town.run(3_000);
+    assert_eq!(told(&town, "is set aside"), 0, "{:#?}", town.notices);
+    assert_eq!(town.served().len(), 12, "{:#?}", town.notices);
+}
