@@ -551,7 +551,7 @@ def main():
     for name, cases in files.items():
         held = json.loads((HERE / name).read_text())
         if xxhash is None:
-            for case in held.get("cases", []):
+            for case in held["cases"] if name == "hashes.json" else []:
                 case["hashes"].pop("xxh3-64")
             for kind in ("fixed", "hash_ranges"):
                 if kind in held:
