@@ -312,6 +312,12 @@ impl Keyspace {
             let (what, mend) = ("split_requests_per_s", "give a finite number, 0 for never");
             return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: load, mend });
         }
+        let Resharding { min_shards, max_shards, .. } = self.resharding;
+        if min_shards > max_shards.max(1) {
+            let (what, mend) = ("min_shards, above max_shards,", "give at most max_shards");
+            let value = f64::from(min_shards);
+            return Err(KeyspaceError::Number { keyspace: keyspace(), what, value, mend });
+        }
         if self.throttle.load_ms == 0 {
             let (what, mend) = ("load_ms", "give 1 or more milliseconds");
             return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: 0.0, mend });

@@ -79,6 +79,16 @@ pub enum SettingsError {
         /// As given.
         heartbeat_ms: u64,
     },
+    /// A node would be given up before it can have missed a beat.
+    #[error(
+        "dead_after_ms is {dead_after_ms}, not above twice heartbeat_ms ({heartbeat_ms}): one lost beat would kill a healthy node; raise dead_after_ms"
+    )]
+    EarlyDeath {
+        /// As given.
+        dead_after_ms: u64,
+        /// As given.
+        heartbeat_ms: u64,
+    },
     /// A share outside 0 to 1.
     #[error("brake_share is {0}: give a share from 0 to 1")]
     BrakeShare(f64),
@@ -115,6 +125,12 @@ impl Settings {
                 heartbeat_ms: self.heartbeat_ms,
             });
         }
+        if self.dead_after_ms <= 2 * self.heartbeat_ms {
+            return Err(SettingsError::EarlyDeath {
+                dead_after_ms: self.dead_after_ms,
+                heartbeat_ms: self.heartbeat_ms,
+            });
+        }
         if !(0.0..=1.0).contains(&self.brake_share) {
             return Err(SettingsError::BrakeShare(self.brake_share));
         }
@@ -131,6 +147,8 @@ mod tests {
         assert_eq!(Settings::default().check(), Ok(()));
         let short = Settings { lease_ms: 900, ..Settings::default() };
         assert!(matches!(short.check(), Err(SettingsError::ShortLease { .. })));
+        let early = Settings { dead_after_ms: 100, ..Settings::default() };
+        assert!(matches!(early.check(), Err(SettingsError::EarlyDeath { .. })));
         let zero = Settings { dead_after_ms: 0, ..Settings::default() };
         assert_eq!(zero.check(), Err(SettingsError::Zero("dead_after_ms")));
         let share = Settings { brake_share: f64::NAN, ..Settings::default() };

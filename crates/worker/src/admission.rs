@@ -4,7 +4,7 @@
 //! waits for no lock and no other request, and the lease is asked by the clock each time: a process that was
 //! paused beyond it answers nothing after it wakes.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, thread_cpu};
 use crate::handler::Assignment;
 use crate::inside::Inside;
 use crate::limits;
@@ -16,6 +16,8 @@ use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::worker::gates::{Access, Gates, Permit, Verdict};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::{Semaphore, watch};
@@ -199,6 +201,22 @@ impl Guard {
     /// By which replica, in which role and epoch. Send the epoch with every write to storage.
     pub fn permit(&self) -> &Permit {
         &self.permit
+    }
+
+    /// Does `work`, and counts the processor time that it takes on this thread as load of the shard
+    /// ([`crate::Load::cpu_ms_per_s`]).
+    pub fn meter<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before = thread_cpu();
+        let done = work();
+        self.inside.spend(thread_cpu().saturating_sub(before));
+        done
+    }
+
+    /// The same for a future: each of its polls is counted. What it has others do, on other threads, is not.
+    /// [`crate::http`] does this for every request.
+    pub async fn metered<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|context| self.meter(|| future.as_mut().poll(context))).await
     }
 
     /// In which epoch it was let in.

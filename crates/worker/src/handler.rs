@@ -117,8 +117,8 @@ pub trait Handler: Send + Sync + 'static {
     /// Deletes what is left of the shard.
     async fn drop(&self, shard: &Assignment) -> Result<(), Failure>;
 
-    /// How heavy the shard is, asked every few seconds. What is left 0 or empty of requests and hot keys is
-    /// filled in with what the worker has measured; none = only that.
+    /// How heavy the shard is, asked every few seconds. What is left 0 or empty of requests, processor time and hot
+    /// keys is filled in with what the worker has measured; none = only that.
     async fn report(&self, shard: &Assignment) -> Option<Load> {
         let _ = shard;
         None

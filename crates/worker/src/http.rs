@@ -313,7 +313,7 @@ impl Sharded {
         let guard = Arc::new(guard);
         request.extensions_mut().insert(guard.clone());
         let mut response = tokio::select! {
-            response = whole(inner, request) => response,
+            response = guard.metered(whole(inner, request)) => response,
             () = guard.cancelled() => {
                 return self.unavailable("moved", "the shard had to be handed over before the request was done");
             }
@@ -479,10 +479,11 @@ impl HttpBody for GuardedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if !self.guard.upgrade().is_some_and(|guard| guard.mine_all_along()) {
+        let this = &mut *self;
+        let Some(guard) = this.guard.upgrade().filter(|guard| guard.mine_all_along()) else {
             return Poll::Ready(Some(Err(axum::Error::new("the shard was handed over"))));
-        }
-        Pin::new(&mut self.body).poll_frame(context)
+        };
+        guard.meter(|| Pin::new(&mut this.body).poll_frame(context))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::heavy::HeavyKeys;
 use arc_swap::ArcSwap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// Who is inside one replica, and what they ask for.
@@ -30,6 +31,8 @@ pub struct Inside {
     /// Counts evictions: whoever came in before the last one has to go.
     evictions: watch::Sender<u64>,
     requests: AtomicU64,
+    /// Nanoseconds.
+    cpu: AtomicU64,
     heavy: Mutex<HeavyKeys>,
 }
 
@@ -42,6 +45,7 @@ impl Inside {
             empty: Notify::new(),
             evictions: watch::Sender::new(0),
             requests: AtomicU64::new(0),
+            cpu: AtomicU64::new(0),
             heavy: Mutex::default(),
         }
     }
@@ -118,6 +122,16 @@ impl Inside {
     /// Requests since the beginning.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// So much processor time went into requests.
+    pub fn spend(&self, cpu: Duration) {
+        self.cpu.fetch_add(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Nanoseconds of processor time since the beginning.
+    pub fn cpu(&self) -> u64 {
+        self.cpu.load(Ordering::Relaxed)
     }
 
     pub fn heavy(&self) -> MutexGuard<'_, HeavyKeys> {

@@ -15,11 +15,33 @@ use std::sync::Arc;
 use tokio::sync::mpsc::WeakSender;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
-/// What was counted up to the last report.
-struct Meter {
-    requests: u64,
+/// Something that only grows, as it was at the last report, and how fast it grew.
+struct Rate {
+    total: u64,
     /// None until a whole period has been measured.
     per_s: Option<f64>,
+}
+
+impl Rate {
+    fn from(total: u64) -> Rate {
+        Rate { total, per_s: None }
+    }
+
+    /// Its growth a second over the period that ends now, and smoothed over those before.
+    fn read(&mut self, total: u64, seconds: f64) -> (f64, f64) {
+        let newest = (total - std::mem::replace(&mut self.total, total)) as f64 / seconds;
+        let before = self.per_s.unwrap_or(newest);
+        let smooth = before + limits::LOAD_WEIGHT * (newest - before);
+        self.per_s = Some(smooth);
+        (newest, smooth)
+    }
+}
+
+/// What was counted up to the last report.
+struct Meter {
+    requests: Rate,
+    /// Nanoseconds of processor time.
+    cpu: Rate,
 }
 
 impl Meter {
@@ -27,19 +49,16 @@ impl Meter {
     /// would say less than is true, and something else would be moved here at once.
     fn begin(inside: &Inside) -> Meter {
         inside.heavy().take(HOT_KEYS);
-        Meter { requests: inside.requests(), per_s: None }
+        Meter { requests: Rate::from(inside.requests()), cpu: Rate::from(inside.cpu()) }
     }
 
     fn read(&mut self, inside: &Inside, seconds: f64) -> Load {
-        let requests = inside.requests();
-        let newest = (requests - std::mem::replace(&mut self.requests, requests)) as f64 / seconds;
-        let before = self.per_s.unwrap_or(newest);
-        let per_s = before + limits::LOAD_WEIGHT * (newest - before);
-        self.per_s = Some(per_s);
+        let (newest, requests_per_s) = self.requests.read(inside.requests(), seconds);
+        let (_, nanos_per_s) = self.cpu.read(inside.cpu(), seconds);
         let heavy = inside.heavy().take(HOT_KEYS);
         let hot = |(key, share)| HotKey { key, requests_per_s: share * newest };
         let profile = Profile::new(heavy.into_iter().map(hot).collect(), None);
-        Load { requests_per_s: per_s, profile, ..Load::default() }
+        Load { requests_per_s, cpu_ms_per_s: nanos_per_s / 1e6, profile, ..Load::default() }
     }
 }
 
@@ -96,6 +115,9 @@ async fn ask(handler: &dyn Handler, inside: &Inside, until: Instant) -> Option<L
 fn filled(mut said: Load, measured: &Load) -> Load {
     if said.requests_per_s == 0.0 {
         said.requests_per_s = measured.requests_per_s;
+    }
+    if said.cpu_ms_per_s == 0.0 {
+        said.cpu_ms_per_s = measured.cpu_ms_per_s;
     }
     let hot = match said.profile.hot_keys() {
         [] => measured.profile.hot_keys(),

@@ -158,7 +158,7 @@ async fn the_last_handle_stops_the_worker_and_shutdown_evicts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn k12_requests_and_hot_keys_are_counted_and_reported() {
+async fn k12_requests_processor_time_and_hot_keys_are_counted_and_reported() {
     let town = Town::new();
     let (coordinator, _door) = town.open().await;
     town.create(1, Ownership::Exclusive);
@@ -168,7 +168,8 @@ async fn k12_requests_and_hot_keys_are_counted_and_reported() {
     let load = || {
         for n in 0..40u32 {
             let key = if n % 2 == 0 { b"hot".to_vec() } else { n.to_be_bytes().to_vec() };
-            drop(a.enter(&keyspace(), &key, Access::Read));
+            let Entrance::Serve(guard) = a.enter(&keyspace(), &key, Access::Read) else { continue };
+            guard.meter(|| std::hint::black_box((0..50_000u64).map(std::hint::black_box).sum::<u64>()));
         }
         let observed = |cluster: &partage_core::cluster::Cluster| {
             let seen = cluster.keyspaces()[common::KS].observed.values().next()?;
@@ -180,6 +181,7 @@ async fn k12_requests_and_hot_keys_are_counted_and_reported() {
         load().is_some_and(|load| {
             let hot = load.profile.hot_keys().first();
             load.requests_per_s > 10.0
+                && load.cpu_ms_per_s > 0.1
                 && hot.is_some_and(|hot| {
                     hot.key.as_bytes() == b"hot" && hot.requests_per_s > 0.2 * load.requests_per_s
                 })

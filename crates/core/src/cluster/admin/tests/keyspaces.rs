@@ -52,6 +52,8 @@ fn a_bad_keyspace_is_refused_with_the_way_out() {
     town.refused(with(fixed), Kind::Invalid, "at least one shard");
     let few = |k: &mut Keyspace| k.resharding.max_shards = 0;
     town.refused(with(few), Kind::Invalid, "max_shards is 0");
+    let crossed = |k: &mut Keyspace| (k.resharding.min_shards, k.resharding.max_shards) = (10, 2);
+    town.refused(with(crossed), Kind::Invalid, "give at most max_shards");
 }
 
 #[test]
