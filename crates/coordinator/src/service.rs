@@ -83,6 +83,9 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// Starts a coordinator; returns when it answers.
+    ///
+    /// # Errors
+    /// When its address is taken, or its state is damaged (with file and offset), of another version, or in use.
     pub async fn start(config: Config) -> Result<Coordinator, StartError> {
         let listen_error = |error| StartError::Listen { address: config.listen, error };
         let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;

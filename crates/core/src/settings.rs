@@ -79,9 +79,9 @@ pub enum SettingsError {
         /// As given.
         heartbeat_ms: u64,
     },
-    /// A node would be given up before it can have missed a beat.
+    /// A node would be given up between two of its beats.
     #[error(
-        "dead_after_ms is {dead_after_ms}, not above twice heartbeat_ms ({heartbeat_ms}): one lost beat would kill a healthy node; raise dead_after_ms"
+        "dead_after_ms is {dead_after_ms}, not above heartbeat_ms ({heartbeat_ms}): a healthy node would be dead between two beats; raise dead_after_ms"
     )]
     EarlyDeath {
         /// As given.
@@ -125,7 +125,7 @@ impl Settings {
                 heartbeat_ms: self.heartbeat_ms,
             });
         }
-        if self.dead_after_ms <= 2 * self.heartbeat_ms {
+        if self.dead_after_ms <= self.heartbeat_ms {
             return Err(SettingsError::EarlyDeath {
                 dead_after_ms: self.dead_after_ms,
                 heartbeat_ms: self.heartbeat_ms,

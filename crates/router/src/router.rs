@@ -95,6 +95,9 @@ impl Router {
     }
 
     /// Where `key` of `keyspace` is.
+    ///
+    /// # Errors
+    /// When no map that has arrived so far has such a keyspace, or a shard for the key.
     pub fn lookup(&self, keyspace: &str, key: &[u8]) -> Result<Placed, NoRoute> {
         let routes = self.shared.cache.routes();
         let route = routes.route(keyspace, key)?;
@@ -126,6 +129,10 @@ impl Router {
 
     /// Sends `request` to who has `key`, again if need be and allowed, and gives the answer. Of the URI only
     /// path and query matter. Whether the request may be repeated follows from its method.
+    ///
+    /// # Errors
+    /// When there is no route, when nobody has answered within the deadline, or when a connection broke and nobody knows
+    /// whether the request was carried out: [`CallError::status`] says which status a proxy answers with.
     pub async fn request(
         &self,
         request: Request<Outgoing>,

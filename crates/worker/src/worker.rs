@@ -140,11 +140,18 @@ impl Builder {
     }
 
     /// Registers, and begins to serve what the coordinator gives it. Callbacks may come before this returns.
+    ///
+    /// # Errors
+    /// When what it announces cannot be, when the coordinator refuses it for good (its name is taken by a node that
+    /// lives), or when no coordinator has taken it in the time allowed.
     pub async fn start(self, handler: impl Handler) -> Result<Worker, StartError> {
         self.start_shared(Arc::new(handler)).await
     }
 
     /// The same with a handler that the service keeps a hand on.
+    ///
+    /// # Errors
+    /// As [`Builder::start`].
     pub async fn start_shared(self, handler: Arc<dyn Handler>) -> Result<Worker, StartError> {
         let spec = self.spec()?;
         let shared = Arc::new(Shared::new(spec.id.clone(), self.coordinators.clone(), Clock::start()));
@@ -294,6 +301,9 @@ impl Worker {
     /// meanwhile, end afterwards.
     ///
     /// `within` bounds the handing over; whatever is held then goes down with the process.
+    ///
+    /// # Errors
+    /// [`LeaveError::TimedOut`] when it still holds replicas then; [`LeaveError::Stopped`] when it has stopped already.
     pub async fn leave(&self, within: Duration) -> Result<(), LeaveError> {
         let (leaver, left) = oneshot::channel();
         self.events.send(Event::Leave(leaver)).await.map_err(|_| LeaveError::Stopped)?;

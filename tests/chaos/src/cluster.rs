@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// that takes every node away.
 const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 3000\ncheck_back_ms = 1000\n\
                         settle_ms = 500\nrebalance_ms = 3600000\nbrake_share = 1.0\nload_attempts = 2\n\
-                        poison_window_ms = 2000\n";
+                        poison_window_ms = 2000\nhandover_ms = 3000\n";
 
 /// A node that lives longer than this with what it has taken on can live with it.
 pub const POISON_WINDOW: Duration = Duration::from_millis(2_000);

@@ -83,6 +83,9 @@ struct Lane {
 }
 
 /// Begins to proxy by the maps of `router`.
+///
+/// # Errors
+/// When its address cannot be listened on, or a thread cannot begin.
 pub async fn serve(router: &Router, config: Config) -> Result<Proxy, ProxyError> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let count = if config.threads == 0 { cores() } else { config.threads };

@@ -47,18 +47,33 @@ struct Args {
     /// Each `load` takes that long
     #[arg(long, default_value_t = 0)]
     load_ms: u64,
-    /// `load` never returns
-    #[arg(long)]
-    hang_load: bool,
-    /// `load` panics
-    #[arg(long)]
-    panic_load: bool,
-    /// `load` says no
-    #[arg(long)]
-    refuse_load: bool,
-    /// How long the SDK lets `load` run
+    /// What a callback does instead of its work, every time: `load=hang`, `serve=panic`, `drop=refuse`
+    #[arg(long, value_parser = fault)]
+    fault: Option<(String, Fault)>,
+    /// How long the SDK lets a callback run
     #[arg(long, default_value_t = 10_000)]
-    load_patience_ms: u64,
+    patience_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Hang,
+    Panic,
+    Refuse,
+}
+
+fn fault(text: &str) -> Result<(String, Fault), String> {
+    let (callback, what) = text.split_once('=').ok_or("say which callback does what: load=hang")?;
+    let fault = match what {
+        "hang" => Fault::Hang,
+        "panic" => Fault::Panic,
+        "refuse" => Fault::Refuse,
+        other => return Err(format!("{other} is none of hang, panic, refuse")),
+    };
+    match callback {
+        "load" | "serve" | "unload" | "drop" => Ok((callback.to_owned(), fault)),
+        other => Err(format!("{other} is no callback")),
+    }
 }
 
 /// How long another node may take to hand over a shard.
@@ -123,6 +138,15 @@ impl Store {
         answered.await.map_err(|_| format!("{} does not hand over {}", peer.node, shard.shard()))?
     }
 
+    async fn misbehave(&self, callback: &str) -> Result<(), Failure> {
+        match self.args.fault.as_ref().filter(|(of, _)| of == callback) {
+            None => Ok(()),
+            Some((_, Fault::Hang)) => std::future::pending().await,
+            Some((_, Fault::Panic)) => panic!("this node panics at every {callback}"),
+            Some((_, Fault::Refuse)) => Err(format!("this node refuses every {callback}").into()),
+        }
+    }
+
     async fn copy_all(&self, shard: &Assignment, from: &[Peer]) -> Result<(), Failure> {
         for peer in from {
             if let Some(copied) = self.copy(shard, peer).await? {
@@ -137,17 +161,12 @@ impl Store {
 impl Handler for Store {
     async fn load(&self, shard: &Assignment, sources: &[Peer]) -> Result<(), Failure> {
         tokio::time::sleep(Duration::from_millis(self.args.load_ms)).await;
-        if self.args.hang_load {
-            std::future::pending::<()>().await;
-        }
-        assert!(!self.args.panic_load, "this node panics at every load");
-        if self.args.refuse_load {
-            return Err("this node refuses every load".into());
-        }
+        self.misbehave("load").await?;
         self.copy_all(shard, sources).await
     }
 
     async fn serve(&self, shard: &Assignment, role: Role, _: Epoch) -> Result<(), Failure> {
+        self.misbehave("serve").await?;
         if role != Role::Leader {
             return Ok(());
         }
@@ -158,10 +177,11 @@ impl Handler for Store {
     }
 
     async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
-        Ok(())
+        self.misbehave("unload").await
     }
 
     async fn drop(&self, shard: &Assignment) -> Result<(), Failure> {
+        self.misbehave("drop").await?;
         self.data().shards.remove(&name(shard));
         Ok(())
     }
@@ -220,9 +240,10 @@ async fn main() -> Result<(), Failure> {
     let args = Args::parse();
     let mut terminate = signal(SignalKind::terminate())?;
     let listener = TcpListener::bind(&args.listen).await?;
-    let builder = Worker::builder(&args.id, [&args.coordinator], &args.listen)
-        .check_path(http::WORKER_PATH)
-        .patience(Patience { load_ms: args.load_patience_ms, ..Patience::default() });
+    let builder =
+        Worker::builder(&args.id, [&args.coordinator], &args.listen).check_path(http::WORKER_PATH).patience(
+            Patience { load_ms: args.patience_ms, callback_ms: args.patience_ms, ..Patience::default() },
+        );
     let client = Client::builder(TokioExecutor::new()).build_http();
     let store = Arc::new(Store { args, data: Mutex::default(), client });
     let worker = builder.start_shared(store.clone()).await?;
