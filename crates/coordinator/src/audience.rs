@@ -1,7 +1,7 @@
 //! Where the mind's news goes: to routers, to the log, to the metrics.
 
 use crate::clock::Clock;
-use crate::metrics::{Metrics, Standing};
+use crate::metrics::{Glance, Metrics};
 use crate::mind::Audience;
 use crate::publish::Publisher;
 use partage_core::cluster::Cluster;
@@ -27,8 +27,8 @@ impl Herald {
     }
 
     /// The text that Prometheus reads.
-    pub fn metrics_text(&self, standing: Option<&Standing>) -> String {
-        self.metrics.text(standing, self.publisher.subscribers())
+    pub fn metrics_text(&self, glance: Option<&Glance>) -> String {
+        self.metrics.text(glance, self.publisher.subscribers())
     }
 }
 

@@ -50,25 +50,25 @@ impl Default for Metrics {
 }
 
 /// How things stand at one moment.
-pub struct Standing {
+pub struct Glance {
     nodes: BTreeMap<Health, usize>,
-    keyspaces: BTreeMap<KeyspaceName, OneKeyspace>,
+    keyspaces: BTreeMap<KeyspaceName, KeyspaceGlance>,
     draining: usize,
     brake: bool,
 }
 
-struct OneKeyspace {
+struct KeyspaceGlance {
     summary: Summary,
     unsettled: usize,
     generation: u64,
 }
 
-impl Standing {
+impl Glance {
     /// Takes a pass over all shards.
-    pub fn of(cluster: &Cluster, at: Moment) -> Standing {
+    pub fn of(cluster: &Cluster, at: Moment) -> Glance {
         let one = |name: &KeyspaceName| {
             let keyspace = &cluster.keyspaces()[name];
-            OneKeyspace {
+            KeyspaceGlance {
                 summary: cluster.status_of(at, name),
                 unsettled: keyspace.unsettled().len(),
                 generation: keyspace.map.generation().sequence,
@@ -78,7 +78,7 @@ impl Standing {
         for node in cluster.nodes().values() {
             *nodes.entry(node.signs.health(at.now, cluster.settings())).or_default() += 1;
         }
-        Standing {
+        Glance {
             nodes,
             keyspaces: cluster.keyspaces().keys().map(|name| (name.clone(), one(name))).collect(),
             draining: cluster.drains(at).len(),
@@ -92,9 +92,9 @@ impl Standing {
             nodes.get_or_create(&InHealth { health: health.to_string() }).set(whole(*count));
         }
         registry.register("nodes", "Nodes by how they look", nodes);
-        one(registry, "nodes_draining", "Nodes that are to be emptied", self.draining);
-        one(registry, "brake", "1 while the brake keeps anything from moving by itself", self.brake.into());
-        type Read = fn(&OneKeyspace) -> usize;
+        gauge(registry, "nodes_draining", "Nodes that are to be emptied", self.draining);
+        gauge(registry, "brake", "1 while the brake keeps anything from moving by itself", self.brake.into());
+        type Read = fn(&KeyspaceGlance) -> usize;
         let gauges: [(&str, &str, Read); 9] = [
             ("shards", "Shards of any stage", |one| one.summary.shards.total()),
             ("shards_leaderless", "Shards that should serve and that nobody leads", |one| {
@@ -120,10 +120,10 @@ impl Standing {
     }
 }
 
-fn one(registry: &mut Registry, name: &str, help: &str, count: usize) {
-    let gauge = Gauge::<i64>::default();
-    gauge.set(whole(count));
-    registry.register(name, help, gauge);
+fn gauge(registry: &mut Registry, name: &str, help: &str, count: usize) {
+    let counted = Gauge::<i64>::default();
+    counted.set(whole(count));
+    registry.register(name, help, counted);
 }
 
 fn whole(count: usize) -> i64 {
@@ -148,16 +148,16 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads; without gauges when nobody knows how things stand.
-    pub fn text(&self, standing: Option<&Standing>, subscribers: usize) -> String {
+    pub fn text(&self, glance: Option<&Glance>, subscribers: usize) -> String {
         let mut registry = Registry::with_prefix("partage_coordinator");
         registry.register("alarms", "Notices that ask for a person", self.alarms.clone());
         registry.register("commits", "Durable transactions", self.commits.clone());
         let (help, seconds) = ("How long durable transactions took", self.commit_seconds.clone());
         registry.register_with_unit("commit", help, Unit::Seconds, seconds);
         registry.register("batch_calls", "Calls behind one round of decisions", self.batch_calls.clone());
-        one(&mut registry, "subscribers", "Open streams of maps", subscribers);
-        if let Some(standing) = standing {
-            standing.register(&mut registry);
+        gauge(&mut registry, "subscribers", "Open streams of maps", subscribers);
+        if let Some(glance) = glance {
+            glance.register(&mut registry);
         }
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -313,7 +313,11 @@ impl Keyspace {
             return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: load, mend });
         }
         let Resharding { min_shards, max_shards, .. } = self.resharding;
-        if min_shards > max_shards.max(1) {
+        if max_shards == 0 {
+            let (what, mend) = ("max_shards", "give 1 or more");
+            return Err(KeyspaceError::Number { keyspace: keyspace(), what, value: 0.0, mend });
+        }
+        if min_shards > max_shards {
             let (what, mend) = ("min_shards, above max_shards,", "give at most max_shards");
             let value = f64::from(min_shards);
             return Err(KeyspaceError::Number { keyspace: keyspace(), what, value, mend });

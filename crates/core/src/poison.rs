@@ -11,6 +11,7 @@
 //! | its node dies within the window after taking it, or its lead, on | +1   | when they reach `poison_deaths` |
 //! | it went from one lost node to the next, and the brake would go on | –   | yes                             |
 //! | its process is followed by another before it is given up: it has died, the same | +1 | the same          |
+//! | the same, and it is the only node: nobody else could show whose fault it is | – |                       |
 //! | its node dies later, leaves, or is lost while the brake is on | –       |                                 |
 //! | an owner survives the window                                  | 0       |                                 |
 //! | its load is given up on `poison_deaths` different nodes       | –       | yes                             |

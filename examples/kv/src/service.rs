@@ -42,12 +42,12 @@ impl Service {
         self.shards().get(replica).cloned()
     }
 
-    /// The newest stay of a shard here, for other nodes; or for a stay here that begins from the one before it,
-    /// which then is `not` meant.
-    pub fn newest(&self, keyspace: &str, shard: u64, not: u64) -> Option<(u64, Arc<Shard>)> {
+    /// The newest stay of a shard here, but for `except` (0 = none): a stay that begins from the one before it on the
+    /// same node asks for that, not for itself.
+    pub fn newest(&self, keyspace: &str, shard: u64, except: u64) -> Option<(u64, Arc<Shard>)> {
         let shards = self.shards();
         let of_it = |key: &ReplicaKey| key.keyspace.as_str() == keyspace && key.shard.0 == shard;
-        let mut found = shards.iter().filter(|(key, _)| of_it(key) && key.placement.0 != not);
+        let mut found = shards.iter().filter(|(key, _)| of_it(key) && key.placement.0 != except);
         found.next_back().map(|(key, shard)| (key.placement.0, shard.clone()))
     }
 
@@ -191,7 +191,7 @@ mod tests {
         for placement in [3, 7] {
             service.shards().insert(key(placement), Arc::default());
         }
-        let newest = |not| service.newest("users", 1, not).map(|(stay, _)| stay);
+        let newest = |except| service.newest("users", 1, except).map(|(stay, _)| stay);
         assert_eq!([newest(0), newest(7), newest(3)], [Some(7), Some(3), Some(7)]);
     }
 }

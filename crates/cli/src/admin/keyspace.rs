@@ -7,7 +7,7 @@ use super::{carry_out, table};
 use crate::client::{Door, DryRun, segment};
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
-use partage_core::placement::POLICIES;
+use partage_core::placement::{DEFAULT_POLICY, POLICIES};
 use partage_wire::json::{Command, Constraint, Keyspace, KeyspaceChanges, Resharding, Sharding, Throttle};
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,7 @@ pub struct CreateArgs {
     /// Replicas of each shard
     #[arg(long, default_value_t = 1)]
     replicas: u32,
-    #[arg(long, default_value = "balanced", help = policies())]
+    #[arg(long, default_value = DEFAULT_POLICY, help = policies())]
     policy: String,
     /// automatic, suggested or manual
     #[arg(long, default_value = "automatic")]

@@ -7,7 +7,7 @@ mod worker;
 use crate::audience::Herald;
 use crate::desk::Desk;
 use crate::failed::Failed;
-use crate::metrics::Standing;
+use crate::metrics::Glance;
 use crate::mind::Mind;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
@@ -89,8 +89,8 @@ async fn ready(State(doors): State<Doors>) -> (StatusCode, &'static str) {
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
 async fn metrics(State(doors): State<Doors>) -> ([(&'static str, &'static str); 1], String) {
     let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-    let standing = doors.mind.call(|cluster, at| Standing::of(cluster, at)).await;
-    (kind, doors.herald.metrics_text(standing.ok().as_ref()))
+    let glance = doors.mind.call(|cluster, at| Glance::of(cluster, at)).await;
+    (kind, doors.herald.metrics_text(glance.ok().as_ref()))
 }
 
 /// Programs that speak gRPC are told so in gRPC, all others in JSON.

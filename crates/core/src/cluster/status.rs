@@ -189,6 +189,7 @@ impl Cluster {
             *summary.nodes.entry(node.signs.health(at.now, &self.settings)).or_default() += 1;
         }
         self.keyspaces.values().for_each(|keyspace| self.sum_up(at, &mut summary, keyspace));
+        summary.suggested.sort_unstable();
         summary
     }
 
