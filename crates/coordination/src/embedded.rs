@@ -29,8 +29,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::hash::BuildHasher;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
@@ -40,6 +38,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::claim::ClusterId;
 use crate::contract::{Coordination, Limits, Listing};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
@@ -56,29 +55,6 @@ use journal::{AppendError, Journal};
 use sessions::Sessions;
 use tree::{Pending, Tree};
 use writer::{Asked, Request, Shared, Writer};
-
-/// Which cluster a directory belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClusterId(pub u128);
-
-impl ClusterId {
-    /// One that no other cluster has.
-    #[expect(
-        clippy::disallowed_types,
-        reason = "the one draw of entropy here: an id, nothing is ordered by it"
-    )]
-    fn random() -> Self {
-        // The standard library seeds this from the system's entropy; no other crate is needed for it.
-        let part = || u128::from(std::hash::RandomState::new().hash_one(()));
-        Self(part() << 64 | part())
-    }
-}
-
-impl fmt::Display for ClusterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
 
 /// How to open a directory.
 #[derive(Clone, Debug)]

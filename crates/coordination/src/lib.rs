@@ -32,8 +32,10 @@
 //! past, no locks beside the election: nothing in Partage asks for them, and each would have to hold on
 //! four backends.
 
+mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod connect;
 mod contract;
 mod election;
 #[cfg(feature = "embedded")]
@@ -42,13 +44,17 @@ mod error;
 mod key;
 pub mod limits;
 mod session;
+mod target;
 mod transaction;
 mod watch;
 
+pub use claim::{ClusterId, claim};
+pub use connect::connect;
 pub use contract::{Coordination, Limits, Listing};
 pub use election::{Election, Leader, Leadership, Term};
 pub use error::{Advice, Error, Result};
 pub use key::{Key, KeyError, Scope};
 pub use session::{Session, SessionId};
+pub use target::{Backend, DEFAULT_ROOT, Host, Secret, Target, Tls};
 pub use transaction::{Condition, Entry, Expected, Operation, Transaction, Version};
 pub use watch::{Change, Subscription, Update, View, Watch};

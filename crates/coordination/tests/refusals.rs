@@ -5,8 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use partage_coordination::ClusterId;
 use partage_coordination::embedded::salvage::{inspect, salvage};
-use partage_coordination::embedded::{ClusterId, Embedded, Options};
+use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{Advice, Coordination, Error, Key, Scope, Session, Transaction, limits};
 use tempfile::TempDir;
 

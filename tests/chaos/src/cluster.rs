@@ -1,10 +1,11 @@
 //! A coordinator, nodes, and the links between them, in a directory and on addresses of their own.
 
 use crate::admin::Admin;
+use crate::binary::binary;
 use crate::http::Http;
-use crate::link::Link;
-use crate::process::{Process, binary};
 use crate::until;
+use backends::link::Link;
+use backends::process::Process;
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding, Summary};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

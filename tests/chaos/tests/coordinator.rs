@@ -7,10 +7,10 @@
     reason = "a test stops at the first surprise, and says what it skips"
 )]
 
+use backends::process::Process;
 use chaos::admin::{Admin, leader};
 use chaos::cluster::Cluster;
 use chaos::load::Load;
-use chaos::process::Process;
 use chaos::until;
 use partage_wire::json::{Answer, Command, Keyspace, Presplit, Shard, Sharding};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};

@@ -4,10 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use backends::link::Way;
 use chaos::admin::leader;
 use chaos::cluster::Cluster;
 use chaos::http::Http;
-use chaos::link::Way;
 use chaos::load::Load;
 use chaos::until;
 use std::time::Duration;

@@ -34,12 +34,13 @@ use crate::limits::SNAPSHOT_RECORD_BYTES;
 use crate::transaction::Version;
 use crate::watch::Change;
 
+use super::Options;
 use super::disk::{Disk, DiskFile};
 use super::frame::{self, Damage, FileHeader};
 use super::record::{Committed, Record};
 use super::replay::replay;
 use super::tree::Tree;
-use super::{ClusterId, Options};
+use crate::claim::ClusterId;
 
 /// The file that says that there must be a journal, and whose.
 pub(crate) const IDENTITY: &str = "identity";

@@ -14,12 +14,13 @@ use crate::key::Key;
 use crate::transaction::{Entry, Version};
 use crate::watch::Change;
 
+use super::Options;
 use super::disk::{Disk, RealDisk};
 use super::frame::{self, FileHeader, Found};
 use super::journal::{IDENTITY, Journal, LOCK, decode_identity, failed, far_after, file_name, file_number};
 use super::record::Record;
 use super::tree::Tree;
-use super::{ClusterId, Options};
+use crate::claim::ClusterId;
 
 pub use super::frame::Damage;
 

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::faulty_disk::FaultyDisk;
+use crate::ClusterId;
+use crate::embedded::Options;
 use crate::embedded::disk::Disk;
 use crate::embedded::frame::{self, Damage};
 use crate::embedded::journal::{Journal, file_name};
 use crate::embedded::record::Committed;
 use crate::embedded::replay::{Replayed, replay};
-use crate::embedded::{ClusterId, Options};
 use crate::{Change, Entry, Key, Version};
 
 const STEP: u32 = 1024;

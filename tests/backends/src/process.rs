@@ -5,7 +5,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use tokio::time::{Instant, sleep};
 
 /// A process that dies with its handle.
@@ -95,27 +94,4 @@ impl Drop for Process {
             eprintln!("── the last lines of {}\n{tail}", self.name);
         }
     }
-}
-
-/// A binary of the workspace by its name, `partage` or `chaos-node`, built now if it is older than its sources.
-/// Cargo tells its tests the paths of a few binaries only, so it is asked.
-pub fn binary(name: &str) -> PathBuf {
-    static BUILT: OnceLock<String> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "partage-cli", "--package", "chaos", "--bins"])
-            .args(["--message-format", "json-render-diagnostics"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap();
-        assert!(built.status.success(), "the binaries cannot be built");
-        String::from_utf8(built.stdout).unwrap()
-    });
-    let executable = |line: &str| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        (message["target"]["name"] == name).then_some(())?;
-        Some(PathBuf::from(message["executable"].as_str()?))
-    };
-    built.lines().find_map(executable).unwrap_or_else(|| panic!("cargo has built no {name}"))
 }

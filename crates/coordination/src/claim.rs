@@ -1,0 +1,132 @@
+//! Whose root it is: one key, `about`, that says so, written once and compared at every start.
+//!
+//! A root without it is claimed only when it is empty: what somebody else keeps there is never written over.
+
+use std::fmt;
+use std::hash::BuildHasher;
+
+use bytes::Bytes;
+
+use crate::contract::Coordination;
+use crate::error::{Error, Result};
+use crate::key::{Key, Scope};
+use crate::transaction::Expected;
+
+/// What the claim begins with; the number is that of the layout below the root.
+const LAYOUT: &str = "partage coordination 1 cluster ";
+
+/// Which cluster a root or a directory belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterId(pub u128);
+
+impl ClusterId {
+    /// One that no other cluster has.
+    #[expect(
+        clippy::disallowed_types,
+        reason = "the one draw of entropy here: an id, nothing is ordered by it"
+    )]
+    #[must_use]
+    pub fn random() -> Self {
+        // The standard library seeds this from the system's entropy; no other crate is needed for it.
+        let part = || u128::from(std::hash::RandomState::new().hash_one(()));
+        Self(part() << 64 | part())
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Makes sure that the root behind `coordination` is ours: of the cluster `expected`, or of whichever it is.
+/// An empty root is claimed. `location` names it in errors.
+///
+/// # Errors
+/// [`Error::WrongCluster`] for that of another cluster; [`Error::Invalid`], with the key, for what this program
+/// did not write, or wrote in a later layout.
+pub async fn claim(
+    coordination: &dyn Coordination,
+    location: &str,
+    expected: Option<ClusterId>,
+) -> Result<ClusterId> {
+    let about = Key::new("about")?;
+    loop {
+        if let Some(entry) = coordination.read(&about).await? {
+            let found = read(location, &about, &entry.value)?;
+            return match expected.filter(|expected| *expected != found) {
+                None => Ok(found),
+                Some(expected) => Err(Error::WrongCluster {
+                    location: location.to_owned(),
+                    expected: expected.to_string(),
+                    found: found.to_string(),
+                }),
+            };
+        }
+        let listing = coordination.list(&Scope::All, None, 1).await?;
+        if let Some((key, _)) = listing.entries.first().filter(|(key, _)| *key != about) {
+            let what = format!(
+                "{location} is not empty and not a cluster's: it has `{key}`; choose another root, or empty this one"
+            );
+            return Err(Error::Invalid { what });
+        }
+        let cluster = expected.unwrap_or_else(ClusterId::random);
+        let value = Bytes::from(format!("{LAYOUT}{cluster}\n"));
+        match coordination.compare_and_swap(&about, Expected::Absent, value).await {
+            // Somebody was first, or it may have been us: look again.
+            Ok(_) | Err(Error::Refused { .. } | Error::Indefinite { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn read(location: &str, about: &Key, value: &[u8]) -> Result<ClusterId> {
+    let invalid = |what: &str| Error::Invalid { what: format!("{location}: key `{about}` {what}") };
+    let text = std::str::from_utf8(value).unwrap_or_default();
+    if let Some(id) = text.strip_prefix(LAYOUT) {
+        let id = u128::from_str_radix(id.trim_end(), 16);
+        return id.map(ClusterId).map_err(|_| invalid("is damaged: restore a backup"));
+    }
+    Err(invalid(if text.starts_with("partage coordination ") {
+        "is of another version of this program: use that version, or restore its backup into an empty root"
+    } else {
+        "was not written by this program: choose another root"
+    }))
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use super::*;
+    use crate::Transaction;
+    use crate::embedded::Embedded;
+
+    #[tokio::test]
+    async fn an_empty_root_is_claimed_once_and_kept() {
+        let store = Embedded::in_memory();
+        let cluster = claim(&*store, "here", None).await.unwrap();
+        assert_eq!(claim(&*store, "here", None).await, Ok(cluster));
+        assert_eq!(claim(&*store, "here", Some(cluster)).await, Ok(cluster));
+        let other = claim(&*store, "here", Some(ClusterId(7))).await.unwrap_err();
+        assert!(matches!(other, Error::WrongCluster { .. }));
+        let named = Embedded::in_memory();
+        assert_eq!(claim(&*named, "here", Some(ClusterId(7))).await, Ok(ClusterId(7)));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_ours_is_named_and_left_alone() {
+        for (key, value, why) in [
+            ("users/7", "hello", "it has `users/7`"),
+            ("about", "hello", "`about` was not written by this program"),
+            ("about", "partage coordination 2 cluster 00", "another version"),
+            ("about", "partage coordination 1 cluster xyz", "damaged"),
+        ] {
+            let store = Embedded::in_memory();
+            let key = Key::new(key).unwrap();
+            let before = store.commit(Transaction::new().put(&key, value)).await.unwrap();
+            let error = claim(&*store, "etcd://h/root", None).await.unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("etcd://h/root"), "{error}");
+            let all = store.list(&Scope::All, None, 10).await.unwrap();
+            assert_eq!((all.entries.len(), all.at), (1, before));
+        }
+    }
+}

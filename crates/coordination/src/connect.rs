@@ -1,0 +1,24 @@
+//! From a [`Target`] to the backend behind it.
+
+use std::sync::Arc;
+
+use crate::contract::Coordination;
+use crate::error::{Error, Result};
+use crate::target::{Backend, Target};
+
+/// Connects. Fails at once, naming the target, when it cannot be reached or refuses us; whoever wants to wait
+/// for it tries again.
+///
+/// A backend whose feature this program was built without is refused by name.
+pub async fn connect(target: &Target) -> Result<Arc<dyn Coordination>> {
+    match target.backend {
+        Backend::Embedded => {
+            Err(Error::Invalid { what: "the embedded backend is opened by its directory".to_owned() })
+        }
+        backend => Err(Error::Invalid {
+            what: format!(
+                "this program was built without the {backend} backend: build it with `--features {backend}`"
+            ),
+        }),
+    }
+}

@@ -1,0 +1,28 @@
+//! The binaries under test.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// A binary of the workspace by its name, `partage` or `chaos-node`, built now if it is older than its sources.
+/// Cargo tells its tests the paths of a few binaries only, so it is asked.
+pub fn binary(name: &str) -> PathBuf {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "partage-cli", "--package", "chaos", "--bins"])
+            .args(["--message-format", "json-render-diagnostics"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "the binaries cannot be built");
+        String::from_utf8(built.stdout).unwrap()
+    });
+    let executable = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        (message["target"]["name"] == name).then_some(())?;
+        Some(PathBuf::from(message["executable"].as_str()?))
+    };
+    built.lines().find_map(executable).unwrap_or_else(|| panic!("cargo has built no {name}"))
+}
