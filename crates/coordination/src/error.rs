@@ -20,7 +20,7 @@ pub enum Advice {
     NewSession,
     /// The request itself is wrong; trying again changes nothing.
     GiveUp,
-    /// A person must act: a disk, a file, a setting.
+    /// A person must act: a disk, a file, a setting, a right.
     CallAPerson,
 }
 
@@ -87,6 +87,22 @@ pub enum Error {
         /// The system's words.
         what: String,
     },
+    /// The backend has no room; nothing was changed.
+    #[error("{location} has no room: {what}; nothing was changed")]
+    NoRoom {
+        /// The target.
+        location: String,
+        /// What is full, and the way out.
+        what: String,
+    },
+    /// The backend does not know us, or does not let us do this; nothing was changed.
+    #[error("{location} refuses us: {what}")]
+    Denied {
+        /// The target.
+        location: String,
+        /// The backend's words, and the way out.
+        what: String,
+    },
     /// Stored bytes are damaged. Nothing is served from this store.
     #[error(
         "file `{}` is damaged at byte {offset}: {what}: restore a backup, or see `partage check` for what can be saved",
@@ -126,6 +142,13 @@ fn shown(found: Option<Version>) -> String {
 }
 
 impl Error {
+    /// What every backend says of a tree that one of them could not hold: `key` below `ephemeral`.
+    #[must_use]
+    pub fn below_ephemeral(key: &Key, ephemeral: &Key) -> Self {
+        let what = format!("key `{key}` would lie below the ephemeral key `{ephemeral}`: put it elsewhere");
+        Self::Invalid { what }
+    }
+
     /// True if it is certain that nothing was changed and nothing will be.
     #[must_use]
     pub fn is_definite(&self) -> bool {
@@ -140,9 +163,12 @@ impl Error {
             Self::Unavailable { .. } => Advice::Retry,
             Self::SessionEnded { .. } => Advice::NewSession,
             Self::Invalid { .. } | Self::TooLarge { .. } | Self::Unsupported { .. } => Advice::GiveUp,
-            Self::DiskFull { .. } | Self::Corrupt { .. } | Self::InUse { .. } | Self::WrongCluster { .. } => {
-                Advice::CallAPerson
-            }
+            Self::DiskFull { .. }
+            | Self::NoRoom { .. }
+            | Self::Denied { .. }
+            | Self::Corrupt { .. }
+            | Self::InUse { .. }
+            | Self::WrongCluster { .. } => Advice::CallAPerson,
         }
     }
 }

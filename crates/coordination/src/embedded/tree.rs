@@ -270,14 +270,14 @@ impl<'a> Pending<'a> {
             let mut ancestor = key.parent();
             while let Some(above) = ancestor {
                 if after(&above).is_some_and(|entry| entry.session.is_some()) {
-                    return Err(below_ephemeral(key, &above));
+                    return Err(Error::below_ephemeral(key, &above));
                 }
                 ancestor = above.parent();
             }
             if entry.session.is_some()
                 && let Some(below) = self.below(key, |below| after(below).is_some())
             {
-                return Err(below_ephemeral(&below, key));
+                return Err(Error::below_ephemeral(&below, key));
             }
         }
         Ok(())
@@ -293,9 +293,4 @@ impl<'a> Pending<'a> {
             new.map(|(below, _)| below).find(|below| stays(below)).cloned()
         })
     }
-}
-
-fn below_ephemeral(key: &Key, ephemeral: &Key) -> Error {
-    let what = format!("key `{key}` would lie below the ephemeral key `{ephemeral}`: put it elsewhere");
-    Error::Invalid { what }
 }
