@@ -16,8 +16,6 @@
 //! Not done: several processes (that is what the other backends are for), and state larger than
 //! memory (what is large belongs in files, with a pointer here).
 
-pub mod disk;
-mod frame;
 mod journal;
 mod record;
 mod replay;
@@ -34,6 +32,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use partage_journal::{Disk, RealDisk};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -50,7 +49,6 @@ use crate::session::{SessionId, check_ttl};
 use crate::transaction::{Entry, Transaction, Version};
 use crate::watch::{Subscription, Update, Watch};
 
-use disk::{Disk, RealDisk};
 use journal::{AppendError, Journal};
 use sessions::Sessions;
 use tree::{Pending, Tree};

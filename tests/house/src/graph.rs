@@ -11,7 +11,7 @@
 //! 3  coordinator  worker  router  engine        what runs (testkit leans on its own floor: it starts them all)
 //! 2  metadata  maps
 //! 1  wire  coordination
-//! 0  core                                       decisions
+//! 0  core  journal                              decisions; files that are only added to
 //!    tests/*  bench/*                           outside: lean on all, nobody leans on them
 //! ```
 
@@ -52,8 +52,9 @@ pub enum Kind {
 const OUTSIDE: u8 = 6;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 15] = [
+const FLOORS: [(&str, u8); 16] = [
     ("core", 0),
+    ("journal", 0),
     ("wire", 1),
     ("coordination", 1),
     ("metadata", 2),

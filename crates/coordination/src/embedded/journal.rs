@@ -2,7 +2,7 @@
 //!
 //! A ship's log: lines are only added, each signed, and when the book is thick, the present state is
 //! copied into a new book and the old one thrown away, in that order. How lines lie in the file and
-//! how damage is found is in `frame`; what they say is in `record`.
+//! how damage is found is in [`partage_journal`]; what they say is in `record`.
 //!
 //! The directory holds `journal-N` (the book, N grows), `identity` (that there must be a book, and whose), and
 //! `lock` (one process at a time). `*.tmp` is an unfinished book and is removed at open.
@@ -12,14 +12,6 @@
 //! redb 4 was tried first: it lost nothing over 40 kills, but returned a row with a flipped bit without a
 //! word, and its integrity check says that something is wrong, not in which file at which byte. The
 //! state of a coordinator is small and lives in memory; it needs a log, not a database.
-//!
-//! # When the disk fails
-//!
-//! Room is taken, zeroed and synced before it is written, so a full disk is noticed while nothing has
-//! been written: a definite error, and the store goes on. Once a record's write or its sync has failed,
-//! nobody knows what is on the disk, and a second sync may report success for pages that the kernel has
-//! dropped (Rebello et al., "Can Applications Recover from fsync Failures?", 2020). So it is never
-//! retried: the outcome is indefinite, and the journal refuses everything until it is opened anew.
 
 use std::any::Any;
 use std::fmt::Write as _;
@@ -28,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
+use partage_journal::{self as journal, Book, Damage, Disk, FileHeader, UNFINISHED, is_full};
 
 use crate::error::{Error, Result};
 use crate::limits::SNAPSHOT_RECORD_BYTES;
@@ -35,10 +28,8 @@ use crate::transaction::Version;
 use crate::watch::Change;
 
 use super::Options;
-use super::disk::{Disk, DiskFile};
-use super::frame::{self, Damage, FileHeader};
 use super::record::{Committed, Record};
-use super::replay::replay;
+use super::replay::{Replayed, replay};
 use super::tree::Tree;
 use crate::claim::ClusterId;
 
@@ -47,21 +38,13 @@ pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_MAGIC: [u8; 8] = *b"PARTAGEI";
 /// The file that one process at a time holds.
 pub(crate) const LOCK: &str = "lock";
-const UNFINISHED: &str = ".tmp";
 
 /// An open journal. Owned by the one writer.
 #[derive(Debug)]
 pub(crate) struct Journal {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    header: FileHeader,
-    path: PathBuf,
-    file: Box<dyn DiskFile>,
-    /// Where the next record goes, and its number.
-    end: u64,
-    next_record: u64,
-    /// The file's length, zeros included.
-    len: u64,
+    book: Book,
     compact_bytes: u64,
     compact_at: u64,
     _lock: Box<dyn Any + Send>,
@@ -113,7 +96,7 @@ impl Journal {
         };
         journal.check_cluster(options)?;
         if identity.is_none() {
-            write_identity(&*journal.disk, dir, journal.header.cluster)?;
+            write_identity(&*journal.disk, dir, journal.book.header().owner)?;
         }
         // Left by a crash between the rename of the newest and the deletion of the one before. The
         // newest has just been read from its first byte to its last.
@@ -133,28 +116,23 @@ impl Journal {
         tree: Tree,
     ) -> Result<(Self, Tree)> {
         let cluster = options.cluster.unwrap_or_else(ClusterId::random).0;
-        let header = FileHeader { cluster, file_number: 1, step: options.step_bytes };
-        let written =
-            write_file(&*disk, dir, header, &tree).map_err(|(path, error)| failed("write", &path, &error))?;
+        let header = FileHeader { owner: cluster, file_number: 1, step: options.step_bytes };
         let path = dir.join(file_name(1));
-        let publish = disk.rename(&written.path, &path).and_then(|()| disk.sync_dir(dir));
-        publish.map_err(|error| failed("publish", &path, &error))?;
-        Ok((Self::over(disk, dir, header, path, written, options.compact_bytes, lock), tree))
+        let book = write_book(&*disk, &path, header, &tree);
+        let book = book.map_err(|error| failed("write", &path, &error))?;
+        book.publish(&*disk).map_err(|error| failed("publish", &path, &error))?;
+        Ok((Self::over(disk, dir, book, options.compact_bytes, lock), tree))
     }
 
     fn over(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        header: FileHeader,
-        path: PathBuf,
-        written: Written,
+        book: Book,
         compact_bytes: u64,
         lock: Box<dyn Any + Send>,
     ) -> Self {
-        let Written { file, end, next_record, len, .. } = written;
-        let compact_at = compact_bytes.max(2 * end);
-        let dir = dir.to_owned();
-        Self { disk, dir, header, path, file, end, next_record, len, compact_bytes, compact_at, _lock: lock }
+        let compact_at = compact_bytes.max(2 * book.end());
+        Self { disk, dir: dir.to_owned(), book, compact_bytes, compact_at, _lock: lock }
     }
 
     fn reopen(
@@ -167,36 +145,27 @@ impl Journal {
     ) -> Result<(Self, Tree)> {
         let path = dir.join(file_name(newest));
         let bytes = disk.read(&path).map_err(|error| failed("read", &path, &error))?;
-        let replayed = replay(&bytes, newest).map_err(|damage| corrupt(&path, damage))?;
-        if identity.is_some_and(|cluster| cluster != replayed.header.cluster) {
+        let Replayed { tree, contents } = replay(&bytes, newest).map_err(|damage| corrupt(&path, damage))?;
+        if identity.is_some_and(|cluster| cluster != contents.header.owner) {
             return Err(corrupt(&path, Damage::new(16, "this journal belongs to another directory")));
         }
-        if replayed.torn {
+        if contents.torn {
             tracing::warn!(
                 file = %path.display(),
-                offset = replayed.end,
+                offset = contents.end,
                 "dropped a write that a crash left unfinished; it was never acknowledged"
             );
         }
-        let (end, len) = (replayed.end as u64, bytes.len() as u64);
-        let mut file = disk.open(&path).map_err(|error| failed("open", &path, &error))?;
-        // Zeros again after the last record: over an unfinished write, and so that the room is really
-        // there if a crash came before it was filled.
-        let zeros = vec![0; bytes.len() - replayed.end];
-        file.write_at(end, &zeros)
-            .and_then(|()| file.sync())
-            .map_err(|error| failed("write", &path, &error))?;
-        let next_record = replayed.next_record;
-        let written = Written { path: path.clone(), file, end, next_record, len };
-        let tree = *replayed.tree;
-        let mut journal = Self::over(disk, dir, replayed.header, path, written, options.compact_bytes, lock);
+        let book = Book::reopen(&*disk, &path, bytes.len(), &contents);
+        let book = book.map_err(|error| failed("write", &path, &error))?;
+        let mut journal = Self::over(disk, dir, book, options.compact_bytes, lock);
         journal.compact_at = options.compact_bytes.max(2 * tree.live_bytes() as u64);
-        Ok((journal, tree))
+        Ok((journal, *tree))
     }
 
     fn check_cluster(&self, options: &Options) -> Result<()> {
         match options.cluster {
-            Some(expected) if expected.0 != self.header.cluster => Err(Error::WrongCluster {
+            Some(expected) if expected.0 != self.book.header().owner => Err(Error::WrongCluster {
                 location: self.dir.display().to_string(),
                 expected: expected.to_string(),
                 found: self.cluster().to_string(),
@@ -207,122 +176,54 @@ impl Journal {
 
     /// Whose journal this is.
     pub fn cluster(&self) -> ClusterId {
-        ClusterId(self.header.cluster)
+        ClusterId(self.book.header().owner)
     }
 
     /// Makes a batch durable, as one record with one sync.
     pub fn append(&mut self, batch: Vec<Committed>) -> Result<(), AppendError> {
-        let payload = Record::Batch(batch).encode();
-        let end = self.end + frame::extent(payload.len()) as u64;
-        self.make_room(end)?;
-        let record = frame::encode(self.header.file_number, self.next_record, payload);
-        let written = self.file.write_at(self.end, &record).and_then(|()| self.file.sync());
-        written
-            .map_err(|error| AppendError::Unknown(format!("writing `{}`: {error}", self.path.display())))?;
-        self.end = end;
-        self.next_record += 1;
-        Ok(())
-    }
-
-    /// Takes room so that zeros are left after `end`.
-    fn make_room(&mut self, end: u64) -> Result<(), AppendError> {
-        let wanted = room(end, self.header.step);
-        if wanted <= self.len {
-            return Ok(());
-        }
-        let zeros = vec![0; usize::try_from(wanted - self.len).expect("a record and a step fit in memory")];
-        let taken = self
-            .file
-            .set_len(wanted)
-            .and_then(|()| self.file.write_at(self.len, &zeros))
-            .and_then(|()| self.file.sync());
-        match taken {
-            Ok(()) => self.len = wanted,
-            Err(error) => {
-                let back = self.file.set_len(self.len).and_then(|()| self.file.sync());
-                return Err(match back {
-                    Ok(()) if is_full(&error) => AppendError::Nothing(failed("extend", &self.path, &error)),
-                    _ => AppendError::Unknown(format!("extending `{}`: {error}", self.path.display())),
-                });
+        self.book.append(Record::Batch(batch).encode()).map_err(|error| match error {
+            journal::AppendError::Full(error) => {
+                AppendError::Nothing(failed("extend", self.book.path(), &error))
             }
-        }
-        Ok(())
+            journal::AppendError::Unknown(what) => AppendError::Unknown(what),
+        })
     }
 
     /// Moves to a new file with `tree` alone, if the present one is long for what it holds. An error
     /// means that the journal must not be used any more.
     pub fn compact_if_long(&mut self, tree: &Tree) -> Result<(), String> {
-        if self.end < self.compact_at {
+        if self.book.end() < self.compact_at {
             return Ok(());
         }
-        let header = FileHeader { file_number: self.header.file_number + 1, ..self.header };
-        let written = match write_file(&*self.disk, &self.dir, header, tree) {
-            Ok(written) => written,
-            Err((path, error)) => {
+        let header = self.book.header();
+        let header = FileHeader { file_number: header.file_number + 1, ..header };
+        let path = self.dir.join(file_name(header.file_number));
+        let book = match write_book(&*self.disk, &path, header, tree) {
+            Ok(book) => book,
+            Err(error) => {
                 // The old file is whole, so this costs room only. Not tried again at every commit.
-                self.compact_at = self.end + self.compact_bytes;
+                self.compact_at = self.book.end() + self.compact_bytes;
                 tracing::warn!(file = %path.display(), %error, "journal not compacted, will try again later");
-                if let Err(error) = self.disk.remove(&path) {
+                if let Err(error) = self.disk.remove(&journal::unfinished(&path)) {
                     tracing::warn!(file = %path.display(), %error, "unfinished file not removed");
                 }
                 return Ok(());
             }
         };
-        let path = self.dir.join(file_name(header.file_number));
-        let publish = self.disk.rename(&written.path, &path).and_then(|()| self.disk.sync_dir(&self.dir));
-        publish.map_err(|error| format!("publishing `{}`: {error}", path.display()))?;
-        let Written { file, end, next_record, len, .. } = written;
-        let old = std::mem::replace(&mut self.path, path);
-        (self.header, self.file, self.end, self.next_record, self.len) =
-            (header, file, end, next_record, len);
-        self.compact_at = self.compact_bytes.max(2 * end);
+        book.publish(&*self.disk).map_err(|error| format!("publishing `{}`: {error}", path.display()))?;
+        let old = std::mem::replace(&mut self.book, book);
+        self.compact_at = self.compact_bytes.max(2 * self.book.end());
         // Only now is the old one not needed. One that stays is removed at the next open.
-        if let Err(error) = self.disk.remove(&old) {
-            tracing::warn!(file = %old.display(), %error, "old journal not removed, will try again at start");
+        if let Err(error) = self.disk.remove(old.path()) {
+            tracing::warn!(file = %old.path().display(), %error, "old journal not removed, will try again at start");
         }
         Ok(())
     }
 }
 
-/// The file length at which zeros follow `end`.
-fn room(end: u64, step: u32) -> u64 {
-    (end + frame::ALIGN as u64).next_multiple_of(u64::from(step))
-}
-
-/// A file that was written and synced, under its unfinished name.
-struct Written {
-    path: PathBuf,
-    file: Box<dyn DiskFile>,
-    end: u64,
-    next_record: u64,
-    len: u64,
-}
-
-/// Writes a whole file that holds `tree`.
-fn write_file(
-    disk: &dyn Disk,
-    dir: &Path,
-    header: FileHeader,
-    tree: &Tree,
-) -> Result<Written, (PathBuf, io::Error)> {
-    let path = dir.join(format!("{}{UNFINISHED}", file_name(header.file_number)));
-    let write = || {
-        let mut file = disk.create(&path)?;
-        file.write_at(0, &header.encode())?;
-        let (mut end, mut number) = (frame::FILE_HEADER as u64, 1);
-        for record in snapshot(tree) {
-            let bytes = frame::encode(header.file_number, number, record.encode());
-            file.write_at(end, &bytes)?;
-            end += bytes.len() as u64;
-            number += 1;
-        }
-        let len = room(end, header.step);
-        let zeros = usize::try_from(len - end).expect("less than a step and 32 bytes");
-        file.write_at(end, &vec![0; zeros])?;
-        file.sync()?;
-        Ok(Written { path: path.clone(), file, end, next_record: number, len })
-    };
-    write().map_err(|error| (path.clone(), error))
+/// Writes a whole book that holds `tree`.
+fn write_book(disk: &dyn Disk, path: &Path, header: FileHeader, tree: &Tree) -> io::Result<Book> {
+    Book::write(disk, path, header, snapshot(tree).map(|record| record.encode()))
 }
 
 /// The records of a snapshot, made one at a time.
@@ -380,10 +281,6 @@ pub(crate) fn decode_identity(bytes: &[u8]) -> Result<u128, Damage> {
     }
     content.advance(8);
     Ok(content.get_u128())
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 pub(crate) fn corrupt(path: &Path, Damage { offset, what }: Damage) -> Error {

@@ -3,55 +3,32 @@
 //! Strict: the first thing that is not as it was written ends it, with the offset. What can be saved
 //! from such a file is a question for [`salvage`](super::salvage), and only when a person asks.
 
+use partage_journal::{self as journal, Contents, Damage};
+
 use crate::transaction::Version;
 use crate::watch::Change;
 
-use super::frame::{self, Damage, FileHeader, Found};
 use super::record::Record;
 use super::tree::Tree;
 
 /// A file that was read to its end.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    pub header: FileHeader,
     pub tree: Box<Tree>,
-    /// Where the next record goes.
-    pub end: usize,
-    /// Its number.
-    pub next_record: u64,
-    /// True if an unfinished write lies at `end`.
-    pub torn: bool,
+    pub contents: Contents,
 }
 
 /// Reads `file`, which must be the one with this number.
 pub(crate) fn replay(file: &[u8], file_number: u64) -> Result<Replayed, Damage> {
-    let header = FileHeader::decode(file)?;
-    if header.file_number != file_number {
-        let what = format!("this is the content of file {}, under another name", header.file_number);
-        return Err(Damage::new(0, what));
-    }
-    if !file.len().is_multiple_of(header.step as usize) {
-        let what =
-            format!("the file was cut: it ends here, at no multiple of its step of {} bytes", header.step);
-        return Err(Damage::new(file.len(), what));
-    }
-    let (mut at, mut number) = (frame::FILE_HEADER, 1);
     let mut reading = Reading::Snapshot(Vec::new());
-    let torn = loop {
-        match frame::find(file, file_number, at, number)? {
-            Found::Record { payload, next, .. } => {
-                let record = Record::decode(payload)
-                    .map_err(|what| Damage::new(at, format!("record {number} makes no sense: {what}")))?;
-                reading = reading.take(record).map_err(|what| Damage::new(at, what))?;
-                (at, number) = (next, number + 1);
-            }
-            Found::End => break false,
-            Found::Torn => break true,
-        }
-    };
+    let contents = journal::read(file, file_number, |_, payload| {
+        let begun = std::mem::replace(&mut reading, Reading::Snapshot(Vec::new()));
+        reading = begun.take(Record::decode(payload)?)?;
+        Ok(())
+    })?;
     match reading {
-        Reading::Transactions(tree) => Ok(Replayed { header, tree, end: at, next_record: number, torn }),
-        Reading::Snapshot(_) => Err(Damage::new(at, "the file ends inside its snapshot")),
+        Reading::Transactions(tree) => Ok(Replayed { tree, contents }),
+        Reading::Snapshot(_) => Err(Damage::new(contents.end, "the file ends inside its snapshot")),
     }
 }
 

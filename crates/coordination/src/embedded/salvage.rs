@@ -9,20 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use partage_journal::frame::{self, Found};
+use partage_journal::{Disk, FileHeader, RealDisk};
+
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::transaction::{Entry, Version};
 use crate::watch::Change;
 
 use super::Options;
-use super::disk::{Disk, RealDisk};
-use super::frame::{self, FileHeader, Found};
 use super::journal::{IDENTITY, Journal, LOCK, decode_identity, failed, far_after, file_name, file_number};
 use super::record::Record;
 use super::tree::Tree;
 use crate::claim::ClusterId;
 
-pub use super::frame::Damage;
+pub use partage_journal::Damage;
 
 /// One file of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +163,7 @@ fn inspect_journal(path: PathBuf, number: u64, bytes: &[u8], report: &mut Report
     };
     match FileHeader::decode(bytes) {
         Ok(header) => {
-            report.cluster.get_or_insert(ClusterId(header.cluster));
+            report.cluster.get_or_insert(ClusterId(header.owner));
             if !bytes.len().is_multiple_of(header.step as usize) {
                 file.damage
                     .push(Damage::new(bytes.len(), "the file was cut: it ends at no multiple of its step"));

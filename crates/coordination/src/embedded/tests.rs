@@ -2,5 +2,4 @@
 
 mod damage;
 mod faults;
-mod faulty_disk;
 mod model;

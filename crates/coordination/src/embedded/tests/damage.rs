@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::faulty_disk::FaultyDisk;
 use crate::ClusterId;
 use crate::embedded::Options;
-use crate::embedded::disk::Disk;
-use crate::embedded::frame::{self, Damage};
 use crate::embedded::journal::{Journal, file_name};
 use crate::embedded::record::Committed;
 use crate::embedded::replay::{Replayed, replay};
 use crate::{Change, Entry, Key, Version};
+use partage_journal::Disk;
+use partage_journal::faulty_disk::FaultyDisk;
+use partage_journal::frame::{self, Damage};
 
 const STEP: u32 = 1024;
 
@@ -83,7 +83,10 @@ fn a_sound_file_is_read_whole() {
     let sample = Sample::new(&[0, 10, 700, 40, 1500, 3]);
     let replayed = replay(&sample.bytes, 1).unwrap();
     assert_eq!(content(&replayed), sample.full());
-    assert_eq!((replayed.end, replayed.torn, replayed.next_record), (sample.end(), false, 8));
+    assert_eq!(
+        (replayed.contents.end, replayed.contents.torn, replayed.contents.next_record),
+        (sample.end(), false, 8)
+    );
     assert!(sample.bytes.len().is_multiple_of(STEP as usize));
 }
 
@@ -103,7 +106,7 @@ fn every_flipped_bit_is_found() {
                 }
                 Ok(replayed) => {
                     assert!(byte >= sample.end(), "bit {bit} of byte {byte} went unnoticed");
-                    assert!(replayed.torn, "a bit in the free room is at least seen");
+                    assert!(replayed.contents.torn, "a bit in the free room is at least seen");
                     assert_eq!(content(&replayed), sample.full());
                 }
             }
@@ -161,7 +164,7 @@ fn an_unfinished_last_write_is_dropped_whatever_part_of_it_arrived() {
         }
         let replayed = replay(&bytes, 1).unwrap();
         assert_eq!(content(&replayed), sample.until(start).unwrap());
-        assert_eq!((replayed.end, replayed.torn), (start, arrived != 0));
+        assert_eq!((replayed.contents.end, replayed.contents.torn), (start, arrived != 0));
     }
     // A write that stopped at any byte.
     for stopped in start..end {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::faulty_disk::{Fault, FaultyDisk};
 use crate::embedded::{Embedded, Options};
 use crate::{Coordination, Error, Expected, Key, Scope, Transaction, Version};
+use partage_journal::faulty_disk::{Fault, FaultyDisk};
 
 fn options(disk: &FaultyDisk) -> Options {
     Options { step_bytes: 1024, compact_bytes: 4096, disk: Arc::new(disk.clone()), ..Options::default() }

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::faulty_disk::FaultyDisk;
 use crate::embedded::{Embedded, Options};
 use crate::{Coordination, Error, Expected, Key, Operation, Scope, Transaction, Version};
+use partage_journal::faulty_disk::FaultyDisk;
 
 type Model = BTreeMap<Key, (Bytes, Version)>;
 

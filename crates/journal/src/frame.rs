@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! file    header 64 | record | record | … | zeros up to a multiple of the step, at least 32 of them
-//! header  magic 8 | format 4 | step 4 | cluster 16 | file number 8 | zeros 20 | crc 4
+//! header  magic 8 | format 4 | step 4 | owner 16 | file number 8 | zeros 20 | crc 4
 //! record  magic 4 | payload bytes 4 | record number 8 | file number 8 | payload crc 4 | header crc 4
 //!         payload, whitened | zeros to fit | end mark 8                      (a multiple of 32 in all)
 //! ```
@@ -32,9 +32,9 @@
 use bytes::{Buf, BufMut};
 
 /// Records start at multiples of this.
-pub(crate) const ALIGN: usize = 32;
+pub const ALIGN: usize = 32;
 /// Bytes of a file's header; the first record follows.
-pub(crate) const FILE_HEADER: usize = 64;
+pub const FILE_HEADER: usize = 64;
 const RECORD_HEADER: usize = 32;
 /// What a disk writes as a whole, or not at all.
 const SECTOR: usize = 512;
@@ -42,7 +42,7 @@ const FILE_MAGIC: [u8; 8] = *b"PARTAGEJ";
 const RECORD_MAGIC: u32 = 0x5ea1_ed01;
 const END_MARK: [u8; 8] = [0xe5, 0x7a, 0x9c, 0x3b, 0xd6, 0x4f, 0xa1, 0x8e];
 /// The form described above. Another number is refused, not guessed at.
-pub(crate) const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 
 /// What is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,32 +54,38 @@ pub struct Damage {
 }
 
 impl Damage {
-    pub(crate) fn new(offset: usize, what: impl Into<String>) -> Self {
+    /// At that offset.
+    pub fn new(offset: usize, what: impl Into<String>) -> Self {
         Self { offset: offset as u64, what: what.into() }
     }
 }
 
 /// The first 64 bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileHeader {
-    pub cluster: u128,
+pub struct FileHeader {
+    /// Whose it is: a cluster. 0 where the records say so themselves.
+    pub owner: u128,
+    /// Which of several books under the same roof; each of its records has it too.
     pub file_number: u64,
+    /// The file grows by so many bytes at a time: a multiple of 512.
     pub step: u32,
 }
 
 impl FileHeader {
+    /// As bytes.
     pub fn encode(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FILE_HEADER);
         bytes.put_slice(&FILE_MAGIC);
         bytes.put_u32(FORMAT);
         bytes.put_u32(self.step);
-        bytes.put_u128(self.cluster);
+        bytes.put_u128(self.owner);
         bytes.put_u64(self.file_number);
         bytes.put_bytes(0, 20);
         bytes.put_u32(crc32c::crc32c(&bytes));
         bytes
     }
 
+    /// From the first bytes of `file`.
     pub fn decode(file: &[u8]) -> Result<Self, Damage> {
         let Some(header) = file.get(..FILE_HEADER) else {
             return Err(Damage::new(file.len(), "the file ends inside its header"));
@@ -101,17 +107,17 @@ impl FileHeader {
         if (step as usize) < SECTOR || !(step as usize).is_multiple_of(SECTOR) {
             return Err(Damage::new(12, format!("the step of {step} bytes is no multiple of {SECTOR}")));
         }
-        Ok(Self { cluster: content.get_u128(), file_number: content.get_u64(), step })
+        Ok(Self { owner: content.get_u128(), file_number: content.get_u64(), step })
     }
 }
 
 /// Bytes that a payload takes up in the file.
-pub(crate) fn extent(payload_bytes: usize) -> usize {
+pub fn extent(payload_bytes: usize) -> usize {
     (RECORD_HEADER + payload_bytes + END_MARK.len()).next_multiple_of(ALIGN)
 }
 
 /// A whole record, ready to be written.
-pub(crate) fn encode(file_number: u64, record_number: u64, mut payload: Vec<u8>) -> Vec<u8> {
+pub fn encode(file_number: u64, record_number: u64, mut payload: Vec<u8>) -> Vec<u8> {
     whiten(record_number, &mut payload);
     let extent = extent(payload.len());
     let mut bytes = Vec::with_capacity(extent);
@@ -130,9 +136,16 @@ pub(crate) fn encode(file_number: u64, record_number: u64, mut payload: Vec<u8>)
 
 /// What is found where a record could start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// A good record; the next may start at `next`.
-    Record { payload: Vec<u8>, number: u64, next: usize },
+    Record {
+        /// In clear.
+        payload: Vec<u8>,
+        /// Counted from 1 in each file.
+        number: u64,
+        /// An offset.
+        next: usize,
+    },
     /// Nothing but zeros from here on.
     End,
     /// The last write, unfinished.
@@ -140,7 +153,7 @@ pub(crate) enum Found {
 }
 
 /// Judges what lies at `at`, by the table in the module's head.
-pub(crate) fn find(file: &[u8], file_number: u64, at: usize, expected: u64) -> Result<Found, Damage> {
+pub fn find(file: &[u8], file_number: u64, at: usize, expected: u64) -> Result<Found, Damage> {
     let rest = &file[at.min(file.len())..];
     if rest.len() < ALIGN {
         return Err(Damage::new(at, "the file was cut: no free room follows the last record"));
@@ -180,7 +193,7 @@ pub(crate) fn find(file: &[u8], file_number: u64, at: usize, expected: u64) -> R
 }
 
 /// The next good record at or after `at`, whatever lies before it. For salvage only.
-pub(crate) fn find_any(file: &[u8], file_number: u64, at: usize) -> Option<(usize, Found)> {
+pub fn find_any(file: &[u8], file_number: u64, at: usize) -> Option<(usize, Found)> {
     (at.next_multiple_of(ALIGN)..file.len()).step_by(ALIGN).find_map(|start| {
         let header =
             RecordHeader::decode(&file[start..]).filter(|header| header.file_number == file_number)?;

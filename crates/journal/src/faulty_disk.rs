@@ -4,18 +4,21 @@
 //! order. Names likewise, in order. [`FaultyDisk::lose_power`] draws what had arrived. Faults are armed by
 //! counting operations down.
 
+#![expect(clippy::unwrap_used, reason = "a disk of tests: a lock that is poisoned is a test that failed")]
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::embedded::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile};
 
 const SECTOR: usize = 512;
 
+/// What strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub enum Fault {
     /// Everything stops: each operation fails from here on.
     Power,
     /// The write puts down a part and then fails.
@@ -50,8 +53,9 @@ struct State {
     operations: u32,
 }
 
+/// The disk; a copy is the same disk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FaultyDisk(Arc<Mutex<State>>);
+pub struct FaultyDisk(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct OpenFile {
