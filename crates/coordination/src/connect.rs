@@ -15,6 +15,8 @@ pub async fn connect(target: &Target) -> Result<Arc<dyn Coordination>> {
         Backend::Embedded => {
             Err(Error::Invalid { what: "the embedded backend is opened by its directory".to_owned() })
         }
+        #[cfg(feature = "mysql")]
+        Backend::MySql => Ok(crate::mysql::MySql::connect(target).await?),
         backend => Err(Error::Invalid {
             what: format!(
                 "this program was built without the {backend} backend: build it with `--features {backend}`"

@@ -43,6 +43,8 @@ pub mod embedded;
 mod error;
 mod key;
 pub mod limits;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod session;
 mod target;
 mod transaction;

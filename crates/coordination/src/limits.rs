@@ -61,3 +61,67 @@ pub const SNAPSHOT_RECORD_BYTES: usize = 256 << 10;
 
 /// Embedded: pause before a dead owner's keys are removed again after a full disk.
 pub const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
+
+/// MySQL: how often each handle looks for changes and for sessions that are over. Bounds how late a watch is.
+pub const MYSQL_POLL: Duration = Duration::from_millis(100);
+
+/// MySQL: largest value, if the server's `max_allowed_packet` allows it. A row is read whole.
+pub const MYSQL_MAX_VALUE_BYTES: usize = 8 << 20;
+
+/// MySQL: keys and values of one transaction; what the server keeps to take it back is about as large.
+pub const MYSQL_MAX_TRANSACTION_BYTES: usize = 32 << 20;
+
+/// MySQL: smallest `max_allowed_packet` we work with: the longest statement for the keys of one transaction fits.
+pub const MYSQL_MIN_PACKET_BYTES: usize = 1 << 20;
+
+/// MySQL: what a statement needs of a packet beside the value in it.
+pub const MYSQL_PACKET_MARGIN_BYTES: usize = 4 << 10;
+
+/// MySQL: values up to this go in one statement with others; each larger one in one of its own.
+pub const MYSQL_SMALL_VALUE_BYTES: usize = 2 << 10;
+
+/// MySQL: paths asked for in one statement, in bytes of its text: below the smallest packet.
+pub const MYSQL_PATHS_TEXT_BYTES: usize = 256 << 10;
+
+/// MySQL: connections of one handle for work. Transactions of one root wait for each other anyway.
+pub const MYSQL_CONNECTIONS: usize = 4;
+
+/// MySQL: connections of one handle for renewals and for looking, so that work cannot keep them waiting.
+pub const MYSQL_PULSE_CONNECTIONS: usize = 2;
+
+/// MySQL: a connection that rested longer is not used again: the server may be closing it.
+pub const MYSQL_IDLE: Duration = Duration::from_secs(2);
+
+/// MySQL: the server ends a connection that says nothing for this long, in seconds; with it goes the lock of a
+/// client that was cut off in the middle of a transaction.
+pub const MYSQL_SILENCE_SECONDS: u32 = 5;
+
+/// MySQL: to connect to one server.
+pub const MYSQL_CONNECT: Duration = Duration::from_secs(3);
+
+/// MySQL: for one statement to be answered, or for a connection to be free.
+pub const MYSQL_STATEMENT: Duration = Duration::from_secs(5);
+
+/// MySQL: the server gives up waiting for a row lock after this many seconds; less than [`MYSQL_STATEMENT`].
+pub const MYSQL_LOCK_WAIT_SECONDS: u32 = 2;
+
+/// MySQL: how often what did not happen is tried again before the caller is told.
+pub const MYSQL_ATTEMPTS: u32 = 4;
+
+/// MySQL: pause before the second attempt; grows by itself with each.
+pub const MYSQL_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// MySQL: versions whose changes are remembered for watches. Whoever is further behind gets a resync (W6).
+pub const MYSQL_HISTORY_VERSIONS: u64 = 1_024;
+
+/// MySQL: the history is trimmed once in so many versions.
+pub const MYSQL_TRIM_EVERY: u64 = 64;
+
+/// MySQL: versions left out when the server has started anew: more than can have been seen and then lost.
+pub const MYSQL_LIFE_GAP: u64 = 1 << 20;
+
+/// MySQL: sessions open at once in one root.
+pub const MYSQL_MAX_SESSIONS: usize = 10_000;
+
+/// MySQL: sessions ended in one transaction; the rest follow in the next.
+pub const MYSQL_SWEEP_SESSIONS: usize = 100;

@@ -4,6 +4,8 @@
 //! | file      | what it is                                                          |
 //! |-----------|---------------------------------------------------------------------|
 //! | `process` | one process: started, signalled, waited for                         |
+//! | `certs`   | an authority and its certificates, for TLS                          |
+//! | `mariadb` | MariaDB, for the MySQL backend                                      |
 //! | `link`    | a TCP proxy that can be cut, held or slowed, in both directions or in one |
 //!
 //! The tests run the conformance suite of `partage-coordination` on each. What is not installed fails the test and
@@ -12,7 +14,9 @@
 #![allow(clippy::unwrap_used, reason = "a harness of tests may stop at the first surprise")]
 #![allow(clippy::print_stderr, reason = "a test that fails shows the logs of its processes")]
 
+pub mod certs;
 pub mod link;
+pub mod mariadb;
 pub mod process;
 
 use std::future::Future;
@@ -51,6 +55,7 @@ pub fn free_port() -> u16 {
 
 /// The path of a program, in the folders of `PATH` or where Debian puts servers; else a panic that names the
 /// package which has it.
+#[expect(clippy::disallowed_methods, reason = "where programs are is a matter of the machine")]
 pub fn program(name: &str, package: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));

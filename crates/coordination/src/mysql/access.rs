@@ -1,0 +1,244 @@
+//! How to get to the server: its hosts in turn, who we are to it, and how each connection is set up.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sqlx::ConnectOptions;
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use tokio::time::timeout;
+
+use crate::error::{Error, Result};
+use crate::limits::{
+    MYSQL_CONNECT, MYSQL_LIFE_GAP, MYSQL_LOCK_WAIT_SECONDS, MYSQL_MIN_PACKET_BYTES, MYSQL_SILENCE_SECONDS,
+};
+use crate::target::{Host, Target};
+
+use super::fault::{Attempt, Fault, Silence};
+use super::line::{Line, hex};
+use super::schema;
+
+/// One target, as its connections are made.
+pub(super) struct Access {
+    location: String,
+    hosts: Vec<(Host, MySqlConnectOptions)>,
+    root: String,
+    /// Which host worked last: tried first.
+    last: AtomicUsize,
+    /// What a server must take, once we told callers so.
+    packet_bytes: AtomicUsize,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Access").field(&self.location).finish()
+    }
+}
+
+/// What a server says of itself.
+#[derive(Debug, Default)]
+struct Facts {
+    version: String,
+    packet_bytes: usize,
+    read_only: bool,
+    galera: bool,
+    /// A commit is on its disk before it is acknowledged.
+    durable: bool,
+}
+
+impl Access {
+    pub fn new(target: &Target) -> Result<Self> {
+        let location = target.to_string();
+        let missing = |what: &str| Error::Invalid { what: format!("{location}: {what}") };
+        let user = target.user.as_deref();
+        let user = user.ok_or_else(|| missing("the user is missing: mysql://user@host/database"))?;
+        let database = target.database.as_deref();
+        let database =
+            database.ok_or_else(|| missing("the database is missing: mysql://user@host/database"))?;
+        let mut common = MySqlConnectOptions::new()
+            .username(user)
+            .database(database)
+            .pipes_as_concat(false)
+            .no_engine_substitution(false)
+            .timezone(None)
+            .set_names(false)
+            .disable_statement_logging();
+        if let Some(password) = &target.password {
+            common = common.password(password.reveal());
+        }
+        common = match &target.tls {
+            None => common.ssl_mode(MySqlSslMode::Disabled),
+            Some(tls) => {
+                let verified = common.ssl_mode(MySqlSslMode::VerifyIdentity).ssl_ca(&tls.ca);
+                match &tls.identity {
+                    Some((certificate, key)) => verified.ssl_client_cert(certificate).ssl_client_key(key),
+                    None => verified,
+                }
+            }
+        };
+        let of_host = |host: &Host| (host.clone(), common.clone().host(&host.name).port(host.port));
+        let hosts = target.hosts.iter().map(of_host).collect();
+        let root = target.root.as_str().to_owned();
+        let (last, packet_bytes) = (AtomicUsize::new(0), AtomicUsize::new(MYSQL_MIN_PACKET_BYTES));
+        Ok(Self { location, hosts, root, last, packet_bytes })
+    }
+
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// From now on, no server that takes less.
+    pub fn rely_on(&self, packet_bytes: usize) {
+        self.packet_bytes.store(packet_bytes, Ordering::Relaxed);
+    }
+
+    /// A connection that is set up, to the first host that takes changes.
+    pub async fn open(&self) -> Attempt<Line> {
+        let first = self.last.load(Ordering::Relaxed);
+        let mut why = Vec::new();
+        for turn in 0..self.hosts.len() {
+            let index = (first + turn) % self.hosts.len();
+            let (host, options) = &self.hosts[index];
+            match self.enter(options).await {
+                Ok(line) => {
+                    self.last.store(index, Ordering::Relaxed);
+                    return Ok(line);
+                }
+                // Another host may do.
+                Err(
+                    fault @ (Fault::Passing(_) | Fault::Broken(_) | Fault::Final(Error::Unavailable { .. })),
+                ) => {
+                    why.push(format!("{host}: {}", fault.into_error()));
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(Fault::Final(Error::Unavailable { what: format!("{}: {}", self.location, why.join("; ")) }))
+    }
+
+    async fn enter(&self, options: &MySqlConnectOptions) -> Attempt<Line> {
+        let connected = match timeout(MYSQL_CONNECT, options.connect()).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(self.not_connected(error)),
+            Err(_) => return Err(Fault::Passing(format!("no answer within {MYSQL_CONNECT:?}"))),
+        };
+        let mut line = Line::new(connected, self.location.clone());
+        let facts = set_up(&mut line).await?;
+        self.check(&facts)?;
+        schema::prepare(&mut line).await?;
+        let life = life(&mut line, &facts).await?;
+        let root = self.find_root(&mut line, life).await?;
+        line.belongs_to(root, facts.packet_bytes);
+        Ok(line)
+    }
+
+    fn not_connected(&self, error: sqlx::Error) -> Fault {
+        let what = match &error {
+            sqlx::Error::Database(_) => return Silence::from(error).nothing_happened(&self.location),
+            sqlx::Error::Io(error) => error.to_string(),
+            // Of this machine's files, or of the certificates: nothing that passes.
+            sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => {
+                let what = format!(
+                    "{error}; check the files of the CA and of our certificate, and the name in the server's"
+                );
+                return Fault::Final(Error::Denied { location: self.location.clone(), what });
+            }
+            error => error.to_string(),
+        };
+        Fault::Passing(what)
+    }
+
+    fn check(&self, facts: &Facts) -> Result<()> {
+        let location = &self.location;
+        if facts.read_only {
+            let what = "the server is read-only, as replicas are: name the primary".to_owned();
+            return Err(Error::Unavailable { what });
+        }
+        let needed = self.packet_bytes.load(Ordering::Relaxed);
+        if facts.packet_bytes < needed {
+            let found = facts.packet_bytes;
+            let what = format!("max_allowed_packet of {location} is {found}: set it to {needed} or more");
+            return Err(Error::Invalid { what });
+        }
+        if !facts.durable {
+            tracing::warn!(
+                %location,
+                "innodb_flush_log_at_trx_commit is not 1: commits that were acknowledged can be lost with the server"
+            );
+        }
+        Ok(())
+    }
+
+    /// The number of our root; made when there is none. When the server has started since the versions were last
+    /// counted, some are left out: InnoDB shows a commit to readers a moment before it is on disk, so one that
+    /// somebody saw may be lost, and its version must not come again.
+    async fn find_root(&self, line: &mut Line, life: i64) -> Attempt<u32> {
+        let root = hex(&self.root);
+        let find = format!("SELECT id FROM partage_roots WHERE root = {root} AND life = {life}");
+        if let Some(row) = line.text(&find).await?[0].first() {
+            return line.get(row, 0);
+        }
+        line.text(&format!("INSERT IGNORE INTO partage_roots VALUES (NULL, {root}, 0, 0, 0, {life})"))
+            .await?;
+        // `trimmed` gets what `version` has just become: no cursor from before is known any more.
+        line.text(&format!(
+            "UPDATE partage_roots SET version = version + {MYSQL_LIFE_GAP}, trimmed = version, life = {life} \
+             WHERE root = {root} AND life <> {life}"
+        ))
+        .await?;
+        let rows = line.text(&find).await?;
+        let Some(row) = rows[0].first() else {
+            return Err(Fault::Passing("two servers have started at once: which is the primary?".to_owned()));
+        };
+        line.get(row, 0)
+    }
+}
+
+/// Puts the connection in the state that all statements rely on, and asks what the server is.
+async fn set_up(line: &mut Line) -> Attempt<Facts> {
+    let results = line
+        .text(&format!(
+            "SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+             SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION autocommit = 1, \
+             SESSION wait_timeout = {MYSQL_SILENCE_SECONDS}, \
+             SESSION innodb_lock_wait_timeout = {MYSQL_LOCK_WAIT_SECONDS}; \
+             SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'max_allowed_packet', 'read_only', 'wsrep_on', \
+             'innodb_flush_log_at_trx_commit')"
+        ))
+        .await?;
+    let mut facts = Facts::default();
+    for row in results.last().into_iter().flatten() {
+        let (name, value): (String, String) = (line.get(row, 0)?, line.get(row, 1)?);
+        match name.as_str() {
+            "version" => facts.version = value,
+            "max_allowed_packet" => facts.packet_bytes = value.parse().unwrap_or_default(),
+            "read_only" => facts.read_only = value != "OFF",
+            "wsrep_on" => facts.galera = value == "ON",
+            "innodb_flush_log_at_trx_commit" => facts.durable = value == "1",
+            _ => {}
+        }
+    }
+    if facts.galera {
+        // A read waits until the node has what the others committed before.
+        line.text("SET SESSION wsrep_sync_wait = 7").await?;
+    }
+    Ok(facts)
+}
+
+/// When the server started, in seconds: the two clocks are read in one statement, so a step does not change it. A
+/// Galera cluster lives on without one of its nodes, and what it shows is on the others.
+async fn life(line: &mut Line, facts: &Facts) -> Attempt<i64> {
+    if facts.galera {
+        return Ok(0);
+    }
+    let status = if facts.version.contains("MariaDB") { "information_schema" } else { "performance_schema" };
+    let rows = line
+        .text(&format!(
+            "SELECT CAST(UNIX_TIMESTAMP() AS SIGNED) - CAST(variable_value AS SIGNED) FROM {status}.global_status \
+             WHERE variable_name = 'UPTIME'"
+        ))
+        .await?;
+    match rows[0].first() {
+        Some(row) => line.get(row, 0),
+        None => Err(Fault::Passing("the server does not say since when it runs".to_owned())),
+    }
+}

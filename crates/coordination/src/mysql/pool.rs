@@ -1,0 +1,91 @@
+//! Connections that are kept: a bounded number, the one that rested longest first.
+//!
+//! A connection goes back only when whoever had it says so, after all went well. One that was cut off in the
+//! middle (an error, a deadline, a caller that stopped waiting) is closed, and with it the server takes back
+//! what was not committed.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout};
+
+use crate::error::Error;
+use crate::limits::{MYSQL_IDLE, MYSQL_STATEMENT};
+
+use super::access::Access;
+use super::fault::{Attempt, Fault};
+use super::line::Line;
+
+/// Some connections to one target.
+#[derive(Debug)]
+pub(super) struct Pool {
+    access: Arc<Access>,
+    room: Semaphore,
+    idle: Mutex<VecDeque<(Instant, Line)>>,
+}
+
+impl Pool {
+    pub fn new(access: Arc<Access>, bound: usize) -> Self {
+        Self { access, room: Semaphore::new(bound), idle: Mutex::default() }
+    }
+
+    /// A connection for the caller alone.
+    pub async fn take(&self) -> Attempt<Lease<'_>> {
+        let Ok(Ok(room)) = timeout(MYSQL_STATEMENT, self.room.acquire()).await else {
+            let what =
+                format!("{}: all connections were busy for {MYSQL_STATEMENT:?}", self.access.location());
+            return Err(Fault::Final(Error::Unavailable { what }));
+        };
+        let line = match self.rested() {
+            Some(line) => line,
+            None => self.access.open().await?,
+        };
+        Ok(Lease { pool: self, line: Some(line), _room: room })
+    }
+
+    /// A kept connection that the server has not closed yet, as far as we can know.
+    fn rested(&self) -> Option<Line> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        idle.retain(|(since, _)| now < *since + MYSQL_IDLE);
+        idle.pop_front().map(|(_, line)| line)
+    }
+
+    /// After one connection broke: the others are of the same server.
+    pub fn forget(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// A connection in use. Dropped, it is closed.
+#[derive(Debug)]
+pub(super) struct Lease<'a> {
+    pool: &'a Pool,
+    line: Option<Line>,
+    _room: SemaphorePermit<'a>,
+}
+
+impl Lease<'_> {
+    /// Nothing is under way on it: the next may have it.
+    pub fn give_back(mut self) {
+        if let Some(line) = self.line.take() {
+            let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.push_back((Instant::now(), line));
+        }
+    }
+}
+
+impl Deref for Lease<'_> {
+    type Target = Line;
+    fn deref(&self) -> &Line {
+        self.line.as_ref().expect("taken only when it is given back")
+    }
+}
+
+impl DerefMut for Lease<'_> {
+    fn deref_mut(&mut self) -> &mut Line {
+        self.line.as_mut().expect("taken only when it is given back")
+    }
+}

@@ -1,0 +1,137 @@
+//! The tables: made by us, one step at a time, and never those of somebody else.
+//!
+//! A step is one statement, as the server commits each change of a table by itself; the row in `partage_schema`
+//! counts the steps that are done. So a process that dies in between leaves a state that the next one goes on
+//! from, and an older database is brought up to date in the same way. Each of our tables carries a comment that
+//! says so: a table with one of our names and without it is refused and left alone.
+
+use crate::error::{Error, Result};
+
+use super::fault::Attempt;
+use super::line::{Line, hex};
+
+/// What the comment of each of our tables begins with.
+const MARK: &str = "partage coordination";
+
+/// Counts the steps.
+const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS partage_schema (
+    one TINYINT UNSIGNED NOT NULL PRIMARY KEY,
+    version INT UNSIGNED NOT NULL
+) ENGINE=InnoDB COMMENT='partage coordination: steps of the schema that are done'";
+
+/// The steps in order; the schema's version is how many are done. Each can be repeated. Only ever added to.
+const STEPS: [&str; 4] = [
+    // `life` is when the server started that the versions were last counted on.
+    "CREATE TABLE IF NOT EXISTS partage_roots (
+        id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+        root VARBINARY(512) NOT NULL UNIQUE,
+        version BIGINT UNSIGNED NOT NULL,
+        trimmed BIGINT UNSIGNED NOT NULL,
+        last_session BIGINT UNSIGNED NOT NULL,
+        life BIGINT NOT NULL
+    ) ENGINE=InnoDB COMMENT='partage coordination: one row for each cluster'",
+    "CREATE TABLE IF NOT EXISTS partage_keys (
+        root INT UNSIGNED NOT NULL,
+        path VARBINARY(512) NOT NULL,
+        value LONGBLOB NOT NULL,
+        version BIGINT UNSIGNED NOT NULL,
+        session BIGINT UNSIGNED NULL,
+        PRIMARY KEY (root, path),
+        KEY of_session (root, session)
+    ) ENGINE=InnoDB COMMENT='partage coordination: keys and values'",
+    // In UTC, by the server's clock. `ttl` is in microseconds.
+    "CREATE TABLE IF NOT EXISTS partage_sessions (
+        root INT UNSIGNED NOT NULL,
+        id BIGINT UNSIGNED NOT NULL,
+        ttl BIGINT UNSIGNED NOT NULL,
+        expires DATETIME(6) NOT NULL,
+        PRIMARY KEY (root, id),
+        KEY by_end (root, expires)
+    ) ENGINE=InnoDB COMMENT='partage coordination: who is alive, until when'",
+    "CREATE TABLE IF NOT EXISTS partage_history (
+        root INT UNSIGNED NOT NULL,
+        version BIGINT UNSIGNED NOT NULL,
+        path VARBINARY(512) NOT NULL,
+        PRIMARY KEY (root, version, path)
+    ) ENGINE=InnoDB COMMENT='partage coordination: which keys changed lately'",
+];
+
+const TABLES: [&str; 5] =
+    ["partage_schema", "partage_roots", "partage_keys", "partage_sessions", "partage_history"];
+
+/// The version that this program reads and writes.
+pub(super) const VERSION: u64 = STEPS.len() as u64;
+
+/// Brings the schema to [`VERSION`], or says why not.
+pub(super) async fn prepare(line: &mut Line) -> Attempt<()> {
+    if version(line).await? == Some(VERSION) {
+        return Ok(());
+    }
+    // One at a time. The lock is only for politeness: each step can be done by several at once.
+    let lock = hex(&format!("partage_schema {}", line.location()));
+    line.text(&format!("SELECT GET_LOCK(MD5({lock}), 5)")).await?;
+    let done = migrate(line).await;
+    let freed = line.text(&format!("DO RELEASE_LOCK(MD5({lock}))")).await;
+    done.and(freed.map(|_| ()))
+}
+
+async fn migrate(line: &mut Line) -> Attempt<()> {
+    let from = match version(line).await? {
+        Some(version) => version,
+        None => {
+            line.text(SCHEMA).await?;
+            line.text("INSERT IGNORE INTO partage_schema VALUES (1, 0)").await?;
+            0
+        }
+    };
+    for (done, step) in STEPS.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+        line.text(step).await?;
+        let now = done + 1;
+        line.text(&format!("UPDATE partage_schema SET version = GREATEST(version, {now})")).await?;
+    }
+    Ok(())
+}
+
+/// The version that the database has; `None` if it has none of our tables. Refuses what is not ours.
+async fn version(line: &mut Line) -> Attempt<Option<u64>> {
+    let names = TABLES.map(|name| format!("'{name}'")).join(",");
+    let tables = line
+        .text(&format!(
+            "SELECT CAST(table_name AS CHAR), CAST(table_comment AS CHAR) FROM information_schema.tables \
+             WHERE table_schema = DATABASE() AND table_name IN ({names})"
+        ))
+        .await?;
+    let mut made = false;
+    for row in &tables[0] {
+        let (name, comment): (String, String) = (line.get(row, 0)?, line.get(row, 1)?);
+        if !comment.starts_with(MARK) {
+            let location = line.location();
+            let what = format!(
+                "{location}: the table `{name}` there was not made by this program: it is left alone; choose \
+                 another database, or rename that table"
+            );
+            return Err(Error::Invalid { what }.into());
+        }
+        made |= name == TABLES[0];
+    }
+    if !made {
+        return Ok(None);
+    }
+    let rows = line.text("SELECT CAST(version AS UNSIGNED) FROM partage_schema").await?;
+    let Some(row) = rows[0].first() else { return Ok(None) };
+    let version = line.get(row, 0)?;
+    check(line.location(), version)?;
+    Ok(Some(version))
+}
+
+/// Refuses a schema that a later program made.
+pub(super) fn check(location: &str, version: u64) -> Result<()> {
+    if version <= VERSION {
+        return Ok(());
+    }
+    let what = format!(
+        "{location} has schema version {version} (table `partage_schema`), this program knows up to {VERSION}: use \
+         the program that made it, or another database"
+    );
+    Err(Error::Invalid { what })
+}
