@@ -41,6 +41,8 @@ mod election;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod key;
 pub mod limits;
 #[cfg(feature = "mysql")]

@@ -125,3 +125,56 @@ pub const MYSQL_MAX_SESSIONS: usize = 10_000;
 
 /// MySQL: sessions ended in one transaction; the rest follow in the next.
 pub const MYSQL_SWEEP_SESSIONS: usize = 100;
+
+/// etcd: largest value, and keys and values of one transaction. A server takes 1.5 MiB by default
+/// (`--max-request-bytes`), of which the comparisons, the reads for a refusal and the root may take a third.
+pub const ETCD_MAX_VALUE_BYTES: usize = 1 << 20;
+
+/// etcd: an encoded request, as the server counts it. Past [`ETCD_MAX_VALUE_BYTES`] only with a very long root.
+pub const ETCD_MAX_REQUEST_BYTES: usize = (3 << 19) - 512;
+
+/// etcd: comparisons in one transaction (`--max-txn-ops`). One that needs more is checked in two steps.
+pub const ETCD_MAX_COMPARES: usize = 128;
+
+/// etcd: how often a transaction in two steps is tried while others write, before it is given back.
+pub const ETCD_GUARDED_ATTEMPTS: usize = 16;
+
+/// etcd: until a connection stands, TLS included.
+pub const ETCD_CONNECT: Duration = Duration::from_secs(2);
+
+/// etcd: until a read is asked of the next server, or over a new connection.
+pub const ETCD_ATTEMPT: Duration = Duration::from_secs(3);
+
+/// etcd: until a change is given up as unknown. Over the server's own seven seconds (five, and two elections), so
+/// that its own words arrive when it has any.
+pub const ETCD_REQUEST: Duration = Duration::from_secs(8);
+
+/// etcd: rest between two pings of a connection. A server hangs up on who pings more often than every five.
+pub const ETCD_KEEP_ALIVE: Duration = Duration::from_secs(6);
+
+/// etcd: a ping that is not answered within this ends the connection.
+pub const ETCD_KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(3);
+
+/// etcd: bytes under way to us on one stream.
+pub const ETCD_STREAM_WINDOW_BYTES: u32 = 2 << 20;
+
+/// etcd: bytes under way to us on one connection: no stream may keep the others from moving.
+pub const ETCD_CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+
+/// etcd: keys in the first read of many, when nothing is known of their size: 32 MiB at most.
+pub const ETCD_FIRST_CHUNK: usize = 32;
+
+/// etcd: bytes that each later read of many should bring.
+pub const ETCD_CHUNK_BYTES: usize = 4 << 20;
+
+/// etcd: largest answer that is taken: the first of many keys, each with the largest value, and some room.
+pub const ETCD_MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// etcd: a page of a list ends once it has this many bytes.
+pub const ETCD_PAGE_BYTES: usize = 8 << 20;
+
+/// etcd: bytes of changes that wait for a subscriber. One that is further behind gets a resync (W6).
+pub const ETCD_WAITING_BYTES: usize = 4 << 20;
+
+/// etcd: shortest and longest rest before a watch is begun again.
+pub const ETCD_WATCH_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));

@@ -6,6 +6,7 @@
 //! | `process` | one process: started, signalled, waited for                         |
 //! | `certs`   | an authority and its certificates, for TLS                          |
 //! | `mariadb` | MariaDB, for the MySQL backend                                      |
+//! | `etcd`    | etcd                                                                |
 //! | `link`    | a TCP proxy that can be cut, held or slowed, in both directions or in one |
 //!
 //! The tests run the conformance suite of `partage-coordination` on each. What is not installed fails the test and
@@ -15,6 +16,7 @@
 #![allow(clippy::print_stderr, reason = "a test that fails shows the logs of its processes")]
 
 pub mod certs;
+pub mod etcd;
 pub mod link;
 pub mod mariadb;
 pub mod process;

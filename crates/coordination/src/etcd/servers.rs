@@ -1,0 +1,311 @@
+//! The servers of one etcd: who is asked, who is asked next, and what is known when nobody answers.
+//!
+//! One is asked until it fails, then the next. Whether a request may go to the next depends on what it is: a
+//! read may be asked twice; a change only when it certainly was not done. That is decided here, once, for all
+//! that is asked ([`Servers::call`]); what a status means is decided in `outcome`.
+//!
+//! | what happened                             | a read            | a change          |
+//! |-------------------------------------------|-------------------|-------------------|
+//! | no connection, or turned away at the door | the next server   | the next server   |
+//! | no answer in time, or the stream broke    | the next server   | `Indefinite`      |
+//! | the token is not taken                    | sign in, again    | sign in, again    |
+//! | etcd's last word                          | that error        | that error        |
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use tokio::time::{Instant, timeout_at};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Response, Status};
+
+use crate::error::{Error, Result};
+use crate::limits::{
+    ETCD_ATTEMPT, ETCD_CONNECT, ETCD_CONNECTION_WINDOW_BYTES, ETCD_KEEP_ALIVE, ETCD_KEEP_ALIVE_ANSWER,
+    ETCD_REQUEST, ETCD_STREAM_WINDOW_BYTES,
+};
+use crate::target::{Secret, Target, Tls};
+
+use super::outcome::{self, Trouble};
+use super::proto::AuthenticateRequest;
+use super::proto::auth_client::AuthClient;
+
+type Token = MetadataValue<Ascii>;
+
+/// What a request does, and so what a missing answer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing, or the same again when repeated.
+    Read,
+    /// Something.
+    Change,
+}
+
+/// One way to one server, for one request.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub channel: Channel,
+    token: Option<Token>,
+}
+
+impl Line {
+    /// A request that says who we are, and that a server without a leader shall say so instead of waiting.
+    pub fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+}
+
+#[derive(Debug)]
+struct Server {
+    endpoint: Endpoint,
+    /// Replaced when it stays silent: a new connection may take another way.
+    channel: Mutex<Channel>,
+}
+
+/// All servers of the target.
+#[derive(Debug)]
+pub(super) struct Servers {
+    location: String,
+    prefix: String,
+    servers: Vec<Server>,
+    /// Counts up; modulo the servers it is the one that is asked.
+    turn: AtomicUsize,
+    credentials: Option<(String, Secret)>,
+    token: RwLock<Option<Token>>,
+    /// Held by the one who signs in.
+    signing_in: tokio::sync::Mutex<()>,
+}
+
+impl Servers {
+    /// Reads the certificates; connects when the first request is sent.
+    pub fn of(target: &Target, prefix: &str) -> Result<Self> {
+        let tls = target.tls.as_ref().map(read_tls).transpose()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let location = target.to_string();
+        let servers = target.hosts.iter().map(|host| {
+            let wrong = |error: tonic::transport::Error| Error::Invalid {
+                what: format!("{location}: {}", causes(&error)),
+            };
+            let endpoint = Endpoint::from_shared(format!("{scheme}://{host}")).map_err(wrong)?;
+            let endpoint = match &tls {
+                Some(tls) => {
+                    endpoint.tls_config(tls.clone().domain_name(host.name.clone())).map_err(wrong)?
+                }
+                None => endpoint,
+            };
+            let endpoint = endpoint
+                .connect_timeout(ETCD_CONNECT)
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(ETCD_KEEP_ALIVE)
+                .keep_alive_timeout(ETCD_KEEP_ALIVE_ANSWER)
+                .keep_alive_while_idle(true)
+                .initial_stream_window_size(ETCD_STREAM_WINDOW_BYTES)
+                .initial_connection_window_size(ETCD_CONNECTION_WINDOW_BYTES);
+            Ok(Server { channel: Mutex::new(endpoint.connect_lazy()), endpoint })
+        });
+        let servers = servers.collect::<Result<Vec<_>>>()?;
+        let credentials = match (&target.user, &target.password) {
+            (Some(user), Some(password)) => Some((user.clone(), password.clone())),
+            (None, None) => None,
+            (Some(user), None) => {
+                let what = format!(
+                    "{location} names the user {user} but no password was given: give both, or neither"
+                );
+                return Err(Error::Invalid { what });
+            }
+            (None, Some(_)) => {
+                let what =
+                    format!("a password was given but {location} names no user: write etcd://user@host:port");
+                return Err(Error::Invalid { what });
+            }
+        };
+        Ok(Self {
+            location,
+            prefix: prefix.to_owned(),
+            servers,
+            turn: AtomicUsize::new(0),
+            credentials,
+            token: RwLock::new(None),
+            signing_in: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    /// The target, for messages.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// The way to the server whose turn it is.
+    pub fn line(&self) -> (usize, Line) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        let channel = self.server(turn).channel.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
+        (turn, Line { channel, token })
+    }
+
+    fn server(&self, turn: usize) -> &Server {
+        &self.servers[turn % self.servers.len()]
+    }
+
+    /// The next one's turn, unless somebody has said so already.
+    pub fn give_up_on(&self, turn: usize) {
+        let next = turn.wrapping_add(1);
+        let _ = self.turn.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Lets go of a connection that stays silent, as nothing else tells a lost one from a slow one.
+    fn hang_up(&self, turn: usize) {
+        let server = self.server(turn);
+        *server.channel.lock().unwrap_or_else(PoisonError::into_inner) = server.endpoint.connect_lazy();
+    }
+
+    /// What a status means here.
+    pub fn trouble(&self, status: &Status) -> Trouble {
+        outcome::read(status, &self.location, &self.prefix)
+    }
+
+    /// Signs in, if there are credentials and nobody has since `line` was given out.
+    pub async fn sign_in(&self, line: Option<&Line>) -> Result<()> {
+        let Some((user, password)) = &self.credentials else { return Ok(()) };
+        let _one_at_a_time = self.signing_in.lock().await;
+        let now = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if line.is_some_and(|line| line.token != now) {
+            return Ok(());
+        }
+        let asked = self.ask(Kind::Read, |line| async move {
+            let message = AuthenticateRequest { name: user.clone(), password: password.reveal().to_owned() };
+            AuthClient::new(line.channel).authenticate(message).await
+        });
+        let token = match asked.await {
+            Ok(answer) => Some(answer.token.parse().map_err(|_| Error::Unavailable {
+                what: format!("{} gave a token that is no text: check that it is an etcd", self.location),
+            })?),
+            // Everybody may do everything there; a token would be refused.
+            Err(Failed::Error(Error::Invalid { what })) if what.contains("authentication is not enabled") => {
+                tracing::warn!(target = %self.location, "etcd does not ask who we are: turn its authentication on");
+                None
+            }
+            Err(failed) => return Err(self.error(failed)),
+        };
+        *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
+        Ok(())
+    }
+
+    /// Asks until there is an answer or nothing more that may be tried.
+    pub async fn call<T, F>(&self, kind: Kind, send: impl Fn(Line) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let line = match self.ask(kind, &send).await {
+            Err(Failed::Token(line, _)) => line,
+            outcome => return outcome.map_err(|failed| self.error(failed)),
+        };
+        // A refused token changed nothing: the request may be sent again, be it a change.
+        self.sign_in(Some(&line)).await?;
+        self.ask(kind, &send).await.map_err(|failed| self.error(failed))
+    }
+
+    async fn ask<T, F>(&self, kind: Kind, send: impl Fn(Line) -> F) -> Result<T, Failed>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let end = Instant::now() + ETCD_REQUEST;
+        // A lone server is asked twice: it may have been restarted, and the connection be its old one.
+        let mut attempts = self.servers.len().max(2);
+        let mut doors = self.servers.len();
+        loop {
+            let (turn, line) = self.line();
+            let until = match kind {
+                Kind::Read => end.min(Instant::now() + ETCD_ATTEMPT),
+                Kind::Change => end,
+            };
+            let trouble = match timeout_at(until, send(line.clone())).await {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) => self.trouble(&status),
+                Err(_) => {
+                    self.hang_up(turn);
+                    Trouble::Unknown("no answer in time".to_owned())
+                }
+            };
+            attempts -= 1;
+            let more = attempts > 0 && Instant::now() < end;
+            match trouble {
+                Trouble::Refused(error) => return Err(Failed::Error(error)),
+                Trouble::Token(what) => return Err(Failed::Token(line, what)),
+                Trouble::NotDone(what) => {
+                    self.give_up_on(turn);
+                    doors -= 1;
+                    if doors == 0 || !more {
+                        return Err(Failed::NotDone(what));
+                    }
+                }
+                Trouble::Unknown(what) => {
+                    self.give_up_on(turn);
+                    match kind {
+                        Kind::Change => return Err(Failed::Unknown(what)),
+                        Kind::Read if more => {}
+                        Kind::Read => return Err(Failed::NotDone(what)),
+                    }
+                }
+            }
+        }
+    }
+
+    fn error(&self, failed: Failed) -> Error {
+        let location = &self.location;
+        match failed {
+            Failed::Error(error) => error,
+            Failed::NotDone(what) => Error::Unavailable {
+                what: format!(
+                    "{location}: {what}: check that etcd runs there, has a leader, and can be reached"
+                ),
+            },
+            Failed::Unknown(what) => Error::Indefinite { what: format!("{location}: {what}") },
+            Failed::Token(_, what) => Error::Denied {
+                location: location.clone(),
+                what: match self.credentials {
+                    Some(_) => format!("{what}: it took the password, and then not its own token"),
+                    None => format!("{what}: it asks who we are: give a user and a password"),
+                },
+            },
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+enum Failed {
+    Error(Error),
+    NotDone(String),
+    Unknown(String),
+    Token(Line, String),
+}
+
+fn read_tls(tls: &Tls) -> Result<ClientTlsConfig> {
+    let read = |path: &std::path::Path| {
+        std::fs::read(path).map_err(|error| Error::Invalid {
+            what: format!("cannot read `{}`: {error}: check the path and the rights", path.display()),
+        })
+    };
+    let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&tls.ca)?));
+    match &tls.identity {
+        Some((certificate, key)) => Ok(config.identity(Identity::from_pem(read(certificate)?, read(key)?))),
+        None => Ok(config),
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    words
+}

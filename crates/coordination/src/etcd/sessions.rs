@@ -1,0 +1,128 @@
+//! Sessions as leases. A session's id is the number of its lease.
+//!
+//! A lease is marked as ours by a key that goes with it, which no caller can see. So a lease that another
+//! program made is no session here: it is neither renewed, nor revoked, nor written under.
+//!
+//! Leases count whole seconds, and a server has a least time for them (two seconds by default): a session
+//! lives at least as long as it was asked for, never shorter.
+//!
+//! Renewing does not go through etcd's log: the leader answers alone. One that was cut off from the others and
+//! does not know yet would say yes to what its successor lets expire. So a renewal counts only with a
+//! linearizable read after it, by the same server in the same term: then that leader led all the while (C4).
+
+use std::time::Duration;
+
+use tonic::Status;
+
+use crate::error::{Error, Result};
+use crate::session::SessionId;
+
+use super::checks::{lease, session};
+use super::outcome;
+use super::proto::kv_client::KvClient;
+use super::proto::lease_client::LeaseClient;
+use super::proto::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, PutRequest,
+    RangeRequest, RangeResponse, RequestOp, ResponseHeader, TxnRequest, request_op,
+};
+use super::servers::{Kind, Line, Servers};
+use super::space::Space;
+
+/// Renewals that meet an election are asked again this often: elections are rare, and each ends.
+const RENEWALS: usize = 4;
+
+pub(super) async fn open(servers: &Servers, space: &Space, ttl: Duration) -> Result<SessionId> {
+    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    let asked = LeaseGrantRequest { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id: 0 };
+    let send = |line: Line| {
+        let request = line.request(asked);
+        async move { LeaseClient::new(line.channel).lease_grant(request).await }
+    };
+    let granted = servers.call(Kind::Change, send).await?;
+    let opened = session(granted.id).filter(|_| granted.ttl >= asked.ttl);
+    let opened = opened.ok_or_else(|| Error::Unavailable {
+        what: format!(
+            "{} granted a lease of {} s where {seconds} s were asked",
+            servers.location(),
+            granted.ttl
+        ),
+    })?;
+    let put = PutRequest { key: space.marker(opened), lease: granted.id, ..PutRequest::default() };
+    let put = RequestOp { request: Some(request_op::Request::RequestPut(put)) };
+    let marking = TxnRequest { success: vec![put], ..TxnRequest::default() };
+    let send = |line: Line| {
+        let request = line.request(marking.clone());
+        async move { KvClient::new(line.channel).txn(request).await }
+    };
+    match servers.call(Kind::Change, send).await {
+        Ok(_) => Ok(opened),
+        Err(error) => {
+            // What is left of it ends by its own time, if this fails too.
+            let _ = revoke(servers, granted.id).await;
+            Err(error)
+        }
+    }
+}
+
+fn marker(space: &Space, session: SessionId) -> RangeRequest {
+    RangeRequest { key: space.marker(session), keys_only: true, ..RangeRequest::default() }
+}
+
+/// Who said something, and when in the order of leaders.
+fn speaker(header: Option<&ResponseHeader>) -> Option<(u64, u64, u64)> {
+    header.map(|header| (header.cluster_id, header.member_id, header.raft_term))
+}
+
+pub(super) async fn renew(servers: &Servers, space: &Space, session: SessionId) -> Result<()> {
+    let ended = || Error::SessionEnded { session };
+    let lease = lease(session).ok_or_else(ended)?;
+    // Looked at first: a lease of another program is not kept alive.
+    if super::pages::range(servers, marker(space, session)).await?.kvs.is_empty() {
+        return Err(ended());
+    }
+    for _ in 0..RENEWALS {
+        let send = |line: Line| {
+            let looking = line.request(marker(space, session));
+            async move {
+                let renewed = keep_alive(&line, lease).await?;
+                let seen = KvClient::new(line.channel).range(looking).await?;
+                Ok(seen.map(|seen| (renewed, seen)))
+            }
+        };
+        let (renewed, seen): (LeaseKeepAliveResponse, RangeResponse) = servers.call(Kind::Read, send).await?;
+        if renewed.ttl <= 0 || seen.kvs.is_empty() {
+            return Err(ended());
+        }
+        if speaker(renewed.header.as_ref()) == speaker(seen.header.as_ref()) {
+            return Ok(());
+        }
+    }
+    let what = format!("{}: its leader changed at each renewal of a session", servers.location());
+    Err(Error::Unavailable { what })
+}
+
+async fn keep_alive(line: &Line, lease: i64) -> Result<LeaseKeepAliveResponse, Status> {
+    let asked = line.request(tokio_stream::once(LeaseKeepAliveRequest { id: lease }));
+    let mut answers = LeaseClient::new(line.channel.clone()).lease_keep_alive(asked).await?.into_inner();
+    answers.message().await?.ok_or_else(|| Status::unavailable("etcd ended a renewal without an answer"))
+}
+
+pub(super) async fn end(servers: &Servers, space: &Space, session: SessionId) -> Result<()> {
+    let ended = || Error::SessionEnded { session };
+    let lease = lease(session).ok_or_else(ended)?;
+    if super::pages::range(servers, marker(space, session)).await?.kvs.is_empty() {
+        return Err(ended());
+    }
+    match revoke(servers, lease).await {
+        Err(error) if outcome::is_lease_gone(&error) => Err(ended()),
+        outcome => outcome,
+    }
+}
+
+async fn revoke(servers: &Servers, lease: i64) -> Result<()> {
+    let send = |line: Line| {
+        let request = line.request(LeaseRevokeRequest { id: lease });
+        async move { LeaseClient::new(line.channel).lease_revoke(request).await }
+    };
+    servers.call(Kind::Change, send).await.map(|_| ())
+}
