@@ -89,17 +89,33 @@ impl MariaDb {
         self.try_sql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
+    /// Runs `sql` in a connection that stays open, until what is returned is dropped. Returns once `sql` is done.
+    pub async fn hold(&self, sql: &str) -> Held<'_> {
+        let mark = format!("SELECT SLEEP(600), {}", free_port());
+        let command = self.client(&format!("{sql}; {mark}"));
+        let process = Process::start("mariadb", command, &self.folder.path().join("held"));
+        let look = format!("SELECT id FROM information_schema.processlist WHERE info = '{mark}'");
+        let id = until("the statement is done", async || {
+            self.sql(&look).first().cloned().ok_or_else(|| process.log())
+        });
+        Held { id: id.await, server: self, _process: process }
+    }
+
     fn try_sql(&self, sql: &str) -> Result<Vec<String>, String> {
-        let output = Command::new(program("mariadb", "mariadb-client"))
-            .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names", "--execute", sql])
-            .arg(format!("--socket={}", socket(self.folder.path())))
-            .output()
-            .unwrap();
+        let output = self.client(sql).output().unwrap();
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
         } else {
             Err(String::from_utf8_lossy(&output.stderr).into_owned())
         }
+    }
+
+    fn client(&self, sql: &str) -> Command {
+        let mut command = Command::new(program("mariadb", "mariadb-client"));
+        command
+            .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names", "--execute", sql])
+            .arg(format!("--socket={}", socket(self.folder.path())));
+        command
     }
 
     async fn ready(&self) {
@@ -130,6 +146,21 @@ impl MariaDb {
     }
 }
 
+/// A connection of the administrator that holds something.
+#[derive(Debug)]
+pub struct Held<'a> {
+    server: &'a MariaDb,
+    id: String,
+    _process: Process,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // It may be gone with the server.
+        let _ = self.server.try_sql(&format!("KILL {}", self.id));
+    }
+}
+
 fn socket(folder: &Path) -> String {
     folder.join("socket").display().to_string()
 }
@@ -144,6 +175,8 @@ fn install(folder: &Path) {
         .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
         .arg(format!("--datadir={}", folder.join("data").display()))
         .args(user())
+        // Two of them must not meet in the machine's own.
+        .env("TMPDIR", folder)
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -160,6 +193,7 @@ fn launch(folder: &Path, port: u16, options: &[String]) -> Process {
         .arg(format!("--pid-file={}", folder.join("pid").display()))
         .arg(format!("--port={port}"))
         .args(user())
-        .args(options);
+        .args(options)
+        .env("TMPDIR", folder);
     Process::start("mariadbd", command, &folder.join("log"))
 }

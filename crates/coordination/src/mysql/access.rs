@@ -132,19 +132,19 @@ impl Access {
     }
 
     fn not_connected(&self, error: sqlx::Error) -> Fault {
-        let what = match &error {
+        let denied = match &error {
             sqlx::Error::Database(_) => return Silence::from(error).nothing_happened(&self.location),
-            sqlx::Error::Io(error) => error.to_string(),
-            // Of this machine's files, or of the certificates: nothing that passes.
-            sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => {
-                let what = format!(
-                    "{error}; check the files of the CA and of our certificate, and the name in the server's"
-                );
-                return Fault::Final(Error::Denied { location: self.location.clone(), what });
-            }
-            error => error.to_string(),
+            // Of the files of this machine, or of the certificates: nothing that passes.
+            sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => true,
+            sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+            _ => false,
         };
-        Fault::Passing(what)
+        if !denied {
+            return Fault::Broken(error.to_string());
+        }
+        let what =
+            format!("{error}; check the CA, our certificate and its key, and the name in the server's");
+        Fault::Final(Error::Denied { location: self.location.clone(), what })
     }
 
     fn check(&self, facts: &Facts) -> Result<()> {
@@ -168,26 +168,35 @@ impl Access {
         Ok(())
     }
 
-    /// The number of our root; made when there is none. When the server has started since the versions were last
-    /// counted, some are left out: InnoDB shows a commit to readers a moment before it is on disk, so one that
-    /// somebody saw may be lost, and its version must not come again.
-    async fn find_root(&self, line: &mut Line, life: i64) -> Attempt<u32> {
+    /// The number of our root; made when there is none. When the server has started since the root was last used,
+    /// some versions are left out: InnoDB shows a commit to readers a moment before it is on disk, so one that
+    /// somebody saw may be lost, and its version must not come again. A start is seen by a table that is only in
+    /// the server's memory, and another server, which may have a copy of that, by when it started.
+    async fn find_root(&self, line: &mut Line, life: Option<i64>) -> Attempt<u32> {
         let root = hex(&self.root);
-        let find = format!("SELECT id FROM partage_roots WHERE root = {root} AND life = {life}");
+        let find = match life {
+            Some(life) => format!(
+                "SELECT id FROM partage_roots JOIN partage_life ON partage_life.root = id \
+                 WHERE partage_roots.root = {root} AND life = {life}"
+            ),
+            None => format!("SELECT id FROM partage_roots WHERE root = {root}"),
+        };
         if let Some(row) = line.text(&find).await?[0].first() {
             return line.get(row, 0);
         }
-        line.text(&format!("INSERT IGNORE INTO partage_roots VALUES (NULL, {root}, 0, 0, 0, {life})"))
-            .await?;
-        // `trimmed` gets what `version` has just become: no cursor from before is known any more.
+        let life = life.unwrap_or_default();
+        // `trimmed` gets what `version` has just become: no cursor from before is known any more. Several that do
+        // this at once leave out more, which does no harm.
         line.text(&format!(
-            "UPDATE partage_roots SET version = version + {MYSQL_LIFE_GAP}, trimmed = version, life = {life} \
-             WHERE root = {root} AND life <> {life}"
+            "INSERT IGNORE INTO partage_roots VALUES (NULL, {root}, 0, 0, 0, {life}); \
+             UPDATE partage_roots SET version = version + {MYSQL_LIFE_GAP}, trimmed = version, life = {life} \
+             WHERE root = {root}; \
+             INSERT IGNORE INTO partage_life SELECT id FROM partage_roots WHERE root = {root}"
         ))
         .await?;
         let rows = line.text(&find).await?;
         let Some(row) = rows[0].first() else {
-            return Err(Fault::Passing("two servers have started at once: which is the primary?".to_owned()));
+            return Err(Fault::Passing("the server has started again just now".to_owned()));
         };
         line.get(row, 0)
     }
@@ -226,9 +235,9 @@ async fn set_up(line: &mut Line) -> Attempt<Facts> {
 
 /// When the server started, in seconds: the two clocks are read in one statement, so a step does not change it. A
 /// Galera cluster lives on without one of its nodes, and what it shows is on the others.
-async fn life(line: &mut Line, facts: &Facts) -> Attempt<i64> {
+async fn life(line: &mut Line, facts: &Facts) -> Attempt<Option<i64>> {
     if facts.galera {
-        return Ok(0);
+        return Ok(None);
     }
     let status = if facts.version.contains("MariaDB") { "information_schema" } else { "performance_schema" };
     let rows = line
@@ -238,7 +247,7 @@ async fn life(line: &mut Line, facts: &Facts) -> Attempt<i64> {
         ))
         .await?;
     match rows[0].first() {
-        Some(row) => line.get(row, 0),
+        Some(row) => line.get(row, 0).map(Some),
         None => Err(Fault::Passing("the server does not say since when it runs".to_owned())),
     }
 }

@@ -20,7 +20,7 @@ const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS partage_schema (
 ) ENGINE=InnoDB COMMENT='partage coordination: steps of the schema that are done'";
 
 /// The steps in order; the schema's version is how many are done. Each can be repeated. Only ever added to.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     // `life` is when the server started that the versions were last counted on.
     "CREATE TABLE IF NOT EXISTS partage_roots (
         id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -54,10 +54,20 @@ const STEPS: [&str; 4] = [
         path VARBINARY(512) NOT NULL,
         PRIMARY KEY (root, version, path)
     ) ENGINE=InnoDB COMMENT='partage coordination: which keys changed lately'",
+    // Empty again whenever the server has started: that is what it is for.
+    "CREATE TABLE IF NOT EXISTS partage_life (
+        root INT UNSIGNED NOT NULL PRIMARY KEY
+    ) ENGINE=MEMORY COMMENT='partage coordination: roots used since the server started'",
 ];
 
-const TABLES: [&str; 5] =
-    ["partage_schema", "partage_roots", "partage_keys", "partage_sessions", "partage_history"];
+const TABLES: [&str; 6] = [
+    "partage_schema",
+    "partage_roots",
+    "partage_keys",
+    "partage_sessions",
+    "partage_history",
+    "partage_life",
+];
 
 /// The version that this program reads and writes.
 pub(super) const VERSION: u64 = STEPS.len() as u64;
