@@ -1,7 +1,7 @@
 //! The cluster that is measured: a coordinator and workers, each with its own connection, over loopback.
 
 use bench_gauge::Admin;
-use partage_coordinator::{Config, Coordinator};
+use partage_coordinator::{Backing, Config, Coordinator};
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
 use partage_worker::{Assignment, Epoch, Failure, Handler, KeyspaceName, Load, Peer, Role, Worker};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub fn keys(slots: u32) -> Vec<Vec<u8>> {
 /// Starts a coordinator with its state in that directory.
 pub async fn coordinator(dir: &Path) -> Result<Coordinator, String> {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let config = Config { data_dir: Some(dir.to_owned()), ..Config::new(listen) };
+    let config = Config { backing: Backing::Directory(dir.to_owned()), ..Config::new(listen) };
     Coordinator::start(config).await.map_err(|error| error.to_string())
 }
 

@@ -5,7 +5,7 @@ mod crowd;
 
 use bench_gauge::{Admin, CoreTime, Durations, memory_bytes, option};
 use crowd::Crowd;
-use partage_coordinator::{Config, Coordinator};
+use partage_coordinator::{Backing, Config, Coordinator};
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -58,7 +58,7 @@ fn run(words: &[String]) -> Result<(), String> {
     let (home, field) = (runtime("coordinator")?, runtime("subscribers")?);
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let config = Config { data_dir: Some(dir.path().to_owned()), ..Config::new(listen) };
+    let config = Config { backing: Backing::Directory(dir.path().to_owned()), ..Config::new(listen) };
     let coordinator = home.block_on(home.spawn(Coordinator::start(config)));
     let coordinator = coordinator.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     let address = coordinator.address();

@@ -16,12 +16,22 @@ use std::time::Duration;
 /// How long an answer may take: a plan of a million shards is made in less.
 const ANSWER: Duration = Duration::from_secs(30);
 
+/// How long a connection may take before the next coordinator is tried.
+const CONNECT: Duration = Duration::from_secs(3);
+
 /// Where the cluster is, and who asks.
 #[derive(Debug, Clone, Args)]
 pub struct Door {
-    /// The coordinator's `host:port`
-    #[arg(long, global = true, env = "PARTAGE_COORDINATOR", default_value = "127.0.0.1:7400", value_parser = address)]
-    pub coordinator: String,
+    /// The coordinator's host:port; of several, the first that answers is asked
+    #[arg(
+        long,
+        global = true,
+        env = "PARTAGE_COORDINATOR",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7400",
+        value_parser = address
+    )]
+    pub coordinator: Vec<String>,
 
     /// Who asks: stands beside what was approved, drained or moved
     #[arg(long = "as", global = true, env = "USER", default_value = "anonymous", value_name = "NAME")]
@@ -58,34 +68,75 @@ impl Door {
         self.ask(Method::POST, "/v1/commands", body).await
     }
 
+    /// Of the first coordinator that answers. A change that may have arrived is not sent to another one.
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Failure> {
+        let mut why = String::new();
+        for coordinator in &self.coordinator {
+            match self.ask_one(coordinator, &method, path, body.clone()).await? {
+                Ok((status, bytes)) if status.is_success() => {
+                    return serde_json::from_slice(&bytes).map_err(|error| {
+                        Failure::failed(format!("the answer of {path} is not understood: {error}"))
+                    });
+                }
+                Ok((status, bytes)) => return Err(refusal(status, &bytes)),
+                Err(lost) if lost.sent && method != Method::GET => {
+                    let what = format!(
+                        "{coordinator} broke off before it answered ({}): it may have been done",
+                        lost.why
+                    );
+                    return Err(Failure::failed(what).help("look before you ask again"));
+                }
+                Err(lost) => why = lost.why,
+            }
+        }
+        Err(self.unreachable(why))
+    }
+
+    async fn ask_one(
+        &self,
+        coordinator: &str,
+        method: &Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Result<(StatusCode, Bytes), Lost>, Failure> {
         let request = Request::builder()
             .method(method)
-            .uri(format!("http://{}{path}", self.coordinator))
+            .uri(format!("http://{coordinator}{path}"))
             .header("content-type", "application/json")
             .header("partage-user", &self.who)
             .body(Full::new(body))
-            .map_err(|error| Failure::usage(format!("{:?} is no address: {error}", self.coordinator)))?;
-        let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-        let answered = tokio::time::timeout(ANSWER, client.request(request)).await;
-        let answer = answered
-            .map_err(|_| self.unreachable(format!("no answer within {} s", ANSWER.as_secs())))?
-            .map_err(|error| self.unreachable(root_cause(&error)))?;
-        let status = answer.status();
-        let bytes = answer.into_body().collect().await.map_err(|error| self.unreachable(error))?.to_bytes();
-        if status.is_success() {
-            return serde_json::from_slice(&bytes).map_err(|error| {
-                Failure::failed(format!("the answer of {path} is not understood: {error}"))
-            });
-        }
-        Err(refusal(status, &bytes))
+            .map_err(|error| Failure::usage(format!("{coordinator:?} is no address: {error}")))?;
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        let client: Client<HttpConnector, Full<Bytes>> =
+            Client::builder(TokioExecutor::new()).build(connector);
+        let answered = async {
+            let answer = client
+                .request(request)
+                .await
+                .map_err(|error| Lost { sent: !error.is_connect(), why: root_cause(&error) })?;
+            let status = answer.status();
+            let body = answer.into_body().collect().await;
+            let body = body.map_err(|error| Lost { sent: true, why: error.to_string() })?;
+            Ok((status, body.to_bytes()))
+        };
+        let late = || Lost { sent: true, why: format!("no answer within {} s", ANSWER.as_secs()) };
+        Ok(tokio::time::timeout(ANSWER, answered).await.unwrap_or_else(|_| Err(late())))
     }
 
     fn unreachable(&self, why: impl std::fmt::Display) -> Failure {
-        Failure::not_reachable(format!("no coordinator answers at {}: {why}", self.coordinator)).help(
+        let asked = self.coordinator.join(", ");
+        Failure::not_reachable(format!("no coordinator answers at {asked}: {why}")).help(
             "start one with `partage coordinator` or `partage up`, or name it with --coordinator HOST:PORT",
         )
     }
+}
+
+/// There was no answer.
+struct Lost {
+    /// Whether the request may have arrived.
+    sent: bool,
+    why: String,
 }
 
 fn body(value: &impl Serialize) -> Result<Bytes, Failure> {

@@ -10,6 +10,7 @@ mod admin;
 mod check;
 mod client;
 mod clock;
+mod coordination;
 mod draw;
 mod keys;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
@@ -60,8 +61,8 @@ enum Command {
     Up(up::UpArgs),
     /// Run a router: an HTTP reverse proxy that knows which node has a key
     Router(role::RouterArgs),
-    /// Run a coordinator
-    Coordinator(role::CoordinatorArgs),
+    /// Coordinators: list; or, without a verb, run one
+    Coordinator(CoordinatorOrRole),
     /// What would happen to my keys? Compare sharding schemes on a sample of them
     Simulate(simulate::Args),
 }
@@ -74,6 +75,16 @@ struct NodeOrRole {
     command: Option<admin::NodeCommand>,
     #[command(flatten)]
     role: role::NodeArgs,
+}
+
+/// `partage coordinator list` asks about coordinators; `partage coordinator` is one.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct CoordinatorOrRole {
+    #[command(subcommand)]
+    command: Option<admin::CoordinatorCommand>,
+    #[command(flatten)]
+    role: role::CoordinatorArgs,
 }
 
 impl Command {
@@ -90,7 +101,10 @@ impl Command {
             Command::Explain(args) => args.run(output).await,
             Command::Brake(command) => command.run(output).await,
             Command::Check(args) => args.run(output).await,
-            Command::Coordinator(args) => args.run(output).await,
+            Command::Coordinator(CoordinatorOrRole { command: Some(command), .. }) => {
+                command.run(output).await
+            }
+            Command::Coordinator(CoordinatorOrRole { command: None, role }) => role.run(output).await,
             Command::Simulate(args) => simulate::run(&args, output),
         }
     }

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use partage_coordination::embedded::salvage;
-use partage_coordinator::{Config, Coordinator};
+use partage_coordinator::{Backing, Config, Coordinator};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use std::process::{Command, Stdio};
 static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn start(dir: &Path) -> Coordinator {
-    let config = Config { data_dir: Some(dir.to_owned()), ..Config::new("127.0.0.1:0".parse().unwrap()) };
+    let config =
+        Config { backing: Backing::Directory(dir.to_owned()), ..Config::new("127.0.0.1:0".parse().unwrap()) };
     Coordinator::start(config).await.unwrap()
 }
 

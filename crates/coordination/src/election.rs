@@ -89,6 +89,12 @@ impl Election {
         Ok(Self { coordination, leader: place.join("leader")?, term: place.join("term")? })
     }
 
+    /// What changes when somebody begins or ceases to lead: to be watched.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope::One(self.leader.clone())
+    }
+
     /// Who leads now.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         self.coordination.read(&self.leader).await?.map(|entry| self.decode(&entry)).transpose()
@@ -129,7 +135,7 @@ impl Election {
     }
 
     async fn campaign(&self, session: &Session, candidate: &Bytes) -> Result<Leadership> {
-        let mut watch = self.coordination.watch(Scope::One(self.leader.clone()), None).await?;
+        let mut watch = self.coordination.watch(self.scope(), None).await?;
         loop {
             watch.next().await?;
             if let Some(leadership) = self.try_lead(session, candidate).await? {

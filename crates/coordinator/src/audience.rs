@@ -26,9 +26,9 @@ impl Herald {
         Herald { publisher, clock, metrics: Metrics::default(), news: AtomicBool::new(false) }
     }
 
-    /// The text that Prometheus reads.
-    pub fn metrics_text(&self, glance: Option<&Glance>) -> String {
-        self.metrics.text(glance, self.publisher.subscribers())
+    /// The text that Prometheus reads, of a coordinator that leads at `term`, or of one that does not.
+    pub fn metrics_text(&self, glance: Option<&Glance>, term: Option<u64>) -> String {
+        self.metrics.text(glance, self.publisher.subscribers(), term)
     }
 }
 

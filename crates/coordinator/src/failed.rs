@@ -10,6 +10,7 @@
 //! | `refused`        | 422  | `FAILED_PRECONDITION` | do first what the help says |
 //! | `too_large`      | 413  | `RESOURCE_EXHAUSTED`  | send less |
 //! | `unavailable`    | 503  | `UNAVAILABLE`         | try again in a moment |
+//! | `unknown`        | 504  | `UNKNOWN`             | look whether it was done |
 //!
 //! Refusals of workers have kinds of their own; see [`crate::http`].
 
@@ -24,7 +25,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The table of this module.
-const KINDS: [(&str, StatusCode, Code); 8] = [
+const KINDS: [(&str, StatusCode, Code); 9] = [
     ("malformed", StatusCode::BAD_REQUEST, Code::InvalidArgument),
     ("invalid", StatusCode::BAD_REQUEST, Code::InvalidArgument),
     ("not_found", StatusCode::NOT_FOUND, Code::NotFound),
@@ -33,6 +34,7 @@ const KINDS: [(&str, StatusCode, Code); 8] = [
     ("refused", StatusCode::UNPROCESSABLE_ENTITY, Code::FailedPrecondition),
     ("too_large", StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
     ("unavailable", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+    ("unknown", StatusCode::GATEWAY_TIMEOUT, Code::Unknown),
 ];
 
 /// An answer that is not a success.

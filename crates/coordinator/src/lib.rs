@@ -15,11 +15,14 @@
 //! Questions never wait for a disk.
 
 mod audience;
+mod backing;
 mod callback;
 mod check_back;
 mod clock;
 mod desk;
 mod failed;
+mod forward;
+mod front;
 mod grpc;
 mod http;
 pub mod limits;
@@ -27,9 +30,13 @@ mod listen;
 mod metrics;
 mod mind;
 mod publish;
+mod roster;
 mod service;
+mod standby;
 mod store;
 mod trays;
 
+pub use backing::Backing;
+pub use limits::SESSION_MS;
 pub use service::{Config, Coordinator, StartError};
 pub use store::StoreError;

@@ -51,9 +51,36 @@ pub const CONNECTIONS: usize = 32_768;
 /// Rest after a failed accept, in milliseconds.
 pub const ACCEPT_REST_MS: u64 = 50;
 
-/// Time-to-live of the coordinator's own session, in milliseconds: how long a standby waits for a leader
-/// that was killed.
-pub const SESSION_MS: u64 = 5_000;
+/// Time-to-live of a coordinator's session, in milliseconds: how long a standby waits for a leader that was killed.
+/// Three renewals fit; a pause of two seconds costs nobody the lead. A backend may have a longer shortest one.
+pub const SESSION_MS: u64 = 3_000;
+
+/// Default lease of workers where several coordinators stand by, in milliseconds: longer than the next leader
+/// takes to be there (the session's time-to-live, twice that where ZooKeeper counts in its ticks, and a moment),
+/// so that the loss of a leader costs nobody an exclusive shard.
+pub const SHARED_LEASE_MS: u64 = 8_000;
+
+/// Default silence after which a node is dead, where several coordinators stand by.
+pub const SHARED_DEAD_AFTER_MS: u64 = 9_000;
+
+/// How long ending the session may hold up a coordinator that stops, in milliseconds.
+pub const GOODBYE_MS: u64 = 1_000;
+
+/// Rest before it is looked again who leads, or a leader is asked again, in milliseconds.
+pub const LOOK_AGAIN_MS: u64 = 100;
+
+/// How long a request waits for somebody to lead, in milliseconds: longer than an election takes.
+pub const LEADER_WAIT_MS: u64 = 15_000;
+
+/// Requests passed on to the leader at once; each may hold a body of [`BODY_BYTES`], most hold none.
+pub const FORWARDED: usize = 1_024;
+
+/// How long a connection to the leader may take, in milliseconds.
+pub const HOP_CONNECT_MS: u64 = 1_000;
+
+/// Longest rest before a backend that cannot be reached is tried again, in milliseconds; it begins with
+/// [`RESTART_MS`] and doubles.
+pub const RESTART_MOST_MS: u64 = 5_000;
 
 /// How often due address checks are looked for, in milliseconds.
 pub const CHECK_TICK_MS: u64 = 250;

@@ -148,7 +148,7 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads; without gauges when nobody knows how things stand.
-    pub fn text(&self, glance: Option<&Glance>, subscribers: usize) -> String {
+    pub fn text(&self, glance: Option<&Glance>, subscribers: usize, term: Option<u64>) -> String {
         let mut registry = Registry::with_prefix("partage_coordinator");
         registry.register("alarms", "Notices that ask for a person", self.alarms.clone());
         registry.register("commits", "Durable transactions", self.commits.clone());
@@ -156,6 +156,8 @@ impl Metrics {
         registry.register_with_unit("commit", help, Unit::Seconds, seconds);
         registry.register("batch_calls", "Calls behind one round of decisions", self.batch_calls.clone());
         gauge(&mut registry, "subscribers", "Open streams of maps", subscribers);
+        let help = "The term at which this coordinator leads; 0 while it stands by";
+        gauge(&mut registry, "term", help, usize::try_from(term.unwrap_or(0)).unwrap_or(usize::MAX));
         if let Some(glance) = glance {
             glance.register(&mut registry);
         }

@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::store::{Store, StoreError};
 use crate::trays::{Tray, Trays};
+use partage_coordination::Session;
 use partage_core::cluster::{Cluster, Moment, Outbox};
 use partage_core::id::TransactionId;
 use partage_core::map::MapDiff;
@@ -50,19 +51,23 @@ pub struct Mind {
 type CallBacks = Mutex<BTreeSet<NodeId>>;
 
 impl Mind {
-    /// Starts the mind of a recovered cluster. The returned task ends when every handle is gone, or with
-    /// the error of the store that could not keep what was decided.
+    /// Starts the mind of a recovered cluster, which decides while `session` lives. The returned task ends when
+    /// every handle is gone, or with why it decides no more: the store did not keep what was decided, or the
+    /// session is lost. `begin` is called before it decides anything.
     pub fn start(
         cluster: Cluster,
         store: Store,
+        session: Arc<Session>,
         clock: Clock,
         audience: Arc<dyn Audience>,
+        begin: impl FnOnce(&Mind, &Cluster),
     ) -> (Mind, tokio::task::JoinHandle<Result<(), StoreError>>) {
         let (calls, inbox) = mpsc::channel(limits::CALLS);
         let (trays, call_backs) = (Arc::new(Trays::default()), Arc::new(CallBacks::default()));
         let (call_back, called) = watch::channel(());
         let mind = Mind { calls, trays: trays.clone(), call_backs: call_backs.clone(), called };
-        let task = Task { cluster, store, clock, audience, trays, call_backs, call_back };
+        begin(&mind, &cluster);
+        let task = Task { cluster, store, session, clock, audience, trays, call_backs, call_back };
         (mind, tokio::spawn(task.run(inbox)))
     }
 
@@ -100,6 +105,7 @@ impl Mind {
 struct Task {
     cluster: Cluster,
     store: Store,
+    session: Arc<Session>,
     clock: Clock,
     audience: Arc<dyn Audience>,
     trays: Arc<Trays>,
@@ -118,8 +124,9 @@ impl Task {
                     None => return Ok(()),
                 },
                 () = tokio::time::sleep(Duration::from_millis(rest_ms)) => None,
+                () = self.session.lost() => None,
             };
-            let at = self.clock.moment();
+            let at = self.moment()?;
             let mut replies = Vec::new();
             let mut next = first;
             while let Some(call) = next {
@@ -133,11 +140,18 @@ impl Task {
         }
     }
 
+    /// What time it is, as long as nobody else can lead. Also what is only in memory, such as a lease that a beat
+    /// prolongs, is a leader's to give; a worker counts it from when it asked, so from before this moment.
+    fn moment(&self) -> Result<Moment, StoreError> {
+        let at = self.clock.moment();
+        if self.session.is_live() { Ok(at) } else { Err(StoreError::Deposed) }
+    }
+
     /// Decides until nothing more follows at once, makes it durable, lets it out, and answers.
     async fn decide(&mut self, replies: Vec<Reply>) -> Result<Millis, StoreError> {
         let mut wake = Millis(0);
         for _ in 0..limits::ROUNDS {
-            let at = self.clock.moment();
+            let at = self.moment()?;
             wake = self.cluster.decide(at, transaction());
             let outbox = self.cluster.take_outbox();
             if !outbox.writes.is_empty() {
@@ -175,6 +189,13 @@ impl Task {
             self.call_backs.lock().unwrap_or_else(PoisonError::into_inner).extend(called);
             self.call_back.send_replace(());
         }
+    }
+}
+
+impl Drop for Task {
+    /// Streams that wait for orders end.
+    fn drop(&mut self) {
+        self.trays.clear();
     }
 }
 

@@ -11,9 +11,10 @@ use bytes::Bytes;
 use partage_core::cluster::Cluster;
 use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::Generation;
-use partage_core::map::MapDiff;
+use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
 use partage_core::publication::{Board, Since};
+use partage_core::routing::table::RouteTable;
 use partage_core::time::Millis;
 use partage_wire::maps::{MapEvent, MapNews, encoded};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,10 +41,36 @@ struct Sheets {
     addresses: BTreeMap<u64, (u64, Messages)>,
 }
 
-/// The board that subscribers read.
-#[derive(Debug)]
+/// Whose whole maps are sent.
+#[derive(Clone)]
+pub enum Source {
+    /// Nobody's yet.
+    Nobody,
+    /// Ours: this coordinator leads.
+    Mind(Mind),
+    /// The leader's, as they have come here.
+    Table(Arc<Mutex<RouteTable>>),
+}
+
+impl Default for Source {
+    fn default() -> Source {
+        Source::Nobody
+    }
+}
+
+/// The source, and how many there were before it: one that is not current any more may still be speaking.
+#[derive(Default)]
+struct Current {
+    number: u64,
+    source: Source,
+}
+
+/// The board that subscribers read. It outlives a leadership: whoever reads it need not notice who leads.
 pub struct Publisher {
     board: Mutex<Board>,
+    source: Mutex<Current>,
+    /// Whether the board has everything that there is.
+    current: watch::Sender<bool>,
     bell: watch::Sender<u64>,
     sheets: Mutex<Sheets>,
     /// Whole maps that are being sent right now, so that a thousand routers which connect at once cost one
@@ -51,25 +78,79 @@ pub struct Publisher {
     wholes: tokio::sync::Mutex<BTreeMap<KeyspaceName, Weak<Whole>>>,
 }
 
-impl Publisher {
-    /// The board of a recovered cluster: current maps, no history.
-    pub fn new(cluster: &Cluster, now: Millis) -> Publisher {
-        let mut board = Board::new(limits::KEPT);
-        board.refresh(cluster, now);
+impl Default for Publisher {
+    /// An empty board, of which nothing can be said.
+    fn default() -> Publisher {
         Publisher {
-            board: Mutex::new(board),
+            board: Mutex::new(Board::new(limits::KEPT)),
+            source: Mutex::default(),
+            current: watch::Sender::default(),
             bell: watch::Sender::default(),
             sheets: Mutex::default(),
             wholes: tokio::sync::Mutex::default(),
         }
     }
+}
+
+impl Publisher {
+    /// From here on this coordinator says what the maps are.
+    pub fn lead(&self, mind: Mind, cluster: &Cluster, now: Millis) {
+        self.listen_to(Source::Mind(mind));
+        self.refresh(cluster, now);
+        self.current.send_replace(true);
+    }
+
+    /// From here on another says it, and `table` has what has come of it. Gives the number for
+    /// [`Publisher::pass_on`].
+    pub fn stand_by(&self, table: Arc<Mutex<RouteTable>>) -> u64 {
+        self.listen_to(Source::Table(table))
+    }
+
+    /// Nobody says anything any more, for as long as this coordinator has no part.
+    pub fn fall_silent(&self) {
+        self.listen_to(Source::Nobody);
+    }
+
+    fn listen_to(&self, source: Source) -> u64 {
+        let mut current = lock(&self.source);
+        *current = Current { number: current.number + 1, source };
+        current.number
+    }
+
+    /// Passes on what the leader has said; `table` is as it is after it. Who is not the current source is not heard.
+    pub fn pass_on(&self, number: u64, table: &RouteTable, event: MapEvent) {
+        let current = lock(&self.source);
+        if current.number != number {
+            return;
+        }
+        let mut board = self.board();
+        board.pass_on_nodes(event.nodes, event.forgotten);
+        match event.news {
+            MapNews::Changed { diff, .. } => {
+                if let Some(brief) = table.brief(&diff.keyspace) {
+                    board.pass_on(brief.clone(), *diff);
+                }
+            }
+            MapNews::Deleted(keyspace) => board.pass_on_end(&keyspace),
+            MapNews::Current => drop(self.current.send_replace(true)),
+            MapNews::Nothing => {}
+        }
+        drop((board, current));
+        self.bell.send_modify(|count| *count += 1);
+    }
+
+    /// Returns when the board has everything that there is: what it lacks then does not exist.
+    pub async fn current(&self) {
+        // The sender is ours, so there is no other end to this.
+        let _ = self.current.subscribe().wait_for(|current| *current).await;
+    }
 
     fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.board)
     }
 
     fn sheets(&self) -> MutexGuard<'_, Sheets> {
-        self.sheets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sheets)
     }
 
     /// Takes up new maps and wakes everybody.
@@ -133,7 +214,7 @@ impl Publisher {
 
     /// The whole map of a keyspace, or a slightly older one from which [`Publisher::lacks`] leads on; none
     /// when the keyspace is gone.
-    pub async fn whole(&self, mind: &Mind, keyspace: &KeyspaceName) -> Result<Option<Arc<Whole>>, Gone> {
+    pub async fn whole(&self, keyspace: &KeyspaceName) -> Result<Option<Arc<Whole>>, Gone> {
         let mut wholes = self.wholes.lock().await;
         let leads_on = |map: &Arc<Whole>| {
             !matches!(self.board().since(keyspace, Some(map.to)), Since::Whole | Since::Deleted)
@@ -141,12 +222,8 @@ impl Publisher {
         if let Some(map) = wholes.get(keyspace).and_then(Weak::upgrade).filter(leads_on) {
             return Ok(Some(map));
         }
-        let asked = keyspace.clone();
-        let whole = mind.call(move |cluster, _| {
-            let keyspace = cluster.keyspaces().get(&asked)?;
-            Some((keyspace.map.whole(), keyspace.brief()))
-        });
-        let Some((map, brief)) = whole.await? else { return Ok(None) };
+        let source = lock(&self.source).source.clone();
+        let Some((map, brief)) = source.whole(keyspace).await? else { return Ok(None) };
         // Not where connections are served: a large map takes a while.
         let encoding = tokio::task::spawn_blocking(move || Whole {
             to: map.to,
@@ -178,6 +255,32 @@ impl Publisher {
         }
         (Some(messages), latest)
     }
+}
+
+impl Source {
+    /// The map of a keyspace as one change from nothing, with its settings; none when it is gone.
+    async fn whole(&self, keyspace: &KeyspaceName) -> Result<Option<(MapDiff, KeyspaceBrief)>, Gone> {
+        match self {
+            Source::Nobody => Err(Gone),
+            Source::Mind(mind) => {
+                let asked = keyspace.clone();
+                let whole = mind.call(move |cluster, _| {
+                    let keyspace = cluster.keyspaces().get(&asked)?;
+                    Some((keyspace.map.whole(), keyspace.brief()))
+                });
+                whole.await
+            }
+            Source::Table(table) => {
+                let table = lock(table);
+                let whole = table.map(keyspace).map(ShardMap::whole);
+                Ok(whole.zip(table.brief(keyspace).cloned()))
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `brief` is put into the first message.

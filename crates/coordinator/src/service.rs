@@ -1,32 +1,40 @@
-//! A coordinator from start to stop: store, election, mind, doors.
+//! A coordinator from start to stop: backend, election, mind, doors.
 //!
-//! When the mind ends with an error (the disk is full, the leadership is lost) the doors close, the state in
-//! memory is thrown away, and everything begins again from what is durable. Workers and routers go on with
-//! what they have and connect anew.
+//! ```text
+//!            ┌────────────── the backend cannot be reached, the session is lost ◄─────────────┐
+//!            ▼                                                                                 │
+//!  opens the backend ──► stands by: who leads? passes on ──elected──► leads: mind, doors ──► ended
+//! ```
+//!
+//! When the mind ends with an error (the disk is full, the session is lost) the state in memory is thrown away, and
+//! everything begins again from what is durable, with an election. Workers and routers go on with what they have.
+//! The embedded backend has one coordinator, which is elected at once.
 
 use crate::audience::Herald;
+use crate::backing::{Backing, Footing, candidate};
 use crate::clock::Clock;
 use crate::desk::Desk;
+use crate::front::Front;
 use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
 use crate::mind::Mind;
 use crate::publish::Publisher;
+use crate::roster::Roster;
+use crate::standby::Standby;
 use crate::store::{Store, StoreError};
 use crate::{callback, check_back, limits, listen};
 use axum::Router;
-use bytes::Bytes;
-use partage_coordination::embedded::{Embedded, Options};
-use partage_coordination::{Coordination, Election, Key, Session};
+use partage_coordination::{Advice, Error, Leadership};
 use partage_core::cluster::{Cluster, RecoverError};
 use partage_core::placement::Policies;
 use partage_core::settings::Settings;
 use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::worker_server::WorkerServer;
+use partage_wire::stored::Presence;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// What a coordinator needs to be told.
@@ -34,8 +42,12 @@ use tokio::task::JoinHandle;
 pub struct Config {
     /// Where it listens; port 0 takes any.
     pub listen: SocketAddr,
-    /// Where it keeps its state; none = in memory, gone with the process.
-    pub data_dir: Option<PathBuf>,
+    /// `host:port` where others reach it; none = where it listens.
+    pub address: Option<String>,
+    /// Its name among the coordinators, the same across its restarts; none = its address.
+    pub id: Option<String>,
+    /// Where the state is kept.
+    pub backing: Backing,
     /// The numbers that the cluster runs by.
     pub settings: Settings,
     /// The placement policies that keyspaces may name: `Policies::default()`, and one's own (A3).
@@ -45,7 +57,14 @@ pub struct Config {
 impl Config {
     /// In memory, with default settings and the shipped policies.
     pub fn new(listen: SocketAddr) -> Config {
-        Config { listen, data_dir: None, settings: Settings::default(), policies: Policies::default() }
+        Config {
+            listen,
+            address: None,
+            id: None,
+            backing: Backing::Memory,
+            settings: Settings::default(),
+            policies: Policies::default(),
+        }
     }
 }
 
@@ -60,12 +79,37 @@ pub enum StartError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// Others could not reach it at the address that they would be told.
+    #[error(
+        "the coordinator listens on {listen}, which is every address of this machine: say at which of them the other \
+         coordinators and the workers reach it"
+    )]
+    Unreachable {
+        /// Where it listens.
+        listen: SocketAddr,
+    },
     /// Its state cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Its state is no cluster.
     #[error(transparent)]
     Recover(#[from] RecoverError),
+}
+
+impl StartError {
+    /// Whether it may go better later, without a person.
+    fn passes(&self) -> bool {
+        match self {
+            StartError::Store(StoreError::Coordination(error)) => {
+                matches!(error.advice(), Advice::Retry | Advice::Reread | Advice::NewSession)
+            }
+            StartError::Store(StoreError::Deposed) => true,
+            StartError::Store(_)
+            | StartError::Listen { .. }
+            | StartError::Unreachable { .. }
+            | StartError::Recover(_) => false,
+        }
+    }
 }
 
 impl From<partage_coordination::Error> for StartError {
@@ -82,19 +126,32 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Starts a coordinator; returns when it answers.
+    /// Starts a coordinator; returns when it answers: as the leader where it is alone, else as one that stands by,
+    /// or that waits for its backend.
     ///
     /// # Errors
-    /// When its address is taken, or its state is damaged (with file and offset), of another version, or in use.
+    /// When its address is taken, or its state is damaged (with file and offset, or the key), of another version or
+    /// cluster, or in use.
     pub async fn start(config: Config) -> Result<Coordinator, StartError> {
         let listen_error = |error| StartError::Listen { address: config.listen, error };
         let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
+        if config.backing.is_shared() && config.address.is_none() && address.ip().is_unspecified() {
+            return Err(StartError::Unreachable { listen: address });
+        }
         let (stop, stopped) = watch::channel(false);
-        let house = House { config, listener: Arc::new(listener), clock: Clock::start(), address };
-        let life = house.begin().await?;
-        let task = tokio::spawn(house.live(life, stopped));
-        Ok(Coordinator { address, stop, task })
+        let house = House::new(config, address);
+        let doors = tokio::spawn(listen::serve(Arc::new(listener), house.front.router(), stopped.clone()));
+        let (begun, has_begun) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            house.live(Some(begun), stopped).await;
+            let _ = doors.await;
+        });
+        // The sender goes without a word only with the task, which a panic alone ends.
+        match has_begun.await {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) | Err(_) => Ok(Coordinator { address, stop, task }),
+        }
     }
 
     /// Where it listens.
@@ -102,7 +159,7 @@ impl Coordinator {
         self.address
     }
 
-    /// Stops it and waits until its directory is free.
+    /// Stops it and waits until its directory is free. One that leads lets the next one lead at once.
     pub async fn stop(self) {
         // Nobody listens when it has stopped by itself.
         let _ = self.stop.send(true);
@@ -110,106 +167,183 @@ impl Coordinator {
     }
 }
 
-/// What outlives a mind.
+/// Told once, when the coordinator answers or cannot.
+type Begun = Option<oneshot::Sender<Result<(), StartError>>>;
+
+/// Turns true, once.
+type Stopped = watch::Receiver<bool>;
+
+/// What outlives standing by and leading.
 struct House {
     config: Config,
-    listener: Arc<TcpListener>,
+    presence: Presence,
     clock: Clock,
-    address: SocketAddr,
+    front: Front,
+    publisher: Arc<Publisher>,
+    herald: Arc<Herald>,
 }
 
-/// One life of the mind with all that hangs on it.
+/// One leadership, with all that hangs on it.
 struct Life {
-    store: Arc<Embedded>,
-    /// Held for as long as it leads.
-    _session: Session,
     mind: Mind,
     task: JoinHandle<Result<(), StoreError>>,
     router: Router,
 }
 
 impl House {
-    async fn begin(&self) -> Result<Life, StartError> {
-        let embedded = match &self.config.data_dir {
-            Some(dir) => Embedded::open(dir, Options::default()).await?,
-            None => Embedded::in_memory(),
+    fn new(config: Config, listen: SocketAddr) -> House {
+        let (clock, publisher) = (Clock::start(), Arc::new(Publisher::default()));
+        let address = config.address.clone().unwrap_or_else(|| listen.to_string());
+        let presence = Presence {
+            id: config.id.clone().unwrap_or_else(|| address.clone()),
+            address,
+            since_ms: clock.moment().wall_ms,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        let coordination: Arc<dyn Coordination> = embedded.clone();
-        let ttl = Duration::from_millis(limits::SESSION_MS);
-        let session = Session::open(coordination.clone(), ttl).await?;
-        let place = Key::new("election").map_err(StoreError::from)?;
-        let election = Election::new(coordination.clone(), &place)?;
-        let leadership = election.lead(&session, &Bytes::from(self.address.to_string())).await?;
-        let (store, records) = Store::open(coordination, leadership).await?;
-        let cluster = Cluster::recover(self.clock.moment(), self.config.settings.clone(), records)?
-            .with_policies(self.config.policies.clone());
-        let publisher = Arc::new(Publisher::new(&cluster, self.clock.now()));
-        let herald = Arc::new(Herald::new(publisher.clone(), self.clock));
-        let (mind, task) = Mind::start(cluster, store, self.clock, herald.clone());
-        tokio::spawn(check_back::run(mind.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
-        tokio::spawn(callback::run(mind.clone()));
-        let router = doors(&mind, publisher, herald);
-        Ok(Life { store: embedded, _session: session, mind, task, router })
+        let herald = Arc::new(Herald::new(publisher.clone(), clock));
+        House { config, presence, clock, front: Front::new(crate::http::closed()), publisher, herald }
     }
 
-    async fn live(self, mut life: Life, mut stopped: watch::Receiver<bool>) {
-        loop {
-            let (close, closed) = watch::channel(false);
-            let doors = tokio::spawn(listen::serve(self.listener.clone(), life.router, closed));
-            drop(life.mind);
-            let stopping = tokio::select! {
-                ended = &mut life.task => {
-                    tracing::error!(error = %why(ended), "the coordinator starts anew from what is durable");
-                    false
-                }
-                _ = stopped.wait_for(|stop| *stop) => true,
-            };
-            // Closing the doors ends every handle to the mind, and so the mind.
-            let _ = close.send(true);
-            let _ = doors.await;
-            life.task.abort();
-            life.store.close().await;
-            if stopping {
+    /// Stands by and leads, in turns, until it is told to stop.
+    async fn live(self, mut begun: Begun, mut stopped: Stopped) {
+        let first = Duration::from_millis(limits::RESTART_MS);
+        let mut rest = first;
+        while !*stopped.borrow() {
+            let before = tokio::time::Instant::now();
+            let Err(error) = self.stand_and_lead(&mut begun, &mut stopped).await else { return };
+            let own = !self.config.backing.is_shared();
+            if begun.is_some() && (own || !error.passes()) {
+                tell(&mut begun, Err(error));
                 return;
             }
-            life = match self.begin_again(&mut stopped).await {
-                Some(life) => life,
-                None => return,
-            };
-        }
-    }
-
-    /// Tries until it succeeds or is told to stop.
-    async fn begin_again(&self, stopped: &mut watch::Receiver<bool>) -> Option<Life> {
-        loop {
+            let place = self.config.backing.place();
+            tracing::error!(%error, backend = %place, "no place among the coordinators at the moment; trying again");
+            tell(&mut begun, Ok(()));
+            rest = if own || before.elapsed() > 2 * rest { first } else { rest * 2 };
+            rest = rest.min(Duration::from_millis(limits::RESTART_MOST_MS));
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(limits::RESTART_MS)) => {}
-                _ = stopped.wait_for(|stop| *stop) => return None,
-            }
-            match self.begin().await {
-                Ok(life) => return Some(life),
-                Err(error) => tracing::error!(%error, "the coordinator cannot start; it tries again"),
+                () = tokio::time::sleep(rest) => {}
+                _ = stopped.wait_for(|stop| *stop) => return,
             }
         }
     }
-}
 
-fn why(ended: Result<Result<(), StoreError>, tokio::task::JoinError>) -> String {
-    match ended {
-        Ok(Ok(())) => "nobody held on to it".to_owned(),
-        Ok(Err(error)) => error.to_string(),
-        Err(error) => error.to_string(),
+    /// Ends well when it is told to stop, else with the reason why it begins anew.
+    async fn stand_and_lead(&self, begun: &mut Begun, stopped: &mut Stopped) -> Result<(), StartError> {
+        let mut standby = Standby::begin(self.publisher.clone());
+        self.stand_by(&standby, Roster::default());
+        let footing = tokio::select! {
+            footing = Footing::open(&self.config.backing, &self.presence) => footing?,
+            _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+        };
+        if self.config.backing.is_shared() {
+            standby.look_at(footing.coordination.clone(), footing.election.clone());
+            self.stand_by(&standby, Roster::of(&footing));
+            tell(begun, Ok(()));
+        }
+        let won = tokio::select! {
+            won = self.win(&footing) => won,
+            _ = stopped.wait_for(|stop| *stop) => Err(None),
+        };
+        let ended = match won {
+            Ok(leadership) => {
+                drop(standby);
+                self.lead(&footing, leadership, begun, stopped).await
+            }
+            Err(why) => why.map_or(Ok(()), Err),
+        };
+        self.publisher.fall_silent();
+        footing.close().await;
+        ended
+    }
+
+    /// Waits until it leads. What is not known for sure is looked at again.
+    async fn win(&self, footing: &Footing) -> Result<Leadership, Option<StartError>> {
+        loop {
+            let candidate = candidate(&self.presence, self.clock.moment().wall_ms);
+            match footing.election.lead(&footing.session, &candidate).await {
+                Ok(leadership) => return Ok(leadership),
+                Err(error @ (Error::Indefinite { .. } | Error::Unavailable { .. })) => {
+                    tracing::warn!(%error, "the election cannot be seen; looking again");
+                    tokio::time::sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
+                }
+                Err(error) => return Err(Some(error.into())),
+            }
+        }
+    }
+
+    fn stand_by(&self, standby: &Standby, roster: Roster) {
+        let (publisher, herald) = (self.publisher.clone(), self.herald.clone());
+        let leads = standby.who_leads();
+        self.front.open(crate::http::standby::router(publisher, herald, leads, roster, &self.presence.id));
+    }
+
+    /// Leads until that is over; then every handle to the mind is gone.
+    async fn lead(
+        &self,
+        footing: &Footing,
+        leadership: Leadership,
+        begun: &mut Begun,
+        stopped: &mut Stopped,
+    ) -> Result<(), StartError> {
+        let term = leadership.term();
+        let Life { mind, mut task, router } = self.begin(footing, leadership).await?;
+        tracing::info!(%term, backend = footing.coordination.backend(), "this coordinator leads");
+        self.front.open(router);
+        drop(mind);
+        tell(begun, Ok(()));
+        let ended = tokio::select! {
+            ended = &mut task => Err(why(ended)),
+            _ = stopped.wait_for(|stop| *stop) => Ok(()),
+        };
+        self.front.open(crate::http::closed());
+        task.abort();
+        ended
+    }
+
+    /// From what is durable to a mind with its doors.
+    async fn begin(&self, footing: &Footing, leadership: Leadership) -> Result<Life, StartError> {
+        let term = leadership.term().get();
+        let (store, records) = Store::open(footing.coordination.clone(), leadership).await?;
+        let cluster = Cluster::recover(self.clock.moment(), self.config.settings.clone(), records)?
+            .with_policies(self.config.policies.clone());
+        let herald = self.herald.clone();
+        let begin =
+            |mind: &Mind, cluster: &Cluster| self.publisher.lead(mind.clone(), cluster, self.clock.now());
+        let (mind, task) =
+            Mind::start(cluster, store, footing.session.clone(), self.clock, herald.clone(), begin);
+        tokio::spawn(check_back::run(mind.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
+        tokio::spawn(callback::run(mind.clone()));
+        let router = doors(&mind, self.publisher.clone(), herald, Roster::of(footing), term);
+        Ok(Life { mind, task, router })
     }
 }
 
-/// Everything that one port answers.
-fn doors(mind: &Mind, publisher: Arc<Publisher>, herald: Arc<Herald>) -> Router {
+fn tell(begun: &mut Begun, what: Result<(), StartError>) {
+    if let Some(begun) = begun.take() {
+        // Whoever started it may have gone.
+        let _ = begun.send(what);
+    }
+}
+
+fn why(ended: Result<Result<(), StoreError>, tokio::task::JoinError>) -> StartError {
+    let stopped = |what: String| StoreError::Coordination(Error::Unavailable { what });
+    StartError::Store(match ended {
+        Ok(Ok(())) => stopped("nobody held on to the mind".to_owned()),
+        Ok(Err(error)) => error,
+        Err(error) => stopped(error.to_string()),
+    })
+}
+
+/// Everything that the one port of a leader answers.
+fn doors(mind: &Mind, publisher: Arc<Publisher>, herald: Arc<Herald>, roster: Roster, term: u64) -> Router {
     let grpc = tonic::service::Routes::new(WorkerServer::new(WorkerDoor::new(mind.clone())))
-        .add_service(MapsDoor::new(mind.clone(), publisher))
+        .add_service(MapsDoor::new(publisher))
         .add_service(
             AdminServer::new(AdminDoor::new(Desk::new(mind.clone())))
                 .max_decoding_message_size(limits::BODY_BYTES),
         );
     // Paths that neither knows are answered by the JSON doors, which know both ways of saying so.
-    grpc.into_axum_router().reset_fallback().merge(crate::http::router(mind.clone(), herald))
+    let json = crate::http::router(mind.clone(), herald, roster, term);
+    grpc.into_axum_router().reset_fallback().merge(json)
 }

@@ -15,6 +15,9 @@ pub enum StoreError {
     /// The backend said so.
     #[error(transparent)]
     Coordination(#[from] partage_coordination::Error),
+    /// The session was not renewed in time: another may lead by now.
+    #[error("this coordinator leads no more: its session was not renewed in time")]
+    Deposed,
     /// A key that the backend cannot take.
     #[error(transparent)]
     Key(#[from] KeyError),

@@ -71,6 +71,11 @@ impl Trays {
         Tray { sheet, bell: rung }
     }
 
+    /// There will be no more orders: whoever waits for some is told.
+    pub fn clear(&self) {
+        lock(&self.0).clear();
+    }
+
     /// Lays down what each of `nodes` that has a tray lacks. Everything in `cluster` must be durable.
     pub fn lay<'a>(&self, cluster: &Cluster, nodes: impl IntoIterator<Item = &'a NodeId>) {
         let row = lock(&self.0);

@@ -100,33 +100,72 @@ impl Board {
         self.keyspaces.retain(|name, _| cluster.keyspaces().contains_key(name));
         for state in cluster.keyspaces().values() {
             let brief = state.brief();
-            let fresh = History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
-            self.keyspaces.entry(fresh.brief.name.clone()).or_insert(fresh).brief = brief;
+            let fresh = || History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
+            let history = self.keyspaces.entry(brief.name.clone()).or_insert_with(fresh);
+            if history.brief.generation != brief.generation {
+                // Something in between was never on this board: a coordinator takes the lead after another.
+                *history = fresh();
+            }
+            history.brief = brief;
         }
-        let version = self.version + 1;
         let gone: Vec<_> =
             self.nodes.keys().filter(|id| !cluster.nodes().contains_key(*id)).cloned().collect();
+        let seen = cluster.nodes().iter().map(|(id, node)| NodeAddress {
+            id: id.clone(),
+            incarnation: node.record.incarnation,
+            address: node.record.spec.address.clone(),
+            zone: node.record.spec.zone.clone(),
+            health: node.signs.health(now, cluster.settings()),
+        });
+        self.addresses(seen, gone);
+    }
+
+    /// Takes up addresses, of which any may be known already, and forgets others.
+    fn addresses(
+        &mut self,
+        seen: impl IntoIterator<Item = NodeAddress>,
+        gone: impl IntoIterator<Item = NodeId>,
+    ) {
+        let version = self.version + 1;
         for id in gone {
-            self.nodes.remove(&id);
+            if self.nodes.remove(&id).is_none() {
+                continue;
+            }
             self.forgotten.push_back((id, version));
             while self.forgotten.len() > self.kept.forgotten {
                 self.forgotten.pop_front();
             }
             self.version = version;
         }
-        for (id, node) in cluster.nodes() {
-            let seen = NodeAddress {
-                id: id.clone(),
-                incarnation: node.record.incarnation,
-                address: node.record.spec.address.clone(),
-                zone: node.record.spec.zone.clone(),
-                health: node.signs.health(now, cluster.settings()),
-            };
-            if self.nodes.get(id).is_none_or(|(known, _)| *known != seen) {
-                self.nodes.insert(id.clone(), (seen, version));
+        for node in seen {
+            if self.nodes.get(&node.id).is_none_or(|(known, _)| *known != node) {
+                self.nodes.insert(node.id.clone(), (node, version));
                 self.version = version;
             }
         }
+    }
+
+    /// Passes on a change that another board has published, for whoever reads this one: `brief` is as it is after
+    /// the change. What does not follow on what is here begins the history anew.
+    pub fn pass_on(&mut self, brief: KeyspaceBrief, diff: MapDiff) {
+        let fresh = || History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
+        let history = self.keyspaces.entry(brief.name.clone()).or_insert_with(fresh);
+        if history.brief.generation == diff.from && diff.from != diff.to {
+            history.push(diff, &self.kept);
+        } else if history.brief.generation != brief.generation {
+            *history = fresh();
+        }
+        history.brief = brief;
+    }
+
+    /// Passes on addresses.
+    pub fn pass_on_nodes(&mut self, changed: Vec<NodeAddress>, forgotten: Vec<NodeId>) {
+        self.addresses(changed, forgotten);
+    }
+
+    /// Passes on that a keyspace is gone.
+    pub fn pass_on_end(&mut self, keyspace: &KeyspaceName) {
+        self.keyspaces.remove(keyspace);
     }
 
     /// Of the addresses: grows with each change of them.
@@ -240,6 +279,33 @@ mod tests {
         let (maps, board) = maps(3, KEPT);
         let stranger = Generation { sequence: 2, transaction: TransactionId([9; 20]) };
         assert_eq!(board.since(maps[3].keyspace(), Some(stranger)), Since::Whole);
+    }
+
+    #[test]
+    fn m2_w4_a_board_that_passes_on_says_what_the_first_one_says() {
+        let (maps, first) = maps(9, KEPT);
+        let (name, mut second) = (maps[0].keyspace().clone(), Board::new(KEPT));
+        let brief = |at: usize| {
+            let brief = first.brief(&name).unwrap().clone();
+            KeyspaceBrief { generation: maps[at].generation(), ..brief }
+        };
+        second.pass_on(brief(6), maps[6].whole());
+        assert_eq!(second.since(&name, Some(maps[5].generation())), Since::Whole);
+        for at in 6..9 {
+            let diff = first.since(&name, Some(maps[at].generation()));
+            let Since::Changes(diffs) = diff else { panic!("kept") };
+            second.pass_on(brief(at + 1), MapDiff::clone(&diffs[0]));
+        }
+        // Said again by the next one that is followed: nothing is lost by it.
+        second.pass_on(brief(9), maps[9].whole());
+        for map in &maps[6..] {
+            let have = Some(map.generation());
+            assert_eq!(second.since(&name, have), first.since(&name, have));
+        }
+        second.pass_on(brief(3), maps[3].whole());
+        assert_eq!(second.since(&name, Some(maps[2].generation())), Since::Whole, "a gap begins it anew");
+        second.pass_on_end(&name);
+        assert_eq!(second.since(&name, None), Since::Deleted);
     }
 
     #[test]

@@ -33,10 +33,10 @@ impl Keep {
         }
     }
 
-    /// Writes everything that is in the table.
-    pub async fn write(&mut self, table: &RouteTable) {
+    /// Writes the [`events`] of the table.
+    pub async fn write(&mut self, events: &[MapEvent]) {
         self.due = None;
-        let bytes = kept::to_bytes(&events(table));
+        let bytes = kept::to_bytes(events);
         if let Err(error) = replace(&self.path, &bytes).await {
             tracing::warn!(file = %self.path.display(), %error, "maps were not kept");
         }
@@ -50,7 +50,7 @@ async fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// The table as events that make it from nothing.
-fn events(table: &RouteTable) -> Vec<MapEvent> {
+pub fn events(table: &RouteTable) -> Vec<MapEvent> {
     let nodes = table.addresses().cloned().collect();
     let addresses = MapEvent { news: MapNews::Nothing, nodes, forgotten: vec![] };
     let maps = table.known().into_keys().filter_map(|name| {

@@ -18,10 +18,13 @@ mod watch;
 
 pub use cache::Cache;
 pub use keep::Kept;
+pub use watch::Listener;
 
+use cache::Refresh;
 use partage_core::name::KeyspaceName;
+use partage_core::routing::table::RouteTable;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use watch::Watcher;
@@ -43,21 +46,49 @@ pub fn follow(
     keyspaces: BTreeSet<KeyspaceName>,
     kept: Option<Kept>,
 ) -> (Arc<Cache>, Following) {
-    let (refresh, refreshes) = mpsc::channel(limits::REFRESHES);
-    let cache = Arc::new(Cache::new(refresh));
     let (keep, table) = kept.map(Kept::into_parts).unzip();
     let table = table.unwrap_or_default();
+    let (cache, refreshes) = cache();
     if !table.known().is_empty() {
         cache.publish(table.routes());
     }
+    let table = Arc::new(Mutex::new(table));
+    let resync = BTreeSet::new();
     let watcher = Watcher {
         coordinators,
         keyspaces,
         cache: cache.clone(),
         table,
+        listener: None,
         keep,
+        refreshes,
+        resync,
+    };
+    (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
+}
+
+/// Begins to follow all maps of one coordinator, from those in `table`, for somebody who passes them on: `listener`
+/// hears of each change, and `table` may be read at any time.
+pub fn pass_on(
+    coordinator: String,
+    table: Arc<Mutex<RouteTable>>,
+    listener: impl Listener,
+) -> (Arc<Cache>, Following) {
+    let (cache, refreshes) = cache();
+    let watcher = Watcher {
+        coordinators: vec![coordinator],
+        keyspaces: BTreeSet::new(),
+        cache: cache.clone(),
+        table,
+        listener: Some(Box::new(listener)),
+        keep: None,
         refreshes,
         resync: BTreeSet::new(),
     };
     (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
+}
+
+fn cache() -> (Arc<Cache>, mpsc::Receiver<Refresh>) {
+    let (refresh, refreshes) = mpsc::channel(limits::REFRESHES);
+    (Arc::new(Cache::new(refresh)), refreshes)
 }

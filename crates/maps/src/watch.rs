@@ -11,7 +11,7 @@
 //! none can be reached the cache stays as it is, for ever.
 
 use crate::cache::{Cache, Refresh};
-use crate::keep::Keep;
+use crate::keep::{self, Keep};
 use crate::{entropy, limits};
 use partage_core::name::KeyspaceName;
 use partage_core::routing::table::{RouteTable, TableError};
@@ -21,7 +21,7 @@ use partage_wire::maps::{Joiner, MapEvent, MapNews, Watch};
 use partage_wire::proto;
 use partage_wire::proto::maps_client::MapsClient;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
@@ -41,12 +41,19 @@ enum Ended {
     Lags(KeyspaceName),
 }
 
-/// The task that owns the maps.
+/// Hears of each event right after it was taken in.
+pub trait Listener: Send + 'static {
+    /// `table` is as it is after `event`.
+    fn taken(&mut self, table: &RouteTable, event: MapEvent);
+}
+
+/// The task that changes the maps.
 pub struct Watcher {
     pub coordinators: Vec<String>,
     pub keyspaces: BTreeSet<KeyspaceName>,
     pub cache: Arc<Cache>,
-    pub table: RouteTable,
+    pub table: Arc<Mutex<RouteTable>>,
+    pub listener: Option<Box<dyn Listener>>,
     pub keep: Option<Keep>,
     pub refreshes: mpsc::Receiver<Refresh>,
     /// Keyspaces to be asked for whole.
@@ -95,7 +102,7 @@ impl Watcher {
 
     async fn stream(&mut self, which: usize) -> Result<std::convert::Infallible, Ended> {
         let mut client = connect(&self.coordinators[which]).await?;
-        let mut known = self.table.known();
+        let mut known = self.table().known();
         let resync = std::mem::take(&mut self.resync);
         known.retain(|name, _| !resync.contains(name));
         let watch = Watch { keyspaces: self.keyspaces.clone(), known };
@@ -130,21 +137,32 @@ impl Watcher {
                 }
                 () = Keep::due(&mut self.keep) => {
                     if let Some(keep) = &mut self.keep {
-                        keep.write(&self.table).await;
+                        let events = keep::events(&lock(&self.table));
+                        keep.write(&events).await;
                     }
                 }
             }
         }
     }
 
+    fn table(&self) -> MutexGuard<'_, RouteTable> {
+        lock(&self.table)
+    }
+
     fn is_behind(&self, refresh: &Refresh) -> bool {
-        let ours = self.table.map(&refresh.keyspace).map(|map| map.generation().sequence);
+        let ours = self.table().map(&refresh.keyspace).map(|map| map.generation().sequence);
         ours.is_some_and(|ours| ours < refresh.sequence)
     }
 
     fn take(&mut self, event: MapEvent) -> Result<(), TableError> {
-        take(&mut self.table, event)?;
-        self.cache.publish(self.table.routes());
+        let mut table = lock(&self.table);
+        let told = self.listener.is_some().then(|| event.clone());
+        take(&mut table, event)?;
+        self.cache.publish(table.routes());
+        if let Some((listener, event)) = self.listener.as_mut().zip(told) {
+            listener.taken(&table, event);
+        }
+        drop(table);
         if let Some(keep) = &mut self.keep {
             keep.changed();
         }
@@ -162,10 +180,14 @@ pub fn take(table: &mut RouteTable, event: MapEvent) -> Result<(), TableError> {
             table.delete(&keyspace);
             Ok(())
         }
-        MapNews::Nothing => Ok(()),
+        MapNews::Nothing | MapNews::Current => Ok(()),
     };
     table.forget(&event.forgotten);
     taken
+}
+
+fn lock(table: &Mutex<RouteTable>) -> MutexGuard<'_, RouteTable> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn until(due: Option<Instant>) {

@@ -16,6 +16,10 @@ pub const PROXIED_TO: HeaderName = HeaderName::from_static("partage-proxied-to")
 pub const OWNER_ADDRESS: HeaderName = HeaderName::from_static("partage-owner-address");
 /// On a 421: the name of the owner.
 pub const OWNER_NODE: HeaderName = HeaderName::from_static("partage-owner-node");
+/// On a refused worker's stream: `host:port` of the coordinator that leads.
+pub const LEADER: HeaderName = HeaderName::from_static("partage-leader");
+/// On a request to a coordinator: another one has passed it on, for want of the lead.
+pub const FORWARDED_BY: HeaderName = HeaderName::from_static("partage-forwarded-by");
 /// Who asked, through which proxies.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -41,6 +41,8 @@ pub enum MapNews {
     },
     /// It is gone.
     Deleted(KeyspaceName),
+    /// Everything that there was when the stream began has been sent: said once on each stream.
+    Current,
     /// Nothing: the event is about nodes only.
     Nothing,
 }
@@ -114,6 +116,10 @@ pub fn in_parts(event: &MapEvent) -> Vec<proto::MapEvent> {
     };
     match &event.news {
         MapNews::Nothing => vec![first],
+        MapNews::Current => {
+            first.current = true;
+            vec![first]
+        }
         MapNews::Deleted(keyspace) => {
             first.keyspace = keyspace.to_string();
             first.deleted = true;
@@ -202,6 +208,7 @@ impl TryFrom<proto::MapEvent> for MapEvent {
     fn try_from(form: proto::MapEvent) -> Result<Self, Malformed> {
         let keyspace: Option<KeyspaceName> = name_unless_empty(&form.keyspace, "keyspace")?;
         let news = match (keyspace, form.deleted, form.diff) {
+            (None, false, None) if form.current => MapNews::Current,
             (None, false, None) => MapNews::Nothing,
             (Some(keyspace), true, None) => MapNews::Deleted(keyspace),
             (Some(keyspace), false, Some(diff)) => {

@@ -4,6 +4,7 @@
 //! |-----------|-----------------------|---------------------------------------------------|
 //! | `Resting` | time                  | `Opening`, when the driver gives the registration |
 //! | `Opening` | answer of the server  | `Open`                                            |
+//! | `Opening` | "another one leads"   | `Resting`, then that one, at once                 |
 //! | `Opening` | error, time           | `Resting`, then the next coordinator              |
 //! | `Open`    | the stream's end      | `Resting`, then the same coordinator              |
 //! | `Open`    | [`Lines::leave_for`]  | `Resting`, then the next coordinator              |
@@ -13,6 +14,7 @@
 
 use crate::{entropy, limits};
 use futures::future::BoxFuture;
+use partage_wire::headers::LEADER;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::proto::worker_client::WorkerClient;
 use partage_wire::proto::{FromWorker, Register, from_worker, to_worker};
@@ -20,8 +22,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
 use tonic::transport::Endpoint;
+use tonic::{Status, Streaming};
 
 /// An open line.
 pub struct Line {
@@ -31,7 +33,7 @@ pub struct Line {
 
 enum State {
     Resting(Instant),
-    Opening(BoxFuture<'static, Result<Line, String>>),
+    Opening(BoxFuture<'static, Result<Line, Refused>>),
     Open(Box<Line>),
 }
 
@@ -51,6 +53,8 @@ pub enum Heard {
 pub struct Lines {
     coordinators: Vec<String>,
     at: usize,
+    /// Who leads, as one that stands by has said: tried first, and once.
+    leader: Option<String>,
     /// Attempts in vain since a coordinator had us.
     attempts: u32,
     state: State,
@@ -59,12 +63,12 @@ pub struct Lines {
 impl Lines {
     /// `coordinators`: `host:port` or URLs, at least one.
     pub fn new(coordinators: Vec<String>) -> Lines {
-        Lines { coordinators, at: 0, attempts: 0, state: State::Resting(Instant::now()) }
+        Lines { coordinators, at: 0, leader: None, attempts: 0, state: State::Resting(Instant::now()) }
     }
 
     /// The coordinator that is talked to, or tried.
     pub fn coordinator(&self) -> &str {
-        &self.coordinators[self.at]
+        self.leader.as_deref().unwrap_or(&self.coordinators[self.at])
     }
 
     /// Waits for what happens next. Nothing is lost when the future is dropped.
@@ -79,9 +83,14 @@ impl Lines {
                     self.state = State::Open(Box::new(line));
                     Heard::Opened
                 }
-                Err(reason) => {
+                Err(Refused { leader: Some(leader), why }) if self.leader.is_none() => {
+                    self.leader = Some(leader);
+                    self.reopen();
+                    Heard::Lost(why)
+                }
+                Err(Refused { why, .. }) => {
                     self.leave_for_next();
-                    Heard::Lost(reason)
+                    Heard::Lost(why)
                 }
             },
             State::Open(line) => match line.from.message().await {
@@ -106,14 +115,17 @@ impl Lines {
         self.state = State::Opening(Box::pin(async move {
             timeout(limits::CONNECT, open(&coordinator, register))
                 .await
-                .unwrap_or_else(|_| Err(format!("no answer within {:?}", limits::CONNECT)))
+                .unwrap_or_else(|_| Err(format!("no answer within {:?}", limits::CONNECT).into()))
         }));
     }
 
     /// Closes the line and rests; then tries the next coordinator.
     pub fn leave_for_next(&mut self) {
         self.attempts = self.attempts.saturating_add(1);
-        self.at = (self.at + 1) % self.coordinators.len();
+        // One that led and is not there any more: those of the list know who does.
+        if self.leader.take().is_none() {
+            self.at = (self.at + 1) % self.coordinators.len();
+        }
         let rounds = self.attempts / self.coordinators.len() as u32;
         let most = limits::RETRY.saturating_mul(1 << rounds.min(8)).min(limits::RETRY_MAX);
         self.state = State::Resting(Instant::now() + entropy::jittered(most));
@@ -152,7 +164,27 @@ impl Lines {
     }
 }
 
-async fn open(coordinator: &str, register: Register) -> Result<Line, String> {
+/// Why a coordinator would not have us.
+struct Refused {
+    why: String,
+    /// Who leads instead of it.
+    leader: Option<String>,
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Refused {
+        Refused { why, leader: None }
+    }
+}
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Refused {
+        let leader = status.metadata().get(LEADER.as_str()).and_then(|address| address.to_str().ok());
+        Refused { leader: leader.map(str::to_owned), why: status.message().to_owned() }
+    }
+}
+
+async fn open(coordinator: &str, register: Register) -> Result<Line, Refused> {
     let url =
         if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
     let channel = Endpoint::from_shared(url)
@@ -172,8 +204,7 @@ async fn open(coordinator: &str, register: Register) -> Result<Line, String> {
     // Sent first: a server may wait for it before it answers the call.
     let register = FromWorker { message: Some(from_worker::Message::Register(register)) };
     out.try_send(register).map_err(|_| "the registration could not be sent".to_owned())?;
-    let answer = client.attend(ReceiverStream::new(outgoing)).await;
-    let from = answer.map_err(|status| status.message().to_owned())?.into_inner();
+    let from = client.attend(ReceiverStream::new(outgoing)).await?.into_inner();
     Ok(Line { out, from })
 }
 

@@ -2,6 +2,7 @@
 
 mod brake;
 mod constraint;
+mod coordinator;
 mod explain;
 mod hex;
 mod keyspace;
@@ -13,6 +14,7 @@ mod sharding;
 mod status;
 
 pub use brake::BrakeCommand;
+pub use coordinator::CoordinatorCommand;
 pub use explain::ExplainArgs;
 pub use keyspace::KeyspaceCommand;
 pub use node::NodeCommand;

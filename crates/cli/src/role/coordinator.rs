@@ -1,9 +1,10 @@
 //! `partage coordinator`.
 
 use super::{asked_to_stop, log, read};
+use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output, say};
 use clap::Args;
-use partage_coordinator::{Config, Coordinator};
+use partage_coordinator::{Backing, Config, Coordinator};
 use partage_wire::config::CoordinatorFile;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,9 +21,17 @@ pub struct CoordinatorArgs {
     /// host:port to listen on [default: 127.0.0.1:7400]
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
+    /// host:port where other coordinators and workers reach it, if that is elsewhere
+    #[arg(long, env = "PARTAGE_ADDRESS")]
+    address: Option<String>,
+    /// Its name among the coordinators [default: its address]
+    #[arg(long, env = "PARTAGE_ID")]
+    id: Option<String>,
     /// Where the state is kept; without it, it is gone with the process
     #[arg(long, env = "PARTAGE_DATA_DIR")]
     data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    coordination: CoordinationArgs,
     /// Logs as JSON
     #[arg(long)]
     log_json: bool,
@@ -32,22 +41,11 @@ impl CoordinatorArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
-        let file: CoordinatorFile = read(self.config.as_deref())?;
-        let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
-        let settings = file.settings(&name).map_err(Failure::usage)?;
-        let listen = self.listen.or(file.listen).unwrap_or_else(|| LISTEN.to_owned());
-        let listen: SocketAddr = listen.parse().map_err(|_| {
-            Failure::usage(format!(
-                "{listen:?} is no address to listen on: give an IP address and a port, such as {LISTEN}"
-            ))
-        })?;
-        let data_dir = self.data_dir.or(file.data_dir);
-        if data_dir.is_none() {
+        let config = self.settled()?;
+        if matches!(config.backing, Backing::Memory) {
             say("no --data-dir: the state is in memory, and gone when this process ends");
         }
-        let coordinator = Coordinator::start(Config { data_dir, settings, ..Config::new(listen) })
-            .await
-            .map_err(Failure::failed)?;
+        let coordinator = Coordinator::start(config).await.map_err(Failure::failed)?;
         if output.is_json() {
             output.json(&serde_json::json!({ "coordinator": coordinator.address().to_string() }))?;
         } else {
@@ -57,5 +55,39 @@ impl CoordinatorArgs {
         asked_to_stop().await?;
         coordinator.stop().await;
         Ok(())
+    }
+
+    /// Flags and environment over the file, that over the defaults; checked before anything begins.
+    fn settled(self) -> Result<Config, Failure> {
+        let file: CoordinatorFile = read(self.config.as_deref())?;
+        let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
+        let listen = self.listen.or(file.listen.clone()).unwrap_or_else(|| LISTEN.to_owned());
+        let listen: SocketAddr = listen.parse().map_err(|_| {
+            Failure::usage(format!(
+                "{listen:?} is no address to listen on: give an IP address and a port, such as {LISTEN}"
+            ))
+        })?;
+        let data_dir = self.data_dir.or(file.data_dir.clone());
+        let coordination = self.coordination.or(file.coordination.clone().unwrap_or_default());
+        let backing = match (coordination.target()?, data_dir) {
+            (Some(target), data_dir) => {
+                Backing::Shared { target: Box::new(target), data_dir, session: coordination.session()? }
+            }
+            (None, Some(dir)) => Backing::Directory(dir),
+            (None, None) => Backing::Memory,
+        };
+        let settings = file.settings(&name, &backing.default_settings()).map_err(Failure::usage)?;
+        if let Backing::Shared { session, .. } = &backing
+            && u128::from(settings.lease_ms) <= session.as_millis()
+        {
+            return Err(Failure::usage(format!(
+                "{name}: lease_ms is {}, not above session_ms ({}): the loss of a leader would stop healthy workers; \
+                 raise lease_ms",
+                settings.lease_ms,
+                session.as_millis()
+            )));
+        }
+        let (address, id) = (self.address.or(file.address), self.id.or(file.id));
+        Ok(Config { address, id, backing, settings, ..Config::new(listen) })
     }
 }

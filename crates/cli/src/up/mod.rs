@@ -12,7 +12,7 @@ use crate::client::Door;
 use crate::output::{Failure, Output};
 use crate::role::{asked_to_stop, log};
 use clap::Args;
-use partage_coordinator::{Config, Coordinator, StartError};
+use partage_coordinator::{Backing, Config, Coordinator, StartError};
 use partage_router::{Options, Router, proxy};
 use serde::Serialize;
 use stage::Stage;
@@ -68,13 +68,14 @@ impl UpArgs {
         self.check_ports()?;
         let sample = sample::read()?;
         let coordinator = self.coordinator().await?;
-        let door = Door { coordinator: coordinator.address().to_string(), who: "up".to_owned() };
-        let stage = Stage::new(door.coordinator.clone(), sample.seed());
+        let at = coordinator.address().to_string();
+        let door = Door { coordinator: vec![at.clone()], who: "up".to_owned() };
+        let stage = Stage::new(at.clone(), sample.seed());
         for number in 1..=self.nodes {
             stage.add(&format!("n{number}"), self.address(NODES_FROM + number)).await?;
         }
         let control = stage.open(self.address(2)).await?;
-        let router = Router::connect(vec![door.coordinator.clone()], Options::default()).await;
+        let router = Router::connect(vec![at.clone()], Options::default()).await;
         let config = proxy::Config { listen: self.address(1), ..proxy::Config::default() };
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
         sample.create_keyspaces(&door).await?;
@@ -82,7 +83,7 @@ impl UpArgs {
         let nodes =
             stage.nodes().into_iter().map(|(id, address)| NodeAddress { id, address: address.to_string() });
         let addresses = Addresses {
-            coordinator: door.coordinator,
+            coordinator: at,
             router: proxy.address().to_string(),
             stage: control.to_string(),
             nodes: nodes.collect(),
@@ -116,12 +117,15 @@ impl UpArgs {
     }
 
     async fn coordinator(&self) -> Result<Coordinator, Failure> {
-        let config = Config { data_dir: self.data_dir.clone(), ..Config::new(self.address(0)) };
+        let backing = self.data_dir.clone().map_or(Backing::Memory, Backing::Directory);
+        let config = Config { backing, ..Config::new(self.address(0)) };
         Coordinator::start(config).await.map_err(|error| match &error {
             StartError::Listen { .. } => {
                 Failure::failed(error).help("another `up` may run: choose a free --port, or 0 for any")
             }
-            StartError::Store(_) | StartError::Recover(_) => Failure::failed(error),
+            StartError::Store(_) | StartError::Recover(_) | StartError::Unreachable { .. } => {
+                Failure::failed(error)
+            }
         })
     }
 }

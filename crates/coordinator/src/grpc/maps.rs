@@ -3,7 +3,7 @@
 //! A router's stream is drawn by its connection: when there is room for a message, the next one is looked
 //! for. No task and no channel stand behind it, and a router that takes nothing costs nothing.
 
-use crate::mind::{Gone, Mind};
+use crate::mind::Gone;
 use crate::publish::Publisher;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -27,20 +27,18 @@ use tonic::{Request, Response, Status};
 /// Serves `Maps` with messages that are encoded once for all routers.
 #[derive(Clone)]
 pub struct MapsDoor {
-    mind: Mind,
     publisher: Arc<Publisher>,
 }
 
 impl MapsDoor {
-    /// In front of that mind, with what it has published.
-    pub fn new(mind: Mind, publisher: Arc<Publisher>) -> MapsDoor {
-        MapsDoor { mind, publisher }
+    /// In front of that board.
+    pub fn new(publisher: Arc<Publisher>) -> MapsDoor {
+        MapsDoor { publisher }
     }
 
     fn watch(&self, request: WatchRequest) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status> {
         let watch = Watch::try_from(request).map_err(|bad| Status::invalid_argument(bad.to_string()))?;
         let session = Session {
-            mind: self.mind.clone(),
             bell: self.publisher.bell(),
             publisher: self.publisher.clone(),
             only: watch.keyspaces,
@@ -98,7 +96,6 @@ impl ServerStreamingService<WatchRequest> for MapsDoor {
 
 /// What one router has been sent.
 struct Session {
-    mind: Mind,
     publisher: Arc<Publisher>,
     bell: watch::Receiver<u64>,
     /// Empty = all.
@@ -115,16 +112,22 @@ struct Session {
 }
 
 impl Session {
-    /// The next message; none when the mind is gone.
+    /// The next message; none when nobody says what the maps are.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(message) = self.due.pop_front() {
                 return Some(message);
             }
-            if std::mem::replace(&mut self.begun, true) {
+            if self.begun {
                 self.bell.changed().await.ok()?;
+                self.look().await.ok()?;
+            } else {
+                self.publisher.current().await;
+                self.look().await.ok()?;
+                self.begun = true;
+                let everything = MapEvent { news: MapNews::Current, nodes: vec![], forgotten: vec![] };
+                self.due.extend(encoded(&everything));
             }
-            self.look().await.ok()?;
         }
     }
 
@@ -165,7 +168,7 @@ impl Session {
                 }
                 Ok(false)
             }
-            Since::Whole => match self.publisher.whole(&self.mind, &name).await? {
+            Since::Whole => match self.publisher.whole(&name).await? {
                 Some(map) => {
                     self.due.extend(map.messages.iter().cloned());
                     self.briefed.insert(name.clone());

@@ -2,19 +2,21 @@
 
 mod admin;
 mod answer;
+pub(crate) mod standby;
 mod worker;
 
 use crate::audience::Herald;
 use crate::desk::Desk;
 use crate::failed::Failed;
 use crate::metrics::Glance;
-use crate::mind::Mind;
+use crate::mind::{Gone, Mind};
+use crate::roster::Roster;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use partage_wire::json::ErrorBody;
+use partage_wire::json::{Coordinators, ErrorBody};
 use std::sync::Arc;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -26,6 +28,9 @@ pub(crate) struct Doors {
     pub(crate) mind: Mind,
     pub(crate) desk: Desk,
     pub(crate) herald: Arc<Herald>,
+    pub(crate) roster: Roster,
+    /// At which it leads.
+    pub(crate) term: u64,
 }
 
 /// The head of the API document; its paths and forms come from the handlers.
@@ -36,9 +41,9 @@ pub(crate) struct Doors {
 ))]
 struct Document;
 
-/// Everything over HTTP.
-pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
-    let doors = Doors { desk: Desk::new(mind.clone()), mind, herald };
+/// Everything over HTTP, of a coordinator that leads.
+pub(crate) fn router(mind: Mind, herald: Arc<Herald>, roster: Roster, term: u64) -> Router {
+    let doors = Doors { desk: Desk::new(mind.clone()), mind, herald, roster, term };
     let (documented, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(admin::command))
         .routes(routes!(admin::status))
@@ -52,6 +57,7 @@ pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
         .routes(routes!(admin::moves))
         .routes(routes!(admin::drains))
         .routes(routes!(admin::dump))
+        .routes(routes!(coordinators))
         .routes(routes!(worker::register))
         .routes(routes!(worker::heartbeat))
         .routes(routes!(worker::leave))
@@ -65,6 +71,11 @@ pub(crate) fn router(mind: Mind, herald: Arc<Herald>) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .with_state(doors)
+}
+
+/// Of a coordinator that starts or stops.
+pub(crate) fn closed() -> Router {
+    Router::new().route("/health/live", get(live)).fallback(async || Failed::from(Gone))
 }
 
 /// Whether the process lives: always, when it answers.
@@ -87,10 +98,21 @@ async fn ready(State(doors): State<Doors>) -> (StatusCode, &'static str) {
 
 /// Numbers for Prometheus, as OpenMetrics text.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
-async fn metrics(State(doors): State<Doors>) -> ([(&'static str, &'static str); 1], String) {
-    let kind = [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+async fn metrics(State(doors): State<Doors>) -> Text {
     let glance = doors.mind.call(|cluster, at| Glance::of(cluster, at)).await;
-    (kind, doors.herald.metrics_text(glance.ok().as_ref()))
+    openmetrics(doors.herald.metrics_text(glance.ok().as_ref(), Some(doors.term)))
+}
+
+type Text = ([(&'static str, &'static str); 1], String);
+
+fn openmetrics(text: String) -> Text {
+    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+}
+
+/// The coordinators of the cluster, and who leads. Answered by each of them.
+#[utoipa::path(get, path = "/v1/coordinators", tag = "admin", responses((status = 200, body = Coordinators)))]
+async fn coordinators(State(doors): State<Doors>) -> Result<Json<Coordinators>, Failed> {
+    doors.roster.list().await.map(Json)
 }
 
 /// Programs that speak gRPC are told so in gRPC, all others in JSON.

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use partage_coordinator::{Config, Coordinator};
+use partage_coordinator::{Backing, Config, Coordinator};
 use partage_core::settings::Settings;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -40,7 +40,8 @@ impl Door {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             let listen = listen.parse().unwrap();
-            Door::serving(Config { data_dir: Some(dir.to_path_buf()), settings, ..Config::new(listen) }).await
+            let backing = Backing::Directory(dir.to_path_buf());
+            Door::serving(Config { backing, settings, ..Config::new(listen) }).await
         };
         tokio::time::timeout(PATIENCE, started).await.expect("the address stays taken")
     }

@@ -11,8 +11,14 @@ use std::path::PathBuf;
 pub struct CoordinatorFile {
     /// `host:port` to listen on.
     pub listen: Option<String>,
+    /// `host:port` where others reach it; absent = `listen`.
+    pub address: Option<String>,
+    /// Its name among the coordinators; absent = its address.
+    pub id: Option<String>,
     /// Where the state is kept.
     pub data_dir: Option<PathBuf>,
+    /// The engine that several coordinators share; absent = none, the state is in `data_dir`.
+    pub coordination: Option<CoordinationFile>,
     /// See [`Settings::heartbeat_ms`].
     pub heartbeat_ms: Option<u64>,
     /// See [`Settings::lease_ms`].
@@ -45,10 +51,27 @@ pub struct CoordinatorFile {
     pub plans_kept: Option<usize>,
 }
 
+/// How to reach the engine. Secrets are in files of their own.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CoordinationFile {
+    /// `etcd://host:port,host:port/root` or the like.
+    pub address: Option<String>,
+    /// A file with the password.
+    pub password_file: Option<PathBuf>,
+    /// Who signs the engine's certificates, PEM; present = TLS.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate, PEM.
+    pub certificate: Option<PathBuf>,
+    /// Its key, PEM.
+    pub key: Option<PathBuf>,
+    /// How long the others wait for a leader that was killed.
+    pub session_ms: Option<u64>,
+}
+
 impl CoordinatorFile {
-    /// The settings, checked.
-    pub fn settings(&self, file: &str) -> Result<Settings, ConfigError> {
-        let default = Settings::default();
+    /// The settings, checked; what is absent is as in `default`.
+    pub fn settings(&self, file: &str, default: &Settings) -> Result<Settings, ConfigError> {
         let settings = Settings {
             heartbeat_ms: self.heartbeat_ms.unwrap_or(default.heartbeat_ms),
             lease_ms: self.lease_ms.unwrap_or(default.lease_ms),

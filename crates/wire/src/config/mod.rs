@@ -7,7 +7,7 @@ mod coordinator;
 mod node;
 mod router;
 
-pub use coordinator::CoordinatorFile;
+pub use coordinator::{CoordinationFile, CoordinatorFile};
 pub use node::NodeFile;
 pub use router::{HedgeFile, Place, RouterFile, RuleFile};
 
@@ -79,11 +79,12 @@ pub(crate) fn unknown_field(complaint: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::settings::Settings;
 
     #[test]
     fn an_empty_file_is_a_configuration() {
         let file: CoordinatorFile = parse("c.toml", "").unwrap();
-        assert_eq!(file.settings("c.toml").unwrap(), partage_core::settings::Settings::default());
+        assert_eq!(file.settings("c.toml", &Settings::default()).unwrap(), Settings::default());
         assert!(parse::<NodeFile>("n.toml", "").is_ok());
     }
 
@@ -93,12 +94,23 @@ mod tests {
         let page = include_str!("../../../../docs/src/configuration.md");
         let text = include_str!("../../../../examples/config/coordinator.toml");
         let file: CoordinatorFile = parse("coordinator.toml", text).unwrap();
-        assert!(!format!("{file:?}").contains("None"), "a key is not in the sample: {file:?}");
-        assert_eq!(file.settings("coordinator.toml").unwrap(), partage_core::settings::Settings::default());
+        let told = format!("{file:?}").replace("coordination: None", "");
+        assert!(!told.contains("None"), "a key is not in the sample: {file:?}");
+        assert_eq!(file.settings("coordinator.toml", &Settings::default()).unwrap(), Settings::default());
         let keys = text.lines().filter_map(|line| line.split('#').next()?.split_once(" = "));
-        for (key, value) in keys.filter(|(key, _)| *key != "data_dir") {
+        for (key, value) in keys.filter(|(key, _)| !["data_dir", "id", "address"].contains(key)) {
             let row = format!("| `{key}` | `{}` |", value.trim());
             assert!(page.contains(&row), "the page has no row {row:?}");
+        }
+        let text = include_str!("../../../../examples/config/coordinator-of-three.toml");
+        let file: CoordinatorFile = parse("coordinator-of-three.toml", text).unwrap();
+        let coordination = file.coordination.unwrap();
+        assert!(
+            !format!("{coordination:?}").contains("None"),
+            "a key is not in the sample: {coordination:?}"
+        );
+        for (key, _) in text.lines().filter_map(|line| line.split_once(" = ")) {
+            assert!(page.contains(&format!("| `{key}` |")), "the page has no row for {key}");
         }
         let text = include_str!("../../../../examples/config/node.toml");
         let file: NodeFile = parse("node.toml", text).unwrap();
@@ -135,6 +147,8 @@ mod tests {
     #[test]
     fn contradictions_are_refused() {
         let file: CoordinatorFile = parse("c.toml", "lease_ms = 100\nheartbeat_ms = 100").unwrap();
-        assert!(file.settings("c.toml").unwrap_err().to_string().contains("raise lease_ms"));
+        assert!(
+            file.settings("c.toml", &Settings::default()).unwrap_err().to_string().contains("raise lease_ms")
+        );
     }
 }

@@ -14,6 +14,7 @@
 //! ignore those they do not know.
 
 mod command;
+mod coordinators;
 mod dump;
 mod error;
 mod keyspace;
@@ -30,6 +31,7 @@ mod worker;
 pub use command::{
     Answer, Command, CommandRequest, DrainStatus, KeyspaceChanges, NodeShare, Presplit, SplitAt,
 };
+pub use coordinators::{Coordinator, Coordinators};
 pub use dump::{
     Dump, DumpCluster, DumpDrain, DumpKeyspace, DumpMap, DumpNode, DumpReplica, DumpShard, Reading,
 };

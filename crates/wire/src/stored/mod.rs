@@ -30,12 +30,14 @@
 
 mod envelope;
 mod path;
+mod presence;
 mod read;
 mod redo;
 mod shelf;
 #[cfg(test)]
 mod tests;
 
+pub use presence::{COORDINATORS, ELECTION, Presence};
 pub use read::{Recovered, StoredError, inspect, read};
 pub use redo::Room;
 pub use shelf::{Batch, EncodeError, Shelf, StoreOp};

@@ -1,0 +1,50 @@
+//! `partage coordinator list`: who leads, since when, at what term.
+
+use super::shard::since;
+use super::table;
+use crate::client::Door;
+use crate::output::{Failure, Output};
+use clap::Subcommand;
+use partage_wire::json::{Coordinator, Coordinators};
+
+/// `partage coordinator …`
+#[derive(Debug, Subcommand)]
+pub enum CoordinatorCommand {
+    /// All coordinators: who leads, since when, at what term, and who stands by
+    List {
+        #[command(flatten)]
+        door: Door,
+    },
+}
+
+impl CoordinatorCommand {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let CoordinatorCommand::List { door } = self;
+        let all: Coordinators = door.get("/v1/coordinators").await?;
+        if output.is_json() {
+            return output.json(&all);
+        }
+        let mut rows = table(["coordinator", "address", "", "term", "since", "version"]);
+        for one in &all.coordinators {
+            let Coordinator { id, address, leads, term, since_ms, version } = one;
+            rows.add_row([
+                id.clone(),
+                address.clone(),
+                if *leads { "leads" } else { "stands by" }.to_owned(),
+                term.map(|term| term.to_string()).unwrap_or_default(),
+                since(*since_ms, false),
+                version.clone(),
+            ]);
+        }
+        output.text(&rows.to_string());
+        let leader = all.coordinators.iter().any(|one| one.leads);
+        let state = if leader { "" } else { "; nobody leads at the moment" };
+        output.text(&format!("{} on {}{state}", many(all.coordinators.len()), all.backend));
+        Ok(())
+    }
+}
+
+fn many(count: usize) -> String {
+    if count == 1 { "1 coordinator".to_owned() } else { format!("{count} coordinators") }
+}

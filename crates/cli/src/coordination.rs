@@ -1,0 +1,121 @@
+//! Where the coordination state is, on a command line: an engine that several coordinators share.
+
+use crate::output::Failure;
+use clap::Args;
+use partage_coordination::{Secret, Target, Tls};
+use partage_coordinator::SESSION_MS;
+use partage_wire::config::CoordinationFile;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Flags and environment.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CoordinationArgs {
+    /// The engine that several coordinators share, as backend://[user@]host:port,host:port/root with the backends
+    /// etcd, zookeeper or mysql
+    #[arg(long, env = "PARTAGE_COORDINATION", value_name = "ADDRESS")]
+    coordination: Option<String>,
+    /// A file with the password of its user
+    #[arg(long, env = "PARTAGE_COORDINATION_PASSWORD_FILE", value_name = "FILE")]
+    coordination_password_file: Option<PathBuf>,
+    /// Its password, from the environment only: a flag would show in process lists
+    #[arg(long, hide = true, env = "PARTAGE_COORDINATION_PASSWORD", hide_env_values = true)]
+    coordination_password: Option<String>,
+    /// Who signs its certificates (PEM); with it, TLS is used
+    #[arg(long, env = "PARTAGE_COORDINATION_CA", value_name = "FILE")]
+    coordination_ca: Option<PathBuf>,
+    /// Our certificate (PEM), where it asks for one
+    #[arg(long, env = "PARTAGE_COORDINATION_CERTIFICATE", value_name = "FILE")]
+    coordination_certificate: Option<PathBuf>,
+    /// The key of our certificate (PEM)
+    #[arg(long, env = "PARTAGE_COORDINATION_KEY", value_name = "FILE")]
+    coordination_key: Option<PathBuf>,
+    /// How long the others wait for a leader that was killed, in milliseconds [default: 3000]
+    #[arg(long, env = "PARTAGE_SESSION_MS", value_name = "MS")]
+    session_ms: Option<u64>,
+}
+
+impl CoordinationArgs {
+    /// With what the file says where nothing is said here.
+    pub fn or(self, file: CoordinationFile) -> CoordinationArgs {
+        CoordinationArgs {
+            coordination: self.coordination.or(file.address),
+            coordination_password_file: self.coordination_password_file.or(file.password_file),
+            coordination_password: self.coordination_password,
+            coordination_ca: self.coordination_ca.or(file.ca),
+            coordination_certificate: self.coordination_certificate.or(file.certificate),
+            coordination_key: self.coordination_key.or(file.key),
+            session_ms: self.session_ms.or(file.session_ms),
+        }
+    }
+
+    /// The engine; none when there is none.
+    pub fn target(&self) -> Result<Option<Target>, Failure> {
+        let Some(address) = &self.coordination else { return self.nothing_beside().map(|()| None) };
+        let mut target = Target::parse(address).map_err(Failure::usage)?;
+        target.password = self.password()?;
+        target.tls = self.tls()?;
+        Ok(Some(target))
+    }
+
+    /// Time-to-live of the coordinator's session.
+    pub fn session(&self) -> Result<Duration, Failure> {
+        match self.session_ms.unwrap_or(SESSION_MS) {
+            ms @ 1_000..=60_000 => Ok(Duration::from_millis(ms)),
+            ms => Err(Failure::usage(format!(
+                "session_ms is {ms}: give 1000 to 60000; shorter, a busy second costs the leader its lead"
+            ))),
+        }
+    }
+
+    fn nothing_beside(&self) -> Result<(), Failure> {
+        let said = [
+            ("--coordination-password-file", self.coordination_password_file.is_some()),
+            ("--coordination-ca", self.coordination_ca.is_some()),
+            ("--coordination-certificate", self.coordination_certificate.is_some()),
+            ("--coordination-key", self.coordination_key.is_some()),
+            ("--session-ms", self.session_ms.is_some()),
+        ];
+        match said.into_iter().find(|(_, said)| *said) {
+            Some((flag, _)) => Err(Failure::usage(format!(
+                "{flag} is for an engine that several coordinators share: name it with --coordination"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn password(&self) -> Result<Option<Secret>, Failure> {
+        let Some(file) = &self.coordination_password_file else {
+            return Ok(self.coordination_password.as_ref().map(Secret::new));
+        };
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Failure::usage(format!("cannot read the password file {}: {error}", file.display()))
+        })?;
+        let word = text.trim_end_matches(['\r', '\n']);
+        match word.is_empty() || word.contains('\n') {
+            true => {
+                Err(Failure::usage(format!("the password file {} is not one line of text", file.display())))
+            }
+            false => Ok(Some(Secret::new(word))),
+        }
+    }
+
+    fn tls(&self) -> Result<Option<Tls>, Failure> {
+        let identity = match (&self.coordination_certificate, &self.coordination_key) {
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => {
+                return Err(Failure::usage(
+                    "a certificate and its key belong together: give --coordination-certificate and --coordination-key",
+                ));
+            }
+        };
+        match &self.coordination_ca {
+            Some(ca) => Ok(Some(Tls { ca: ca.clone(), identity })),
+            None if identity.is_some() => Err(Failure::usage(
+                "a certificate is for TLS: name with --coordination-ca who signs the engine's certificates",
+            )),
+            None => Ok(None),
+        }
+    }
+}

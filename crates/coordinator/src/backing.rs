@@ -1,0 +1,196 @@
+//! What a coordinator stands on: a connection to the backend, a session there, and its place in the election.
+
+use crate::limits;
+use bytes::Bytes;
+use partage_coordination::embedded::{Embedded, Options};
+use partage_coordination::{
+    Coordination, Election, Error, Key, Leader, Scope, Session, Target, Transaction, claim, connect,
+};
+use partage_core::settings::Settings;
+use partage_wire::json::{Coordinator, Coordinators};
+use partage_wire::stored::{COORDINATORS, ELECTION, Presence, StoredError};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::StoreError;
+
+/// Where the state is kept.
+#[derive(Debug, Clone, Default)]
+pub enum Backing {
+    /// In memory, gone with the process.
+    #[default]
+    Memory,
+    /// In a directory, for one coordinator.
+    Directory(PathBuf),
+    /// In an engine that several coordinators share. They have a directory each for what is too large for it.
+    Shared {
+        /// The engine.
+        target: Box<Target>,
+        /// Where this coordinator keeps its part of the maps.
+        data_dir: Option<PathBuf>,
+        /// Time-to-live of its session: how long the others wait for a leader that was killed.
+        session: Duration,
+    },
+    /// In a store that the caller has opened, for several coordinators in one process.
+    Open {
+        /// The store.
+        coordination: Arc<dyn Coordination>,
+        /// Time-to-live of its session.
+        session: Duration,
+    },
+}
+
+impl Backing {
+    /// The settings that are meant where none are given.
+    pub fn default_settings(&self) -> Settings {
+        if !self.is_shared() {
+            return Settings::default();
+        }
+        let (lease_ms, dead_after_ms) = (limits::SHARED_LEASE_MS, limits::SHARED_DEAD_AFTER_MS);
+        Settings { lease_ms, dead_after_ms, ..Settings::default() }
+    }
+
+    /// Whether other coordinators may stand beside this one.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Backing::Shared { .. } | Backing::Open { .. })
+    }
+
+    /// In words, for messages: an address without its secrets, a directory.
+    pub fn place(&self) -> String {
+        match self {
+            Backing::Memory => "memory".to_owned(),
+            Backing::Directory(dir) => dir.display().to_string(),
+            Backing::Shared { target, .. } => target.to_string(),
+            Backing::Open { coordination, .. } => coordination.backend().to_owned(),
+        }
+    }
+}
+
+/// An open backend, and this coordinator's session in it.
+pub struct Footing {
+    /// The backend.
+    pub coordination: Arc<dyn Coordination>,
+    /// Ends with the process, or some time after.
+    pub session: Arc<Session>,
+    /// Where the coordinators elect their leader.
+    pub election: Election,
+    embedded: Option<Arc<Embedded>>,
+}
+
+impl Footing {
+    /// Opens the backend, makes sure that it is ours, and says there that `presence` is here.
+    pub async fn open(backing: &Backing, presence: &Presence) -> Result<Footing, StoreError> {
+        let (coordination, embedded, ttl): (Arc<dyn Coordination>, _, _) = match backing {
+            Backing::Memory => own(Embedded::in_memory()),
+            Backing::Directory(dir) => own(Embedded::open(dir, Options::default()).await?),
+            Backing::Shared { target, session, .. } => {
+                let coordination = connect(target).await?;
+                claim(&*coordination, &target.to_string(), None).await?;
+                (coordination, None, *session)
+            }
+            Backing::Open { coordination, session } => (coordination.clone(), None, *session),
+        };
+        let session = Arc::new(Session::open(coordination.clone(), ttl).await?);
+        let footing = Footing {
+            election: Election::new(coordination.clone(), &Key::new(ELECTION)?)?,
+            coordination,
+            session,
+            embedded,
+        };
+        let own_key = Key::new(COORDINATORS)?.join(key_segment(&presence.id))?;
+        let here = Transaction::new().put_ephemeral(&own_key, presence.to_bytes(), footing.session.id());
+        match footing.coordination.commit(here).await {
+            // Only a list of who is there; the session's end takes it away either way.
+            Ok(_) | Err(Error::Indefinite { .. }) => Ok(footing),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends the session, so that nobody has to wait for its end, and frees the directory.
+    pub async fn close(self) {
+        if self.embedded.is_none() {
+            let ended = self.coordination.end_session(self.session.id());
+            let patience = Duration::from_millis(limits::GOODBYE_MS);
+            match tokio::time::timeout(patience, ended).await {
+                Ok(Ok(())) | Ok(Err(Error::SessionEnded { .. })) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the session was not ended; it ends by its time"),
+                Err(_) => tracing::warn!("the backend does not answer; the session ends by its time"),
+            }
+        }
+        if let Some(embedded) = &self.embedded {
+            embedded.close().await;
+        }
+    }
+}
+
+fn own(embedded: Arc<Embedded>) -> (Arc<dyn Coordination>, Option<Arc<Embedded>>, Duration) {
+    (embedded.clone(), Some(embedded), Duration::from_millis(limits::SESSION_MS))
+}
+
+/// A name as one segment of a key: what a key cannot carry is written as `%` and two hex digits.
+fn key_segment(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:[]".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// Who a leader says it is.
+pub fn presence_of(leader: &Leader) -> Result<Presence, StoredError> {
+    Presence::from_bytes("election/leader", &leader.candidate)
+}
+
+/// The coordinators that are there, the leader first.
+pub async fn coordinators(
+    coordination: &dyn Coordination,
+    election: &Election,
+) -> Result<Coordinators, StoreError> {
+    let leader = election.leader().await?;
+    let led_by = leader.as_ref().map(presence_of).transpose()?;
+    let mut present = Vec::new();
+    let (scope, mut after) = (Scope::Children(Key::new(COORDINATORS)?), None);
+    loop {
+        let page = coordination.list(&scope, after.as_ref(), usize::MAX).await?;
+        for (key, entry) in page.entries {
+            present.push(Presence::from_bytes(key.as_str(), &entry.value)?);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let standing = present.into_iter().filter(|one| led_by.as_ref().is_none_or(|leader| leader.id != one.id));
+    let row = |one: Presence, term: Option<u64>| Coordinator {
+        id: one.id,
+        address: one.address,
+        leads: term.is_some(),
+        term,
+        since_ms: one.since_ms,
+        version: one.version,
+    };
+    let standing = standing.map(|one| row(one, None)).collect::<Vec<_>>();
+    let leading = led_by.clone().map(|one| row(one, leader.map(|leader| leader.term.get())));
+    Ok(Coordinators {
+        backend: coordination.backend().to_owned(),
+        coordinators: leading.into_iter().chain(standing).collect(),
+    })
+}
+
+/// As a candidate: it leads since it was elected, not since it was started.
+pub fn candidate(presence: &Presence, now_ms: u64) -> Bytes {
+    Presence { since_ms: now_ms, ..presence.clone() }.to_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_is_one_segment() {
+        for name in ["c1", "10.0.0.1:7400", "a/b", ".", "..", "é", "[::1]:7400"] {
+            let key = Key::new(COORDINATORS).unwrap().join(key_segment(name)).unwrap();
+            assert_eq!(key.parent().unwrap().as_str(), COORDINATORS, "{name}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! From a coordinator that stands by to the one that leads: requests go there, answers come back.
+//!
+//! | what is asked                      | nobody leads            | the leader cannot be reached | it breaks off in the middle |
+//! |------------------------------------|-------------------------|------------------------------|-----------------------------|
+//! | a question (`GET`)                 | waits, then 503         | waits for the next, then 503 | asked again, then 503       |
+//! | a change, a heartbeat              | waits, then 503         | waits for the next, then 503 | 504: it may have been done  |
+//! | a worker's stream (gRPC)           | is sent away            | is told who leads            | –                           |
+//!
+//! A worker's stream is not passed on: it lives long, and the worker finds the leader by what it is told. A request
+//! that was passed on to us by another coordinator is never passed on again: who sent it is told that nobody
+//! leads here, and looks again.
+
+use crate::failed::Failed;
+use crate::limits;
+use crate::standby::{Leads, WhoLeads};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, Version, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use partage_wire::headers::{FORWARDED_BY, LEADER, drop_hop_by_hop};
+use partage_wire::json::ErrorBody;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::metadata::AsciiMetadataKey;
+
+/// The method of a worker's stream.
+const ATTEND: &str = "/partage.v1.Worker/Attend";
+
+/// See the module.
+#[derive(Clone)]
+pub struct Forward {
+    client: Client<HttpConnector, Full<Bytes>>,
+    leads: WhoLeads,
+    /// Who passes it on.
+    me: HeaderValue,
+    slots: Arc<Semaphore>,
+}
+
+/// Why there is no answer.
+enum Lost {
+    /// Nothing was sent.
+    Unsent,
+    /// It may have arrived.
+    Sent(String),
+}
+
+impl Forward {
+    /// To whoever leads.
+    pub fn new(leads: WhoLeads, me: &str) -> Forward {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(Duration::from_millis(limits::HOP_CONNECT_MS)));
+        let client = Client::builder(TokioExecutor::new())
+            .http2_only(true)
+            .http2_keep_alive_interval(Duration::from_millis(limits::KEEP_ALIVE_MS))
+            .http2_keep_alive_timeout(Duration::from_millis(limits::KEEP_ALIVE_MS))
+            .timer(hyper_util::rt::TokioTimer::new())
+            .build(connector);
+        let me = HeaderValue::from_str(me).unwrap_or(HeaderValue::from_static("a coordinator"));
+        Forward { client, leads, me, slots: Arc::new(Semaphore::new(limits::FORWARDED)) }
+    }
+
+    /// The leader's answer to `request`, or why there is none.
+    pub async fn pass_on(self, request: Request) -> Response {
+        let grpc = request.headers().get(header::CONTENT_TYPE);
+        let grpc = grpc.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        let answer = match self.answer(request).await {
+            Ok(answer) => return answer,
+            Err(failed) => failed,
+        };
+        if grpc { tonic::Status::from(answer).into_http() } else { answer.into_response() }
+    }
+
+    async fn answer(mut self, request: Request) -> Result<Response, Failed> {
+        if request.uri().path() == ATTEND {
+            return Ok(self.send_away());
+        }
+        if request.headers().contains_key(FORWARDED_BY) {
+            return Err(nobody_leads());
+        }
+        let busy =
+            || unavailable("this coordinator has too much to pass on to the leader: try again in a moment");
+        let Ok(_slot) = self.slots.clone().try_acquire_owned() else { return Err(busy()) };
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, limits::BODY_BYTES).collect().await.map_err(|_| {
+            let message = format!("the body cannot be read, or is above {} bytes", limits::BODY_BYTES);
+            Failed::of(ErrorBody::new("too_large", message, "send less"))
+        })?;
+        let body = body.to_bytes();
+        let question = [Method::GET, Method::HEAD].contains(&head.method);
+        let latest = Instant::now() + Duration::from_millis(limits::LEADER_WAIT_MS);
+        loop {
+            let leads = self.leader(latest).await?;
+            match self.send(&leads, &head, body.clone()).await {
+                // It has just ceased to lead, or has not begun: it says so before it does anything.
+                Ok(answer) if question && answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
+                Ok(answer) => return Ok(answer),
+                Err(Lost::Sent(why)) if !question => return Err(unknown(&leads, &why)),
+                Err(Lost::Unsent | Lost::Sent(_)) => {}
+            }
+            if Instant::now() >= latest {
+                return Err(nobody_leads());
+            }
+            sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
+        }
+    }
+
+    /// Who leads, as soon as somebody does.
+    async fn leader(&mut self, latest: Instant) -> Result<Leads, Failed> {
+        match timeout_at(latest, self.leads.wait_for(Option::is_some)).await {
+            Ok(Ok(leads)) => leads.clone().ok_or_else(nobody_leads),
+            Ok(Err(_)) | Err(_) => Err(nobody_leads()),
+        }
+    }
+
+    async fn send(
+        &self,
+        leads: &Leads,
+        head: &axum::http::request::Parts,
+        body: Bytes,
+    ) -> Result<Response, Lost> {
+        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        let uri: Uri = format!("http://{}{path}", leads.address).parse().map_err(|_| Lost::Unsent)?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = uri;
+        *request.version_mut() = Version::HTTP_2;
+        *request.headers_mut() = head.headers.clone();
+        drop_hop_by_hop(request.headers_mut());
+        request.headers_mut().remove(header::HOST);
+        request.headers_mut().insert(FORWARDED_BY, self.me.clone());
+        match self.client.request(request).await {
+            Ok(answer) => Ok(answer.map(Body::new)),
+            Err(error) if error.is_connect() => Err(Lost::Unsent),
+            Err(error) => Err(Lost::Sent(error.to_string())),
+        }
+    }
+
+    /// The answer to a worker's stream: who leads.
+    fn send_away(&self) -> Response {
+        let leads = self.leads.borrow().clone();
+        let Some(leads) = leads else { return tonic::Status::from(nobody_leads()).into_http() };
+        let mut status = tonic::Status::failed_precondition(format!(
+            "this coordinator stands by: {} leads",
+            leads.address
+        ));
+        if let (Ok(name), Ok(address)) =
+            (AsciiMetadataKey::from_bytes(LEADER.as_ref()), leads.address.parse())
+        {
+            status.metadata_mut().insert(name, address);
+        }
+        status.into_http()
+    }
+}
+
+fn unavailable(message: &str) -> Failed {
+    Failed::of(ErrorBody::new("unavailable", message, "try again in a moment"))
+}
+
+fn nobody_leads() -> Failed {
+    unavailable("no coordinator leads at the moment: try again in a moment")
+}
+
+fn unknown(leads: &Leads, why: &str) -> Failed {
+    let message = format!(
+        "the leader {} broke off before it answered ({why}): it may have been done; look before you ask again",
+        leads.address
+    );
+    Failed::of(ErrorBody::new("unknown", message, "look before you ask again"))
+}

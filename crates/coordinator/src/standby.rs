@@ -1,0 +1,142 @@
+//! A coordinator that stands by: it knows who leads, passes the leader's maps on to whoever listens here, and
+//! everything else on to the leader.
+//!
+//! ```text
+//!  backend ── who leads? ──► leader ──┬── maps ──► board ──► routers that listen here
+//!                                     └◄─ everything else ── workers, people, programs
+//! ```
+
+use crate::backing::presence_of;
+use crate::limits;
+use crate::publish::Publisher;
+use partage_coordination::{Coordination, Election, Result};
+use partage_core::routing::table::RouteTable;
+use partage_maps::{Following, Listener, pass_on};
+use partage_wire::maps::MapEvent;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leads {
+    /// Its address.
+    pub address: String,
+    /// Its term.
+    pub term: u64,
+}
+
+/// Where everybody looks who leads; none = nobody, as far as is known.
+pub type WhoLeads = watch::Receiver<Option<Leads>>;
+
+/// The standing by. Dropped, it follows nobody any more.
+pub struct Standby {
+    leads: Arc<watch::Sender<Option<Leads>>>,
+    /// Follows the leader's maps.
+    relay: AbortHandle,
+    /// Follows the election, while there is a backend.
+    watching: Option<AbortHandle>,
+}
+
+impl Standby {
+    /// Knows nobody yet. `publisher` is from here on told what the leader says.
+    pub fn begin(publisher: Arc<Publisher>) -> Standby {
+        let leads = Arc::new(watch::Sender::default());
+        let table = Arc::new(Mutex::new(RouteTable::default()));
+        let board = Board { number: publisher.stand_by(table.clone()), publisher };
+        let relay = tokio::spawn(relay(leads.subscribe(), table, board)).abort_handle();
+        Standby { leads, relay, watching: None }
+    }
+
+    /// Who leads.
+    pub fn who_leads(&self) -> WhoLeads {
+        self.leads.subscribe()
+    }
+
+    /// Looks there who leads, from here on. While nobody answers there, who led before is taken to lead still.
+    pub fn look_at(&mut self, coordination: Arc<dyn Coordination>, election: Election) {
+        let task = tokio::spawn(follow_election(coordination, election, self.leads.clone())).abort_handle();
+        if let Some(before) = self.watching.replace(task) {
+            before.abort();
+        }
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        self.relay.abort();
+        if let Some(watching) = &self.watching {
+            watching.abort();
+        }
+    }
+}
+
+async fn follow_election(
+    coordination: Arc<dyn Coordination>,
+    election: Election,
+    leads: Arc<watch::Sender<Option<Leads>>>,
+) {
+    loop {
+        if let Err(error) = until_broken(&*coordination, &election, &leads).await {
+            tracing::debug!(%error, "who leads cannot be seen; looking again");
+        }
+        tokio::time::sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
+    }
+}
+
+async fn until_broken(
+    coordination: &dyn Coordination,
+    election: &Election,
+    leads: &watch::Sender<Option<Leads>>,
+) -> Result<()> {
+    let mut changes = coordination.watch(election.scope(), None).await?;
+    loop {
+        changes.next().await?;
+        let leader = election.leader().await?;
+        let said = leader.as_ref().map(|leader| (presence_of(leader), leader.term.get())).and_then(
+            |(presence, term)| match presence {
+                Ok(presence) => Some(Leads { address: presence.address, term }),
+                Err(error) => {
+                    tracing::error!(%error, "somebody leads, but it is not known who");
+                    None
+                }
+            },
+        );
+        leads.send_if_modified(|known| std::mem::replace(known, said.clone()) != said);
+    }
+}
+
+/// Follows the maps of whoever leads. When nobody does, the connection to the last one stays: it may still be
+/// there, and what it said is the truth until somebody says otherwise.
+async fn relay(mut leads: WhoLeads, table: Arc<Mutex<RouteTable>>, board: Board) {
+    let mut following: Option<(Leads, Following)> = None;
+    loop {
+        let now = leads.borrow_and_update().clone();
+        if let Some(now) = now
+            && following.as_ref().is_none_or(|(before, _)| *before != now)
+        {
+            tracing::info!(leader = %now.address, term = now.term, "standing by");
+            // The one before ends first: two would take turns at the table.
+            drop(following.take());
+            let (_, follows) = pass_on(now.address.clone(), table.clone(), board.clone());
+            following = Some((now, follows));
+        }
+        if leads.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The board, and which of its sources we are.
+#[derive(Clone)]
+struct Board {
+    number: u64,
+    publisher: Arc<Publisher>,
+}
+
+impl Listener for Board {
+    fn taken(&mut self, table: &RouteTable, event: MapEvent) {
+        self.publisher.pass_on(self.number, table, event);
+    }
+}
