@@ -19,7 +19,7 @@ use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
 use crate::mind::Mind;
 use crate::publish::Publisher;
 use crate::roster::Roster;
-use crate::standby::Standby;
+use crate::standby::{Leads, Standby};
 use crate::store::{Store, StoreError};
 use crate::{callback, check_back, limits, listen};
 use axum::Router;
@@ -246,10 +246,7 @@ impl House {
             _ = stopped.wait_for(|stop| *stop) => Err(None),
         };
         let ended = match won {
-            Ok(leadership) => {
-                drop(standby);
-                self.lead(&footing, leadership, begun, stopped).await
-            }
+            Ok(leadership) => self.lead(&footing, leadership, standby, begun, stopped).await,
             Err(why) => why.map_or(Ok(()), Err),
         };
         self.publisher.fall_silent();
@@ -283,6 +280,7 @@ impl House {
         &self,
         footing: &Footing,
         leadership: Leadership,
+        standby: Standby,
         begun: &mut Begun,
         stopped: &mut Stopped,
     ) -> Result<(), StartError> {
@@ -290,6 +288,7 @@ impl House {
         let Life { mind, mut task, router } = self.begin(footing, leadership).await?;
         tracing::info!(%term, backend = footing.coordination.backend(), "this coordinator leads");
         self.front.open(router);
+        standby.end(Leads { address: self.presence.address.clone(), term: term.get() });
         drop(mind);
         tell(begun, Ok(()));
         let ended = tokio::select! {

@@ -54,6 +54,11 @@ impl Standby {
         self.leads.subscribe()
     }
 
+    /// Stands by no more, as `leads` has opened its doors: who still waits for somebody to lead is sent there.
+    pub fn end(self, leads: Leads) {
+        self.leads.send_replace(Some(leads));
+    }
+
     /// Looks there who leads, from here on. While nobody answers there, who led before is taken to lead still.
     pub fn look_at(&mut self, coordination: Arc<dyn Coordination>, election: Election) {
         let task = tokio::spawn(follow_election(coordination, election, self.leads.clone())).abort_handle();
