@@ -42,20 +42,15 @@ struct Sheets {
 }
 
 /// Whose whole maps are sent.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub enum Source {
     /// Nobody's yet.
+    #[default]
     Nobody,
     /// Ours: this coordinator leads.
     Mind(Mind),
     /// The leader's, as they have come here.
     Table(Arc<Mutex<RouteTable>>),
-}
-
-impl Default for Source {
-    fn default() -> Source {
-        Source::Nobody
-    }
 }
 
 /// The source, and how many there were before it: one that is not current any more may still be speaking.

@@ -291,8 +291,8 @@ mod tests {
         };
         second.pass_on(brief(6), maps[6].whole());
         assert_eq!(second.since(&name, Some(maps[5].generation())), Since::Whole);
-        for at in 6..9 {
-            let diff = first.since(&name, Some(maps[at].generation()));
+        for (at, map) in maps.iter().enumerate().skip(6).take(3) {
+            let diff = first.since(&name, Some(map.generation()));
             let Since::Changes(diffs) = diff else { panic!("kept") };
             second.pass_on(brief(at + 1), MapDiff::clone(&diffs[0]));
         }
