@@ -27,6 +27,13 @@ pub trait Subject: Send + Sync {
     /// Stops the store and starts it again; false if that cannot be done with this one.
     async fn restart(&self) -> bool;
 
+    /// The handle that somebody who held `before` goes on with after a restart: a new one, where a handle does not
+    /// live through it.
+    async fn after_restart(&self, before: Arc<dyn Coordination>) -> Arc<dyn Coordination> {
+        drop(before);
+        self.connect().await
+    }
+
     /// How long after its time-to-live a session's end is seen at the latest (C4).
     fn expiry_bound(&self) -> Duration;
 }

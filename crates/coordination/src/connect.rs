@@ -19,6 +19,8 @@ pub async fn connect(target: &Target) -> Result<Arc<dyn Coordination>> {
         Backend::MySql => Ok(crate::mysql::MySql::connect(target).await?),
         #[cfg(feature = "etcd")]
         Backend::Etcd => Ok(crate::etcd::Etcd::connect(target).await?),
+        #[cfg(feature = "zookeeper")]
+        Backend::ZooKeeper => Ok(crate::zookeeper::ZooKeeper::open(target).await?),
         backend => Err(Error::Invalid {
             what: format!(
                 "this program was built without the {backend} backend: build it with `--features {backend}`"

@@ -51,6 +51,8 @@ mod session;
 mod target;
 mod transaction;
 mod watch;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use claim::{ClusterId, claim};
 pub use connect::connect;

@@ -178,3 +178,49 @@ pub const ETCD_WAITING_BYTES: usize = 4 << 20;
 
 /// etcd: shortest and longest rest before a watch is begun again.
 pub const ETCD_WATCH_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// ZooKeeper: largest request. Servers refuse more than 1 MiB minus one byte (`jute.maxbuffer`) by closing the
+/// connection, so this is checked here, with room for what the client library adds.
+pub const ZOOKEEPER_MAX_REQUEST_BYTES: usize = (1 << 20) - (4 << 10);
+
+/// ZooKeeper: keys and values of one transaction; the rest of a request is for paths, rights and the znodes above.
+pub const ZOOKEEPER_MAX_TRANSACTION_BYTES: usize = 896 << 10;
+
+/// ZooKeeper: largest value.
+pub const ZOOKEEPER_MAX_VALUE_BYTES: usize = ZOOKEEPER_MAX_TRANSACTION_BYTES - MAX_KEY_BYTES;
+
+/// ZooKeeper: session of the connection that reads and writes. A link that went silent is noticed after two fifths.
+pub const ZOOKEEPER_READING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// ZooKeeper: how long a call waits for a connection before it says that there is none.
+pub const ZOOKEEPER_PATIENCE: Duration = Duration::from_secs(6);
+
+/// ZooKeeper: tries of all servers, before a target is called unreachable: one refused connection is nothing.
+pub const ZOOKEEPER_CONNECT_ATTEMPTS: u32 = 3;
+
+/// ZooKeeper: to find out why a server cannot be reached.
+pub const ZOOKEEPER_PROBE: Duration = Duration::from_secs(1);
+
+/// ZooKeeper: pause before something is read again after the connection broke.
+pub const ZOOKEEPER_RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// ZooKeeper: readings of a tree that changes all the time, before the caller is told.
+pub const ZOOKEEPER_READ_ROUNDS: usize = 100;
+
+/// ZooKeeper: how long a commit goes on after others were first, time and again.
+pub const ZOOKEEPER_CONTENTION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// ZooKeeper: longest pause after the first time that others were first, halved; it doubles five times.
+pub const ZOOKEEPER_CONTENTION_PAUSE: Duration = Duration::from_millis(1);
+
+/// ZooKeeper: znodes of which a handle remembers the state, to commit without reading.
+pub const ZOOKEEPER_KNOWN_NODES: usize = 4_096;
+
+/// ZooKeeper: touched keys remembered for one watch; with more, it reads its whole scope (W6).
+pub const ZOOKEEPER_MAX_DIRTY_KEYS: usize = 1_000;
+
+/// ZooKeeper: readings of the touched keys alone, before the whole scope is read.
+pub const ZOOKEEPER_NARROW_READINGS: u32 = 4;
+
+/// ZooKeeper: watches of one handle.
+pub const ZOOKEEPER_MAX_WATCHES: usize = 1_000;

@@ -8,6 +8,7 @@
 //! | `mariadb` | MariaDB, for the MySQL backend                                      |
 //! | `etcd`    | etcd                                                                |
 //! | `link`    | a TCP proxy that can be cut, held or slowed, in both directions or in one |
+//! | `zookeeper` | ZooKeeper                                                         |
 //!
 //! The tests run the conformance suite of `partage-coordination` on each. What is not installed fails the test and
 //! names the Debian package: `./test setup` installs them.
@@ -20,6 +21,7 @@ pub mod etcd;
 pub mod link;
 pub mod mariadb;
 pub mod process;
+pub mod zookeeper;
 
 use std::future::Future;
 use std::net::TcpListener;

@@ -137,11 +137,10 @@ pub(super) async fn a_restart_ends_sessions_or_keeps_them_whole(subject: &dyn Su
     let at = key("e/restart");
     let session = ok(store.open_session(LONG).await);
     put(&*store, &at, session).await;
-    drop(store);
     if !subject.restart().await {
         return;
     }
-    let store = subject.connect().await;
+    let store = subject.after_restart(store).await;
     let lives = match store.renew_session(session).await {
         Ok(()) => true,
         Err(Error::SessionEnded { .. }) => false,

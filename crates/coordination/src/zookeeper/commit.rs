@@ -1,0 +1,302 @@
+//! Commits: one `multi` that moves the clock, on what is known of the znodes it touches.
+//!
+//! Think of a bound minute book with numbered pages. Whoever writes says "this is page 8", and is turned away
+//! if page 8 is written already; so everything it knew from pages 1 to 7 still holds when it is let in. The page number
+//! is the data version of the root. A lone writer knows the number and what it wrote itself, and needs no look
+//! into the book: one round trip. After being turned away it reads, all at one moment, and tries again.
+//!
+//! What sessions take along when they end is on no page: see `plan`. So a refusal is given only on what was read
+//! for this very transaction.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+use zookeeper_client::{Client, CreateMode, Error as Fault, MultiWriteError, MultiWriteResult, MultiWriter};
+
+use super::connection::Connection;
+use super::node::{Kind, Node, ROOT_MARK, data, version};
+use super::plan::{Known, Plan, Step, Stop, looked_at, plan, session_of};
+use super::sessions::Sessions;
+use super::snapshot::{Snapshot, read_nodes, read_scope};
+use crate::error::{Error, Result};
+use crate::key::{Key, Scope};
+use crate::limits::{
+    ZOOKEEPER_CONTENTION_PATIENCE, ZOOKEEPER_CONTENTION_PAUSE, ZOOKEEPER_KNOWN_NODES,
+    ZOOKEEPER_MAX_REQUEST_BYTES,
+};
+use crate::session::SessionId;
+use crate::transaction::{Transaction, Version};
+
+/// Bytes of one step in a request, beside its path and its data: headers, versions, rights.
+const STEP_BYTES: usize = 96;
+
+/// The one way to change anything through a handle.
+#[derive(Debug)]
+pub(super) struct Committer {
+    connection: Arc<Connection>,
+    sessions: Arc<Sessions>,
+    /// One transaction at a time: two of one handle would only turn each other away.
+    book: Mutex<Option<Book>>,
+    /// For pauses that differ between handles.
+    draws: AtomicU64,
+}
+
+/// What is known as of one state of the clock.
+#[derive(Debug)]
+struct Book {
+    clock: i32,
+    known: Known,
+}
+
+/// What became of a `multi`.
+enum Sent {
+    Done {
+        clock: i32,
+        at: Version,
+    },
+    /// Something was not as it was known; nothing was changed.
+    TurnedAway,
+}
+
+impl Committer {
+    pub fn new(connection: Arc<Connection>, sessions: Arc<Sessions>, seed: u64) -> Self {
+        Self { connection, sessions, book: Mutex::new(None), draws: AtomicU64::new(seed) }
+    }
+
+    pub async fn commit(&self, transaction: Transaction) -> Result<Version> {
+        let session = session_of(&transaction)?;
+        if let Some(session) = session {
+            self.sessions.client(session)?;
+        }
+        let mut place = self.book.lock().await;
+        let until = Instant::now() + ZOOKEEPER_CONTENTION_PATIENCE;
+        let mut turned_away = 0;
+        loop {
+            // Taken out: when this future is dropped on the way, nothing is known any more.
+            let book = place.take();
+            let (mut book, plan, read) = self.planned(&transaction, book).await?;
+            if transaction.operations.is_empty()
+                && let Some(read) = read
+            {
+                *place = Some(book);
+                return Ok(read);
+            }
+            match self.send(&plan, book.clock, session).await? {
+                Sent::Done { clock, at } => {
+                    book.clock = clock;
+                    plan.apply(&mut book.known, at);
+                    *place = Some(book).filter(|book| book.known.len() <= ZOOKEEPER_KNOWN_NODES);
+                    return Ok(at);
+                }
+                Sent::TurnedAway if Instant::now() < until => {
+                    turned_away += 1;
+                    sleep(self.pause(turned_away)).await;
+                }
+                Sent::TurnedAway => {
+                    let what = format!(
+                        "{}: others commit all the time: turned away {turned_away} times",
+                        self.connection.target()
+                    );
+                    return Err(Error::Unavailable { what });
+                }
+            }
+        }
+    }
+
+    /// A plan, on what is known already if that will do. With the version of what was read for it, if it was.
+    async fn planned(
+        &self,
+        transaction: &Transaction,
+        mut book: Option<Book>,
+    ) -> Result<(Book, Plan, Option<Version>)> {
+        let keys = looked_at(transaction);
+        if let Some(book) = book.take_if(|book| {
+            !transaction.operations.is_empty() && keys.iter().all(|key| book.known.contains_key(key))
+        }) && let Ok(plan) = plan(transaction, &book.known, &BTreeSet::new())
+        {
+            return Ok((book, plan, None));
+        }
+        let (connection, looked) = (&self.connection, &keys);
+        let reading = |client| async move { read_nodes(connection, &client, looked, true).await };
+        let snapshot = self.connection.reading(reading).await?;
+        let read = snapshot.at();
+        let mut book = Book::new(snapshot, keys.clone()).with(book);
+        match plan(transaction, &book.known, &BTreeSet::new()) {
+            Ok(plan) => Ok((book, plan, Some(read))),
+            Err(Stop::Refused(error)) => Err(error),
+            Err(Stop::Below(key)) => {
+                let ways = self.ways_below(&key, transaction, &mut book, keys).await?;
+                match plan(transaction, &book.known, &ways) {
+                    Ok(plan) => Ok((book, plan, Some(read))),
+                    Err(Stop::Refused(error)) => Err(error),
+                    Err(Stop::Below(_)) => Err(put_below(transaction, &key)),
+                }
+            }
+        }
+    }
+
+    /// The znodes below `key`, which are no keys: left over from keys that went with their sessions.
+    async fn ways_below(
+        &self,
+        key: &Key,
+        transaction: &Transaction,
+        book: &mut Book,
+        mut keys: BTreeSet<Key>,
+    ) -> Result<BTreeSet<Key>> {
+        let scope = Scope::Below(key.clone());
+        let (connection, below, looked) = (&self.connection, &scope, &keys);
+        let reading = |client| async move {
+            read_scope(connection, &client, below, looked.iter().cloned(), true).await
+        };
+        let snapshot = self.connection.reading(reading).await?;
+        let deleted = |key: &Key| transaction.operations.iter().any(|operation| operation.key() == key);
+        let mut ways = BTreeSet::new();
+        for (key_below, node) in snapshot.nodes.iter().filter(|(key_below, _)| scope.contains(key_below)) {
+            match node.kind {
+                Kind::Way => drop(ways.insert(key_below.clone())),
+                _ if deleted(key_below) => {}
+                _ => return Err(Error::below_ephemeral(key_below, key)),
+            }
+        }
+        keys.extend(ways.iter().cloned());
+        *book = Book::new(snapshot, keys);
+        Ok(ways)
+    }
+
+    async fn send(&self, plan: &Plan, clock: i32, session: Option<SessionId>) -> Result<Sent> {
+        let client = match session {
+            Some(session) => self.sessions.client(session)?,
+            None => self.connection.client().await?,
+        };
+        // Version -1 means "any" to ZooKeeper. The clock comes there after four thousand million commits; such a page is
+        // left empty.
+        let steps = if clock == -1 { &[] } else { &plan.steps[..] };
+        let mut request = self.request(&client, clock, steps)?;
+        let path_of = |index: usize| match index.checked_sub(1).and_then(|index| steps.get(index)) {
+            Some(step) => self.connection.root().path(step.key()),
+            None => self.connection.root().as_str().to_owned(),
+        };
+        match request.commit().await {
+            Ok(results) => match results.first() {
+                Some(MultiWriteResult::SetData { stat }) if clock != -1 => {
+                    Ok(Sent::Done { clock: stat.version, at: version(stat.mzxid) })
+                }
+                Some(_) if clock == -1 => Ok(Sent::TurnedAway),
+                _ => Err(self.indefinite("an answer of the wrong kind")),
+            },
+            Err(MultiWriteError::OperationFailed { index, source }) => match source {
+                Fault::BadVersion
+                | Fault::NoNode
+                | Fault::NodeExists
+                | Fault::NotEmpty
+                | Fault::NoChildrenForEphemerals => Ok(Sent::TurnedAway),
+                fault => Err(self.refused(&fault, &path_of(index), session)),
+            },
+            Err(MultiWriteError::RequestFailed { source }) => match source {
+                // The server said so, or it was never sent: a client whose connection broke says ConnectionLoss.
+                Fault::SessionExpired if session.is_none() => Ok(Sent::TurnedAway),
+                fault @ (Fault::SessionExpired
+                | Fault::NoAuth
+                | Fault::InvalidAcl
+                | Fault::AuthFailed
+                | Fault::SessionMoved
+                | Fault::Throttled
+                | Fault::NotReadOnly
+                | Fault::QuotaExceeded
+                | Fault::MarshallingError
+                | Fault::Unimplemented
+                | Fault::BadArguments(_)) => Err(self.refused(&fault, &path_of(0), session)),
+                fault => Err(self.indefinite(&fault.to_string())),
+            },
+        }
+    }
+
+    fn request<'a>(&self, client: &'a Client, clock: i32, steps: &[Step]) -> Result<MultiWriter<'a>> {
+        let root = self.connection.root();
+        let acls = self.connection.acls();
+        let mut request = client.new_multi_writer();
+        let mut size = STEP_BYTES + root.as_str().len() + ROOT_MARK.len();
+        let mut added = request.add_set_data(root.as_str(), ROOT_MARK, Some(clock));
+        for step in steps {
+            let path = root.path(step.key());
+            size += STEP_BYTES + path.len();
+            let outcome = match step {
+                Step::Check { data_version, .. } => request.add_check_version(&path, *data_version),
+                Step::Delete { data_version, .. } => request.add_delete(&path, Some(*data_version)),
+                Step::Create { value, ephemeral, .. } => {
+                    let data = data(value.as_ref());
+                    size += data.len();
+                    let mode = if *ephemeral { CreateMode::Ephemeral } else { CreateMode::Persistent };
+                    request.add_create(&path, &data, &mode.with_acls(acls))
+                }
+                Step::Set { value, data_version, .. } => {
+                    let data = data(value.as_ref());
+                    size += data.len();
+                    request.add_set_data(&path, &data, Some(*data_version))
+                }
+            };
+            added = added.and(outcome);
+        }
+        added.map_err(|fault| self.connection.refusal(&fault, root.as_str()))?;
+        if size > ZOOKEEPER_MAX_REQUEST_BYTES {
+            let what = "a transaction with the znodes above its keys, in bytes,".to_owned();
+            return Err(Error::TooLarge { what, size, limit: ZOOKEEPER_MAX_REQUEST_BYTES });
+        }
+        Ok(request)
+    }
+
+    fn refused(&self, fault: &Fault, path: &str, session: Option<SessionId>) -> Error {
+        match (fault, session) {
+            (Fault::SessionExpired, Some(session)) => {
+                self.sessions.forget(session);
+                Error::SessionEnded { session }
+            }
+            _ => self.connection.refusal(fault, path),
+        }
+    }
+
+    fn indefinite(&self, why: &str) -> Error {
+        Error::Indefinite { what: format!("{}: {why}", self.connection.target()) }
+    }
+
+    /// Longer with each time, and never the same for two handles (splitmix64).
+    fn pause(&self, turned_away: u32) -> Duration {
+        let draw = self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let mixed = (draw ^ (draw >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let most = ZOOKEEPER_CONTENTION_PAUSE * (1 << turned_away.min(5));
+        most.mul_f64((mixed >> 40) as f64 / (1_u64 << 24) as f64)
+    }
+}
+
+impl Book {
+    fn new(snapshot: Snapshot, keys: BTreeSet<Key>) -> Self {
+        let (clock, mut nodes) = (snapshot.clock, snapshot.nodes);
+        let known = keys.into_iter().map(|key| {
+            let node = nodes.remove(&key).map(Node::bare);
+            (key, node)
+        });
+        Self { clock, known: known.collect() }
+    }
+
+    /// With what was known before, if nobody has committed since.
+    fn with(mut self, before: Option<Self>) -> Self {
+        for (key, node) in
+            before.filter(|before| before.clock == self.clock).into_iter().flat_map(|book| book.known)
+        {
+            self.known.entry(key).or_insert(node);
+        }
+        self
+    }
+}
+
+/// An ephemeral key, and something below it, in one transaction.
+fn put_below(transaction: &Transaction, ephemeral: &Key) -> Error {
+    let mut keys = transaction.operations.iter().map(crate::transaction::Operation::key);
+    let below = keys.find(|key| key.is_below(ephemeral));
+    Error::below_ephemeral(below.unwrap_or(ephemeral), ephemeral)
+}

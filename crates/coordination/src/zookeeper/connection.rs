@@ -1,0 +1,251 @@
+//! One target: how it is reached, under which rights, and the ZooKeeper session that reads and writes go through.
+//!
+//! A ZooKeeper client gives up for good when its session has expired. So nobody keeps one: each call asks for the one
+//! that lives, which is made anew when the last is gone. The sessions of the contract have clients of their
+//! own, as their keys must go with them.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use zookeeper_client::{Acls, Client, Connector, CreateMode, Error as Fault, SessionState, TlsOptions};
+
+use super::node::{ROOT_MARK, Root};
+use crate::error::{Error, Result};
+use crate::limits::{
+    ZOOKEEPER_CONNECT_ATTEMPTS, ZOOKEEPER_PATIENCE, ZOOKEEPER_PROBE, ZOOKEEPER_READING_TIMEOUT,
+    ZOOKEEPER_RETRY_PAUSE,
+};
+use crate::target::{Target, Tls};
+
+/// A target, and the way to it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    target: Target,
+    root: Root,
+    servers: String,
+    connector: Connector,
+    acls: Acls<'static>,
+    current: Mutex<Client>,
+}
+
+impl Connection {
+    /// Connects, and makes the root if it is not there.
+    pub async fn open(target: &Target) -> Result<Self> {
+        let root = Root::new(&target.root)?;
+        let servers: Vec<String> = target.hosts.iter().map(ToString::to_string).collect();
+        let servers = servers.join(",");
+        let (connector, acls) = connector(target).await?;
+        let asked = connector.clone().with_session_timeout(ZOOKEEPER_READING_TIMEOUT);
+        let client = connect(target, &servers, asked).await?;
+        let current = Mutex::new(client.clone());
+        let connection = Self { target: target.clone(), root, servers, connector, acls, current };
+        connection.make_root(&client).await?;
+        Ok(connection)
+    }
+
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Who may do what with the znodes that we make.
+    pub fn acls(&self) -> Acls<'static> {
+        self.acls
+    }
+
+    /// A client of its own, with a session that the server ends `timeout` after it last heard of it.
+    pub async fn client_for(&self, timeout: Duration) -> Result<Client> {
+        connect(&self.target, &self.servers, self.connector.clone().with_session_timeout(timeout)).await
+    }
+
+    /// The client that is connected now; waits a while for one.
+    pub async fn client(&self) -> Result<Client> {
+        let until = Instant::now() + ZOOKEEPER_PATIENCE;
+        let found = timeout_at(until, async {
+            loop {
+                let mut current = self.current.lock().await;
+                let mut states = current.state_watcher();
+                match current.state() {
+                    SessionState::SyncConnected => return Ok(current.clone()),
+                    state if state.is_terminated() => {
+                        tracing::info!(target = %self.target, %state, "connecting anew");
+                        *current = self.client_for(ZOOKEEPER_READING_TIMEOUT).await?;
+                    }
+                    _ => {
+                        drop(current);
+                        states.changed().await;
+                    }
+                }
+            }
+        });
+        let what = || format!("{} has not answered for {ZOOKEEPER_PATIENCE:?}", self.target);
+        found.await.unwrap_or_else(|_| Err(Error::Unavailable { what: what() }))
+    }
+
+    /// Reads, and reads again on what comes after a connection that broke.
+    pub async fn reading<T, F>(&self, read: impl Fn(Client) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let until = Instant::now() + ZOOKEEPER_PATIENCE;
+        loop {
+            match read(self.client().await?).await {
+                Err(Error::Unavailable { .. }) if Instant::now() < until => {
+                    sleep(ZOOKEEPER_RETRY_PAUSE).await
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// What a refused request means to the caller, when it is certain that nothing was changed by it.
+    pub fn refusal(&self, fault: &Fault, path: &str) -> Error {
+        refusal(&self.target, fault, path)
+    }
+
+    /// Makes the root and the way to it. One that is there must be ours, or empty.
+    async fn make_root(&self, client: &Client) -> Result<()> {
+        for path in self.root.way() {
+            let failed = |fault: Fault| self.refusal(&fault, path);
+            if client.check_stat(path).await.map_err(failed)?.is_some() {
+                continue;
+            }
+            let mark = if path == self.root.as_str() { ROOT_MARK } else { &[] };
+            match client.create(path, mark, &CreateMode::Persistent.with_acls(self.acls)).await {
+                Ok(_) | Err(Fault::NodeExists) => {}
+                Err(fault) => return Err(failed(fault)),
+            }
+        }
+        let path = self.root.as_str();
+        let (mark, _) = client.get_data(path).await.map_err(|fault| self.refusal(&fault, path))?;
+        if mark.is_empty() || mark == ROOT_MARK {
+            return Ok(());
+        }
+        let what = format!(
+            "{}: the root holds what this program did not write there: it is left alone; choose another root",
+            self.target
+        );
+        Err(Error::Invalid { what })
+    }
+}
+
+fn refusal(target: &Target, fault: &Fault, path: &str) -> Error {
+    let denied = |what: String| Error::Denied { location: target.to_string(), what };
+    match fault {
+        Fault::NoAuth => denied(format!(
+            "no right on znode `{path}`: check user and password, or give them the rights with `setAcl`"
+        )),
+        Fault::InvalidAcl => {
+            denied(format!("it knows no identity of ours to own znode `{path}`: check user and password"))
+        }
+        Fault::AuthFailed => denied("authentication failed: check user, password and certificate".to_owned()),
+        Fault::QuotaExceeded => Error::NoRoom {
+            location: target.to_string(),
+            what: format!("the quota above znode `{path}` is used up: raise it with `setquota`"),
+        },
+        Fault::NoNode if !path.is_empty() => Error::Invalid {
+            what: format!(
+                "{target}: znode `{path}` is gone: somebody deleted the root while it was in use; restart, or restore a backup"
+            ),
+        },
+        Fault::BadArguments(_) | Fault::Unimplemented | Fault::MarshallingError => Error::Invalid {
+            what: format!("{target}: znode `{path}`: {fault}: ZooKeeper 3.6 or later is needed"),
+        },
+        _ => Error::Unavailable { what: format!("{target}: {fault}") },
+    }
+}
+
+/// Everything about the connection but its session time; and the rights of new znodes.
+async fn connector(target: &Target) -> Result<(Connector, Acls<'static>)> {
+    let mut connector = Client::connector().with_fail_eagerly();
+    if let Some(tls) = &target.tls {
+        connector = connector.with_tls(tls_options(target, tls).await?);
+    }
+    match (&target.user, &target.password) {
+        (Some(user), Some(password)) => {
+            let credentials = format!("{user}:{}", password.reveal());
+            Ok((connector.with_auth("digest", credentials.as_bytes()), Acls::creator_all()))
+        }
+        (None, None) => {
+            tracing::warn!(
+                %target,
+                "no user and password: whoever reaches ZooKeeper may read and change everything below the root"
+            );
+            Ok((connector, Acls::anyone_all()))
+        }
+        _ => {
+            let what = format!("{target}: give both, user and password, or none of them");
+            Err(Error::Invalid { what })
+        }
+    }
+}
+
+async fn tls_options(target: &Target, tls: &Tls) -> Result<TlsOptions> {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that somebody else was first: that one will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    let read = async |path: &std::path::Path| {
+        let text = tokio::fs::read_to_string(path).await;
+        text.map_err(|error| Error::Invalid {
+            what: format!("{target}: TLS file `{}`: {error}", path.display()),
+        })
+    };
+    let wrong = |path: &std::path::Path| {
+        let path = path.display().to_string();
+        move |fault: Fault| Error::Invalid {
+            what: format!("{target}: TLS file `{path}`: {fault}; it must be PEM"),
+        }
+    };
+    let options = TlsOptions::new().with_pem_ca(&read(&tls.ca).await?).map_err(wrong(&tls.ca))?;
+    let Some((certificate, key)) = &tls.identity else { return Ok(options) };
+    let (certificate_text, key_text) = (read(certificate).await?, read(key).await?);
+    options.with_pem_identity(&certificate_text, &key_text).map_err(wrong(certificate))
+}
+
+async fn connect(target: &Target, servers: &str, connector: Connector) -> Result<Client> {
+    let until = Instant::now() + ZOOKEEPER_PATIENCE;
+    for attempt in 1..=ZOOKEEPER_CONNECT_ATTEMPTS {
+        let connector = connector.clone();
+        let connecting = async {
+            if target.tls.is_some() {
+                connector.secure_connect(servers).await
+            } else {
+                connector.connect(servers).await
+            }
+        };
+        match timeout_at(until, connecting).await {
+            Ok(Ok(client)) => return Ok(client),
+            Ok(Err(fault @ (Fault::AuthFailed | Fault::BadArguments(_)))) => {
+                return Err(refusal(target, &fault, ""));
+            }
+            Ok(Err(fault)) => tracing::debug!(%target, attempt, %fault, "not connected"),
+            Err(_) => break,
+        }
+        sleep(ZOOKEEPER_RETRY_PAUSE).await;
+    }
+    let what = format!("{target} cannot be reached: {}; trying again may help", probe(target).await);
+    Err(Error::Unavailable { what })
+}
+
+/// Why nobody answered, server by server.
+async fn probe(target: &Target) -> String {
+    let mut said = Vec::new();
+    for host in &target.hosts {
+        let reached = timeout(ZOOKEEPER_PROBE, TcpStream::connect((host.name.as_str(), host.port))).await;
+        said.push(match reached {
+            Ok(Ok(_)) if target.tls.is_some() => {
+                format!("{host} listens, but there is no ZooKeeper with TLS and a certificate that our CA signed")
+            }
+            Ok(Ok(_)) => format!("{host} listens, but does not answer as ZooKeeper does: busy, without a quorum, or it wants TLS"),
+            Ok(Err(error)) => format!("{host}: {error}"),
+            Err(_) => format!("{host} does not answer"),
+        });
+    }
+    said.join("; ")
+}

@@ -1,0 +1,236 @@
+//! What changed below the root, told once per handle by ZooKeeper, and by us to each watch that it concerns.
+//!
+//! One persistent, recursive watch on the root. An event says which znode was touched, not what became of it, so all
+//! that is kept for a subscriber is a set of keys to look at, or the word "all" when there are too many, and when
+//! the connection was broken: then events may be lost.
+//!
+//! ZooKeeper sends an event before any answer that already shows the change. So whoever reads on this very
+//! connection, and then asks what has come in the meantime ([`Feed::settled`]), knows what the reading did not cover.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use zookeeper_client::{AddWatchMode, Client, EventType, PersistentWatcher, SessionState};
+
+use super::connection::Connection;
+use crate::error::{Error, Result};
+use crate::key::{Key, Scope};
+use crate::limits::{ZOOKEEPER_MAX_DIRTY_KEYS, ZOOKEEPER_MAX_WATCHES, ZOOKEEPER_RETRY_PAUSE};
+
+/// A connection whose events come here, and its number: another one from each break on.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub client: Client,
+    number: u64,
+}
+
+/// What a subscriber has to look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Dirty {
+    pub keys: BTreeSet<Key>,
+    pub all: bool,
+}
+
+impl Dirty {
+    pub const ALL: Self = Self { keys: BTreeSet::new(), all: true };
+
+    pub fn is_empty(&self) -> bool {
+        !self.all && self.keys.is_empty()
+    }
+
+    pub fn add(&mut self, other: Self) {
+        self.all |= other.all;
+        self.keys.extend(other.keys);
+        if self.all || self.keys.len() > ZOOKEEPER_MAX_DIRTY_KEYS {
+            *self = Self::ALL;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inbox {
+    scope: Scope,
+    dirty: Dirty,
+    bell: Arc<Notify>,
+}
+
+type Inboxes = Mutex<BTreeMap<u64, Inbox>>;
+
+/// The watch of a handle, and its subscribers. Ends with the last of them.
+#[derive(Debug)]
+pub(super) struct Feed {
+    connection: Arc<Connection>,
+    inboxes: Arc<Inboxes>,
+    source: watch::Receiver<Option<Source>>,
+    asked: mpsc::Sender<oneshot::Sender<u64>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A subscriber's place.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub feed: Arc<Feed>,
+    number: u64,
+    bell: Arc<Notify>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        locked(&self.feed.inboxes).remove(&self.number);
+    }
+}
+
+impl Feed {
+    pub fn start(connection: Arc<Connection>) -> Arc<Self> {
+        let inboxes = Arc::default();
+        let (sender, source) = watch::channel(None);
+        let (asked, asking) = mpsc::channel(ZOOKEEPER_MAX_WATCHES);
+        let task = tokio::spawn(run(Arc::clone(&connection), Arc::clone(&inboxes), sender, asking));
+        Arc::new(Self { connection, inboxes, source, asked, task })
+    }
+
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub fn subscribe(self: &Arc<Self>, scope: Scope) -> Result<Place> {
+        let mut inboxes = locked(&self.inboxes);
+        if inboxes.len() >= ZOOKEEPER_MAX_WATCHES {
+            let what = "the number of watches of one handle".to_owned();
+            return Err(Error::TooLarge { what, size: inboxes.len() + 1, limit: ZOOKEEPER_MAX_WATCHES });
+        }
+        let number = inboxes.last_key_value().map_or(0, |(last, _)| last + 1);
+        let bell = Arc::new(Notify::new());
+        inboxes.insert(number, Inbox { scope, dirty: Dirty::default(), bell: Arc::clone(&bell) });
+        Ok(Place { feed: Arc::clone(self), number, bell })
+    }
+
+    /// The connection that events come from; waits until there is one.
+    pub async fn source(&self) -> Source {
+        let mut source = self.source.clone();
+        let found = source.wait_for(Option::is_some).await.ok().and_then(|source| source.clone());
+        match found {
+            Some(source) => source,
+            // The task ends with us only.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns when everything that came before this call is in the inboxes. False if the connection broke since
+    /// `source` was given out.
+    pub async fn settled(&self, source: &Source) -> bool {
+        let (answer, number) = oneshot::channel();
+        self.asked.send(answer).await.is_ok() && number.await == Ok(source.number)
+    }
+}
+
+impl Place {
+    /// Waits until there is something to look at.
+    pub async fn rung(&self) {
+        loop {
+            let rung = self.bell.notified();
+            if self.look(|dirty| !dirty.is_empty()) {
+                return;
+            }
+            rung.await;
+        }
+    }
+
+    /// Empties the inbox.
+    pub fn take(&self) -> Dirty {
+        self.look(std::mem::take)
+    }
+
+    fn look<T: Default>(&self, look: impl FnOnce(&mut Dirty) -> T) -> T {
+        locked(&self.feed.inboxes)
+            .get_mut(&self.number)
+            .map(|inbox| look(&mut inbox.dirty))
+            .unwrap_or_default()
+    }
+}
+
+fn locked(inboxes: &Inboxes) -> MutexGuard<'_, BTreeMap<u64, Inbox>> {
+    // Whoever panicked with it left it whole.
+    inboxes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Everyone may have missed something.
+fn all_dirty(inboxes: &Inboxes) {
+    for inbox in locked(inboxes).values_mut() {
+        inbox.dirty = Dirty::ALL;
+        inbox.bell.notify_one();
+    }
+}
+
+async fn run(
+    connection: Arc<Connection>,
+    inboxes: Arc<Inboxes>,
+    source: watch::Sender<Option<Source>>,
+    mut asking: mpsc::Receiver<oneshot::Sender<u64>>,
+) {
+    let mut number = 0;
+    loop {
+        let began = async {
+            let client = connection.client().await?;
+            let root = connection.root().as_str();
+            let watching = client.watch(root, AddWatchMode::PersistentRecursive).await;
+            watching.map(|watcher| (client, watcher)).map_err(|fault| connection.refusal(&fault, root))
+        };
+        match began.await {
+            Ok((client, watcher)) => {
+                number += 1;
+                source.send_replace(Some(Source { client, number }));
+                all_dirty(&inboxes);
+                follow(&connection, &inboxes, watcher, number, &mut asking).await;
+                source.send_replace(None);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot follow changes, trying again");
+                sleep(ZOOKEEPER_RETRY_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Until the connection breaks. It is not waited for to be mended: the client library does not set persistent watches
+/// again by itself, and events in between are lost in any case (ZOOKEEPER-4698).
+async fn follow(
+    connection: &Connection,
+    inboxes: &Inboxes,
+    mut watcher: PersistentWatcher,
+    number: u64,
+    asking: &mut mpsc::Receiver<oneshot::Sender<u64>>,
+) {
+    loop {
+        let event = tokio::select! {
+            // In this order: an answer says that all that came before is in the inboxes.
+            biased;
+            event = watcher.changed() => event,
+            Some(answer) = asking.recv() => {
+                // Whoever asked may have gone.
+                let _ = answer.send(number);
+                continue;
+            }
+        };
+        match event.event_type {
+            EventType::Session if event.session_state == SessionState::SyncConnected => {}
+            EventType::Session => return,
+            _ => {
+                let Some(key) = connection.root().key(&event.path) else { continue };
+                for inbox in locked(inboxes).values_mut().filter(|inbox| inbox.scope.contains(&key)) {
+                    inbox.dirty.add(Dirty { keys: BTreeSet::from([key.clone()]), all: false });
+                    inbox.bell.notify_one();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A watch: what the subscriber knows already, by key and version, and what it has to look at.
+//!
+//! It keeps no values and no queue. When keys were touched it reads them, all at one moment, and tells what
+//! differs from what it told before. A key that came and went in between is told as gone, although it was not there
+//! before either: somebody may wait for just that, an election for one. When the connection broke, or too much
+//! was touched, the way is not known any more: then it reads all, and tells it as a resync.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use tokio::time::sleep;
+
+use super::feed::{Dirty, Place, Source};
+use super::node::{Node, ancestors};
+use super::snapshot::{Snapshot, read_nodes, read_scope};
+use crate::error::{Error, Result};
+use crate::key::{Key, Scope};
+use crate::limits::{ZOOKEEPER_NARROW_READINGS, ZOOKEEPER_RETRY_PAUSE};
+use crate::transaction::Version;
+use crate::watch::{Change, Subscription, Update};
+
+#[derive(Debug)]
+pub(super) struct Follower {
+    place: Place,
+    scope: Scope,
+    /// Where the subscriber left off, before anything was told.
+    from: Option<Version>,
+    /// What it was told; nothing yet: `None`.
+    told: Option<BTreeMap<Key, Version>>,
+    /// Up to where.
+    at: Version,
+    /// What it was not told yet. Also kept when the future of `next` is dropped.
+    dirty: Dirty,
+}
+
+/// What one look brought.
+struct Seen {
+    snapshot: Snapshot,
+    /// Which keys were looked at, if it was not the whole scope.
+    read: Option<BTreeSet<Key>>,
+    /// Which of them something had happened to.
+    touched: BTreeSet<Key>,
+}
+
+impl Follower {
+    pub fn new(place: Place, scope: Scope, from: Option<Version>) -> Self {
+        Self { place, scope, from, told: None, at: Version::ZERO, dirty: Dirty::ALL }
+    }
+
+    /// One look at what is dirty. `None` if something has come in between, and it is to be done again.
+    async fn look(&mut self, source: &Source) -> Result<Option<Seen>> {
+        let connection = self.place.feed.connection();
+        let (snapshot, read) = if self.dirty.all {
+            let known = self.told.iter().flat_map(BTreeMap::keys).cloned();
+            let first = self.told.is_none();
+            (read_scope(connection, &source.client, &self.scope, known, first).await?, None)
+        } else {
+            let keys = self.dirty.keys.iter().flat_map(|key| ancestors(key).chain([key.clone()]));
+            let keys: BTreeSet<Key> = keys.collect();
+            (read_nodes(connection, &source.client, &keys, false).await?, Some(keys))
+        };
+        if !self.place.feed.settled(source).await {
+            self.dirty = Dirty::ALL;
+            return Ok(None);
+        }
+        // No await from here on: what is taken is told, or put back.
+        let late = self.place.take();
+        // A scope that was read whole says so itself; of single keys, the events do.
+        if read.as_ref().is_none_or(|keys| !late.all && late.keys.is_subset(keys)) {
+            let touched = std::mem::replace(&mut self.dirty, late).keys;
+            return Ok(Some(Seen { snapshot, read, touched }));
+        }
+        self.dirty.add(late);
+        Ok(None)
+    }
+
+    /// What of it is news; nothing, if all was told.
+    fn news(&mut self, Seen { snapshot, read, touched }: &Seen) -> Result<Option<Update>> {
+        let at = snapshot.at();
+        let entries = snapshot.entries(&self.scope)?;
+        let now: BTreeMap<Key, Version> =
+            entries.iter().map(|(key, entry)| (key.clone(), entry.version)).collect();
+        let (Some(told), Some(read)) = (&mut self.told, read) else {
+            let until = if self.told.is_some() { Some(self.at) } else { self.from };
+            self.told = Some(now);
+            if let Some(until) = until.filter(|until| snapshot.newest() <= *until && *until <= at) {
+                self.at = until;
+                return Ok(None);
+            }
+            self.at = at;
+            return Ok(Some(Update::Resync { at, entries }));
+        };
+        if at <= self.at {
+            return Ok(None);
+        }
+        let new = entries.into_iter().filter(|(key, entry)| told.get(key) != Some(&entry.version));
+        let mut changes: Vec<Change> = new.map(|(key, entry)| Change { key, entry: Some(entry) }).collect();
+        for key in read.iter().filter(|key| self.scope.contains(key) && !now.contains_key(*key)) {
+            // A znode that was made as a way, and is one, was no key at any time.
+            let way_only = |node: &Node| node.data_version == 0 || node.changed <= self.at;
+            let came_and_went = touched.contains(key) && !snapshot.nodes.get(key).is_some_and(way_only);
+            if told.remove(key).is_some() || came_and_went {
+                changes.push(Change { key: key.clone(), entry: None });
+            }
+        }
+        told.extend(now);
+        changes.sort_by(|one, other| one.key.cmp(&other.key));
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        self.at = at;
+        Ok(Some(Update::Changes { at, changes }))
+    }
+}
+
+#[async_trait]
+impl Subscription for Follower {
+    async fn next(&mut self) -> Result<Update> {
+        let mut again = 0;
+        loop {
+            if self.dirty.is_empty() {
+                self.place.rung().await;
+                again = 0;
+            }
+            let taken = self.place.take();
+            self.dirty.add(taken);
+            let source = self.place.feed.source().await;
+            let outcome = match self.look(&source).await {
+                Ok(Some(seen)) => self.news(&seen),
+                Ok(None) => {
+                    again += 1;
+                    if again >= ZOOKEEPER_NARROW_READINGS {
+                        self.dirty = Dirty::ALL;
+                    }
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(Some(update)) => return Ok(update),
+                Ok(None) => {}
+                Err(Error::Unavailable { what }) => {
+                    tracing::debug!(scope = %self.scope, what, "watch: reading again");
+                    self.dirty = Dirty::ALL;
+                    sleep(ZOOKEEPER_RETRY_PAUSE).await;
+                }
+                Err(error) => {
+                    self.dirty = Dirty::ALL;
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
