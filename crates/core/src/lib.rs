@@ -20,6 +20,7 @@ pub mod limits;
 pub mod load;
 pub mod lookup;
 pub mod map;
+pub mod metadata;
 pub mod name;
 pub mod node;
 pub mod placement;

@@ -1,6 +1,6 @@
 //! Planted bugs: each switches one invariant off, so that the simulator can prove that it would notice.
 //!
-//! Without the feature `planted-bugs`, which nothing but `tests/sim` asks for, [`is`] is a constant `false` and nothing
+//! Without the feature `planted-bugs`, which nothing but the simulators ask for, [`is`] is a constant `false` and nothing
 //! can be planted. With it, nothing is until a test plants a bug for its own thread.
 
 /// An invariant that is switched off: what it stands on is left out. Those of which core knows nothing are left
@@ -45,11 +45,18 @@ pub enum Planted {
     L8,
     /// R5: no shard is ever set aside.
     R5,
+    /// T7: half of the metadata servers count as a majority.
+    Majority,
+    /// T8: a metadata server answers without a look at the head.
+    Head,
 }
 
 impl Planted {
-    /// All of them.
-    pub const ALL: [Planted; 19] = [
+    /// Those that the simulator of metadata servers must catch.
+    pub const METADATA: [Planted; 2] = [Planted::Majority, Planted::Head];
+
+    /// Those that the simulator of the cluster must catch.
+    pub const CLUSTER: [Planted; 19] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,

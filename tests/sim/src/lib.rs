@@ -12,6 +12,7 @@ pub mod faults;
 pub mod heat;
 pub mod interrupt;
 pub mod message;
+pub mod metadata;
 pub mod model;
 pub mod network;
 pub mod node;

@@ -63,8 +63,8 @@ fn number(flag: &str, value: &str) -> Result<u64, String> {
 }
 
 fn planted(invariant: &str) -> Result<Planted, String> {
-    let found = Planted::ALL.into_iter().find(|bug| format!("{bug:?}") == invariant);
-    found.ok_or_else(|| format!("{invariant:?} is none of the planted bugs {:?}\n{USAGE}", Planted::ALL))
+    let found = Planted::CLUSTER.into_iter().find(|bug| format!("{bug:?}") == invariant);
+    found.ok_or_else(|| format!("{invariant:?} is none of the planted bugs {:?}\n{USAGE}", Planted::CLUSTER))
 }
 
 fn scenarios(name: &str) -> Result<Vec<Scenario>, String> {

@@ -1,0 +1,550 @@
+//! A metadata server, and the map of one keyspace.
+//!
+//! It keeps *books*: a map with the operations that were stored on it and may yet count. There is one, except
+//! while a map is created or fetched anew. Which operations count is said by the head alone.
+//!
+//! | event                   | seen                                      | does                                     |
+//! |-------------------------|-------------------------------------------|------------------------------------------|
+//! | asked to store a change | it has the map that the change is on      | writes it, answers when it is on disk    |
+//! |                         | it has it already                         | answers                                  |
+//! |                         | it is behind                              | refuses, and looks at the head           |
+//! | asked for the map       |                                           | looks at the head first, then answers    |
+//! | asked to join           |                                           | fetches, then swaps itself into the list |
+//! | told: committed         |                                           | looks at the head                        |
+//! | told: aborted           | it has it, and it does not count          | drops it, and what is built on it        |
+//! | the head, read          | it is in the list and can get there       | applies, drops what can count no more    |
+//! |                         | it is in the list and cannot              | fetches from another server              |
+//! |                         | it is not in the list, and cannot get in  | removes its books                        |
+//! |                         | there is none, and it had one             | removes its books                        |
+//! | fetched                 | the map is the head's                     | writes it as a new book                  |
+//! | time passes             |                                           | looks at the head; fetches again         |
+//! |                         | a change waits for too long               | writes the head again as it is, so that  |
+//! |                         |                                           | the change can count no more; then drops |
+//!
+//! The driver, in numbered sentences:
+//! 1. It reads the books from the disk, and begins with [`Server::recover`].
+//! 2. It carries out writes and removals in the order in which they are given, and says when each is on disk.
+//! 3. A write of which it is not known whether it is on the disk throws the server away: begin again at 1.
+//! 4. Reads of the head are linearizable, and each begins after the one before has ended.
+//! 5. It calls with [`Event::Tick`] every [`LOOK_MS`].
+
+use super::change::{Change, Notice, Swapped};
+use super::{Head, Seen};
+use crate::id::{Generation, TransactionId};
+use crate::map::{MapDiff, ShardMap};
+use crate::name::NodeId;
+use crate::planted::{self, Planted};
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+mod books;
+
+use books::{Book, Pending};
+
+/// How often a server looks at the head by itself, in milliseconds: what bounds how long it stays behind when
+/// every notice was lost. One read a keyspace and server.
+pub const LOOK_MS: u64 = 5_000;
+
+/// How long a stored change may wait to be committed or aborted, in milliseconds: far longer than any swap takes.
+pub const PENDING_MS: u64 = 30_000;
+
+/// How long the map of a keyspace that is not there may wait to be created, in milliseconds. Where there is no
+/// head yet nothing can be written to make a late swap impossible, so this is longer than any backend keeps one.
+pub const CREATION_MS: u64 = 3_600_000;
+
+/// How long a question waits for a server that is behind, in milliseconds.
+pub const ANSWER_MS: u64 = 2_000;
+
+/// Changes that may wait at once: each leader has one, and each that crashed left one.
+pub const PENDING: usize = 64;
+
+/// Questions that may wait at once.
+pub const WAITING: usize = 1_024;
+
+/// Books at once: the one that counts, one that is fetched, and some that were to be created.
+pub const BOOKS: usize = 8;
+
+/// Names what somebody waits for an answer to.
+pub type Request = u64;
+
+/// What has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Somebody has a change to be stored.
+    Store(Request, Change),
+    /// Somebody asks for the map, at that sequence or later.
+    Ask(Request, u64),
+    /// Somebody says what became of a change.
+    Tell(Notice),
+    /// It is to become one of the keyspace's servers.
+    Join(Request),
+    /// The head was read, by the effect of that number; none when it could not be.
+    Read(u64, Option<Option<Seen>>),
+    /// A swap has ended. The head is read next.
+    Swapped(Swapped),
+    /// The write of that number is on disk, or is certainly not: the disk is full.
+    Written(u64, Result<(), String>),
+    /// What was fetched, by the effect of that number.
+    Fetched(u64, Option<Arc<ShardMap>>),
+    /// Time has passed.
+    Tick,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Read the head.
+    Read(u64),
+    /// Write the head again as it is, if it is still at that version. Nobody waits for the outcome.
+    Seal(Seen),
+    /// Write this head if it is still at that version.
+    Swap(u64, Head),
+    /// Write a new book that begins with this map, under the name of its transaction.
+    Begin(u64, Arc<ShardMap>),
+    /// Add an operation to the book of that name.
+    Append(u64, TransactionId, Arc<MapDiff>),
+    /// Note in the book of that name that this change never counts. Need not be on disk to go on.
+    Drop(TransactionId, TransactionId),
+    /// Remove the book of that name.
+    Remove(TransactionId),
+    /// The book of that name is at another map: it may be time to write it anew ([`Server::snapshot`]).
+    Settled(TransactionId),
+    /// Ask that server for the map.
+    Fetch(u64, NodeId),
+    /// Answer a request.
+    Answer(Request, Result<Answer, Refused>),
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It is on disk.
+    Stored,
+    /// The head's map, which is on disk here.
+    Map(Arc<ShardMap>),
+    /// It is in the list, and has the head's map.
+    Joined(Generation),
+}
+
+/// Why not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It lacks the head's map.
+    #[error("this metadata server lacks the latest map and is fetching it: ask another one, or again")]
+    Behind,
+    /// The map on which the change builds is not the latest.
+    #[error("the change builds on a map that is not the latest: read the map again")]
+    Superseded,
+    /// It is not one of the keyspace's metadata servers.
+    #[error("this is no metadata server of the keyspace; those are {}", .0.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", "))]
+    NotMine(Vec<NodeId>),
+    /// There is no such map.
+    #[error("the keyspace has no map: it was deleted, or is still to be created")]
+    NoMap,
+    /// The head cannot be read.
+    #[error("the coordination service does not answer, so nobody knows which map is the latest: try again")]
+    NoHead,
+    /// A bound.
+    #[error("{0} wait already: try again later")]
+    Full(&'static str),
+    /// The disk.
+    #[error("{0}")]
+    Disk(String),
+}
+
+#[derive(Debug, Clone)]
+enum Write {
+    Book { map: Arc<ShardMap>, fetched: bool, requests: Vec<Request> },
+    Operation { book: TransactionId, diff: Arc<MapDiff>, requests: Vec<Request> },
+}
+
+#[derive(Debug, Clone)]
+struct Waiting {
+    request: Request,
+    sequence: u64,
+    /// The first read of the head that began after it came.
+    read: u64,
+    until: Millis,
+}
+
+#[derive(Debug, Clone)]
+struct Joining {
+    request: Option<Request>,
+    until: Millis,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Server {
+    me: NodeId,
+    /// The head as it was last read; the outer none: never.
+    seen: Option<Option<Seen>>,
+    books: BTreeMap<TransactionId, Book>,
+    writes: BTreeMap<u64, Write>,
+    /// Changes that were aborted while they were being written.
+    aborted: BTreeSet<TransactionId>,
+    number: u64,
+    reading: Option<u64>,
+    /// Whether another read is wanted after the one under way.
+    again: bool,
+    waiting: Vec<Waiting>,
+    fetching: Option<u64>,
+    /// Fetches that failed since the last that did not.
+    attempts: usize,
+    joining: Option<Joining>,
+    swapping: bool,
+    /// A swap that puts it into the list may still come where the head is at this version or before; the outer
+    /// none: it cannot.
+    doubt: Option<Option<u64>>,
+    now: Millis,
+}
+
+impl Server {
+    /// A server that has nothing of the keyspace.
+    pub fn new(me: NodeId) -> Server {
+        Server {
+            me,
+            seen: None,
+            books: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            aborted: BTreeSet::new(),
+            number: 0,
+            reading: None,
+            again: false,
+            waiting: Vec::new(),
+            fetching: None,
+            attempts: 0,
+            joining: None,
+            swapping: false,
+            doubt: None,
+            now: Millis(0),
+        }
+    }
+
+    /// A server that has these books on its disk: each with its map and the operations stored on it.
+    pub fn recover(
+        me: NodeId,
+        books: Vec<(TransactionId, ShardMap, Vec<MapDiff>)>,
+        now: Millis,
+    ) -> (Server, Vec<Effect>) {
+        let mut server = Server::new(me);
+        server.now = now;
+        server.doubt = (!books.is_empty()).then_some(None);
+        for (name, map, operations) in books {
+            let mut book = Book::new(Arc::new(map), now, 1);
+            for diff in operations {
+                book.pending.insert(diff.to.transaction, Pending::new(Arc::new(diff), now, 1));
+            }
+            server.books.insert(name, book);
+        }
+        let mut effects = Vec::new();
+        server.look(&mut effects);
+        (server, effects)
+    }
+
+    /// What follows from what has come.
+    pub fn take(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        let mut effects = Vec::new();
+        let out = &mut effects;
+        match event {
+            Event::Store(request, Change::Operation(diff)) => self.store(request, diff, out),
+            Event::Store(request, Change::Whole(map)) => self.store_whole(request, map, out),
+            Event::Ask(request, sequence) => self.ask(request, sequence, out),
+            Event::Tell(Notice::Committed(_)) => self.look(out),
+            Event::Tell(Notice::Aborted(generation)) => self.abort(generation, out),
+            Event::Join(request) => self.join(request, out),
+            Event::Read(number, outcome) => self.read(number, outcome, out),
+            Event::Swapped(_) => {
+                self.swapping = false;
+                self.look(out);
+            }
+            Event::Written(number, outcome) => self.written(number, outcome, out),
+            Event::Fetched(number, map) => self.fetched(number, map, out),
+            Event::Tick => self.tick(out),
+        }
+        effects
+    }
+
+    /// The head's map, if this server has it and is one of the servers of the head that it last saw. For
+    /// observers: answers are given after a new look.
+    pub fn current(&self) -> Option<&Arc<ShardMap>> {
+        let seen = self.seen.as_ref()?.as_ref()?;
+        let book = self.books.values().find(|book| book.map.generation() == seen.head.at)?;
+        seen.head.servers.contains(&self.me).then_some(&book.map)
+    }
+
+    /// Whether it could bring forth the map of that generation from what is on its disk.
+    pub fn has(&self, generation: Generation) -> bool {
+        self.books.values().any(|book| book.reaches(generation))
+    }
+
+    /// How many changes wait to be committed or aborted.
+    pub fn pending(&self) -> usize {
+        self.books.values().map(|book| book.pending.len()).sum()
+    }
+
+    /// How many books it has.
+    pub fn books(&self) -> usize {
+        self.books.len()
+    }
+
+    /// What a book must hold when it is written anew: its map and every operation on it, also those that are
+    /// being written.
+    pub fn snapshot(&self, name: TransactionId) -> Option<(Arc<ShardMap>, Vec<Arc<MapDiff>>)> {
+        let book = self.books.get(&name)?;
+        let written = self.writes.values().filter_map(|write| match write {
+            Write::Operation { book, diff, .. } if *book == name => Some(diff),
+            Write::Operation { .. } | Write::Book { .. } => None,
+        });
+        let mut all: Vec<_> = book.pending.values().map(|p| &p.diff).chain(written).cloned().collect();
+        all.sort_by_key(|diff| diff.to);
+        Some((book.map.clone(), all))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// Reads the head, or has it read again when the read under way has ended.
+    fn look(&mut self, out: &mut Vec<Effect>) {
+        if self.reading.is_some() {
+            self.again = true;
+            return;
+        }
+        let number = self.next();
+        self.reading = Some(number);
+        out.push(Effect::Read(number));
+    }
+
+    /// The number that no read of the head has yet which began before now.
+    fn next_read(&self) -> u64 {
+        self.number + 1
+    }
+
+    fn store(&mut self, request: Request, diff: Arc<MapDiff>, out: &mut Vec<Effect>) {
+        let refuse = |why| Effect::Answer(request, Err(why));
+        for write in self.writes.values_mut() {
+            if let Write::Operation { diff: other, requests, .. } = write
+                && other.to == diff.to
+            {
+                return requests.push(request);
+            }
+        }
+        if self.has(diff.to) {
+            return out.push(Effect::Answer(request, Ok(Answer::Stored)));
+        }
+        let Some((name, book)) = self.books.iter().find(|(_, book)| book.reaches(diff.from)) else {
+            let later = self.books.values().any(|book| book.map.generation().sequence >= diff.to.sequence);
+            out.push(refuse(if later { Refused::Superseded } else { Refused::Behind }));
+            return self.look(out);
+        };
+        // Not above what counts: it can never count.
+        if book.map.generation().sequence >= diff.to.sequence {
+            return out.push(refuse(Refused::Superseded));
+        }
+        if self.pending() + self.writes.len() >= PENDING {
+            return out.push(refuse(Refused::Full("changes")));
+        }
+        let (book, number) = (*name, self.next());
+        out.push(Effect::Append(number, book, diff.clone()));
+        self.writes.insert(number, Write::Operation { book, diff, requests: vec![request] });
+    }
+
+    fn store_whole(&mut self, request: Request, map: Arc<ShardMap>, out: &mut Vec<Effect>) {
+        for write in self.writes.values_mut() {
+            if let Write::Book { map: other, requests, .. } = write
+                && other.generation() == map.generation()
+            {
+                return requests.push(request);
+            }
+        }
+        if self.has(map.generation()) {
+            return out.push(Effect::Answer(request, Ok(Answer::Stored)));
+        }
+        if let Some(Some(_)) = &self.seen {
+            // There is one already: the head decides.
+            out.push(Effect::Answer(request, Err(Refused::Superseded)));
+            return self.look(out);
+        }
+        if self.books.len() + self.writes.len() >= BOOKS {
+            return out.push(Effect::Answer(request, Err(Refused::Full("maps to be created"))));
+        }
+        self.begin(map, false, vec![request], out);
+    }
+
+    fn begin(&mut self, map: Arc<ShardMap>, fetched: bool, requests: Vec<Request>, out: &mut Vec<Effect>) {
+        let number = self.next();
+        out.push(Effect::Begin(number, map.clone()));
+        self.writes.insert(number, Write::Book { map, fetched, requests });
+    }
+
+    fn ask(&mut self, request: Request, sequence: u64, out: &mut Vec<Effect>) {
+        if planted::is(Planted::Head)
+            && let Some(book) = self.books.values().next()
+        {
+            return out.push(Effect::Answer(request, Ok(Answer::Map(book.map.clone()))));
+        }
+        if self.waiting.len() >= WAITING {
+            return out.push(Effect::Answer(request, Err(Refused::Full("questions"))));
+        }
+        let read = self.next_read();
+        self.waiting.push(Waiting { request, sequence, read, until: self.now + ANSWER_MS });
+        self.look(out);
+    }
+
+    fn join(&mut self, request: Request, out: &mut Vec<Effect>) {
+        let busy = self.joining.as_ref().is_some_and(|joining| joining.request.is_some());
+        if busy {
+            return out.push(Effect::Answer(request, Err(Refused::Full("others that ask it to join"))));
+        }
+        self.joining = Some(Joining { request: Some(request), until: self.now + 5 * ANSWER_MS });
+        self.look(out);
+    }
+
+    /// Drops a change that can never count, and all that builds on it.
+    fn abort(&mut self, aborted: Generation, out: &mut Vec<Effect>) {
+        if self.writes.values().any(|write| write.leads_to() == aborted) {
+            self.aborted.insert(aborted.transaction);
+        }
+        if self.books.get(&aborted.transaction).is_some_and(|book| book.is_only(aborted)) {
+            self.remove(aborted.transaction, out);
+        }
+        for (name, book) in &mut self.books {
+            out.extend(book.drop(aborted).into_iter().map(|dropped| Effect::Drop(*name, dropped)));
+        }
+    }
+
+    fn remove(&mut self, name: TransactionId, out: &mut Vec<Effect>) {
+        self.books.remove(&name);
+        out.push(Effect::Remove(name));
+    }
+
+    fn written(&mut self, number: u64, outcome: Result<(), String>, out: &mut Vec<Effect>) {
+        let Some(write) = self.writes.remove(&number) else { return };
+        let after = self.next_read();
+        let aborted = self.aborted.remove(&write.leads_to().transaction);
+        let answer = match outcome {
+            Err(why) => Err(Refused::Disk(why)),
+            Ok(()) if aborted => Err(Refused::Superseded),
+            Ok(()) => Ok(Answer::Stored),
+        };
+        let kept = answer.is_ok();
+        let requests = match write {
+            Write::Book { map, fetched, requests } => {
+                let name = map.generation().transaction;
+                if kept {
+                    if fetched {
+                        self.remove_older(map.generation(), out);
+                    }
+                    self.books.insert(name, Book { counts: fetched, ..Book::new(map, self.now, after) });
+                } else if aborted {
+                    out.push(Effect::Remove(name));
+                }
+                requests
+            }
+            Write::Operation { book: name, diff, requests } => {
+                let to = diff.to.transaction;
+                match self.books.get_mut(&name) {
+                    Some(book) if kept => {
+                        book.pending.insert(to, Pending::new(diff, self.now, after));
+                    }
+                    Some(_) if aborted => out.push(Effect::Drop(name, to)),
+                    Some(_) | None => {}
+                }
+                requests
+            }
+        };
+        out.extend(requests.into_iter().map(|request| Effect::Answer(request, answer.clone())));
+        self.settle(out);
+        if !self.waiting.is_empty() || self.joining.is_some() {
+            self.look(out);
+        }
+    }
+
+    /// A later map that counted once is on disk: what was before it is not needed.
+    fn remove_older(&mut self, than: Generation, out: &mut Vec<Effect>) {
+        let is_older = |book: &Book| book.counts && book.map.generation().sequence < than.sequence;
+        let older: Vec<_> = self.books.iter().filter(|(_, b)| is_older(b)).map(|(name, _)| *name).collect();
+        older.into_iter().for_each(|name| self.remove(name, out));
+    }
+
+    fn fetched(&mut self, number: u64, map: Option<Arc<ShardMap>>, out: &mut Vec<Effect>) {
+        if self.fetching != Some(number) {
+            return;
+        }
+        self.fetching = None;
+        let others = self.others().len();
+        match (map, self.head()) {
+            (Some(map), Some(head)) if map.generation() == head.at => {
+                self.attempts = 0;
+                if !self.has(map.generation()) && !self.is_writing(map.generation()) {
+                    self.begin(map, true, vec![], out);
+                }
+            }
+            // The head has moved on while it was fetched.
+            (Some(_), _) => self.look(out),
+            (None, _) => {
+                self.attempts += 1;
+                // Once around at once, then with every tick.
+                if others > 0 && !self.attempts.is_multiple_of(others) {
+                    self.settle(out);
+                }
+            }
+        }
+    }
+
+    fn is_writing(&self, generation: Generation) -> bool {
+        self.writes.values().any(|write| write.leads_to() == generation)
+    }
+
+    fn head(&self) -> Option<&Head> {
+        self.seen.as_ref()?.as_ref().map(|seen| &seen.head)
+    }
+
+    /// The other servers of the head.
+    fn others(&self) -> Vec<NodeId> {
+        let servers = self.head().map(|head| head.servers.as_slice()).unwrap_or_default();
+        servers.iter().filter(|server| **server != self.me).cloned().collect()
+    }
+
+    fn tick(&mut self, out: &mut Vec<Effect>) {
+        let now = self.now;
+        let (late, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.until <= now);
+        self.waiting = waiting;
+        let why = if self.seen.is_none() { Refused::NoHead } else { Refused::Behind };
+        out.extend(late.into_iter().map(|waiting| Effect::Answer(waiting.request, Err(why.clone()))));
+        if let Some(joining) = &mut self.joining
+            && joining.until <= now
+            && let Some(request) = joining.request.take()
+        {
+            out.push(Effect::Answer(request, Err(Refused::Behind)));
+        }
+        if !self.is_idle() {
+            self.look(out);
+            self.settle(out);
+        }
+    }
+
+    /// Whether the keyspace is none of its business, as far as it knows: then it leaves the coordination service
+    /// alone until somebody speaks to it.
+    fn is_idle(&self) -> bool {
+        let has_nothing = self.books.is_empty() && self.writes.is_empty() && self.waiting.is_empty();
+        let is_listed = self.head().is_some_and(|head| head.servers.contains(&self.me));
+        has_nothing && self.seen.is_some() && !is_listed && self.joining.is_none() && self.doubt.is_none()
+    }
+}
+
+impl Write {
+    fn leads_to(&self) -> Generation {
+        match self {
+            Write::Book { map, .. } => map.generation(),
+            Write::Operation { diff, .. } => diff.to,
+        }
+    }
+}
+
+mod settle;

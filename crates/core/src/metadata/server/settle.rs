@@ -1,0 +1,222 @@
+//! What follows from the head: which operations count, what is dropped, fetched or removed.
+
+use super::{
+    Answer, CREATION_MS, Effect, Head, Millis, PENDING_MS, Pending, Refused, Seen, Server, TransactionId,
+    Waiting,
+};
+use crate::metadata::SERVERS_MOST;
+use std::sync::Arc;
+
+impl Server {
+    /// Takes what was read of the head.
+    pub(super) fn read(&mut self, number: u64, outcome: Option<Option<Seen>>, out: &mut Vec<Effect>) {
+        if self.reading != Some(number) {
+            return;
+        }
+        self.reading = None;
+        match outcome {
+            None => self.unread(number, out),
+            Some(seen) => {
+                self.seen = Some(seen);
+                self.settle(out);
+                self.clean(number, out);
+                self.answer(number, out);
+                self.go_on_joining(out);
+            }
+        }
+        if std::mem::take(&mut self.again) {
+            self.look(out);
+        }
+    }
+
+    /// The head could not be read: nobody is answered.
+    fn unread(&mut self, number: u64, out: &mut Vec<Effect>) {
+        let (asked, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.read <= number);
+        self.waiting = later;
+        out.extend(asked.into_iter().map(|w| Effect::Answer(w.request, Err(Refused::NoHead))));
+    }
+
+    /// Goes to the head's map, by what is stored here or by fetching it.
+    pub(super) fn settle(&mut self, out: &mut Vec<Effect>) {
+        let Some(head) = self.head().cloned() else { return };
+        if !head.servers.contains(&self.me) && self.joining.is_none() {
+            return;
+        }
+        let found = self.books.iter().find_map(|(name, book)| Some((*name, book.path(head.at)?)));
+        let Some((name, path)) = found else {
+            if !self.is_writing(head.at) && self.fetching.is_none() {
+                self.fetch(out);
+            }
+            return;
+        };
+        if let Some(book) = self.books.get_mut(&name) {
+            book.counts = true;
+            if !path.is_empty() {
+                let map = Arc::make_mut(&mut book.map);
+                let applied = path.iter().try_for_each(|diff| map.apply(diff));
+                applied.expect("a path is of operations that follow on each other, from this map on");
+                out.push(Effect::Settled(name));
+            }
+            let past = |p: &&Pending| p.diff.to.sequence <= head.at.sequence;
+            let gone: Vec<_> = book.pending.values().filter(past).map(|p| p.diff.to).collect();
+            for gone in gone {
+                // What counts is in the map; of the rest, and of what builds on it, nothing can count any more.
+                if path.iter().any(|diff| diff.to == gone) {
+                    book.pending.remove(&gone.transaction);
+                } else {
+                    out.extend(book.drop(gone).into_iter().map(|dropped| Effect::Drop(name, dropped)));
+                }
+            }
+        }
+        let others = self.books.iter().filter(|(other, book)| **other != name && book.counts);
+        let others: Vec<_> = others.map(|(name, _)| *name).collect();
+        others.into_iter().for_each(|other| self.remove(other, out));
+    }
+
+    fn fetch(&mut self, out: &mut Vec<Effect>) {
+        let others = self.others();
+        if others.is_empty() {
+            return;
+        }
+        let from = others[self.attempts % others.len()].clone();
+        let number = self.next();
+        self.fetching = Some(number);
+        out.push(Effect::Fetch(number, from));
+    }
+
+    /// Drops what can never count any more: aborted changes that nobody told it of, books of keyspaces that are
+    /// not its own.
+    fn clean(&mut self, number: u64, out: &mut Vec<Effect>) {
+        match self.seen.clone() {
+            Some(Some(seen)) => {
+                self.drop_stale(number, &seen, out);
+                self.drop_creations(number, out);
+                self.leave(&seen, out);
+            }
+            Some(None) => {
+                let now = self.now;
+                let late = |since: Millis| now.since(since) >= CREATION_MS;
+                let gone = self.books.iter().filter(|(_, b)| b.read <= number && (b.counts || late(b.since)));
+                let gone: Vec<_> = gone.map(|(name, _)| *name).collect();
+                gone.into_iter().for_each(|name| self.remove(name, out));
+            }
+            None => {}
+        }
+    }
+
+    /// A change that has waited for long: its swap waits for a version that is not later than the head's, so when
+    /// the head has been written again the swap can do nothing.
+    fn drop_stale(&mut self, number: u64, seen: &Seen, out: &mut Vec<Effect>) {
+        let (now, mut seals) = (self.now, false);
+        for (name, book) in &mut self.books {
+            let mut gone = Vec::new();
+            for pending in book.pending.values_mut().filter(|pending| pending.read <= number) {
+                match pending.doubt {
+                    Some(doubt) if seen.version > doubt => gone.push(pending.diff.to),
+                    Some(_) => seals = true,
+                    None if now.since(pending.since) >= PENDING_MS => {
+                        pending.doubt = Some(seen.version);
+                        seals = true;
+                    }
+                    None => {}
+                }
+            }
+            for gone in gone {
+                out.extend(book.drop(gone).into_iter().map(|dropped| Effect::Drop(*name, dropped)));
+            }
+        }
+        if seals {
+            out.push(Effect::Seal(seen.clone()));
+        }
+    }
+
+    /// Maps that never counted, while there is one that does: a creation waits for there being none.
+    fn drop_creations(&mut self, number: u64, out: &mut Vec<Effect>) {
+        if !self.books.values().any(|book| book.counts) {
+            return;
+        }
+        let gone = self.books.iter().filter(|(_, book)| !book.counts && book.read <= number);
+        let gone: Vec<TransactionId> = gone.map(|(name, _)| *name).collect();
+        gone.into_iter().for_each(|name| self.remove(name, out));
+    }
+
+    /// Removes everything when it is not in the list and no swap can put it there.
+    fn leave(&mut self, seen: &Seen, out: &mut Vec<Effect>) {
+        let asked = self.joining.as_ref().is_some_and(|joining| joining.request.is_some());
+        if seen.head.servers.contains(&self.me) {
+            self.doubt = None;
+            self.joining = self.joining.take().filter(|_| asked);
+            return;
+        }
+        if asked {
+            return;
+        }
+        match self.doubt {
+            Some(None) => self.doubt = Some(Some(seen.version)),
+            Some(Some(doubt)) if seen.version > doubt => self.doubt = None,
+            Some(Some(_)) | None => {}
+        }
+        if self.doubt.is_some() {
+            return out.push(Effect::Seal(seen.clone()));
+        }
+        self.joining = None;
+        let names: Vec<_> = self.books.keys().copied().collect();
+        names.into_iter().for_each(|name| self.remove(name, out));
+    }
+
+    /// Answers whoever asked before this read of the head began, if the head's map is here.
+    fn answer(&mut self, number: u64, out: &mut Vec<Effect>) {
+        let (asked, later): (Vec<Waiting>, Vec<Waiting>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.read <= number);
+        self.waiting = later;
+        for waiting in asked {
+            let refused = match (self.head(), self.current()) {
+                (_, Some(map)) if map.generation().sequence >= waiting.sequence => {
+                    let map = map.clone();
+                    out.push(Effect::Answer(waiting.request, Ok(Answer::Map(map))));
+                    continue;
+                }
+                (None, _) => Refused::NoMap,
+                (Some(head), None) if !head.servers.contains(&self.me) => {
+                    Refused::NotMine(head.servers.clone())
+                }
+                // It waits until the map is fetched, and then for another look.
+                (Some(_), _) => {
+                    self.waiting.push(waiting);
+                    continue;
+                }
+            };
+            out.push(Effect::Answer(waiting.request, Err(refused)));
+        }
+    }
+
+    fn go_on_joining(&mut self, out: &mut Vec<Effect>) {
+        let Some(request) = self.joining.as_ref().and_then(|joining| joining.request) else { return };
+        let Some(Some(seen)) = self.seen.clone() else {
+            self.joining = None;
+            return out.push(Effect::Answer(request, Err(Refused::NoMap)));
+        };
+        let at = seen.head.at;
+        let has = self.books.values().any(|book| book.map.generation() == at);
+        if seen.head.servers.contains(&self.me) {
+            if has {
+                self.joining = None;
+                out.push(Effect::Answer(request, Ok(Answer::Joined(at))));
+            }
+            return;
+        }
+        if seen.head.servers.len() >= SERVERS_MOST {
+            self.joining = None;
+            return out.push(Effect::Answer(request, Err(Refused::Full("metadata servers"))));
+        }
+        if has && !self.swapping {
+            let mut servers = seen.head.servers.clone();
+            servers.push(self.me.clone());
+            servers.sort();
+            self.swapping = true;
+            self.doubt = Some(Some(seen.version));
+            out.push(Effect::Swap(seen.version, Head { at, servers }));
+        }
+    }
+}

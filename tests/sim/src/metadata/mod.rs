@@ -1,0 +1,13 @@
+//! Metadata servers in simulated time: five of them, three who change the map and the list, a coordination
+//! service that holds the head, and a network and disks that fail. All from one seed.
+//!
+//! The machines are core's own ([`partage_core::metadata`]); here is what drives them, badly: messages are lost,
+//! late and doubled, servers crash with what was not synced, answers of the coordination service are lost or its
+//! changes come long after whoever asked has given up, and requesters die in the middle. After every step the
+//! [oracle](oracle::Oracle) looks.
+
+mod oracle;
+mod requester;
+mod world;
+
+pub use world::{Outcome, run};

@@ -1,0 +1,82 @@
+//! What must hold, judged by what nobody in the simulation sees: the true head, and what is on the disks.
+
+use partage_core::id::Generation;
+use partage_core::map::ShardMap;
+use partage_core::metadata::Head;
+use partage_core::metadata::change::Failed;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The true history.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    /// Every map that somebody tried to commit.
+    maps: BTreeMap<Generation, Arc<ShardMap>>,
+    /// Those that were the head's, in order.
+    history: Vec<Generation>,
+    /// Changes of which somebody was told that they are in, or that they never will be.
+    told: BTreeMap<Generation, bool>,
+}
+
+impl Oracle {
+    /// Somebody is about to try this map.
+    pub fn tried(&mut self, map: Arc<ShardMap>) -> Result<(), String> {
+        match self.maps.insert(map.generation(), map.clone()) {
+            Some(other) if other != map => Err(format!("M3: two maps at {:?}", map.generation())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The head was written.
+    pub fn head(&mut self, head: &Head) -> Result<(), String> {
+        let last = self.history.last().copied();
+        if last == Some(head.at) {
+            return Ok(());
+        }
+        let map = self.maps.get(&head.at).ok_or_else(|| format!("{:?} was never tried", head.at))?;
+        let parent = map.parent().filter(|parent| parent.sequence > 0);
+        if parent != last || head.at.sequence != last.map_or(1, |last| last.sequence + 1) {
+            return Err(format!("M3: {:?} has the parent {parent:?} but follows on {last:?}", head.at));
+        }
+        self.history.push(head.at);
+        Ok(())
+    }
+
+    /// How many maps were the head's so far.
+    pub fn length(&self) -> usize {
+        self.history.len()
+    }
+
+    /// A server answers with `map`, to a question that came when `length` maps had been the head's.
+    pub fn answered(&self, map: &ShardMap, length: usize) -> Result<(), String> {
+        let at = map.generation();
+        let place = self.history.iter().position(|other| *other == at);
+        let place = place.ok_or_else(|| format!("T8: an answer from {at:?}, which was never the head's"))?;
+        if place + 1 < length {
+            return Err(format!("M2: an answer from {at:?} when the head was beyond"));
+        }
+        if self.maps.get(&at).is_none_or(|true_map| **true_map != *map) {
+            return Err(format!("M3: an answer with another map at {at:?}"));
+        }
+        Ok(())
+    }
+
+    /// A requester is told how its change ended.
+    pub fn told(&mut self, to: Generation, outcome: &Result<Generation, Failed>) {
+        match outcome {
+            Ok(_) => drop(self.told.insert(to, true)),
+            Err(Failed::Conflict | Failed::TooFew { .. }) => drop(self.told.insert(to, false)),
+            Err(Failed::Unknown) => {}
+        }
+    }
+
+    /// What was told is so, for ever.
+    pub fn told_the_truth(&self) -> Result<(), String> {
+        let history: BTreeSet<_> = self.history.iter().collect();
+        match self.told.iter().find(|(to, is_in)| history.contains(to) != **is_in) {
+            Some((to, true)) => Err(format!("C3: {to:?} was told to be committed and is not")),
+            Some((to, false)) => Err(format!("C3: {to:?} was told to have failed and is committed")),
+            None => Ok(()),
+        }
+    }
+}

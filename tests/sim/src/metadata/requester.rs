@@ -1,0 +1,79 @@
+//! Who changes maps and lists of servers: reads the head, asks a server for the map, makes a change, commits it.
+
+use crate::draw::Draw;
+use partage_core::id::{Generation, Incarnation, TransactionId};
+use partage_core::key::HashRange;
+use partage_core::map::{MapDiff, ShardMap};
+use partage_core::metadata::Seen;
+use partage_core::metadata::change::Changing;
+use partage_core::name::NodeId;
+use partage_core::sharding::Bounds;
+
+/// What a requester wants to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// To change the map.
+    Change,
+    /// To take a server out of the list.
+    Leave,
+    /// To know the map.
+    Know,
+}
+
+/// How far it has come.
+#[derive(Debug, Clone)]
+pub enum Doing {
+    /// Nothing.
+    Idle,
+    /// It waits for the head.
+    Head(Wish),
+    /// It waits for the map.
+    Map(Wish, Seen),
+    /// It waits for what the machine waits for. For a change of the list: the map that servers must have.
+    Changing(Box<Changing>, Option<Generation>),
+}
+
+/// One of them. A new life begins with every wish: answers to former ones are not listened to.
+#[derive(Debug)]
+pub struct Requester {
+    pub life: u64,
+    pub doing: Doing,
+}
+
+impl Requester {
+    pub fn new() -> Requester {
+        Requester { life: 0, doing: Doing::Idle }
+    }
+
+    pub fn begin(&mut self, doing: Doing) {
+        self.life += 1;
+        self.doing = doing;
+    }
+}
+
+/// 160 bits that nobody else draws.
+pub fn transaction(draw: &mut Draw) -> TransactionId {
+    let mut bytes = [0; 20];
+    for part in bytes.chunks_mut(8) {
+        part.copy_from_slice(&draw.bits().to_le_bytes()[..part.len()]);
+    }
+    TransactionId(bytes)
+}
+
+/// A small change that the map allows.
+pub fn change(map: &ShardMap, draw: &mut Draw) -> MapDiff {
+    let mut edit = map.edit();
+    let shards: Vec<_> = map.shards().collect();
+    match draw.pick(&shards) {
+        None => drop(edit.create_shard(Bounds::Hashes(HashRange::ALL))),
+        Some(shard) => {
+            let node = NodeId::new(&format!("w{}", draw.between(0, 6))).expect("a name");
+            // A refusal leaves the edit empty, and an empty change is a change too.
+            let _ = match shard.replicas.first() {
+                Some(first) if draw.chance(400) => edit.remove_replica(shard.id, first.placement),
+                _ => edit.add_replica(shard.id, &node, Incarnation(1), None).map(drop),
+            };
+        }
+    }
+    edit.commit(transaction(draw))
+}
