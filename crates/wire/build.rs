@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-const FILES: [&str; 8] = ["map", "node", "keyspace", "worker", "maps", "plan", "stored", "admin"];
+const FILES: [&str; 9] = ["map", "node", "keyspace", "worker", "maps", "plan", "stored", "admin", "metadata"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new("proto");

@@ -28,6 +28,7 @@ pub mod limits;
 pub mod lines;
 mod malformed;
 pub mod maps;
+pub mod metadata;
 pub mod proto;
 mod refusal;
 pub mod stored;

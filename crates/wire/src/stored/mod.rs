@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `cluster` | counters and switches |
 //! | `keyspaces/<name>/record` | settings and rules |
+//! | `keyspaces/<name>/map/metadata` | which METADATA file counts, and who has it; in place of the three below |
 //! | `keyspaces/<name>/map/head` | which log counts |
 //! | `keyspaces/<name>/map/logs/<log>/base/<chunk>` | some shards of the base |
 //! | `keyspaces/<name>/map/logs/<log>/diff/<sequence>` | from the map before to the map at `<sequence>` |
@@ -28,6 +29,7 @@
 //! Not done: compression (diffs are small, and the store does it better), and checksums over several keys
 //! (the store's transactions are trusted to be whole; that parts belong together is checked).
 
+pub mod book;
 mod envelope;
 mod path;
 mod presence;

@@ -31,6 +31,7 @@ pub(super) enum Path {
     Cluster,
     Keyspace(KeyspaceName),
     Head(KeyspaceName),
+    Metadata(KeyspaceName),
     Base(KeyspaceName, Log, u32),
     Diff(KeyspaceName, Log, u64),
     Node(NodeId),
@@ -45,6 +46,7 @@ impl fmt::Display for Path {
             Path::Cluster => write!(f, "cluster"),
             Path::Keyspace(name) => write!(f, "keyspaces/{name}/record"),
             Path::Head(name) => write!(f, "keyspaces/{name}/map/head"),
+            Path::Metadata(name) => write!(f, "keyspaces/{name}/map/metadata"),
             Path::Base(name, log, chunk) => write!(f, "keyspaces/{name}/map/logs/{log}/base/{chunk}"),
             Path::Diff(name, log, sequence) => write!(f, "keyspaces/{name}/map/logs/{log}/diff/{sequence}"),
             Path::Node(id) => write!(f, "nodes/{id}"),
@@ -84,6 +86,7 @@ impl Path {
         Some(match segments {
             ["record", rest @ ..] => (Path::Keyspace(name), rest),
             ["map", "head", rest @ ..] => (Path::Head(name), rest),
+            ["map", "metadata", rest @ ..] => (Path::Metadata(name), rest),
             ["map", "logs", log, "base", chunk, rest @ ..] => {
                 (Path::Base(name, parse_log(log)?, number(chunk)?), rest)
             }

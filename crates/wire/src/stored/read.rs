@@ -43,6 +43,8 @@ pub struct Recovered {
     pub records: Records,
     /// To write on with.
     pub shelf: Shelf,
+    /// Where the maps are that metadata servers keep. In the records they are empty.
+    pub heads: BTreeMap<KeyspaceName, partage_core::metadata::Head>,
     /// Keys that nothing leads to, left by a crash. May be deleted.
     pub litter: Vec<String>,
     /// A commit that a crash has left half done. The records are as they are after it.
@@ -101,6 +103,11 @@ pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
             }
             Path::Head(name) | Path::Base(name, ..) | Path::Diff(name, ..) => {
                 maps.entry(name.clone()).or_default().insert(path, payload);
+            }
+            Path::Metadata(name) => {
+                let head = parse::<proto::StoredMetadata, _>(&path, payload);
+                let head = reader.keep(head).map(|head| (name.clone(), head));
+                reader.recovered.heads.extend(head);
             }
             Path::RedoHead | Path::RedoPiece(_) => {}
         }

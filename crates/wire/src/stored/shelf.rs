@@ -264,14 +264,14 @@ impl Shelf {
 }
 
 /// A map in diffs from the empty map, each of which fits a value.
-struct Chunks<'a, I: Iterator<Item = &'a Shard>> {
+pub(super) struct Chunks<'a, I: Iterator<Item = &'a Shard>> {
     map: &'a ShardMap,
     shards: std::iter::Peekable<I>,
     begun: bool,
 }
 
 impl<'a> Chunks<'a, std::iter::Empty<&'a Shard>> {
-    fn of(map: &'a ShardMap) -> Chunks<'a, impl Iterator<Item = &'a Shard>> {
+    pub(super) fn of(map: &'a ShardMap) -> Chunks<'a, impl Iterator<Item = &'a Shard>> {
         Chunks { map, shards: map.shards().peekable(), begun: false }
     }
 }
