@@ -474,6 +474,57 @@ def placement_cases():
     return {"cases": cases}
 
 
+# ── METADATA files ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def crc32c(data, crc=0):
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def whitened(number, data):
+    out, state = bytearray(data), number * STEP & M64
+    for at in range(0, len(out), 8):
+        state = (state + STEP) & M64
+        for i, mask in enumerate(mix(state).to_bytes(8, "little")):
+            if at + i < len(out):
+                out[at + i] ^= mask
+    return bytes(out)
+
+
+def opened(place, value):
+    """The message in an envelope; see crates/wire/src/stored/envelope.rs."""
+    stored = int.from_bytes(value[1:5], "little")
+    assert value[0] == 1 and stored == crc32c(value[:1] + place.encode() + b"\0" + value[5:]), place
+    assert value[5:9] == bytes([0, 0, 1, 0]), "a record is one part"
+    return value[9:]
+
+
+def metadata_cases():
+    """Reads the file as crates/journal/src/frame.rs says that it is, down to the messages."""
+    held = json.loads((HERE / "metadata.json").read_text())
+    file, number, at, records = bytes.fromhex(held["file"]), int(held["book"][:16], 16), 64, []
+    assert file[:8] == b"PARTAGEJ" and int.from_bytes(file[60:64], "big") == crc32c(file[:60])
+    assert int.from_bytes(file[32:40], "big") == number, "the file's number is the first bytes of its name"
+    while at < len(file):
+        header = file[at : at + 32]
+        size = int.from_bytes(header[4:8], "big")
+        payload = file[at + 32 : at + 32 + size]
+        assert int.from_bytes(header[28:], "big") == crc32c(header[:28]), f"the header at {at}"
+        assert int.from_bytes(header[24:28], "big") == crc32c(payload), f"the payload at {at}"
+        assert header[8:16] == (len(records) + 1).to_bytes(8, "big") and header[16:24] == number.to_bytes(8, "big")
+        message = opened(f"{held['keyspace']}/{held['book']}", whitened(len(records) + 1, payload))
+        records.append({"kind": ["", "begin", "chunk", "operation", "dropped"][message[0] >> 3], "message": message.hex()})
+        at += -(-(32 + size + 8) // 32) * 32
+    head = held["head"]
+    message = opened(head["key"], bytes.fromhex(head["value"]))
+    return {**held, "records": records, "head": {**head, "message": message.hex()}}
+
+
 # ── Other people's implementations ──────────────────────────────────────────────────────────────────────
 
 JAVA = """
@@ -540,6 +591,7 @@ def differences(path, ours, theirs):
 
 def main():
     files = {"hashes.json": hash_cases, "schemes.json": scheme_cases, "placements.json": placement_cases}
+    files["metadata.json"] = metadata_cases
     if "--write" in sys.argv:
         for name, cases in files.items():
             (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")

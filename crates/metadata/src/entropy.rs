@@ -1,0 +1,14 @@
+//! The one place of this crate that draws at random: ids of transactions, and which servers keep a map.
+
+use partage_core::id::TransactionId;
+
+/// 160 bits that nobody else has (T6).
+#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
+pub fn transaction() -> TransactionId {
+    TransactionId(rand::random())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
+pub(crate) fn seed() -> u64 {
+    rand::random()
+}

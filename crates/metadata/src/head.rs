@@ -1,0 +1,96 @@
+//! The head of a map in the coordination service: read, swapped, written again.
+
+use crate::limits;
+use partage_coordination::{Coordination, Error, Expected, Key, KeyError, Transaction, Version};
+use partage_core::metadata::change::Swapped;
+use partage_core::metadata::{Head, Seen};
+use partage_core::name::KeyspaceName;
+use partage_wire::stored::StoredError;
+use partage_wire::stored::book;
+use std::sync::Arc;
+use tokio::time::timeout;
+
+/// The heads of all keyspaces of a cluster.
+#[derive(Debug, Clone)]
+pub struct Heads(Arc<dyn Coordination>);
+
+/// A head that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HeadError {
+    /// The backend said so.
+    #[error(transparent)]
+    Coordination(#[from] Error),
+    /// A key that the backend does not take.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Something else is stored there, or it is damaged. It is never overwritten.
+    #[error("{0}: it is left alone; restore a backup")]
+    Stored(#[from] StoredError),
+    /// No answer in time.
+    #[error("the coordination service did not answer within {:?}", limits::SWAP)]
+    TimeOut,
+}
+
+impl Heads {
+    /// In that coordination service.
+    pub fn new(coordination: Arc<dyn Coordination>) -> Heads {
+        Heads(coordination)
+    }
+
+    /// The head of a keyspace; none when it has no map.
+    ///
+    /// # Errors
+    /// When nobody knows.
+    pub async fn read(&self, keyspace: &KeyspaceName) -> Result<Option<Seen>, HeadError> {
+        let key = Key::new(book::head_key(keyspace))?;
+        let read = timeout(limits::SWAP, self.0.read(&key)).await.map_err(|_| HeadError::TimeOut)??;
+        let Some(entry) = read else { return Ok(None) };
+        let head = book::open_head(keyspace, &entry.value)?;
+        Ok(Some(Seen { head, version: entry.version.get() }))
+    }
+
+    /// Adds the swap to a transaction: the condition that the head is as it was seen, and the new head.
+    ///
+    /// # Errors
+    /// For a name that makes no key.
+    pub fn swap_in(
+        keyspace: &KeyspaceName,
+        expected: Option<u64>,
+        head: &Head,
+        transaction: Transaction,
+    ) -> Result<Transaction, KeyError> {
+        let key = Key::new(book::head_key(keyspace))?;
+        let expected = expected.map_or(Expected::Absent, |version| Expected::At(Version::new(version)));
+        Ok(transaction.when(&key, expected).put(&key, book::seal_head(keyspace, head)))
+    }
+
+    /// Writes `head` if the key is as it was seen.
+    pub async fn swap(&self, keyspace: &KeyspaceName, expected: Option<u64>, head: &Head) -> Swapped {
+        let transaction = match Heads::swap_in(keyspace, expected, head, Transaction::new()) {
+            Ok(transaction) => transaction,
+            Err(error) => {
+                tracing::error!(%keyspace, %error, "no key for the head");
+                return Swapped::Refused;
+            }
+        };
+        match timeout(limits::SWAP, self.0.commit(transaction)).await {
+            Ok(outcome) => swapped(&outcome),
+            Err(_) => Swapped::Unknown,
+        }
+    }
+
+    /// Writes the head again as it is, so that no other swap from that version can come.
+    pub async fn seal(&self, keyspace: &KeyspaceName, seen: &Seen) {
+        let swapped = self.swap(keyspace, Some(seen.version), &seen.head).await;
+        tracing::debug!(%keyspace, ?swapped, "the head was written again as it was");
+    }
+}
+
+/// What a commit says of the swap in it.
+pub fn swapped(outcome: &Result<Version, Error>) -> Swapped {
+    match outcome {
+        Ok(_) => Swapped::Done,
+        Err(error) if error.is_definite() => Swapped::Refused,
+        Err(_) => Swapped::Unknown,
+    }
+}

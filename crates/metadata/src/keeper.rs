@@ -1,0 +1,411 @@
+//! A metadata server: for each keyspace a task that owns its machine and its files.
+//!
+//! The task takes an event, asks the machine, carries out what follows, and so on. Writes happen in the order in
+//! which the machine gave them, each on disk before the machine hears of it. Reads of the head, swaps and
+//! fetches run beside it and come back as events.
+
+use crate::book::{Shelf, WriteError};
+use crate::head::{HeadError, Heads};
+use crate::peers::Peers;
+use crate::{entropy, limits};
+use partage_core::id::{Generation, TransactionId};
+use partage_core::map::{MapDiff, ShardMap};
+use partage_core::metadata::change::{Change, Notice};
+use partage_core::metadata::server::{Answer, Effect, Event, LOOK_MS, Refused, Request, Server};
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::time::Millis;
+use partage_journal::{Disk, RealDisk};
+use partage_wire::metadata::MapQuestion;
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval};
+
+/// What an event comes with: whoever waits for the answer.
+type Reply = oneshot::Sender<Result<Answer, Refused>>;
+/// What a caller has to say, once the machine's own number for its request is known.
+type Call = (Box<dyn FnOnce(Request) -> Event + Send>, Reply);
+
+enum Message {
+    Call(Call),
+    Event(Event),
+}
+
+/// A metadata server. A copy is the same server; with the last one, or with [`Keepers::stop`], it ends.
+#[derive(Clone)]
+pub struct Keepers {
+    house: Arc<House>,
+    rooms: Arc<Mutex<Rooms>>,
+}
+
+/// The tasks, one for each keyspace.
+#[derive(Default)]
+struct Rooms {
+    lines: BTreeMap<KeyspaceName, Line>,
+    tasks: JoinSet<()>,
+    /// Held for as long as the server runs.
+    lock: Option<Box<dyn Any + Send>>,
+    has_stopped: bool,
+}
+
+/// A metadata server that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk.
+    #[error("cannot open the METADATA files in `{}`: {error}", dir.display())]
+    Disk {
+        /// Where.
+        dir: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// Somebody else.
+    #[error("directory `{}` is in use by another process: stop that one, or give this one a directory of its own", .0.display())]
+    InUse(PathBuf),
+    /// A bound.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// The file that one process at a time holds.
+const LOCK: &str = "lock";
+
+struct House {
+    me: NodeId,
+    data: PathBuf,
+    disk: Arc<dyn Disk>,
+    heads: Heads,
+    peers: Peers,
+    written_bytes: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Line(mpsc::Sender<Message>);
+
+impl Keepers {
+    /// The server `me`, with its files below `data`. Keyspaces of which it has files begin at once; others when
+    /// somebody first speaks of them. Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// When the directory cannot be had.
+    pub fn start(me: NodeId, data: &Path, heads: Heads, peers: Peers) -> Result<Keepers, OpenError> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let failed = |error| OpenError::Disk { dir: data.to_owned(), error };
+        disk.create_dir(data).map_err(failed)?;
+        let lock = disk.lock(&data.join(LOCK)).map_err(failed)?;
+        let lock = lock.ok_or_else(|| OpenError::InUse(data.to_owned()))?;
+        let names = disk.list(data).map_err(failed)?;
+        let house = House { me, data: data.to_owned(), disk, heads, peers, written_bytes: AtomicU64::new(0) };
+        let rooms = Rooms { lock: Some(lock), ..Rooms::default() };
+        let keepers = Keepers { house: Arc::new(house), rooms: Arc::new(Mutex::new(rooms)) };
+        for name in names.iter().filter(|name| *name != LOCK) {
+            if let Ok(keyspace) = KeyspaceName::new(name) {
+                keepers.line(&keyspace)?;
+            }
+        }
+        Ok(keepers)
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it: whoever asks is refused from now on. Returns when nothing is written any more and the directory is
+    /// free.
+    pub async fn stop(&self) {
+        let (mut tasks, lock) = {
+            let mut rooms = self.rooms();
+            rooms.has_stopped = true;
+            rooms.lines.clear();
+            (std::mem::take(&mut rooms.tasks), rooms.lock.take())
+        };
+        while tasks.join_next().await.is_some() {}
+        drop(lock);
+    }
+
+    /// Which server this is.
+    pub fn me(&self) -> &NodeId {
+        &self.house.me
+    }
+
+    /// Bytes handed to the disk for METADATA files so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.house.written_bytes.load(Ordering::Relaxed)
+    }
+
+    fn line(&self, keyspace: &KeyspaceName) -> Result<Line, Refused> {
+        let mut rooms = self.rooms();
+        if let Some(line) = rooms.lines.get(keyspace).filter(|line| !line.0.is_closed()) {
+            return Ok(line.clone());
+        }
+        if rooms.has_stopped {
+            return Err(Refused::Disk("this metadata server is stopping: ask another one".to_owned()));
+        }
+        if rooms.lines.len() >= limits::KEYSPACES {
+            return Err(Refused::Full("keyspaces"));
+        }
+        let (sender, inbox) = mpsc::channel(limits::EVENTS);
+        let task = Task { house: self.house.clone(), keyspace: keyspace.clone(), began: Instant::now() };
+        rooms.tasks.spawn(task.live(inbox));
+        rooms.lines.insert(keyspace.clone(), Line(sender.clone()));
+        Ok(Line(sender))
+    }
+
+    async fn call(
+        &self,
+        keyspace: &KeyspaceName,
+        event: impl FnOnce(Request) -> Event + Send + 'static,
+    ) -> Result<Answer, Refused> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Refused::Disk("this metadata server reads its files anew: try again".to_owned());
+        let message = Message::Call((Box::new(event), reply));
+        self.line(keyspace)?.0.send(message).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Stores a change; returns when it is on disk here.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub async fn store(&self, keyspace: &KeyspaceName, change: Change) -> Result<(), Refused> {
+        self.call(keyspace, move |request| Event::Store(request, change)).await.map(drop)
+    }
+
+    /// The latest map, which is on disk here.
+    ///
+    /// # Errors
+    /// Why this server cannot say.
+    pub async fn map(&self, question: MapQuestion) -> Result<Arc<ShardMap>, Refused> {
+        let sequence = question.sequence;
+        match self.call(&question.keyspace, move |request| Event::Ask(request, sequence)).await? {
+            Answer::Map(map) => Ok(map),
+            Answer::Stored | Answer::Joined(_) => Err(Refused::Behind),
+        }
+    }
+
+    /// Becomes one of the keyspace's servers (T8).
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn join(&self, keyspace: &KeyspaceName) -> Result<Generation, Refused> {
+        match self.call(keyspace, Event::Join).await? {
+            Answer::Joined(at) => Ok(at),
+            Answer::Stored | Answer::Map(_) => Err(Refused::Behind),
+        }
+    }
+
+    /// Is told what became of a change.
+    ///
+    /// # Errors
+    /// When it has too many keyspaces already.
+    pub async fn tell(&self, keyspace: &KeyspaceName, notice: Notice) -> Result<(), Refused> {
+        // A task that has ended reads the head when it begins anew.
+        let _ = self.line(keyspace)?.0.send(Message::Event(Event::Tell(notice))).await;
+        Ok(())
+    }
+}
+
+/// One keyspace.
+struct Task {
+    house: Arc<House>,
+    keyspace: KeyspaceName,
+    began: Instant,
+}
+
+/// What runs beside the task, and comes back as an event.
+type Beside = JoinSet<Event>;
+
+impl Task {
+    fn now(&self) -> Millis {
+        Millis(self.began.elapsed().as_millis() as u64)
+    }
+
+    /// Until a write fails in a way after which everything must be read anew, or nobody has an interest.
+    async fn live(self, mut inbox: mpsc::Receiver<Message>) {
+        let (mut shelf, mut server, effects) = match self.open().await {
+            Ok(opened) => opened,
+            Err(error) => {
+                tracing::error!(keyspace = %self.keyspace, %error, "METADATA files cannot be opened");
+                return;
+            }
+        };
+        let (mut replies, mut requests) = (BTreeMap::new(), 0);
+        let mut beside = Beside::new();
+        let mut tick = interval(Duration::from_millis(LOOK_MS));
+        let mut due = effects;
+        loop {
+            shelf = match self.carry(&mut server, shelf, due, &mut replies, &mut beside).await {
+                Ok(shelf) => shelf,
+                Err(why) => {
+                    tracing::error!(keyspace = %self.keyspace, why, "METADATA files are read anew");
+                    return;
+                }
+            };
+            let event = tokio::select! {
+                message = inbox.recv() => match message {
+                    Some(Message::Event(event)) => event,
+                    Some(Message::Call((event, reply))) => {
+                        requests += 1;
+                        replies.insert(requests, reply);
+                        event(requests)
+                    }
+                    None => return,
+                },
+                Some(Ok(event)) = beside.join_next() => event,
+                _ = tick.tick() => Event::Tick,
+            };
+            due = server.take(self.now(), event);
+        }
+    }
+
+    async fn open(&self) -> std::io::Result<(Shelf, Server, Vec<Effect>)> {
+        let (house, keyspace) = (self.house.clone(), self.keyspace.clone());
+        let opened = tokio::task::spawn_blocking(move || {
+            Shelf::open(house.disk.clone(), &house.data, &keyspace, entropy::seed())
+        });
+        let (shelf, books, damaged) = opened.await.map_err(std::io::Error::other)??;
+        for book in damaged {
+            tracing::error!(
+                file = %book.path.display(), offset = book.damage.offset, what = book.damage.what,
+                "a METADATA file is damaged and put aside; the map is fetched from another server"
+            );
+        }
+        let (server, effects) = Server::recover(self.house.me.clone(), books, self.now());
+        Ok((shelf, server, effects))
+    }
+
+    /// Carries out effects, and those that follow from writes at once.
+    async fn carry(
+        &self,
+        server: &mut Server,
+        mut shelf: Shelf,
+        effects: Vec<Effect>,
+        replies: &mut BTreeMap<Request, Reply>,
+        beside: &mut Beside,
+    ) -> Result<Shelf, String> {
+        let mut due = VecDeque::from(effects);
+        while let Some(effect) = due.pop_front() {
+            let written = match effect {
+                Effect::Answer(request, answer) => {
+                    if let Some(reply) = replies.remove(&request) {
+                        // Who has gone needs no answer.
+                        let _ = reply.send(answer);
+                    }
+                    continue;
+                }
+                Effect::Read(_) | Effect::Seal(_) | Effect::Swap(..) | Effect::Fetch(..) => {
+                    self.begin(effect, beside);
+                    continue;
+                }
+                Effect::Settled(name) if !shelf.is_long(name) => continue,
+                Effect::Settled(name) => match server.snapshot(name) {
+                    Some((map, operations)) => {
+                        self.write(shelf, Writing::Anew(name, map, operations)).await?
+                    }
+                    None => continue,
+                },
+                write => self.write(shelf, Writing::Effect(write)).await?,
+            };
+            let event;
+            (shelf, event) = written;
+            if let Some(event) = event {
+                due.extend(server.take(self.now(), event));
+            }
+        }
+        Ok(shelf)
+    }
+
+    /// Writes on a thread that may wait for the disk.
+    async fn write(&self, mut shelf: Shelf, writing: Writing) -> Result<(Shelf, Option<Event>), String> {
+        let house = self.house.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            let before = shelf.written_bytes();
+            let event = write(&mut shelf, writing)?;
+            let bytes = shelf.written_bytes().saturating_sub(before);
+            house.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+            Ok((shelf, event))
+        });
+        written.await.map_err(|error| error.to_string())?
+    }
+
+    /// Begins what runs beside the task.
+    fn begin(&self, effect: Effect, beside: &mut Beside) {
+        let (house, keyspace) = (self.house.clone(), self.keyspace.clone());
+        match effect {
+            Effect::Read(number) => drop(beside.spawn(async move {
+                let read = house.heads.read(&keyspace).await;
+                Event::Read(number, unless_failed(&keyspace, read))
+            })),
+            Effect::Seal(seen) => drop(beside.spawn(async move {
+                house.heads.seal(&keyspace, &seen).await;
+                Event::Tick
+            })),
+            Effect::Swap(version, head) => drop(beside.spawn(async move {
+                Event::Swapped(house.heads.swap(&keyspace, Some(version), &head).await)
+            })),
+            Effect::Fetch(number, from) => drop(beside.spawn(async move {
+                let question = MapQuestion { keyspace: keyspace.clone(), sequence: 0 };
+                let fetched = house.peers.fetch(&from, &question).await;
+                if let Err(why) = &fetched {
+                    tracing::warn!(%keyspace, server = %from, why = why.message(), "the map was not fetched");
+                }
+                Event::Fetched(number, fetched.ok())
+            })),
+            Effect::Begin(..)
+            | Effect::Append(..)
+            | Effect::Drop(..)
+            | Effect::Remove(_)
+            | Effect::Settled(_)
+            | Effect::Answer(..) => {}
+        }
+    }
+}
+
+fn unless_failed<T>(keyspace: &KeyspaceName, read: Result<T, HeadError>) -> Option<T> {
+    read.map_err(|error| tracing::warn!(%keyspace, %error, "the head was not read")).ok()
+}
+
+/// What is to be written.
+enum Writing {
+    Effect(Effect),
+    /// A book that has become long.
+    Anew(TransactionId, Arc<ShardMap>, Vec<Arc<MapDiff>>),
+}
+
+/// Carries out one write; gives the event that says so.
+fn write(shelf: &mut Shelf, writing: Writing) -> Result<Option<Event>, String> {
+    let (number, written) = match writing {
+        Writing::Effect(Effect::Begin(number, map)) => {
+            (Some(number), shelf.write(map.generation().transaction, &map, std::iter::empty()))
+        }
+        Writing::Effect(Effect::Append(number, book, diff)) => (Some(number), shelf.append(book, &diff)),
+        Writing::Effect(Effect::Drop(book, gone)) => (None, shelf.drop_operation(book, gone)),
+        Writing::Effect(Effect::Remove(book)) => (None, shelf.remove(book)),
+        Writing::Anew(name, map, operations) => {
+            (None, shelf.write(name, &map, operations.iter().map(|operation| &**operation)))
+        }
+        Writing::Effect(
+            Effect::Read(_)
+            | Effect::Seal(_)
+            | Effect::Swap(..)
+            | Effect::Fetch(..)
+            | Effect::Settled(_)
+            | Effect::Answer(..),
+        ) => return Ok(None),
+    };
+    match (written, number) {
+        (Ok(()), number) => Ok(number.map(|number| Event::Written(number, Ok(())))),
+        (Err(WriteError::Full(why)), Some(number)) => Ok(Some(Event::Written(number, Err(why)))),
+        // What could not be noted or written anew is what it was, and is tried again with the next change.
+        (Err(WriteError::Full(why)), None) => {
+            tracing::warn!(why, "a METADATA file could not be tidied");
+            Ok(None)
+        }
+        (Err(WriteError::Unknown(why)), _) => Err(why),
+    }
+}

@@ -1,0 +1,53 @@
+//! Every limit of the metadata servers' drivers, with its reason.
+
+use std::time::Duration;
+
+/// A METADATA file grows by so many bytes at a time: many one-shard changes for one costly change of its length.
+pub const STEP_BYTES: u32 = 64 << 10;
+
+/// A file whose operations take fewer bytes is not written anew, however small its map is.
+pub const SMALL_LOG_BYTES: u64 = 256 << 10;
+
+/// Operations on one base before it is written anew: a map of 100,000 shards, some 8 MiB, then costs a few KiB
+/// for each change, and a restart applies them in some milliseconds. Each server adds up to a quarter of its
+/// own, so that not all of them write at once.
+pub const OPERATIONS: u64 = 2_048;
+
+/// Events waiting for the task of one keyspace. At the bound, callers wait.
+pub const EVENTS: usize = 1_024;
+
+/// Keyspaces of one server.
+pub const KEYSPACES: usize = partage_core::limits::KEYSPACES;
+
+/// How long a server may take to store a change. Beyond it counts as not stored.
+pub const STORE: Duration = Duration::from_secs(5);
+
+/// How long the coordination service may take. Beyond it the outcome counts as unknown.
+pub const SWAP: Duration = Duration::from_secs(10);
+
+/// How long a map may take to be fetched.
+pub const FETCH: Duration = Duration::from_secs(60);
+
+/// How long a question may take.
+pub const ASK: Duration = Duration::from_secs(3);
+
+/// How long a connection may take to open.
+pub const CONNECT: Duration = Duration::from_secs(1);
+
+/// Rest before somebody who did not hear a notice is told again.
+pub const TELL_AGAIN: Duration = Duration::from_millis(500);
+
+/// Notices that wait to be heard. Each keyspace and receiver has one at most: a later one takes its place.
+pub const NOTICES: usize = 65_536;
+
+/// Notices on their way at once.
+pub const TELLING: usize = 64;
+
+/// Parts of a map on their way to somebody who fetches it.
+pub const PARTS: usize = 4;
+
+/// Reads of the head before a swap whose outcome is unknown counts as that.
+pub const READS: usize = 4;
+
+/// Questions that one request for discovery may hold: the partitions of one node.
+pub const DISCOVERIES: usize = 100_000;

@@ -1,0 +1,339 @@
+//! Changing maps and lists of servers: the driver of [`Changing`].
+//!
+//! A leader that commits several records together calls [`Maps::prepare`] for each map, puts
+//! [`Prepared::swap_in`] of all of them into its own transaction, and then calls [`Prepared::finish`] with the
+//! outcome. [`Maps::change`] is the same with a transaction that has the swap alone.
+
+use crate::head::{HeadError, Heads};
+use crate::keeper::Keepers;
+use crate::notices::Notices;
+use crate::peers::Peers;
+use crate::{entropy, limits};
+use partage_coordination::{KeyError, Transaction};
+use partage_core::id::Generation;
+use partage_core::map::{MapDiff, ShardMap};
+use partage_core::metadata::change::{Change, Changing, Effect, Event, Failed, Swapped};
+use partage_core::metadata::{ChangeRefused, SERVERS, Seen, check, choose};
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_wire::metadata::MapQuestion;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// A change that did not come to be, or may not have.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// It would make a map that must not be.
+    #[error(transparent)]
+    Refused(#[from] ChangeRefused),
+    /// How it ended.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+    /// The head cannot be had.
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    /// There is no map to change.
+    #[error("keyspace {0} has no map: it was deleted, or is still to be created")]
+    NoMap(KeyspaceName),
+    /// Nobody to keep it.
+    #[error("no metadata server is there: start one, and see that it reaches the coordination service")]
+    NoServers,
+    /// No server of the list gives the map.
+    #[error("no metadata server of keyspace {keyspace} gives its map: {why}")]
+    NoAnswer {
+        /// Whose map.
+        keyspace: KeyspaceName,
+        /// What the last of them said.
+        why: String,
+    },
+}
+
+/// Who changes maps. A copy is the same.
+#[derive(Clone)]
+pub struct Maps {
+    heads: Heads,
+    peers: Peers,
+    notices: Notices,
+    /// The metadata server in the same process, if there is one.
+    here: Option<Keepers>,
+}
+
+/// A change that a majority has on disk, ready to be swapped in. Dropped, its fate is unknown; the servers find
+/// it out.
+pub struct Prepared {
+    maps: Maps,
+    keyspace: KeyspaceName,
+    changing: Changing,
+}
+
+impl Maps {
+    /// By way of those heads and servers.
+    pub fn new(heads: Heads, peers: Peers, notices: Notices, here: Option<Keepers>) -> Maps {
+        Maps { heads, peers, notices, here }
+    }
+
+    /// The head of a keyspace.
+    ///
+    /// # Errors
+    /// When nobody knows.
+    pub async fn head(&self, keyspace: &KeyspaceName) -> Result<Option<Seen>, HeadError> {
+        self.heads.read(keyspace).await
+    }
+
+    /// The latest map, with the head that leads to it.
+    ///
+    /// # Errors
+    /// When there is none, or no server has it.
+    pub async fn latest(&self, keyspace: &KeyspaceName) -> Result<(Seen, Arc<ShardMap>), ChangeError> {
+        let seen = self.head(keyspace).await?.ok_or_else(|| ChangeError::NoMap(keyspace.clone()))?;
+        let question = MapQuestion { keyspace: keyspace.clone(), sequence: seen.head.at.sequence };
+        let mut why = "none was asked".to_owned();
+        for server in self.nearest_first(&seen.head.servers) {
+            let answered = match self.here_if(&server) {
+                Some(here) => here.map(question.clone()).await.map_err(|refused| refused.to_string()),
+                None => {
+                    let fetched = self.peers.fetch(&server, &question).await;
+                    fetched.map_err(|status| status.message().to_owned())
+                }
+            };
+            match answered {
+                Ok(map) if map.generation() == seen.head.at => return Ok((seen, map)),
+                Ok(_) => return Err(Failed::Conflict.into()),
+                Err(said) => why = format!("{server}: {said}"),
+            }
+        }
+        Err(ChangeError::NoAnswer { keyspace: keyspace.clone(), why })
+    }
+
+    fn nearest_first(&self, servers: &[NodeId]) -> Vec<NodeId> {
+        let mut servers = servers.to_vec();
+        servers.sort_by_key(|server| self.here_if(server).is_none());
+        servers
+    }
+
+    fn here_if(&self, server: &NodeId) -> Option<&Keepers> {
+        self.here.as_ref().filter(|here| here.me() == server)
+    }
+
+    /// Has a majority store `change` on the map behind `seen`; of none, a new map on servers drawn from those
+    /// that are there. The change has been checked ([`check`]).
+    ///
+    /// # Errors
+    /// When a majority cannot be had: nothing has happened, nor will.
+    pub async fn prepare(
+        &self,
+        keyspace: &KeyspaceName,
+        seen: Option<Seen>,
+        change: Change,
+    ) -> Result<Prepared, ChangeError> {
+        let servers = match &seen {
+            Some(_) => vec![],
+            None => choose(&self.peers.present(), SERVERS, entropy::seed()),
+        };
+        if seen.is_none() && servers.is_empty() {
+            return Err(ChangeError::NoServers);
+        }
+        let (changing, effects) = Changing::begin(seen, change.to(), servers);
+        let prepared = Prepared { maps: self.clone(), keyspace: keyspace.clone(), changing };
+        prepared.store(effects, Some(change)).await
+    }
+
+    /// Commits a change of the map behind `seen`, which is `map` (T7).
+    ///
+    /// # Errors
+    /// Why not; whether it may have happened is in [`Failed`].
+    pub async fn change(&self, seen: Seen, map: &ShardMap, diff: MapDiff) -> Result<Generation, ChangeError> {
+        check(map, &diff)?;
+        let change = Change::Operation(Arc::new(diff));
+        self.prepare(map.keyspace(), Some(seen), change).await?.commit().await
+    }
+
+    /// Commits the first map of a keyspace (T6).
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn create(&self, map: ShardMap) -> Result<Generation, ChangeError> {
+        let keyspace = map.keyspace().clone();
+        self.prepare(&keyspace, None, Change::Whole(Arc::new(map))).await?.commit().await
+    }
+
+    /// Makes `servers` those that keep the map, if a majority of them has it on disk (T8).
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn set_servers(
+        &self,
+        seen: Seen,
+        keyspace: &KeyspaceName,
+        servers: Vec<NodeId>,
+    ) -> Result<Generation, ChangeError> {
+        if servers.is_empty() {
+            return Err(ChangeError::NoServers);
+        }
+        let (changing, effects) = Changing::list(seen, servers);
+        let prepared = Prepared { maps: self.clone(), keyspace: keyspace.clone(), changing };
+        prepared.store(effects, None).await?.commit().await
+    }
+
+    /// Has `joins` fetch the map and swap itself into the list, and takes `leaves` out of it: the replacement of
+    /// a server that is gone, without a person. Either may be left out.
+    ///
+    /// # Errors
+    /// Why not; what was done before stays, and calling it again goes on from there.
+    pub async fn replace(
+        &self,
+        keyspace: &KeyspaceName,
+        joins: Option<&NodeId>,
+        leaves: Option<&NodeId>,
+    ) -> Result<(), ChangeError> {
+        if let Some(server) = joins {
+            let joined = match self.here_if(server) {
+                Some(here) => here.join(keyspace).await.map_err(|refused| refused.to_string()),
+                None => {
+                    let joined = self.peers.join(server, keyspace).await;
+                    joined.map_err(|status| status.message().to_owned())
+                }
+            };
+            let no_answer = |why| ChangeError::NoAnswer { keyspace: keyspace.clone(), why };
+            joined.map_err(|why| no_answer(format!("{server} cannot join: {why}")))?;
+        }
+        let Some(server) = leaves else { return Ok(()) };
+        let seen = self.head(keyspace).await?.ok_or_else(|| ChangeError::NoMap(keyspace.clone()))?;
+        let servers: Vec<_> = seen.head.servers.iter().filter(|other| *other != server).cloned().collect();
+        if servers.len() == seen.head.servers.len() {
+            return Ok(());
+        }
+        self.set_servers(seen, keyspace, servers).await.map(drop)
+    }
+
+    async fn ask(
+        &self,
+        server: &NodeId,
+        keyspace: &KeyspaceName,
+        change: Option<&Change>,
+        at: Generation,
+    ) -> Result<(), String> {
+        let question = MapQuestion { keyspace: keyspace.clone(), sequence: at.sequence };
+        let said = |status: tonic::Status| status.message().to_owned();
+        let holds = match (self.here_if(server), change) {
+            (Some(here), Some(change)) => {
+                return here.store(keyspace, change.clone()).await.map_err(|refused| refused.to_string());
+            }
+            (None, Some(change)) => return self.peers.store(server, change).await.map_err(said),
+            (Some(here), None) => {
+                here.map(question).await.map(|map| map.generation()).map_err(|refused| refused.to_string())?
+            }
+            (None, None) => self.peers.holds(server, &question).await.map_err(said)?,
+        };
+        if holds == at { Ok(()) } else { Err("it is at another map".to_owned()) }
+    }
+}
+
+impl Prepared {
+    /// Asks all servers, and waits for a majority. Those that are slower go on by themselves.
+    async fn store(mut self, effects: Vec<Effect>, change: Option<Change>) -> Result<Prepared, ChangeError> {
+        let servers: Vec<NodeId> = effects
+            .into_iter()
+            .flat_map(|effect| if let Effect::Store(servers) = effect { servers } else { vec![] })
+            .collect();
+        let at = self.changing.swap().1.at;
+        let (sender, mut votes) = mpsc::channel(servers.len().max(1));
+        for server in servers {
+            let (maps, keyspace, change) = (self.maps.clone(), self.keyspace.clone(), change.clone());
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                let vote = maps.ask(&server, &keyspace, change.as_ref(), at).await;
+                // A majority was there before.
+                let _ = sender.send((server, vote)).await;
+            });
+        }
+        drop(sender);
+        loop {
+            let event = match timeout(limits::STORE, votes.recv()).await {
+                Ok(Some((server, vote))) => Event::Stored(server, vote),
+                Ok(None) | Err(_) => Event::TimeUp,
+            };
+            let effects = self.changing.take(event);
+            if effects.iter().any(|effect| matches!(effect, Effect::Swap { .. })) {
+                return Ok(self);
+            }
+            if let Some(outcome) = self.tell(&effects) {
+                outcome?;
+            }
+        }
+    }
+
+    /// Adds the swap to a transaction: the condition on the head as it was seen, and the new head.
+    ///
+    /// # Errors
+    /// For a name that makes no key.
+    pub fn swap_in(&self, transaction: Transaction) -> Result<Transaction, KeyError> {
+        let (expected, head) = self.changing.swap();
+        Heads::swap_in(&self.keyspace, expected, head, transaction)
+    }
+
+    /// The map that it leads to.
+    pub fn to(&self) -> Generation {
+        self.changing.swap().1.at
+    }
+
+    /// The servers that keep it.
+    pub fn servers(&self) -> &[NodeId] {
+        &self.changing.swap().1.servers
+    }
+
+    /// Swaps, with a transaction that does nothing else.
+    ///
+    /// # Errors
+    /// How it failed.
+    pub async fn commit(self) -> Result<Generation, ChangeError> {
+        let (expected, head) = self.changing.swap();
+        let swapped = self.maps.heads.swap(&self.keyspace, expected, head).await;
+        self.finish(swapped).await
+    }
+
+    /// Ends the change, whatever became of the transaction with the swap: tells the servers, and finds out what
+    /// is not known.
+    ///
+    /// # Errors
+    /// How it failed.
+    pub async fn finish(mut self, swapped: Swapped) -> Result<Generation, ChangeError> {
+        let mut effects = self.changing.take(Event::Swapped(swapped));
+        for _ in 0..limits::READS {
+            if let Some(outcome) = self.tell(&effects) {
+                return Ok(outcome?);
+            }
+            for effect in &effects {
+                if let Effect::Seal(seen) = effect {
+                    self.maps.heads.seal(&self.keyspace, seen).await;
+                }
+            }
+            let read = self.maps.heads.read(&self.keyspace).await;
+            if let Err(error) = &read {
+                tracing::warn!(keyspace = %self.keyspace, %error, "the outcome of a change is not known yet");
+            }
+            effects = self.changing.take(Event::Read(read.ok()));
+        }
+        let last = self.tell(&effects);
+        Ok(last.unwrap_or(Err(Failed::Unknown))?)
+    }
+
+    /// Has notices told; gives the outcome, if there is one.
+    fn tell(&self, effects: &[Effect]) -> Option<Result<Generation, Failed>> {
+        let mut outcome = None;
+        for effect in effects {
+            match effect {
+                Effect::Tell(servers, notice) => {
+                    let mut all: BTreeSet<_> = self.maps.peers.present().into_iter().collect();
+                    all.extend(servers.iter().cloned());
+                    let all: Vec<_> = all.into_iter().collect();
+                    self.maps.notices.tell(&self.keyspace, &all, *notice);
+                }
+                Effect::Done(done) => outcome = Some(done.clone()),
+                Effect::Store(_) | Effect::Swap { .. } | Effect::Read | Effect::Seal(_) => {}
+            }
+        }
+        outcome
+    }
+}

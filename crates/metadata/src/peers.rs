@@ -1,0 +1,167 @@
+//! The other metadata servers: where they are, and what is asked of them.
+
+use crate::limits::{ASK, CONNECT, FETCH, STORE};
+use futures::stream;
+use partage_core::id::Generation;
+use partage_core::map::ShardMap;
+use partage_core::metadata::change::{Change, Notice};
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_wire::limits::MESSAGE_BYTES;
+use partage_wire::metadata::{ChangeJoiner, MapQuestion, answer, in_parts, notice_form};
+use partage_wire::proto::metadata_client::MetadataClient;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// Where metadata servers are: `host:port` by id, whoever is there now. Whoever hands it in keeps it up to date,
+/// by a watch of the ephemeral keys `servers/<id>` for instance.
+pub trait Directory: Send + Sync + 'static {
+    /// The address of a server; none when it is not there.
+    fn address(&self, server: &NodeId) -> Option<String>;
+
+    /// All that are there.
+    fn present(&self) -> Vec<NodeId>;
+}
+
+impl Directory for BTreeMap<NodeId, String> {
+    fn address(&self, server: &NodeId) -> Option<String> {
+        self.get(server).cloned()
+    }
+
+    fn present(&self) -> Vec<NodeId> {
+        self.keys().cloned().collect()
+    }
+}
+
+impl<D: Directory + Clone> Directory for tokio::sync::watch::Receiver<D> {
+    fn address(&self, server: &NodeId) -> Option<String> {
+        self.borrow().address(server)
+    }
+
+    fn present(&self) -> Vec<NodeId> {
+        self.borrow().present()
+    }
+}
+
+/// Connections to the other servers. A copy shares them.
+#[derive(Clone)]
+pub struct Peers {
+    directory: Arc<dyn Directory>,
+    channels: Arc<Mutex<BTreeMap<String, Channel>>>,
+}
+
+type Client = MetadataClient<Channel>;
+
+impl Peers {
+    /// To the servers of that directory.
+    pub fn new(directory: Arc<dyn Directory>) -> Peers {
+        Peers { directory, channels: Arc::default() }
+    }
+
+    /// All servers that are there.
+    pub fn present(&self) -> Vec<NodeId> {
+        self.directory.present()
+    }
+
+    fn client(&self, server: &NodeId) -> Result<Client, Status> {
+        let address = self.directory.address(server);
+        let address =
+            address.ok_or_else(|| Status::unavailable(format!("metadata server {server} is not there")))?;
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(channel) = channels.get(&address) {
+            return Ok(client(channel.clone()));
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|why| Status::unavailable(format!("metadata server {server} at {address:?}: {why}")))?
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true);
+        // Addresses that are no more in use are few, and a channel to nowhere costs little; but not for ever.
+        if channels.len() >= 2 * partage_core::metadata::SERVERS_MOST {
+            channels.clear();
+        }
+        let channel = endpoint.connect_lazy();
+        channels.insert(address, channel.clone());
+        Ok(client(channel))
+    }
+
+    /// Has `server` store a change.
+    pub(crate) async fn store(&self, server: &NodeId, change: &Change) -> Result<(), Status> {
+        let mut client = self.client(server)?;
+        let parts: Vec<_> = in_parts(change).collect();
+        within(STORE, client.store(stream::iter(parts))).await.map(drop)
+    }
+
+    /// Which map `server` has on disk, if it is the latest.
+    pub(crate) async fn holds(&self, server: &NodeId, question: &MapQuestion) -> Result<Generation, Status> {
+        let mut client = self.client(server)?;
+        let form = within(ASK, client.holds(Request::new(question.into()))).await?;
+        answer(form).map_err(malformed)
+    }
+
+    /// The latest map of a keyspace, from `server`.
+    ///
+    /// # Errors
+    /// What the server said, or the network.
+    pub async fn fetch(&self, server: &NodeId, question: &MapQuestion) -> Result<Arc<ShardMap>, Status> {
+        let mut client = self.client(server)?;
+        let fetched = async {
+            let mut parts = client.fetch(Request::new(question.into())).await?.into_inner();
+            let mut joiner = ChangeJoiner::default();
+            while let Some(part) = parts.message().await? {
+                match joiner.take(part).map_err(malformed)? {
+                    Some(Change::Whole(map)) if *map.keyspace() == question.keyspace => return Ok(map),
+                    Some(_) => return Err(Status::internal("what came is not the whole map")),
+                    None => {}
+                }
+            }
+            Err(Status::unavailable("the map was cut off"))
+        };
+        timeout(FETCH, fetched).await.unwrap_or_else(|_| Err(late(FETCH)))
+    }
+
+    /// Tells `server` what became of a change.
+    pub(crate) async fn tell(
+        &self,
+        server: &NodeId,
+        keyspace: &KeyspaceName,
+        notice: Notice,
+    ) -> Result<(), Status> {
+        let mut client = self.client(server)?;
+        within(ASK, client.tell(notice_form(keyspace, notice))).await.map(drop)
+    }
+
+    /// Has `server` become one of the metadata servers of a keyspace.
+    pub(crate) async fn join(&self, server: &NodeId, keyspace: &KeyspaceName) -> Result<Generation, Status> {
+        let mut client = self.client(server)?;
+        let question = MapQuestion { keyspace: keyspace.clone(), sequence: 0 };
+        let form = within(FETCH, client.join(Request::new((&question).into()))).await?;
+        answer(form).map_err(malformed)
+    }
+}
+
+fn client(channel: Channel) -> Client {
+    MetadataClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES)
+        .max_encoding_message_size(MESSAGE_BYTES)
+}
+
+async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, Status> {
+    match timeout(limit, call).await {
+        Ok(answered) => answered.map(tonic::Response::into_inner),
+        Err(_) => Err(late(limit)),
+    }
+}
+
+fn late(limit: Duration) -> Status {
+    Status::deadline_exceeded(format!("no answer within {limit:?}"))
+}
+
+fn malformed(why: partage_wire::Malformed) -> Status {
+    Status::internal(format!("the answer of a metadata server cannot be: {why}"))
+}

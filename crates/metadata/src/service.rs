@@ -1,0 +1,153 @@
+//! The gRPC door of a metadata server; see `metadata.proto` for what each call means.
+
+use crate::keeper::Keepers;
+use crate::limits;
+use crate::maps::{ChangeError, Maps};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use partage_core::metadata::change::{Change, Failed};
+use partage_core::metadata::discover::Discoverer;
+use partage_core::metadata::server::Refused;
+use partage_wire::limits::MESSAGE_BYTES;
+use partage_wire::metadata::{
+    ChangeJoiner, DiscoverRequest, MapQuestion, answer_form, discoveries_form, in_parts, notice,
+};
+use partage_wire::proto::metadata_server::{Metadata, MetadataServer};
+use partage_wire::{Malformed, proto};
+use tonic::{Request, Response, Status, Streaming};
+
+/// Answers for a metadata server.
+pub struct MetadataService {
+    keepers: Keepers,
+    maps: Maps,
+}
+
+impl MetadataService {
+    /// In front of that server; changes are made by `maps`.
+    pub fn server(keepers: Keepers, maps: Maps) -> MetadataServer<MetadataService> {
+        MetadataServer::new(MetadataService { keepers, maps })
+            .max_decoding_message_size(MESSAGE_BYTES)
+            .max_encoding_message_size(MESSAGE_BYTES)
+    }
+}
+
+fn malformed(why: Malformed) -> Status {
+    Status::invalid_argument(why.to_string())
+}
+
+fn refused(why: Refused) -> Status {
+    let text = why.to_string();
+    match why {
+        Refused::Behind | Refused::NoHead => Status::unavailable(text),
+        Refused::Superseded | Refused::NotMine(_) => Status::failed_precondition(text),
+        Refused::NoMap => Status::not_found(text),
+        Refused::Full(_) | Refused::Disk(_) => Status::resource_exhausted(text),
+    }
+}
+
+fn failed(why: ChangeError) -> Status {
+    let text = why.to_string();
+    match why {
+        ChangeError::Refused(_) => Status::failed_precondition(text),
+        ChangeError::Failed(Failed::Conflict) => Status::aborted(text),
+        ChangeError::Failed(Failed::Unknown) => Status::unknown(text),
+        ChangeError::NoMap(_) => Status::not_found(text),
+        ChangeError::Failed(Failed::TooFew { .. })
+        | ChangeError::Head(_)
+        | ChangeError::NoServers
+        | ChangeError::NoAnswer { .. } => Status::unavailable(text),
+    }
+}
+
+async fn joined(request: Request<Streaming<proto::MapPart>>) -> Result<Change, Status> {
+    let mut parts = request.into_inner();
+    let mut joiner = ChangeJoiner::default();
+    while let Some(part) = parts.message().await? {
+        if let Some(change) = joiner.take(part).map_err(malformed)? {
+            return Ok(change);
+        }
+    }
+    Err(Status::invalid_argument("the change was cut off: its last part is missing"))
+}
+
+#[tonic::async_trait]
+impl Metadata for MetadataService {
+    type FetchStream = BoxStream<'static, Result<proto::MapPart, Status>>;
+
+    async fn store(
+        &self,
+        request: Request<Streaming<proto::MapPart>>,
+    ) -> Result<Response<proto::StoredAnswer>, Status> {
+        let change = joined(request).await?;
+        let keyspace = match &change {
+            Change::Operation(diff) => diff.keyspace.clone(),
+            Change::Whole(map) => map.keyspace().clone(),
+        };
+        self.keepers.store(&keyspace, change).await.map_err(refused)?;
+        Ok(Response::new(proto::StoredAnswer {}))
+    }
+
+    async fn fetch(
+        &self,
+        request: Request<proto::MapQuestion>,
+    ) -> Result<Response<Self::FetchStream>, Status> {
+        let question = MapQuestion::try_from(request.into_inner()).map_err(malformed)?;
+        let map = self.keepers.map(question).await.map_err(refused)?;
+        let parts = in_parts(&Change::Whole(map));
+        Ok(Response::new(stream::iter(parts.map(Ok)).boxed()))
+    }
+
+    async fn holds(
+        &self,
+        request: Request<proto::MapQuestion>,
+    ) -> Result<Response<proto::MapAnswer>, Status> {
+        let question = MapQuestion::try_from(request.into_inner()).map_err(malformed)?;
+        let map = self.keepers.map(question).await.map_err(refused)?;
+        Ok(Response::new(answer_form(map.generation())))
+    }
+
+    async fn tell(&self, request: Request<proto::Notice>) -> Result<Response<proto::NoticeAnswer>, Status> {
+        let (keyspace, notice) = notice(request.into_inner()).map_err(malformed)?;
+        self.keepers.tell(&keyspace, notice).await.map_err(refused)?;
+        Ok(Response::new(proto::NoticeAnswer {}))
+    }
+
+    async fn join(&self, request: Request<proto::MapQuestion>) -> Result<Response<proto::MapAnswer>, Status> {
+        let question = MapQuestion::try_from(request.into_inner()).map_err(malformed)?;
+        let at = self.keepers.join(&question.keyspace).await.map_err(refused)?;
+        Ok(Response::new(answer_form(at)))
+    }
+
+    async fn change(
+        &self,
+        request: Request<Streaming<proto::MapPart>>,
+    ) -> Result<Response<proto::MapAnswer>, Status> {
+        let at = match joined(request).await? {
+            Change::Operation(diff) => {
+                let (seen, map) = self.maps.latest(&diff.keyspace).await.map_err(failed)?;
+                self.maps.change(seen, &map, (*diff).clone()).await.map_err(failed)?
+            }
+            Change::Whole(map) => self.maps.create((*map).clone()).await.map_err(failed)?,
+        };
+        Ok(Response::new(answer_form(at)))
+    }
+
+    async fn discover(
+        &self,
+        request: Request<proto::DiscoverRequest>,
+    ) -> Result<Response<proto::DiscoverAnswer>, Status> {
+        let request = DiscoverRequest::try_from(request.into_inner()).map_err(malformed)?;
+        if request.shards.len() > limits::DISCOVERIES {
+            let (count, limit) = (request.shards.len(), limits::DISCOVERIES);
+            return Err(Status::invalid_argument(format!(
+                "{count} partitions at once: the limit is {limit}"
+            )));
+        }
+        let question = MapQuestion { keyspace: request.keyspace, sequence: request.generation.sequence };
+        let map = self.keepers.map(question).await.map_err(refused)?;
+        let discoverer = Discoverer::new(&map);
+        let tell = |shard| discoverer.tell(shard, &request.node, request.incarnation);
+        let told: Vec<_> = request.shards.into_iter().map(tell).collect();
+        Ok(Response::new(discoveries_form(map.generation(), &told)))
+    }
+}

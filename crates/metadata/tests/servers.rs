@@ -1,0 +1,281 @@
+//! Metadata servers over gRPC on loopback, with files on a real disk and the embedded coordination backend.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test on real servers says what it saw")]
+
+use partage_coordination::Coordination;
+use partage_coordination::embedded::Embedded;
+use partage_core::hash::HashFunction;
+use partage_core::id::{Generation, Incarnation, PlacementId, ShardId};
+use partage_core::key::HashRange;
+use partage_core::map::ShardMap;
+use partage_core::metadata::change::{Change, Failed, Swapped};
+use partage_core::metadata::discover::Status;
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_metadata::{ChangeError, Heads, Keepers, Maps, MetadataService, Notices, Peers, transaction};
+use partage_wire::metadata::{DiscoverRequest, MapQuestion, discoveries};
+use partage_wire::proto::metadata_client::MetadataClient;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+type Addresses = BTreeMap<NodeId, String>;
+
+/// A few servers, and who changes maps beside them.
+struct Town {
+    coordination: Arc<dyn Coordination>,
+    dir: TempDir,
+    directory: watch::Sender<Addresses>,
+    running: BTreeMap<NodeId, (Keepers, JoinHandle<()>)>,
+    maps: Maps,
+    peers: Peers,
+    notices: Notices,
+}
+
+fn name(server: usize) -> NodeId {
+    NodeId::new(&format!("m{server}")).unwrap()
+}
+
+fn keyspace() -> KeyspaceName {
+    KeyspaceName::new("users").unwrap()
+}
+
+impl Town {
+    async fn of(servers: usize) -> Town {
+        let coordination: Arc<dyn Coordination> = Embedded::in_memory();
+        let directory = watch::Sender::new(Addresses::new());
+        let peers = Peers::new(Arc::new(directory.subscribe()));
+        let notices = Notices::start(peers.clone());
+        let maps = Maps::new(Heads::new(coordination.clone()), peers.clone(), notices.clone(), None);
+        let dir = tempfile::tempdir().unwrap();
+        let mut town = Town { coordination, dir, directory, running: BTreeMap::new(), maps, peers, notices };
+        for server in 0..servers {
+            town.start(server).await;
+        }
+        town
+    }
+
+    async fn start(&mut self, server: usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let heads = Heads::new(self.coordination.clone());
+        let data = self.dir.path().join(name(server).as_str());
+        let keepers = Keepers::start(name(server), &data, heads.clone(), self.peers.clone()).unwrap();
+        let maps = Maps::new(heads, self.peers.clone(), self.notices.clone(), Some(keepers.clone()));
+        let service = MetadataService::server(keepers.clone(), maps);
+        let serving = Server::builder().add_service(service);
+        let task = tokio::spawn(async move {
+            serving.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap();
+        });
+        self.running.insert(name(server), (keepers, task));
+        self.directory.send_modify(|all| drop(all.insert(name(server), address)));
+    }
+
+    async fn stop(&mut self, server: usize) {
+        let (keepers, task) = self.running.remove(&name(server)).unwrap();
+        keepers.stop().await;
+        task.abort();
+        let _ = task.await;
+        self.directory.send_modify(|all| drop(all.remove(&name(server))));
+    }
+
+    /// One more replica, by whatever is the latest map.
+    async fn change(&self, node: &str) -> Result<Generation, ChangeError> {
+        let (seen, map) = self.maps.latest(&keyspace()).await?;
+        let mut edit = map.edit();
+        edit.add_replica(ShardId(1), &NodeId::new(node).unwrap(), Incarnation(1), None).unwrap();
+        self.maps.change(seen, &map, edit.commit(transaction())).await
+    }
+
+    async fn fetch(&self, server: usize, at: Generation) -> Arc<ShardMap> {
+        let question = MapQuestion { keyspace: keyspace(), sequence: at.sequence };
+        self.peers.fetch(&name(server), &question).await.unwrap()
+    }
+
+    async fn servers(&self) -> Vec<NodeId> {
+        self.maps.head(&keyspace()).await.unwrap().unwrap().head.servers
+    }
+
+    fn files(&self, server: usize) -> Vec<String> {
+        files(&self.dir.path().join(name(server).as_str()).join(keyspace().as_str()))
+    }
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let listed = std::fs::read_dir(dir).into_iter().flatten();
+    listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn first() -> ShardMap {
+    let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let mut map = ShardMap::empty(keyspace(), sharding, PartitionKey::default());
+    let mut edit = map.edit();
+    edit.create_shard(Bounds::Hashes(HashRange::ALL)).unwrap();
+    let diff = edit.commit(transaction());
+    map.apply(&diff).unwrap();
+    map
+}
+
+/// Waits for what comes by itself.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..600 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}: not within 30 s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t6_t7_a_map_is_created_and_changed_and_every_server_has_it() {
+    let town = Town::of(5).await;
+    let created = town.maps.create(first()).await.unwrap();
+    assert_eq!((created.sequence, town.servers().await.len()), (1, 3), "T6: three of five, from sequence 1");
+    let mut at = created;
+    for number in 0..20 {
+        at = town.change(&format!("w{number}")).await.unwrap();
+    }
+    assert_eq!(at.sequence, 21);
+    for server in town.servers().await {
+        let server = server.as_str()[1..].parse().unwrap();
+        let map = town.fetch(server, at).await;
+        assert_eq!(map.generation(), at);
+        assert_eq!(map.shard(ShardId(1)).unwrap().replicas.len(), 20);
+        assert_eq!(town.files(server), [format!("{}.metadata", created.transaction)]);
+    }
+    let second = town.maps.create(first()).await.unwrap_err();
+    assert!(matches!(second, ChangeError::Failed(_)), "it is there already: {second}");
+    until("the notices are heard", async || town.notices.waiting() == 0).await;
+    let others = (0..5).filter(|server| town.files(*server).is_empty()).count();
+    assert_eq!(others, 2, "what was aborted is cleaned up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t7_of_changes_at_the_same_time_one_is_committed() {
+    let town = Town::of(3).await;
+    town.maps.create(first()).await.unwrap();
+    for _ in 0..10 {
+        let (seen, map) = town.maps.latest(&keyspace()).await.unwrap();
+        let attempts = (0..4).map(|_| {
+            let diff = map.edit().commit(transaction());
+            town.maps.change(seen.clone(), &map, diff)
+        });
+        let ended = futures::future::join_all(attempts).await;
+        assert_eq!(ended.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{ended:?}");
+        let conflict = |outcome: &Result<_, _>| {
+            matches!(outcome, Err(ChangeError::Failed(Failed::Conflict | Failed::TooFew { .. })) | Ok(_))
+        };
+        assert!(ended.iter().all(conflict), "{ended:?}");
+    }
+    assert_eq!(town.maps.latest(&keyspace()).await.unwrap().1.generation().sequence, 11);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_swaps_in_a_transaction_of_its_own() {
+    let town = Town::of(3).await;
+    town.maps.create(first()).await.unwrap();
+    let (seen, map) = town.maps.latest(&keyspace()).await.unwrap();
+    let diff = map.edit().commit(transaction());
+    let prepare = |seen| town.maps.prepare(map.keyspace(), seen, Change::Operation(Arc::new(diff.clone())));
+    let prepared = prepare(Some(seen.clone())).await.unwrap();
+    let other = partage_coordination::Key::new("plans/1").unwrap();
+    let transaction = partage_coordination::Transaction::new().put(&other, "a plan");
+    let outcome = town.coordination.commit(prepared.swap_in(transaction).unwrap()).await;
+    let at = prepared.finish(partage_metadata::swapped(&outcome)).await.unwrap();
+    assert_eq!(at, diff.to);
+    assert!(town.coordination.read(&other).await.unwrap().is_some());
+    // What was never sent is resolved by the head, and can then never come.
+    let (seen, map) = town.maps.latest(&keyspace()).await.unwrap();
+    let diff = map.edit().commit(partage_metadata::transaction());
+    let change = Change::Operation(Arc::new(diff));
+    let prepared = town.maps.prepare(map.keyspace(), Some(seen), change).await.unwrap();
+    let late = prepared.swap_in(partage_coordination::Transaction::new()).unwrap();
+    let ended = prepared.finish(Swapped::Unknown).await.unwrap_err();
+    assert!(matches!(ended, ChangeError::Failed(Failed::Conflict)), "{ended}");
+    assert!(town.coordination.commit(late).await.is_err(), "C3: it was told to have failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t8_a_server_that_was_away_catches_up_and_one_that_is_gone_is_replaced() {
+    let mut town = Town::of(3).await;
+    town.maps.create(first()).await.unwrap();
+    town.stop(2).await;
+    for number in 0..5 {
+        town.change(&format!("w{number}")).await.unwrap();
+    }
+    town.start(2).await;
+    let at = town.change("w5").await.unwrap();
+    assert_eq!(town.fetch(2, at).await.generation(), at, "T8: it answers when it has the latest map");
+    town.stop(0).await;
+    town.start(3).await;
+    town.maps.replace(&keyspace(), Some(&name(3)), Some(&name(0))).await.unwrap();
+    assert_eq!(town.servers().await, [name(1), name(2), name(3)]);
+    town.stop(1).await;
+    let at = town.change("w6").await.unwrap();
+    for server in [2, 3] {
+        assert_eq!(town.fetch(server, at).await.shard(ShardId(1)).unwrap().replicas.len(), 7);
+    }
+    town.start(0).await;
+    until("who was replaced removes its files", async || town.files(0).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_nothing_changes_and_nothing_is_left() {
+    let mut town = Town::of(3).await;
+    let at = town.maps.create(first()).await.unwrap();
+    town.stop(1).await;
+    town.stop(2).await;
+    let refused = town.change("w").await.unwrap_err();
+    assert!(matches!(refused, ChangeError::Failed(Failed::TooFew { needed: 2, .. })), "{refused}");
+    assert_eq!(town.fetch(0, at).await.generation(), at);
+    town.start(1).await;
+    assert_eq!(town.change("w").await.unwrap().sequence, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d8_a_damaged_file_is_put_aside_and_fetched_anew() {
+    let mut town = Town::of(3).await;
+    town.maps.create(first()).await.unwrap();
+    let at = town.change("w").await.unwrap();
+    town.stop(0).await;
+    let dir = town.dir.path().join("m0/users");
+    let file = dir.join(files(&dir).pop().unwrap());
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[100] ^= 4;
+    std::fs::write(&file, bytes).unwrap();
+    town.start(0).await;
+    assert_eq!(town.fetch(0, at).await.generation(), at);
+    assert!(files(&dir).iter().any(|name| name.ends_with(".damaged")), "kept for a person");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t9_a_node_asks_any_server_what_its_partitions_are() {
+    let town = Town::of(3).await;
+    town.maps.create(first()).await.unwrap();
+    town.change("w1").await.unwrap();
+    let at = town.change("w2").await.unwrap();
+    let address = town.directory.borrow()[&name(0)].clone();
+    let mut client = MetadataClient::connect(format!("http://{address}")).await.unwrap();
+    let request = DiscoverRequest {
+        keyspace: keyspace(),
+        generation: at,
+        node: NodeId::new("w2").unwrap(),
+        incarnation: Incarnation(1),
+        shards: vec![ShardId(1), ShardId(9)],
+    };
+    let told = client.discover(partage_wire::proto::DiscoverRequest::from(&request)).await.unwrap();
+    let told = discoveries(told.into_inner()).unwrap();
+    assert_eq!((told[0].at, told[0].status, told[0].placement), (at, Status::Load, Some(PlacementId(2))));
+    assert_eq!((told[1].status, told[1].placement, told[1].targets.len()), (Status::Unload, None, 0));
+    let unknown = DiscoverRequest { keyspace: KeyspaceName::new("nobody").unwrap(), ..request };
+    let refused = client.discover(partage_wire::proto::DiscoverRequest::from(&unknown)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::NotFound, "{refused}");
+}
