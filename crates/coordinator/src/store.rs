@@ -6,6 +6,7 @@
 
 use partage_coordination::{Coordination, Key, KeyError, Leadership, Scope, Transaction};
 use partage_core::cluster::{Cluster, Records, Write};
+use partage_core::name::KeyspaceName;
 use partage_wire::stored::{self, EncodeError, Room, Shelf, StoreOp, StoredError};
 use std::sync::Arc;
 
@@ -24,6 +25,17 @@ pub enum StoreError {
     /// A record that cannot be stored.
     #[error(transparent)]
     Encode(#[from] EncodeError),
+    /// A map that is not in the store: with an empty one in its place everything would be placed anew.
+    #[error(
+        "the map of keyspace {keyspace} is kept in METADATA files by {}, and this coordinator reads none: check the root",
+        servers.join(", ")
+    )]
+    Elsewhere {
+        /// Whose map.
+        keyspace: KeyspaceName,
+        /// Who has it.
+        servers: Vec<String>,
+    },
     /// A record that nothing can be made of.
     #[error("{0}: restore a backup, or see `partage check` for what can be saved")]
     Stored(#[from] StoredError),
@@ -51,7 +63,12 @@ impl Store {
         leadership: Leadership,
     ) -> Result<(Store, Records), StoreError> {
         let entries = read_all(&*coordination).await?;
-        let (finish, records, shelf) = stored::read(entries)?.finish(room(&*coordination));
+        let recovered = stored::read(entries)?;
+        if let Some((keyspace, head)) = recovered.heads.first_key_value() {
+            let servers = head.servers.iter().map(ToString::to_string).collect();
+            return Err(StoreError::Elsewhere { keyspace: keyspace.clone(), servers });
+        }
+        let (finish, records, shelf) = recovered.finish(room(&*coordination));
         let mut store = Store { coordination, leadership, shelf };
         store.carry_out(finish).await?;
         Ok((store, records))
@@ -109,4 +126,28 @@ async fn read_all(coordination: &dyn Coordination) -> Result<Vec<(String, bytes:
         }
     }
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_coordination::embedded::Embedded;
+    use partage_coordination::{Election, Session};
+    use partage_core::metadata::Head;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_store_whose_maps_are_elsewhere_is_refused() {
+        let coordination: Arc<dyn Coordination> = Embedded::in_memory();
+        let session = Session::open(coordination.clone(), Duration::from_secs(60)).await.unwrap();
+        let election = Election::new(coordination.clone(), &Key::new("election").unwrap()).unwrap();
+        let leadership = election.lead(&session, &bytes::Bytes::new()).await.unwrap();
+        let keyspace = KeyspaceName::new("users").unwrap();
+        let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };
+        let key = Key::new(stored::book::head_key(&keyspace)).unwrap();
+        let transaction = Transaction::new().put(&key, stored::book::seal_head(&keyspace, &head));
+        coordination.commit(transaction).await.unwrap();
+        let refused = Store::open(coordination, leadership).await.err().unwrap();
+        assert!(matches!(&refused, StoreError::Elsewhere { servers, .. } if servers == &["m1"]), "{refused}");
+    }
 }
