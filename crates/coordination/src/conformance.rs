@@ -6,6 +6,7 @@
 //! backend's own tests pin down what it does.
 
 mod elections;
+mod presence;
 mod sessions;
 mod values;
 mod watches;
@@ -69,6 +70,22 @@ where
     elections::one_leads_and_the_next_waits(&make().await).await;
     elections::a_deposed_leader_is_refused(&make().await).await;
     elections::terms_only_grow(&make().await).await;
+}
+
+/// Runs the part of the suite that a backend of presence alone can pass: what is published is seen by all in the
+/// end, in order, and goes with its session; what else the contract has is refused by name. Where `run` asks for
+/// the truth at once, these checks give the news [`Subject::expiry_bound`] to go round.
+pub async fn run_presence<S, F>(make: impl Fn() -> F)
+where
+    S: Subject,
+    F: Future<Output = S>,
+{
+    sessions::an_ended_session_stays_ended(&make().await).await;
+    presence::what_is_published_is_seen_by_all(&make().await).await;
+    presence::updates_fold_to_the_mirror(&make().await).await;
+    presence::keys_go_with_their_session(&make().await).await;
+    presence::too_large_is_refused_before_sending(&make().await).await;
+    presence::what_it_lacks_is_refused_by_name(&make().await).await;
 }
 
 fn key(path: &str) -> Key {

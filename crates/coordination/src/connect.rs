@@ -21,6 +21,9 @@ pub async fn connect(target: &Target) -> Result<Arc<dyn Coordination>> {
         Backend::Etcd => Ok(crate::etcd::Etcd::connect(target).await?),
         #[cfg(feature = "zookeeper")]
         Backend::ZooKeeper => Ok(crate::zookeeper::ZooKeeper::open(target).await?),
+        #[cfg(feature = "gossip")]
+        Backend::Gossip => Ok(crate::gossip::Gossip::join(target).await?),
+        #[allow(unreachable_patterns, reason = "a build with all backends has none left")]
         backend => Err(Error::Invalid {
             what: format!(
                 "this program was built without the {backend} backend: build it with `--features {backend}`"

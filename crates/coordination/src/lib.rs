@@ -43,6 +43,8 @@ pub mod embedded;
 mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "gossip")]
+pub mod gossip;
 mod key;
 pub mod limits;
 #[cfg(feature = "mysql")]
@@ -61,6 +63,6 @@ pub use election::{Election, Leader, Leadership, Term};
 pub use error::{Advice, Error, Result};
 pub use key::{Key, KeyError, Scope};
 pub use session::{Session, SessionId};
-pub use target::{Backend, DEFAULT_ROOT, Host, Secret, Target, Tls};
+pub use target::{Backend, DEFAULT_ROOT, Host, Listen, Secret, Target, Tls};
 pub use transaction::{Condition, Entry, Expected, Operation, Transaction, Version};
 pub use watch::{Change, Subscription, Update, View, Watch};

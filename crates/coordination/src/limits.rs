@@ -224,3 +224,27 @@ pub const ZOOKEEPER_NARROW_READINGS: u32 = 4;
 
 /// ZooKeeper: watches of one handle.
 pub const ZOOKEEPER_MAX_WATCHES: usize = 1_000;
+
+/// Gossip: how often a handle talks to three others.
+pub const GOSSIP_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Gossip: how many of a node's usual intervals without a sign of it make it dead.
+pub const GOSSIP_SILENT_INTERVALS: f64 = 12.0;
+
+/// Gossip: longer gaps than this do not count as usual.
+pub const GOSSIP_MAX_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Gossip: intervals of a node that are remembered.
+pub const GOSSIP_WINDOW: usize = 100;
+
+/// Gossip: within this, a change, an end or a death is seen by all who are not cut off.
+pub const GOSSIP_BOUND: Duration = Duration::from_secs(20);
+
+/// Gossip: dead nodes and deleted keys are remembered for this long, so that nobody brings them back.
+pub const GOSSIP_MEMORY: Duration = Duration::from_secs(3600);
+
+/// Gossip: largest value. It is sent in hexadecimal, and one datagram must hold it.
+pub const GOSSIP_MAX_VALUE_BYTES: usize = 8 << 10;
+
+/// Gossip: keys that one handle publishes; every other handle keeps a copy.
+pub const GOSSIP_MAX_KEYS: usize = 10_000;

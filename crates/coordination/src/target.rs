@@ -9,6 +9,7 @@
 //! they are handed in beside it.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
@@ -119,6 +120,15 @@ pub struct Tls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
+/// Where a process that takes part by itself is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// The address it listens on.
+    pub at: SocketAddr,
+    /// The address that others reach it at.
+    pub advertise: SocketAddr,
+}
+
 /// A backend, its servers, and which part of it is ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -134,6 +144,8 @@ pub struct Target {
     pub tls: Option<Tls>,
     /// MySQL: the database.
     pub database: Option<String>,
+    /// Gossip: where we are. None: on loopback, at a free port.
+    pub listen: Option<Listen>,
     /// Which part of it is this cluster's: segments with slashes between them.
     pub root: Key,
 }
@@ -178,7 +190,7 @@ impl Target {
         };
         let root = Key::new(if root.is_empty() { DEFAULT_ROOT } else { root })?;
         let user = user.filter(|user| !user.is_empty()).map(str::to_owned);
-        Ok(Self { backend, hosts, user, password: None, tls: None, database, root })
+        Ok(Self { backend, hosts, user, password: None, tls: None, database, listen: None, root })
     }
 }
 

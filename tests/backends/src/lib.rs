@@ -9,6 +9,7 @@
 //! | `etcd`    | etcd                                                                |
 //! | `link`    | a TCP proxy that can be cut, held or slowed, in both directions or in one |
 //! | `zookeeper` | ZooKeeper                                                         |
+//! | `udp`     | a relay for UDP that can be shut                                    |
 //!
 //! The tests run the conformance suite of `partage-coordination` on each. What is not installed fails the test and
 //! names the Debian package: `./test setup` installs them.
@@ -21,6 +22,7 @@ pub mod etcd;
 pub mod link;
 pub mod mariadb;
 pub mod process;
+pub mod udp;
 pub mod zookeeper;
 
 use std::future::Future;
