@@ -125,20 +125,28 @@ impl Election {
         }
     }
 
-    /// Waits until it leads. Fails when the session is lost, or with the backend's error; an indefinite
-    /// one is safe to repeat.
-    pub async fn lead(&self, session: &Session, candidate: &Bytes) -> Result<Leadership> {
+    /// Waits until it leads; `candidate` says of itself what it is at the moment of each attempt. Fails when the
+    /// session is lost, or with the backend's error; an indefinite one is safe to repeat.
+    pub async fn lead(
+        &self,
+        session: &Session,
+        candidate: impl Fn() -> Bytes + Send + Sync,
+    ) -> Result<Leadership> {
         tokio::select! {
             won = self.campaign(session, candidate) => won,
             () = session.lost() => Err(Error::SessionEnded { session: session.id() }),
         }
     }
 
-    async fn campaign(&self, session: &Session, candidate: &Bytes) -> Result<Leadership> {
+    async fn campaign(
+        &self,
+        session: &Session,
+        candidate: impl Fn() -> Bytes + Send + Sync,
+    ) -> Result<Leadership> {
         let mut watch = self.coordination.watch(self.scope(), None).await?;
         loop {
             watch.next().await?;
-            if let Some(leadership) = self.try_lead(session, candidate).await? {
+            if let Some(leadership) = self.try_lead(session, &candidate()).await? {
                 return Ok(leadership);
             }
         }

@@ -1,7 +1,6 @@
 //! What a coordinator stands on: a connection to the backend, a session there, and its place in the election.
 
 use crate::limits;
-use bytes::Bytes;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
     Coordination, Election, Error, Key, Leader, Scope, Session, Target, Transaction, claim, connect,
@@ -175,11 +174,6 @@ pub async fn coordinators(
         backend: coordination.backend().to_owned(),
         coordinators: leading.into_iter().chain(standing).collect(),
     })
-}
-
-/// As a candidate: it leads since it was elected, not since it was started.
-pub fn candidate(presence: &Presence, now_ms: u64) -> Bytes {
-    Presence { since_ms: now_ms, ..presence.clone() }.to_bytes()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! The embedded backend has one coordinator, which is elected at once.
 
 use crate::audience::Herald;
-use crate::backing::{Backing, Footing, candidate};
+use crate::backing::{Backing, Footing};
 use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::front::Front;
@@ -230,7 +230,7 @@ impl House {
 
     /// Ends well when it is told to stop, else with the reason why it begins anew.
     async fn stand_and_lead(&self, begun: &mut Begun, stopped: &mut Stopped) -> Result<(), StartError> {
-        let mut standby = Standby::begin(self.publisher.clone());
+        let mut standby = Standby::begin(self.publisher.clone(), self.presence.address.clone());
         self.stand_by(&standby, Roster::default());
         let footing = tokio::select! {
             footing = Footing::open(&self.config.backing, &self.presence) => footing?,
@@ -257,8 +257,10 @@ impl House {
     /// Waits until it leads. What is not known for sure is looked at again.
     async fn win(&self, footing: &Footing) -> Result<Leadership, Option<StartError>> {
         loop {
-            let candidate = candidate(&self.presence, self.clock.moment().wall_ms);
-            match footing.election.lead(&footing.session, &candidate).await {
+            // It leads since it is elected, not since it was started.
+            let candidate =
+                || Presence { since_ms: self.clock.moment().wall_ms, ..self.presence.clone() }.to_bytes();
+            match footing.election.lead(&footing.session, candidate).await {
                 Ok(leadership) => return Ok(leadership),
                 Err(error @ (Error::Indefinite { .. } | Error::Unavailable { .. })) => {
                     tracing::warn!(%error, "the election cannot be seen; looking again");
@@ -286,7 +288,7 @@ impl House {
     ) -> Result<(), StartError> {
         let term = leadership.term();
         let Life { mind, mut task, router } = self.begin(footing, leadership).await?;
-        tracing::info!(%term, backend = footing.coordination.backend(), "this coordinator leads");
+        tracing::info!(term = term.get(), backend = footing.coordination.backend(), "this coordinator leads");
         self.front.open(router);
         standby.end(Leads { address: self.presence.address.clone(), term: term.get() });
         drop(mind);

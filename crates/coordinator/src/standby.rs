@@ -32,6 +32,8 @@ pub type WhoLeads = watch::Receiver<Option<Leads>>;
 
 /// The standing by. Dropped, it follows nobody any more.
 pub struct Standby {
+    /// Where we are ourselves: what an earlier life of ours has left is no leader.
+    own: String,
     leads: Arc<watch::Sender<Option<Leads>>>,
     /// Follows the leader's maps.
     relay: AbortHandle,
@@ -41,12 +43,12 @@ pub struct Standby {
 
 impl Standby {
     /// Knows nobody yet. `publisher` is from here on told what the leader says.
-    pub fn begin(publisher: Arc<Publisher>) -> Standby {
+    pub fn begin(publisher: Arc<Publisher>, own: String) -> Standby {
         let leads = Arc::new(watch::Sender::default());
         let table = Arc::new(Mutex::new(RouteTable::default()));
         let board = Board { number: publisher.stand_by(table.clone()), publisher };
         let relay = tokio::spawn(relay(leads.subscribe(), table, board)).abort_handle();
-        Standby { leads, relay, watching: None }
+        Standby { own, leads, relay, watching: None }
     }
 
     /// Who leads.
@@ -61,7 +63,8 @@ impl Standby {
 
     /// Looks there who leads, from here on. While nobody answers there, who led before is taken to lead still.
     pub fn look_at(&mut self, coordination: Arc<dyn Coordination>, election: Election) {
-        let task = tokio::spawn(follow_election(coordination, election, self.leads.clone())).abort_handle();
+        let (own, leads) = (self.own.clone(), self.leads.clone());
+        let task = tokio::spawn(follow_election(coordination, election, own, leads)).abort_handle();
         if let Some(before) = self.watching.replace(task) {
             before.abort();
         }
@@ -80,10 +83,11 @@ impl Drop for Standby {
 async fn follow_election(
     coordination: Arc<dyn Coordination>,
     election: Election,
+    own: String,
     leads: Arc<watch::Sender<Option<Leads>>>,
 ) {
     loop {
-        if let Err(error) = until_broken(&*coordination, &election, &leads).await {
+        if let Err(error) = until_broken(&*coordination, &election, &own, &leads).await {
             tracing::debug!(%error, "who leads cannot be seen; looking again");
         }
         tokio::time::sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
@@ -93,6 +97,7 @@ async fn follow_election(
 async fn until_broken(
     coordination: &dyn Coordination,
     election: &Election,
+    own: &str,
     leads: &watch::Sender<Option<Leads>>,
 ) -> Result<()> {
     let mut changes = coordination.watch(election.scope(), None).await?;
@@ -108,6 +113,7 @@ async fn until_broken(
                 }
             },
         );
+        let said = said.filter(|leader| leader.address != own);
         leads.send_if_modified(|known| std::mem::replace(known, said.clone()) != said);
     }
 }

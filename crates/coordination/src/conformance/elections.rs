@@ -18,7 +18,7 @@ async fn candidate(subject: &dyn Subject) -> (Arc<dyn Coordination>, Election, S
 }
 
 async fn leads(election: &Election, session: &Session, name: &Bytes, bound: Duration) -> Leadership {
-    let led = tokio::time::timeout(bound, election.lead(session, name)).await;
+    let led = tokio::time::timeout(bound, election.lead(session, || name.clone())).await;
     ok(led.expect("elected within the bound"))
 }
 
