@@ -14,10 +14,12 @@ mod cache;
 mod entropy;
 mod keep;
 pub mod limits;
+mod resolve;
 mod watch;
 
 pub use cache::Cache;
 pub use keep::Kept;
+pub use resolve::Turns;
 pub use watch::Listener;
 
 use cache::Refresh;

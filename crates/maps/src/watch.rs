@@ -12,6 +12,7 @@
 
 use crate::cache::{Cache, Refresh};
 use crate::keep::{self, Keep};
+use crate::resolve::Turns;
 use crate::{entropy, limits};
 use partage_core::name::KeyspaceName;
 use partage_core::routing::table::{RouteTable, TableError};
@@ -67,11 +68,12 @@ impl Watcher {
             return;
         }
         let mut which = entropy::one_of(self.coordinators.len());
+        let mut turns = Turns::begin();
         let (first, longest) = limits::RECONNECT;
         let mut pause = first;
         loop {
             let before = Instant::now();
-            let ended = self.follow(which).await;
+            let ended = self.follow(&turns.url(&self.coordinators[which]).await).await;
             self.cache.connected(false);
             tracing::info!(coordinator = %self.coordinators[which], %ended, "map stream ended");
             let lived = before.elapsed() > longest;
@@ -86,22 +88,25 @@ impl Watcher {
                     self.resync.insert(keyspace);
                 }
                 Ended::Lags(_) => {}
-                _ => which = (which + 1) % self.coordinators.len(),
+                _ => {
+                    which = (which + 1) % self.coordinators.len();
+                    turns.go_on();
+                }
             }
             // Also the first pause is by lot: those who lost the same coordinator come back spread out.
             sleep(entropy::any_of(pause)).await;
         }
     }
 
-    async fn follow(&mut self, which: usize) -> Ended {
-        match self.stream(which).await {
+    async fn follow(&mut self, url: &str) -> Ended {
+        match self.stream(url).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
     }
 
-    async fn stream(&mut self, which: usize) -> Result<std::convert::Infallible, Ended> {
-        let mut client = connect(&self.coordinators[which]).await?;
+    async fn stream(&mut self, url: &str) -> Result<std::convert::Infallible, Ended> {
+        let mut client = connect(url).await?;
         let mut known = self.table().known();
         let resync = std::mem::take(&mut self.resync);
         known.retain(|name, _| !resync.contains(name));
@@ -197,11 +202,9 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-async fn connect(coordinator: &str) -> Result<MapsClient<Channel>, Ended> {
-    let unreachable = |error: tonic::transport::Error| Ended::Unreachable(format!("{coordinator}: {error}"));
-    let uri =
-        if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
-    let endpoint = Endpoint::from_shared(uri)
+async fn connect(url: &str) -> Result<MapsClient<Channel>, Ended> {
+    let unreachable = |error: tonic::transport::Error| Ended::Unreachable(format!("{url}: {error}"));
+    let endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(unreachable)?
         .connect_timeout(limits::COORDINATOR_CONNECT)
         .tcp_nodelay(true)
@@ -209,8 +212,7 @@ async fn connect(coordinator: &str) -> Result<MapsClient<Channel>, Ended> {
         .keep_alive_timeout(limits::PONG)
         .keep_alive_while_idle(true);
     let channel = timeout(limits::COORDINATOR_CONNECT, endpoint.connect()).await;
-    let channel = channel
-        .map_err(|_| Ended::Unreachable(format!("{coordinator} does not answer")))?
-        .map_err(unreachable)?;
+    let channel =
+        channel.map_err(|_| Ended::Unreachable(format!("{url} does not answer")))?.map_err(unreachable)?;
     Ok(MapsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
 }

@@ -14,6 +14,7 @@
 
 use crate::{entropy, limits};
 use futures::future::BoxFuture;
+use partage_maps::Turns;
 use partage_wire::headers::LEADER;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::proto::worker_client::WorkerClient;
@@ -53,6 +54,7 @@ pub enum Heard {
 pub struct Lines {
     coordinators: Vec<String>,
     at: usize,
+    turns: Turns,
     /// Who leads, as one that stands by has said: tried first, and once.
     leader: Option<String>,
     /// Attempts in vain since a coordinator had us.
@@ -63,7 +65,14 @@ pub struct Lines {
 impl Lines {
     /// `coordinators`: `host:port` or URLs, at least one.
     pub fn new(coordinators: Vec<String>) -> Lines {
-        Lines { coordinators, at: 0, leader: None, attempts: 0, state: State::Resting(Instant::now()) }
+        Lines {
+            coordinators,
+            at: 0,
+            turns: Turns::begin(),
+            leader: None,
+            attempts: 0,
+            state: State::Resting(Instant::now()),
+        }
     }
 
     /// The coordinator that is talked to, or tried.
@@ -111,9 +120,10 @@ impl Lines {
 
     /// Opens a line and registers on it.
     pub fn open(&mut self, register: Register) {
-        let coordinator = self.coordinator().to_owned();
+        let (coordinator, turns) = (self.coordinator().to_owned(), self.turns.clone());
+        let opening = async move { open(&turns.url(&coordinator).await, register).await };
         self.state = State::Opening(Box::pin(async move {
-            timeout(limits::CONNECT, open(&coordinator, register))
+            timeout(limits::CONNECT, opening)
                 .await
                 .unwrap_or_else(|_| Err(format!("no answer within {:?}", limits::CONNECT).into()))
         }));
@@ -125,6 +135,7 @@ impl Lines {
         // One that led and is not there any more: those of the list know who does.
         if self.leader.take().is_none() {
             self.at = (self.at + 1) % self.coordinators.len();
+            self.turns.go_on();
         }
         let rounds = self.attempts / self.coordinators.len() as u32;
         let most = limits::RETRY.saturating_mul(1 << rounds.min(8)).min(limits::RETRY_MAX);
@@ -184,11 +195,9 @@ impl From<Status> for Refused {
     }
 }
 
-async fn open(coordinator: &str, register: Register) -> Result<Line, Refused> {
-    let url =
-        if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
-    let channel = Endpoint::from_shared(url)
-        .map_err(|error| format!("{coordinator:?} is no address: {error}"))?
+async fn open(url: &str, register: Register) -> Result<Line, Refused> {
+    let channel = Endpoint::from_shared(url.to_owned())
+        .map_err(|error| format!("{url:?} is no address: {error}"))?
         .connect_timeout(limits::CONNECT)
         .http2_keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_ANSWER)
