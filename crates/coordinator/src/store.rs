@@ -141,7 +141,7 @@ mod tests {
         let coordination: Arc<dyn Coordination> = Embedded::in_memory();
         let session = Session::open(coordination.clone(), Duration::from_secs(60)).await.unwrap();
         let election = Election::new(coordination.clone(), &Key::new("election").unwrap()).unwrap();
-        let leadership = election.lead(&session, &bytes::Bytes::new()).await.unwrap();
+        let leadership = election.lead(&session, bytes::Bytes::new).await.unwrap();
         let keyspace = KeyspaceName::new("users").unwrap();
         let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };
         let key = Key::new(stored::book::head_key(&keyspace)).unwrap();
