@@ -1,8 +1,8 @@
 //! `partage check PATH`: is this state sound, and if not, what is wrong with it and what can be saved?
 //!
-//! PATH is the data directory of a coordinator that is stopped, or a dump (`GET /v1/dump`), or `-` for one on
-//! stdin. Both end as the same records, which the same check looks at; only what can be damaged on the way there
-//! differs.
+//! PATH is the data directory of a coordinator that is stopped, or a backup, or a dump (`GET /v1/dump`), or `-` for one
+//! of these two on stdin. All end as the same records, which the same check looks at; only what can be damaged on the
+//! way there differs. With `--coordination` in its place, it is the root of a cluster in an engine.
 //!
 //! | what is wrong             | where it is                        | what can be saved                       |
 //! |---------------------------|------------------------------------|-----------------------------------------|
@@ -11,14 +11,19 @@
 //! | a piece of a dump         | keyspace, shard, replica           | all other pieces                        |
 //! | what records say together | keyspace, shard, replica           | all but the maps that are none          |
 
+use crate::clock::unix_ms;
+use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_coordination::embedded::salvage::{self, Report};
-use partage_coordination::{Entry, Key, Version};
+use partage_coordination::{Election, Entry, Error, Key, Remark, Target, Term, Version, Weight};
+use partage_coordinator::inspect::{Inspection, inspect};
 use partage_core::check;
 use partage_core::cluster::Records;
-use partage_wire::json::Reading;
-use partage_wire::stored::{self, Shelf, StoreOp};
+use partage_core::leap::Leap;
+use partage_wire::backup;
+use partage_wire::json::{Coordinator, Reading};
+use partage_wire::stored::{self, Shelf, StoreOp, is_record};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -27,8 +32,10 @@ use std::path::{Path, PathBuf};
 /// `partage check`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The data directory of a stopped coordinator, or a file with a dump, or - for a dump on stdin
-    path: PathBuf,
+    /// The data directory of a stopped coordinator, or a backup, or a file with a dump, or - for one on stdin
+    path: Option<PathBuf>,
+    #[command(flatten)]
+    coordination: CoordinationArgs,
     /// Write what can be saved into this new directory, from which a coordinator can start
     #[arg(long, value_name = "DIR")]
     save_to: Option<PathBuf>,
@@ -44,6 +51,25 @@ struct Findings {
     /// Keys that may be older than what was lost.
     uncertain: Vec<String>,
     problems: Vec<String>,
+    /// What does no harm yet, with how much it matters: `risky` before `untidy`.
+    remarks: Vec<RemarkFinding>,
+    /// Of a root in an engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<RootFindings>,
+}
+
+#[derive(Debug, Serialize)]
+struct RemarkFinding {
+    weight: String,
+    what: String,
+}
+
+#[derive(Debug, Serialize)]
+struct RootFindings {
+    /// Whose it is; none when it is nobody's.
+    cluster: Option<String>,
+    keys: usize,
+    coordinators: Vec<Coordinator>,
 }
 
 #[derive(Debug, Serialize)]
@@ -86,7 +112,16 @@ struct Look {
 impl CheckArgs {
     /// Runs it: done when everything is sound, failed when not.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let look = if self.path.is_dir() { directory(&self.path)? } else { dump(&self.path)? };
+        let (place, look) = match &self.path {
+            Some(path) if path.is_dir() => (path.display().to_string(), directory(path)?),
+            Some(path) => (path.display().to_string(), dump(path)?),
+            None => {
+                let nothing =
+                    || Failure::usage("name what to check: a directory, a file, or --coordination ADDRESS");
+                let target = self.coordination.target()?.ok_or_else(nothing)?;
+                (target.to_string(), root(&target).await?)
+            }
+        };
         let findings = &look.findings;
         if output.is_json() {
             output.json(findings)?;
@@ -99,7 +134,7 @@ impl CheckArgs {
         if findings.sound {
             return Ok(());
         }
-        let failure = Failure::failed(format!("{} is not sound", self.path.display()));
+        let failure = Failure::failed(format!("{place} is not sound"));
         Err(match self.save_to {
             Some(_) => failure,
             None => failure.help("save what can be saved with --save-to NEW_DIR, or restore a backup"),
@@ -114,7 +149,7 @@ fn directory(path: &Path) -> Result<Look, Failure> {
         return Err(Failure::usage(format!("{} holds no state of a coordinator", path.display())));
     }
     let entries = report.entries.iter().map(|(key, entry)| (key.as_str(), &entry.value));
-    let (recovered, damage) = stored::inspect(entries.filter(|(key, _)| is_ours(key)));
+    let (recovered, damage) = stored::inspect(entries.filter(|(key, _)| is_record(key)));
     let mut problems: Vec<String> = damage
         .into_iter()
         .map(|damage| {
@@ -130,11 +165,13 @@ fn directory(path: &Path) -> Result<Look, Failure> {
         records: counts(&recovered.records),
         uncertain: report.uncertain.iter().map(ToString::to_string).collect(),
         problems,
+        remarks: vec![],
+        root: None,
     };
     Ok(Look { findings, records: recovered.records, report: Some(report) })
 }
 
-/// Looks at a dump.
+/// Looks at a dump, or at the one in a backup.
 fn dump(path: &Path) -> Result<Look, Failure> {
     let unreadable = |error| {
         let what = format!("cannot read {}: {error}", path.display());
@@ -146,13 +183,46 @@ fn dump(path: &Path) -> Result<Look, Failure> {
     } else {
         std::fs::read(path).map_err(unreadable)?
     };
-    let Reading { records, problems, .. } = Reading::of(&bytes);
+    let Reading { records, problems, .. } = if backup::is_backup(&bytes) {
+        match backup::open(&bytes) {
+            Ok((_, document)) => Reading::of(&document),
+            Err(error) => Reading { problems: vec![error.to_string()], ..Reading::default() },
+        }
+    } else {
+        Reading::of(&bytes)
+    };
     let findings = Findings {
         sound: problems.is_empty(),
         files: vec![],
         records: counts(&records),
         uncertain: vec![],
         problems,
+        remarks: vec![],
+        root: None,
+    };
+    Ok(Look { findings, records, report: None })
+}
+
+/// Looks at the root of a cluster in an engine.
+async fn root(target: &Target) -> Result<Look, Failure> {
+    let found = inspect(target).await.map_err(|error| match error {
+        Error::Unavailable { .. } => Failure::not_reachable(error),
+        Error::Denied { .. } => Failure::refused(error),
+        _ => Failure::failed(error),
+    })?;
+    let Inspection { cluster, keys, coordinators, records, remarks } = found;
+    let (problems, remarks): (Vec<_>, Vec<_>) =
+        remarks.into_iter().partition(|remark| remark.weight == Weight::Wrong);
+    let remark = |Remark { weight, what }| RemarkFinding { weight: weight.to_string(), what };
+    let cluster = cluster.map(|cluster| cluster.to_string());
+    let findings = Findings {
+        sound: problems.is_empty(),
+        files: vec![],
+        records: counts(&records),
+        uncertain: vec![],
+        problems: problems.into_iter().map(|remark| remark.what).collect(),
+        remarks: remarks.into_iter().map(remark).collect(),
+        root: Some(RootFindings { cluster, keys, coordinators }),
     };
     Ok(Look { findings, records, report: None })
 }
@@ -163,7 +233,7 @@ fn save(look: &Look, to: &Path) -> Result<(), Failure> {
     let (cluster, entries, version) = match &look.report {
         Some(report) if look.findings.sound => (report.cluster, report.entries.clone(), report.version),
         Some(report) => {
-            let others = report.entries.iter().filter(|(key, _)| !is_ours(key.as_str()));
+            let others = report.entries.iter().filter(|(key, _)| !is_record(key.as_str()));
             let others = others.map(|(key, entry)| (key.clone(), entry.clone())).collect();
             (report.cluster, entries_of(&look.records, others, report.version)?, report.version)
         }
@@ -183,7 +253,7 @@ fn entries_of(
     others: BTreeMap<Key, Entry>,
     version: Version,
 ) -> Result<BTreeMap<Key, Entry>, Failure> {
-    let saved = records.clone().after_loss();
+    let saved = records.clone().after_loss(unix_ms());
     for (record, _) in &records.keyspaces {
         let name = &record.keyspace.name;
         if !saved.keyspaces.iter().any(|(kept, _)| kept.keyspace.name == *name) {
@@ -193,6 +263,12 @@ fn entries_of(
     let map = |name: &_| saved.keyspaces.iter().find(|(r, _)| r.keyspace.name == *name).map(|(_, map)| map);
     let batch = Shelf::default().encode(&saved.writes(), map).map_err(Failure::failed)?;
     let mut entries = others;
+    let election = Key::new(stored::ELECTION).map_err(Failure::failed)?;
+    let (term, _) = Election::last_term(&election, Term::default()).map_err(Failure::failed)?;
+    let last = entries.get(&term).and_then(|entry| Some(u64::from_be_bytes((*entry.value).try_into().ok()?)));
+    let last = Term::new(Leap::at(unix_ms()).beyond(last.unwrap_or_default()));
+    let (term, value) = Election::last_term(&election, last).map_err(Failure::failed)?;
+    entries.insert(term, Entry { value, version, session: None });
     for operation in batch.prepare.into_iter().chain(batch.commit) {
         if let StoreOp::Put(key, value) = operation {
             let key = Key::new(&key).map_err(Failure::failed)?;
@@ -211,10 +287,6 @@ fn counts(records: &Records) -> RecordCounts {
     RecordCounts { keyspaces: keyspaces.collect(), nodes: records.nodes.len(), plans: records.plans.len() }
 }
 
-fn is_ours(key: &str) -> bool {
-    stored::ROOTS.contains(&key.split('/').next().unwrap_or_default())
-}
-
 fn file_findings(file: &salvage::FileReport) -> FileFindings {
     let damage = file.damage.iter().map(|d| DamageFinding { offset: d.offset, what: d.what.to_string() });
     FileFindings {
@@ -231,7 +303,11 @@ fn lines(findings: &Findings) -> Vec<String> {
         lines.push(format!("{}: {} bytes, {} good records", file.file, file.bytes, file.good_records));
         lines.extend(file.damage.iter().map(|d| format!("  damaged at byte {}: {}", d.offset, d.what)));
     }
+    if let Some(root) = &findings.root {
+        lines.extend(root_lines(root));
+    }
     lines.extend(findings.problems.iter().map(|problem| format!("wrong: {problem}")));
+    lines.extend(findings.remarks.iter().map(|RemarkFinding { weight, what }| format!("{weight}: {what}")));
     let RecordCounts { keyspaces, nodes, plans } = &findings.records;
     let verb = if findings.sound { "holds" } else { "can be saved:" };
     lines.push(format!("{verb} {} keyspaces, {nodes} nodes, {plans} plans", keyspaces.len()));
@@ -247,4 +323,15 @@ fn lines(findings: &Findings) -> Vec<String> {
     }
     lines.push(if findings.sound { "sound".to_owned() } else { "NOT sound".to_owned() });
     lines
+}
+
+fn root_lines(root: &RootFindings) -> Vec<String> {
+    let whose =
+        root.cluster.as_ref().map_or("nobody's".to_owned(), |cluster| format!("of cluster {cluster}"));
+    let coordinator = |one: &Coordinator| match one.term {
+        Some(term) => format!("  coordinator {} at {} leads, term {term}", one.id, one.address),
+        None => format!("  coordinator {} at {} stands by", one.id, one.address),
+    };
+    let first = format!("a root {whose} with {} keys", root.keys);
+    [first].into_iter().chain(root.coordinators.iter().map(coordinator)).collect()
 }

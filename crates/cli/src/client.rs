@@ -4,8 +4,9 @@ use crate::output::Failure;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::http::uri::Authority;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use partage_wire::json::{Answer, Command, CommandRequest, ErrorBody};
@@ -68,6 +69,42 @@ impl Door {
         self.ask(Method::POST, "/v1/commands", body).await
     }
 
+    /// What is at `path`, piece by piece as it comes, of the first coordinator that answers.
+    pub async fn download(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut why = String::new();
+        for coordinator in &self.coordinator {
+            let answer = match self.send(coordinator, &Method::GET, path, Bytes::new()).await? {
+                Ok(answer) => answer,
+                Err(lost) => {
+                    why = lost.why;
+                    continue;
+                }
+            };
+            let (status, mut body) = (answer.status(), answer.into_body());
+            let broke_off = |why: &dyn std::fmt::Display| {
+                Failure::failed(format!("{coordinator} broke off in the middle of {path}: {why}"))
+                    .help("ask again, or another coordinator")
+            };
+            if !status.is_success() {
+                let bytes = body.collect().await.map_err(|error| broke_off(&error))?.to_bytes();
+                return Err(refusal(status, &bytes));
+            }
+            loop {
+                let late = |_| broke_off(&format!("nothing came for {} s", ANSWER.as_secs()));
+                match tokio::time::timeout(ANSWER, body.frame()).await.map_err(late)? {
+                    None => return Ok(()),
+                    Some(Err(error)) => return Err(broke_off(&root_cause(&error))),
+                    Some(Ok(frame)) => frame.data_ref().map_or(Ok(()), |piece| take(piece))?,
+                }
+            }
+        }
+        Err(self.unreachable(why))
+    }
+
     /// Of the first coordinator that answers. A change that may have arrived is not sent to another one.
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Failure> {
         let mut why = String::new();
@@ -99,6 +136,26 @@ impl Door {
         path: &str,
         body: Bytes,
     ) -> Result<Result<(StatusCode, Bytes), Lost>, Failure> {
+        let answer = match self.send(coordinator, method, path, body).await? {
+            Ok(answer) => answer,
+            Err(lost) => return Ok(Err(lost)),
+        };
+        let status = answer.status();
+        Ok(match tokio::time::timeout(ANSWER, answer.into_body().collect()).await {
+            Ok(Ok(body)) => Ok((status, body.to_bytes())),
+            Ok(Err(error)) => Err(Lost { sent: true, why: error.to_string() }),
+            Err(_) => Err(Lost::late()),
+        })
+    }
+
+    /// Up to the head of the answer.
+    async fn send(
+        &self,
+        coordinator: &str,
+        method: &Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Result<Response<Incoming>, Lost>, Failure> {
         let request = Request::builder()
             .method(method)
             .uri(format!("http://{coordinator}{path}"))
@@ -110,18 +167,12 @@ impl Door {
         connector.set_connect_timeout(Some(CONNECT));
         let client: Client<HttpConnector, Full<Bytes>> =
             Client::builder(TokioExecutor::new()).build(connector);
-        let answered = async {
-            let answer = client
-                .request(request)
-                .await
-                .map_err(|error| Lost { sent: !error.is_connect(), why: root_cause(&error) })?;
-            let status = answer.status();
-            let body = answer.into_body().collect().await;
-            let body = body.map_err(|error| Lost { sent: true, why: error.to_string() })?;
-            Ok((status, body.to_bytes()))
+        let lost = |error: hyper_util::client::legacy::Error| Lost {
+            sent: !error.is_connect(),
+            why: root_cause(&error),
         };
-        let late = || Lost { sent: true, why: format!("no answer within {} s", ANSWER.as_secs()) };
-        Ok(tokio::time::timeout(ANSWER, answered).await.unwrap_or_else(|_| Err(late())))
+        let answered = tokio::time::timeout(ANSWER, client.request(request)).await;
+        Ok(answered.map_or_else(|_| Err(Lost::late()), |answered| answered.map_err(lost)))
     }
 
     fn unreachable(&self, why: impl std::fmt::Display) -> Failure {
@@ -137,6 +188,12 @@ struct Lost {
     /// Whether the request may have arrived.
     sent: bool,
     why: String,
+}
+
+impl Lost {
+    fn late() -> Lost {
+        Lost { sent: true, why: format!("no answer within {} s", ANSWER.as_secs()) }
+    }
 }
 
 fn body(value: &impl Serialize) -> Result<Bytes, Failure> {

@@ -7,6 +7,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not reachable, 4 refused (see [`output::Exit`]).
 
 mod admin;
+mod backup;
 mod check;
 mod client;
 mod clock;
@@ -15,6 +16,7 @@ mod draw;
 mod keys;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
 mod output;
+mod restore;
 mod role;
 mod simulate;
 mod up;
@@ -55,6 +57,10 @@ enum Command {
     /// The brake on automatic moves
     #[command(subcommand)]
     Brake(admin::BrakeCommand),
+    /// Everything durable of the cluster, in one file to keep
+    Backup(backup::BackupArgs),
+    /// Make a backup the state that coordinators start from
+    Restore(restore::RestoreArgs),
     /// Whether a coordinator's state is sound, and what can be saved
     Check(check::CheckArgs),
     /// Everything on this machine, in one process: coordinator, nodes, router, sample data
@@ -100,6 +106,8 @@ impl Command {
             Command::Plan(command) => command.run(output).await,
             Command::Explain(args) => args.run(output).await,
             Command::Brake(command) => command.run(output).await,
+            Command::Backup(args) => args.run(output).await,
+            Command::Restore(args) => args.run(output).await,
             Command::Check(args) => args.run(output).await,
             Command::Coordinator(CoordinatorOrRole { command: Some(command), .. }) => {
                 command.run(output).await

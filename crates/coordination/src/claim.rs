@@ -1,6 +1,7 @@
 //! Whose root it is: one key, `about`, that says so, written once and compared at every start.
 //!
-//! A root without it is claimed only when it is empty: what somebody else keeps there is never written over.
+//! A root without it is claimed only when it is empty: what somebody else keeps there is never written over. While a
+//! backup is restored into a root, the key says that instead, so that no coordinator starts on half of a cluster.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -10,10 +11,13 @@ use bytes::Bytes;
 use crate::contract::Coordination;
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
-use crate::transaction::Expected;
+use crate::transaction::{Expected, Transaction, Version};
 
 /// What the claim begins with; the number is that of the layout below the root.
 const LAYOUT: &str = "partage coordination 1 cluster ";
+
+/// What stands there in its place until a restore has ended.
+const RESTORING: &str = "partage restore 1 cluster ";
 
 /// Which cluster a root or a directory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,13 +67,7 @@ pub async fn claim(
                 }),
             };
         }
-        let listing = coordination.list(&Scope::All, None, 1).await?;
-        if let Some((key, _)) = listing.entries.first().filter(|(key, _)| *key != about) {
-            let what = format!(
-                "{location} is not empty and not a cluster's: it has `{key}`; choose another root, or empty this one"
-            );
-            return Err(Error::Invalid { what });
-        }
+        check_empty(coordination, location).await?;
         let cluster = expected.unwrap_or_else(ClusterId::random);
         let value = Bytes::from(format!("{LAYOUT}{cluster}\n"));
         match coordination.compare_and_swap(&about, Expected::Absent, value).await {
@@ -80,9 +78,91 @@ pub async fn claim(
     }
 }
 
+/// Whose root it is, by what is at its key `about`.
+///
+/// # Errors
+/// [`Error::Invalid`] with the key, for a restore that has not ended and for what this program did not write.
+pub fn cluster_of(location: &str, about: &[u8]) -> Result<ClusterId> {
+    read(location, &Key::new("about")?, about)
+}
+
+/// A root that is being filled from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refill {
+    /// Of the cluster that it will be: one of its own, as the former may be alive elsewhere.
+    pub cluster: ClusterId,
+    version: Version,
+}
+
+/// Makes sure that the root behind `coordination` holds nothing, or a restore that was begun and not finished: so
+/// nothing that ever ran. Changes nothing.
+///
+/// # Errors
+/// [`Error::Invalid`] with the key that is there.
+pub async fn check_vacant(coordination: &dyn Coordination, location: &str) -> Result<()> {
+    match coordination.read(&Key::new("about")?).await? {
+        Some(entry) if entry.value.starts_with(RESTORING.as_bytes()) => Ok(()),
+        Some(entry) => {
+            let cluster = read(location, &Key::new("about")?, &entry.value)?;
+            let what = format!(
+                "{location} holds cluster {cluster} (key `about`), and a backup is restored into an empty root only: \
+                 choose another root, or empty this one"
+            );
+            Err(Error::Invalid { what })
+        }
+        None => check_empty(coordination, location).await,
+    }
+}
+
+impl Refill {
+    /// Says in the root, which must be vacant, that a restore is at work there. From here on no coordinator starts on
+    /// it, until [`Refill::end`].
+    pub async fn begin(coordination: &dyn Coordination, location: &str) -> Result<Refill> {
+        let about = Key::new("about")?;
+        loop {
+            check_vacant(coordination, location).await?;
+            let before = coordination.read(&about).await?;
+            let cluster = ClusterId::random();
+            let value = Bytes::from(format!("{RESTORING}{cluster}\n"));
+            let expected = Expected::unchanged(before.as_ref());
+            match coordination.compare_and_swap(&about, expected, value).await {
+                Ok(version) => return Ok(Refill { cluster, version }),
+                // Somebody was first, or it may have been us: look again.
+                Err(Error::Refused { .. } | Error::Indefinite { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Adds to the last transaction of a restore that the root is a cluster's now.
+    pub fn end(&self, transaction: Transaction) -> Result<Transaction> {
+        let about = Key::new("about")?;
+        let value = Bytes::from(format!("{LAYOUT}{}\n", self.cluster));
+        Ok(transaction.when(&about, Expected::At(self.version)).put(&about, value))
+    }
+}
+
+async fn check_empty(coordination: &dyn Coordination, location: &str) -> Result<()> {
+    let listing = coordination.list(&Scope::All, None, 1).await?;
+    match listing.entries.first().filter(|(key, _)| key.as_str() != "about") {
+        None => Ok(()),
+        Some((key, _)) => {
+            let what = format!(
+                "{location} is not empty and not a cluster's: it has `{key}`; choose another root, or empty this one"
+            );
+            Err(Error::Invalid { what })
+        }
+    }
+}
+
 fn read(location: &str, about: &Key, value: &[u8]) -> Result<ClusterId> {
     let invalid = |what: &str| Error::Invalid { what: format!("{location}: key `{about}` {what}") };
     let text = std::str::from_utf8(value).unwrap_or_default();
+    if text.starts_with(RESTORING) {
+        return Err(invalid(
+            "says that a restore was begun here and not finished: run `partage restore` again, or empty the root",
+        ));
+    }
     if let Some(id) = text.strip_prefix(LAYOUT) {
         let id = u128::from_str_radix(id.trim_end(), 16);
         return id.map(ClusterId).map_err(|_| invalid("is damaged: restore a backup"));
@@ -113,6 +193,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn nobody_starts_on_a_root_that_is_being_restored_until_that_has_ended() {
+        let store = Embedded::in_memory();
+        let first = Refill::begin(&*store, "here").await.unwrap();
+        let error = claim(&*store, "here", None).await.unwrap_err().to_string();
+        assert!(error.contains("`about`") && error.contains("partage restore"), "{error}");
+        // It was cut off; whoever begins again takes over, and the first can end nothing any more.
+        store.commit(Transaction::new().put(&Key::new("nodes/n1").unwrap(), "half")).await.unwrap();
+        let second = Refill::begin(&*store, "here").await.unwrap();
+        assert!(store.commit(first.end(Transaction::new()).unwrap()).await.is_err());
+        store.commit(second.end(Transaction::new()).unwrap()).await.unwrap();
+        assert_eq!(claim(&*store, "here", None).await, Ok(second.cluster));
+        let error = Refill::begin(&*store, "here").await.unwrap_err().to_string();
+        assert!(error.contains("empty root only") && error.contains("here"), "{error}");
+    }
+
+    #[tokio::test]
     async fn what_is_not_ours_is_named_and_left_alone() {
         for (key, value, why) in [
             ("users/7", "hello", "it has `users/7`"),
@@ -124,6 +220,8 @@ mod tests {
             let key = Key::new(key).unwrap();
             let before = store.commit(Transaction::new().put(&key, value)).await.unwrap();
             let error = claim(&*store, "etcd://h/root", None).await.unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("etcd://h/root"), "{error}");
+            let error = Refill::begin(&*store, "etcd://h/root").await.unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("etcd://h/root"), "{error}");
             let all = store.list(&Scope::All, None, 10).await.unwrap();
             assert_eq!((all.entries.len(), all.at), (1, before));

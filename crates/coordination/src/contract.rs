@@ -32,6 +32,44 @@ pub struct Listing {
     pub next: Option<Key>,
 }
 
+/// How much something matters that was found in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// It must not be so; a coordinator does not start, or is wrong about the cluster.
+    Wrong,
+    /// All goes well, and somebody could do harm.
+    Risky,
+    /// It harms nobody, and could be tidied up.
+    Untidy,
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wrong => "wrong",
+            Self::Risky => "risky",
+            Self::Untidy => "untidy",
+        })
+    }
+}
+
+/// Something that was found in a store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Remark {
+    /// How much it matters.
+    pub weight: Weight,
+    /// What it is, with the key, and the way out.
+    pub what: String,
+}
+
+impl Remark {
+    /// One.
+    #[must_use]
+    pub fn new(weight: Weight, what: impl Into<String>) -> Self {
+        Self { weight, what: what.into() }
+    }
+}
+
 /// A store of small values with versions, sessions and watches.
 ///
 /// Reads are linearizable (C1): a read that starts after a commit has returned sees that commit or a
@@ -77,6 +115,12 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
     /// Follows the keys in `scope`. Without `from` the first update is a resync with the content of now.
     /// With it, updates start right after that version, or with a resync if that is not known any more.
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch>;
+
+    /// What only the backend can tell of how this store is guarded and what lies about in it, for `partage check`.
+    /// Changes nothing.
+    async fn remarks(&self) -> Result<Vec<Remark>> {
+        Ok(Vec::new())
+    }
 
     /// Puts `value` at `key` if it is as `expected`.
     async fn compare_and_swap(&self, key: &Key, expected: Expected, value: Bytes) -> Result<Version> {

@@ -89,6 +89,12 @@ impl Election {
         Ok(Self { coordination, leader: place.join("leader")?, term: place.join("term")? })
     }
 
+    /// The key and the value that say, at `place`, that `last` was the last term: for an election whose earlier terms
+    /// are not known any more. The next leader's is above it.
+    pub fn last_term(place: &Key, last: Term) -> Result<(Key, Bytes)> {
+        Ok((place.join("term")?, Bytes::copy_from_slice(&last.0.to_be_bytes())))
+    }
+
     /// What changes when somebody begins or ceases to lead: to be watched.
     #[must_use]
     pub fn scope(&self) -> Scope {

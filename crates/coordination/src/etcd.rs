@@ -31,7 +31,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use prost::Message;
 
-use crate::contract::{Coordination, Limits, Listing};
+use crate::contract::{Coordination, Limits, Listing, Remark, Weight};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{ETCD_GUARDED_ATTEMPTS, ETCD_MAX_COMPARES, ETCD_MAX_REQUEST_BYTES, ETCD_MAX_VALUE_BYTES};
@@ -78,6 +78,23 @@ impl Etcd {
         let look = RangeRequest { key: root.start, range_end: root.end, limit: 1, ..RangeRequest::default() };
         pages::range(&servers, look).await?;
         Ok(Arc::new(Self { servers, space }))
+    }
+
+    /// Whether the root is read by somebody who does not say who they are.
+    async fn is_open(&self) -> Result<bool> {
+        let root = self.space.range(&Scope::All);
+        let look = RangeRequest { key: root.start, range_end: root.end, limit: 1, ..RangeRequest::default() };
+        let send = |line: Line| {
+            let request = tonic::Request::new(look.clone());
+            async move {
+                match KvClient::new(line.channel).range(request).await {
+                    Ok(_) => Ok(tonic::Response::new(true)),
+                    Err(status) if is_a_no(&status) => Ok(tonic::Response::new(false)),
+                    Err(status) => Err(status),
+                }
+            }
+        };
+        self.servers.call(Kind::Read, send).await
     }
 
     async fn txn(&self, kind: Kind, request: TxnRequest) -> Result<TxnResponse> {
@@ -185,6 +202,14 @@ fn check_version(location: &str, found: &str) -> Result<()> {
     Err(Error::Invalid { what: format!("{location} is etcd {found:?}: 3.4 or later is needed") })
 }
 
+/// Whether somebody is turned away who does not say who they are.
+fn is_a_no(status: &tonic::Status) -> bool {
+    use tonic::Code;
+    // "user name is empty" and "permission denied" are etcd's words for it.
+    matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied)
+        || (status.code() == Code::InvalidArgument && status.message().contains("user name is empty"))
+}
+
 #[async_trait]
 impl Coordination for Etcd {
     fn backend(&self) -> &'static str {
@@ -232,6 +257,16 @@ impl Coordination for Etcd {
             Some(session) if outcome::is_lease_gone(&error) => Error::SessionEnded { session },
             _ => error,
         })
+    }
+
+    async fn remarks(&self) -> Result<Vec<Remark>> {
+        let mut remarks = Vec::new();
+        if self.is_open().await? {
+            let what = "etcd lets anybody read the root who reaches it: turn its authentication on, and give the root \
+                        to one user (`etcdctl auth enable`)";
+            remarks.push(Remark::new(Weight::Risky, what));
+        }
+        Ok(remarks)
     }
 
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {

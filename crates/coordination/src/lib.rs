@@ -56,9 +56,9 @@ mod watch;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
-pub use claim::{ClusterId, claim};
+pub use claim::{ClusterId, Refill, check_vacant, claim, cluster_of};
 pub use connect::connect;
-pub use contract::{Coordination, Limits, Listing};
+pub use contract::{Coordination, Limits, Listing, Remark, Weight};
 pub use election::{Election, Leader, Leadership, Term};
 pub use error::{Advice, Error, Result};
 pub use key::{Key, KeyError, Scope};

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Who writes what, by file: `node` stored forms, `plan` steps of a transaction, `snapshot` reading, `commit`
-//! writing, `sessions`, `feed` events, `follower` one watch, `connection` reaching the servers.
+//! writing, `rights` who may, `sessions`, `feed` events, `follower` one watch, `connection` reaching the servers.
 //!
 //! Not done: commits of several at once in one `multi` (one leader writes, little), znodes that the server removes by
 //! itself when they are empty (a key must never lie in one), SASL (digest and certificates do).
@@ -22,6 +22,7 @@ mod feed;
 mod follower;
 mod node;
 mod plan;
+mod rights;
 mod sessions;
 mod snapshot;
 
@@ -31,7 +32,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
 
-use crate::contract::{Coordination, Limits, Listing};
+use crate::contract::{Coordination, Limits, Listing, Remark};
 use crate::error::Result;
 use crate::key::{Key, Scope};
 use crate::limits::{MAX_PAGE_ENTRIES, ZOOKEEPER_MAX_TRANSACTION_BYTES, ZOOKEEPER_MAX_VALUE_BYTES};
@@ -117,6 +118,10 @@ impl Coordination for ZooKeeper {
     async fn commit(&self, transaction: Transaction) -> Result<Version> {
         transaction.check(&self.limits())?;
         self.committer.commit(transaction).await
+    }
+
+    async fn remarks(&self) -> Result<Vec<Remark>> {
+        rights::remarks(&self.connection).await
     }
 
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {

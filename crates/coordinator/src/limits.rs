@@ -100,3 +100,7 @@ pub const DUMP_PIECE_BYTES: usize = 1 << 20;
 
 /// Longest name of who asks, as for every other name.
 pub const USER_BYTES: usize = partage_core::limits::NAME_BYTES;
+
+/// Time-to-live of the session of a restore, in milliseconds: one that was cut off keeps the next one waiting that
+/// long, and a busy second costs it nothing.
+pub const RESTORE_SESSION_MS: u64 = 10_000;

@@ -74,6 +74,20 @@ impl Store {
         Ok((store, records))
     }
 
+    /// Takes away all that is stored, whole or not, and is ready to write there.
+    pub async fn empty(
+        coordination: Arc<dyn Coordination>,
+        leadership: Leadership,
+    ) -> Result<Store, StoreError> {
+        let entries = read_all(&*coordination).await?;
+        let store = Store { coordination, leadership, shelf: Shelf::default() };
+        for some in entries.chunks(room(&*store.coordination).steps) {
+            let deletes: Vec<_> = some.iter().map(|(key, _)| StoreOp::Delete(key.clone())).collect();
+            store.transact(&deletes).await?;
+        }
+        Ok(store)
+    }
+
     /// Makes `writes` durable, all or none; `cluster` is as it is after them.
     pub async fn commit(&mut self, writes: &[Write], cluster: &Cluster) -> Result<(), StoreError> {
         if writes.is_empty() {

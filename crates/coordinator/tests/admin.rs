@@ -130,7 +130,7 @@ async fn a_dump_is_everything_durable_and_a_coordinator_begins_again_from_it() {
     assert_eq!(document["nodes"][0]["drain"]["reason"], "new disk");
     assert_eq!(document["keyspaces"][0]["map"]["shards"].as_array().unwrap().len(), 4);
     let at = Moment { now: Millis(0), wall_ms: 0 };
-    let cluster = Cluster::recover(at, unhurried(), reading.records.after_loss()).unwrap();
+    let cluster = Cluster::recover(at, unhurried(), reading.records.after_loss(at.wall_ms)).unwrap();
     assert_eq!((cluster.nodes().len(), cluster.keyspaces().len()), (2, 1));
 }
 

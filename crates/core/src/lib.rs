@@ -14,6 +14,7 @@ pub mod health;
 pub mod id;
 pub mod key;
 pub mod keyspace;
+pub mod leap;
 pub mod lease;
 pub mod lifecycle;
 pub mod limits;

@@ -145,9 +145,14 @@ pub const LOADS_LOOK_MS: u64 = 2_000;
 /// million shards would take more memory than the shards, for as long as its plan is remembered.
 pub const CHANGES_KEPT: usize = 200_000;
 
-/// How far counters and epochs go on after a loss: far more than any cluster gives out between a backup and the
-/// loss of its disk, and still a number that JavaScript can hold a million of.
+/// How far numbers go on after a loss beyond the highest that is known: far more than any cluster gives out in one go,
+/// or while a clock is off by some minutes.
 pub const LEAP: u64 = 1_000_000_000;
+
+/// How many numbers a cluster may give out in a millisecond, on average: after a loss they go on from the time of day,
+/// counted at this pace, so that what is begun later from the same copy lies above what was begun earlier. Far more
+/// than any cluster does, and JavaScript holds the numbers until the year 2255.
+pub const NUMBERS_PER_MS: u64 = 1_000;
 
 /// The longest lease that is assumed when not even that is known any more, in milliseconds: longer than anybody
 /// sets one.

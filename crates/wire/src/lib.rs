@@ -1,6 +1,6 @@
 //! Network and stored forms, with versions; the only place that knows how anything looks outside of memory.
 //!
-//! Six doors, and behind each the same `core` types:
+//! Seven doors, and behind each the same `core` types:
 //!
 //! | form | for whom | where |
 //! |---|---|---|
@@ -10,6 +10,7 @@
 //! | lines of text | workers written as shell scripts | [`lines`] |
 //! | TOML | operators, one file a role | [`config`] |
 //! | checksummed bytes | the coordination store | [`stored`] |
+//! | checksummed lines | a file to keep: everything durable | [`backup`] |
 //!
 //! Whatever comes in is parsed at the door: names, keys, ranges and capacities are checked here, once, and a
 //! [`Malformed`] names the field and what is wrong with it. Behind the door everybody trusts the types.
@@ -17,6 +18,7 @@
 //! There is no I/O here, and no type of its own where core has one. Deriving the forms on core's types
 //! would be shorter; but then a renamed field in core would change what is on disk.
 
+pub mod backup;
 pub mod config;
 pub mod form;
 #[cfg(test)]

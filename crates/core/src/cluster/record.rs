@@ -10,6 +10,7 @@ use crate::check;
 use crate::health::Signs;
 use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
+use crate::leap::Leap;
 use crate::lease::Granted;
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
@@ -171,31 +172,34 @@ pub enum RecoverError {
 }
 
 impl Records {
-    /// The same after some of it was lost, or is older than what was last acted upon: fit to start from.
+    /// The same after some of it was lost, or is older than what was last acted upon: fit to start from at `wall_ms`,
+    /// in milliseconds of Unix time.
     ///
-    /// What was lost may have given out ids, starts and epochs that workers hold. So each counter and each
-    /// epoch goes on [`limits::LEAP`] beyond the highest that is known (M5, O2). A node whose record is lost but
+    /// What was lost may have given out ids, starts, epochs and maps that workers and routers hold. So each number
+    /// goes on far beyond ([`Leap`]: M5, O2, M2). A node whose record is lost but
     /// that a map names gets a record again, without an address until it comes back: else its replicas would
     /// count as gone while it serves them (O1). Where not even the longest lease is known it is taken to be
     /// [`limits::LOST_LEASE_MS`]. A keyspace whose settings or map cannot be is left out, as [`Cluster::recover`] would
     /// refuse all of it.
     #[must_use]
-    pub fn after_loss(mut self) -> Records {
-        self.keyspaces = self.keyspaces.into_iter().map(|(record, map)| (record, map.after_loss())).collect();
+    pub fn after_loss(mut self, wall_ms: u64) -> Records {
+        let leap = Leap::at(wall_ms);
         self.remember_nodes();
         let cluster = &mut self.cluster;
         let starts = self.nodes.iter().map(|node| node.incarnation.next());
         let next = starts.chain([cluster.next_incarnation]).max().unwrap_or_default();
-        cluster.next_incarnation = Incarnation(next.0.saturating_add(limits::LEAP));
+        cluster.next_incarnation = Incarnation(leap.beyond(next.0));
         let plans = self.plans.iter().map(|plan| plan.id.next());
         let next = plans.chain([cluster.next_plan]).max().unwrap_or_default();
-        cluster.next_plan = PlanId(next.0.saturating_add(limits::LEAP));
+        cluster.next_plan = PlanId(leap.beyond(next.0));
         for (_, map) in &self.keyspaces {
             cluster.next_shard = cluster.next_shard.max(map.next_shard());
             cluster.next_placement = cluster.next_placement.max(map.next_placement());
         }
-        cluster.next_shard = ShardId(cluster.next_shard.0.saturating_add(limits::LEAP));
-        cluster.next_placement = PlacementId(cluster.next_placement.0.saturating_add(limits::LEAP));
+        cluster.next_shard = ShardId(leap.beyond(cluster.next_shard.0));
+        cluster.next_placement = PlacementId(leap.beyond(cluster.next_placement.0));
+        let leapt = self.keyspaces.into_iter().map(|(record, map)| (record, map.after_loss(leap)));
+        self.keyspaces = leapt.collect();
         if cluster.longest_lease_ms == 0 {
             cluster.longest_lease_ms = limits::LOST_LEASE_MS;
         }

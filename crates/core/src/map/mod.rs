@@ -22,8 +22,8 @@ pub use lineage::Lineage;
 pub use replicas::Replicas;
 
 use crate::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+use crate::leap::Leap;
 use crate::lifecycle::ReplicaState;
-use crate::limits;
 use crate::name::{KeyspaceName, NodeId};
 use crate::sharding::{Bounds, PartitionKey, Sharding};
 use std::collections::BTreeMap;
@@ -208,15 +208,21 @@ impl ShardMap {
         }
     }
 
-    /// The same map where later ones may have been lost: its counters and epochs go on [`limits::LEAP`] beyond
-    /// what is known to have been given out (M5, O2).
+    /// The same map where later ones may have been lost: its counters, its epochs and its generation go on beyond what
+    /// can have been given out (M5, O2, M2). Routers take a later map only; one that went back they would refuse for
+    /// ever. A keyspace that has had no map yet has none to go on from.
     #[must_use]
-    pub fn after_loss(mut self) -> ShardMap {
+    pub fn after_loss(mut self, leap: Leap) -> ShardMap {
         for shard in self.shards.values_mut() {
-            shard.epoch = Epoch(shard.epoch.0.saturating_add(limits::LEAP));
+            shard.epoch = Epoch(leap.beyond(shard.epoch.0));
         }
-        self.next_shard = ShardId(self.next_shard.0.saturating_add(limits::LEAP));
-        self.next_placement = PlacementId(self.next_placement.0.saturating_add(limits::LEAP));
+        self.next_shard = ShardId(leap.beyond(self.next_shard.0));
+        self.next_placement = PlacementId(leap.beyond(self.next_placement.0));
+        if self.generation.sequence > 0 {
+            let sequence = leap.beyond(self.generation.sequence);
+            self.parent = Some(self.generation);
+            self.generation = Generation { sequence, ..self.generation };
+        }
         self
     }
 

@@ -47,6 +47,11 @@ pub use shelf::{Batch, EncodeError, Shelf, StoreOp};
 /// The first segments of all keys: what to list.
 pub const ROOTS: [&str; 5] = ["cluster", "keyspaces", "nodes", "plans", REDO];
 
+/// Whether a key is below one of [`ROOTS`].
+pub fn is_record(key: &str) -> bool {
+    ROOTS.contains(&key.split('/').next().unwrap_or_default())
+}
+
 /// The root of what a commit in several transactions leaves until it has ended.
 const REDO: &str = "redo";
 

@@ -261,6 +261,11 @@ impl TryFrom<proto::StoredHead> for Head {
 }
 
 impl Recovered {
+    /// Whether a crash, or a leader that is at it now, has left a commit half done.
+    pub fn is_interrupted(&self) -> bool {
+        self.redo.is_some()
+    }
+
     /// What to carry out before anything else, in order, and what is then in the hands of the caller.
     pub fn finish(self, room: Room) -> (Vec<Vec<StoreOp>>, Records, Shelf) {
         (redo::finish(self.redo, self.litter, room), self.records, self.shelf)

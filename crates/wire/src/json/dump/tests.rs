@@ -254,7 +254,8 @@ fn what_is_saved_after_a_loss_gives_no_number_again_and_forgets_no_node() {
         since_ms: 0,
     }];
     records.cluster = Default::default();
-    let saved = records.after_loss();
+    let wall_ms = 1_790_000_000_000;
+    let saved = records.clone().after_loss(wall_ms);
     assert_eq!(check::records(&saved), []);
     let names: Vec<_> = saved.nodes.iter().map(|node| node.spec.id.to_string()).collect();
     assert_eq!(names, ["n3", "n1", "n2"], "maps name them");
@@ -265,6 +266,13 @@ fn what_is_saved_after_a_loss_gives_no_number_again_and_forgets_no_node() {
     for (old, new) in old.shards().zip(new.shards()) {
         assert!(new.epoch > old.epoch && new.replicas == old.replicas);
     }
+    assert!(new.generation().sequence > old.generation().sequence, "M2: routers take no map that goes back");
+    assert_eq!(new.parent(), Some(old.generation()));
     assert!(new.next_shard() > old.next_shard() && new.next_placement() > old.next_placement());
     assert!(saved.cluster.next_shard >= new.next_shard());
+    // From the same copy once more, a minute later: a million starts in between were given once.
+    let again = records.after_loss(wall_ms + 60_000);
+    assert!(again.cluster.next_incarnation.0 > saved.cluster.next_incarnation.0 + 1_000_000);
+    assert!(again.keyspaces[0].1.next_placement().0 > new.next_placement().0 + 1_000_000);
+    assert!(again.keyspaces[0].1.generation().sequence > new.generation().sequence + 1_000_000);
 }

@@ -1,0 +1,183 @@
+//! What is in the root of a cluster in an engine, read at one moment, and left as it is: `partage check --coordination`.
+//!
+//! | key                          | what is looked for                                                        |
+//! |------------------------------|---------------------------------------------------------------------------|
+//! | `about`                      | whose root it is; a restore that was not finished                         |
+//! | `election/…`, `coordinators/…` | who leads, who is there; keys that stay when their owner is gone        |
+//! | records and maps             | all that `partage check DIR` looks for; what nothing leads to             |
+//! | any other                    | written by somebody else                                                  |
+//!
+//! And how the root is guarded: TLS, users and rights, as far as the address tells, and the backend itself.
+
+use partage_coordination::{
+    ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of, connect,
+};
+use partage_core::check;
+use partage_core::cluster::Records;
+use partage_wire::json::Coordinator;
+use partage_wire::stored::{self, COORDINATORS, ELECTION, Presence, is_record};
+use std::collections::BTreeMap;
+
+/// Names of what is left over, at the most: the rest is counted.
+const NAMED: usize = 5;
+
+/// What was found in a root.
+#[derive(Debug)]
+pub struct Inspection {
+    /// Whose it is; none when it is nobody's.
+    pub cluster: Option<ClusterId>,
+    /// How many keys it has.
+    pub keys: usize,
+    /// Who is there, the leader first.
+    pub coordinators: Vec<Coordinator>,
+    /// What can be read of the cluster.
+    pub records: Records,
+    /// What is wrong, then what is risky, then what is untidy.
+    pub remarks: Vec<Remark>,
+}
+
+/// Looks at the root behind an address.
+///
+/// # Errors
+/// When it cannot be read.
+pub async fn inspect(target: &Target) -> Result<Inspection, Error> {
+    let coordination = connect(target).await?;
+    let entries = read(&*coordination).await?;
+    let mut remarks = guard(target);
+    remarks.extend(coordination.remarks().await?);
+    let records = records(&entries, &mut remarks);
+    let cluster = whose(target, &entries, &mut remarks);
+    let coordinators = people(&entries, &mut remarks);
+    remarks.sort();
+    remarks.dedup();
+    Ok(Inspection { cluster, keys: entries.len(), coordinators, records, remarks })
+}
+
+/// What can be read of the cluster.
+fn records(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Records {
+    let ours = entries.iter().filter(|(key, _)| is_record(key.as_str()));
+    let (recovered, damage) = stored::inspect(ours.map(|(key, entry)| (key.as_str(), &entry.value)));
+    let wrong = |what: String| Remark::new(Weight::Wrong, what);
+    remarks.extend(damage.iter().map(|damage| wrong(damage.to_string())));
+    remarks.extend(check::records(&recovered.records).iter().map(|finding| wrong(finding.to_string())));
+    remarks.extend(recovered.heads.iter().map(|(keyspace, head)| {
+        let servers = head.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        wrong(format!(
+            "the map of keyspace {keyspace} is in METADATA files of {servers}: no coordinator starts here"
+        ))
+    }));
+    if recovered.is_interrupted() {
+        let what = "a commit in several transactions has not ended: whoever leads next carries out the rest";
+        remarks.push(Remark::new(Weight::Untidy, what));
+    }
+    if !recovered.litter.is_empty() {
+        let what =
+            format!("nothing leads to {}: whoever leads next takes them away", some(&recovered.litter));
+        remarks.push(Remark::new(Weight::Untidy, what));
+    }
+    recovered.records
+}
+
+/// All keys at one moment: a leader may be changing them.
+async fn read(coordination: &dyn Coordination) -> Result<BTreeMap<Key, Entry>, Error> {
+    match coordination.watch(Scope::All, None).await?.next().await? {
+        Update::Resync { entries, .. } => Ok(entries.into_iter().collect()),
+        Update::Changes { .. } => Err(Error::Unavailable {
+            what: "a new watch began without the whole content: try again".to_owned(),
+        }),
+    }
+}
+
+/// What the address tells about who may come in.
+fn guard(target: &Target) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    if target.tls.is_none() {
+        let what = "no TLS: whoever sees the network reads the state and the password, and may change both; name who \
+                    signs the engine's certificates with --coordination-ca";
+        remarks.push(Remark::new(Weight::Risky, what));
+    }
+    let has_identity = target.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
+    if target.password.is_none() && !has_identity {
+        let what = "no password and no certificate: the engine takes anybody for a coordinator; name a user in the \
+                    address and --coordination-password-file";
+        remarks.push(Remark::new(Weight::Risky, what));
+    }
+    remarks
+}
+
+fn whose(target: &Target, entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Option<ClusterId> {
+    let about = entries.iter().find(|(key, _)| key.as_str() == "about");
+    let Some((_, about)) = about else {
+        let what = match entries.is_empty() {
+            true => format!("{target} is empty: no cluster has begun there"),
+            false => format!("{target} does not say whose it is: its key `about` is missing"),
+        };
+        remarks.push(Remark::new(Weight::Wrong, what));
+        return None;
+    };
+    match cluster_of(&target.to_string(), &about.value) {
+        Ok(cluster) => Some(cluster),
+        Err(error) => {
+            remarks.push(Remark::new(Weight::Wrong, error.to_string()));
+            None
+        }
+    }
+}
+
+/// Who leads and who is there; and what is neither theirs nor a record.
+fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coordinator> {
+    let (mut leader, mut present) = (None, Vec::new());
+    for (key, entry) in entries.iter().filter(|(key, _)| key.as_str() != "about" && !is_record(key.as_str()))
+    {
+        let (value, term) = match key.as_str().split('/').collect::<Vec<_>>()[..] {
+            [ELECTION, "term"] if entry.value.len() == 8 => continue,
+            [ELECTION, "leader"] => match entry.value.split_first_chunk::<8>() {
+                Some((term, candidate)) => (candidate, Some(u64::from_be_bytes(*term))),
+                None => (&entry.value[..], None),
+            },
+            [COORDINATORS, _] => (&entry.value[..], None),
+            _ => {
+                let what = format!(
+                    "key `{key}` was not written by this program: remove it, or give it another root"
+                );
+                remarks.push(Remark::new(Weight::Wrong, what));
+                continue;
+            }
+        };
+        if entry.session.is_none() {
+            let what =
+                format!("key `{key}` goes with no session, so it stays when its owner is gone: remove it");
+            remarks.push(Remark::new(Weight::Wrong, what));
+        }
+        match Presence::from_bytes(key.as_str(), value) {
+            Ok(Presence { id, address, since_ms, version }) => {
+                let leads = term.is_some();
+                let one = Coordinator { id, address, leads, term, since_ms, version };
+                if leads { leader = Some(one) } else { present.push(one) }
+            }
+            Err(error) => remarks.push(Remark::new(Weight::Wrong, error.to_string())),
+        }
+    }
+    match &leader {
+        None => remarks.push(Remark::new(Weight::Risky, "nobody leads at the moment: start a coordinator")),
+        Some(leader) if !present.iter().any(|one| one.id == leader.id) => {
+            let what = format!(
+                "{} leads and is not listed below `{COORDINATORS}`: it may have just gone",
+                leader.id
+            );
+            remarks.push(Remark::new(Weight::Untidy, what));
+        }
+        Some(_) => {}
+    }
+    present.retain(|one| leader.as_ref().is_none_or(|leader| leader.id != one.id));
+    leader.into_iter().chain(present).collect()
+}
+
+/// A few of them, and how many there are.
+fn some(keys: &[String]) -> String {
+    let named = keys.iter().take(NAMED).map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    match keys.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more keys"),
+    }
+}
