@@ -7,8 +7,8 @@
 //! | a worker's stream (gRPC)           | is sent away            | is told who leads            | –                           |
 //!
 //! A worker's stream is not passed on: it lives long, and the worker finds the leader by what it is told. A request
-//! that was passed on to us by another coordinator is never passed on again: who sent it is told that nobody
-//! leads here, and looks again.
+//! that was passed on to us by another coordinator is never passed on again: who sent it is told with a 421 that
+//! nobody leads here, or not yet, and looks again.
 
 use crate::failed::Failed;
 use crate::limits;
@@ -74,15 +74,16 @@ impl Forward {
             Ok(answer) => return answer,
             Err(failed) => failed,
         };
-        if grpc { tonic::Status::from(answer).into_http() } else { answer.into_response() }
+        let misdirected = answer.status == StatusCode::MISDIRECTED_REQUEST;
+        if grpc && !misdirected { tonic::Status::from(answer).into_http() } else { answer.into_response() }
     }
 
     async fn answer(mut self, request: Request) -> Result<Response, Failed> {
         if request.uri().path() == ATTEND {
             return Ok(self.send_away());
         }
-        if request.headers().contains_key(FORWARDED_BY) {
-            return Err(nobody_leads());
+        if let Some(refused) = refuse_forwarded(&request) {
+            return Err(refused);
         }
         let busy =
             || unavailable("this coordinator has too much to pass on to the leader: try again in a moment");
@@ -98,7 +99,8 @@ impl Forward {
         loop {
             let leads = self.leader(latest).await?;
             match self.send(&leads, &head, body.clone()).await {
-                // It has just ceased to lead, or has not begun: it says so before it does anything.
+                // It has just ceased to lead, or has not begun yet, and has done nothing.
+                Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => {}
                 Ok(answer) if question && answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
                 Ok(answer) => return Ok(answer),
                 Err(Lost::Sent(why)) if !question => return Err(unknown(&leads, &why)),
@@ -161,6 +163,14 @@ impl Forward {
 
 fn unavailable(message: &str) -> Failed {
     Failed::of(ErrorBody::new("unavailable", message, "try again in a moment"))
+}
+
+/// What another coordinator is told that takes us for the leader while we are not.
+pub fn refuse_forwarded(request: &Request) -> Option<Failed> {
+    request.headers().contains_key(FORWARDED_BY).then(|| {
+        let body = ErrorBody::new("unavailable", "this coordinator does not lead", "look again who does");
+        Failed::http(StatusCode::MISDIRECTED_REQUEST, body)
+    })
 }
 
 fn nobody_leads() -> Failed {

@@ -8,6 +8,7 @@ mod worker;
 use crate::audience::Herald;
 use crate::desk::Desk;
 use crate::failed::Failed;
+use crate::forward::refuse_forwarded;
 use crate::metrics::Glance;
 use crate::mind::{Gone, Mind};
 use crate::roster::Roster;
@@ -75,7 +76,8 @@ pub(crate) fn router(mind: Mind, herald: Arc<Herald>, roster: Roster, term: u64)
 
 /// Of a coordinator that starts or stops.
 pub(crate) fn closed() -> Router {
-    Router::new().route("/health/live", get(live)).fallback(async || Failed::from(Gone))
+    let gone = async |request: Request| refuse_forwarded(&request).unwrap_or_else(|| Failed::from(Gone));
+    Router::new().route("/health/live", get(live)).fallback(gone)
 }
 
 /// Whether the process lives: always, when it answers.
