@@ -103,5 +103,6 @@ fn maps(nodes: &[String]) -> Result<Vec<MapEvent>, Failure> {
         generation: map.generation(),
     };
     let news = MapNews::Changed { brief: Some(brief), resync: true, diff: Box::new(diff) };
-    Ok(vec![MapEvent { news, nodes: addresses, forgotten: vec![] }])
+    let maps = MapEvent { news, nodes: addresses, forgotten: vec![] };
+    Ok(vec![maps, MapEvent { news: MapNews::Current, nodes: vec![], forgotten: vec![] }])
 }

@@ -98,6 +98,8 @@ impl Publisher {
     /// From here on another says it, and `table` has what has come of it. Gives the number for
     /// [`Publisher::pass_on`].
     pub fn stand_by(&self, table: Arc<Mutex<RouteTable>>) -> u64 {
+        // Until the table has everything: what it lacks is not to be taken for gone.
+        self.current.send_replace(false);
         self.listen_to(Source::Table(table))
     }
 

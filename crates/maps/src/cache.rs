@@ -59,11 +59,16 @@ impl Cache {
 
     pub(crate) fn publish(&self, routes: Routes) {
         self.routes.store(Arc::new(routes));
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Everything that there was is here.
+    pub(crate) fn complete(&self) {
         self.heard.store(true, Ordering::Release);
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Whether there ever were any maps, from a coordinator or from a file.
+    /// Whether all maps of some moment ever were here, from a coordinator or from a file.
     pub fn has_heard(&self) -> bool {
         self.heard.load(Ordering::Acquire)
     }

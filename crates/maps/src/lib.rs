@@ -53,6 +53,7 @@ pub fn follow(
     let (cache, refreshes) = cache();
     if !table.known().is_empty() {
         cache.publish(table.routes());
+        cache.complete();
     }
     let table = Arc::new(Mutex::new(table));
     let resync = BTreeSet::new();

@@ -162,8 +162,12 @@ impl Watcher {
     fn take(&mut self, event: MapEvent) -> Result<(), TableError> {
         let mut table = lock(&self.table);
         let told = self.listener.is_some().then(|| event.clone());
+        let current = event.news == MapNews::Current;
         take(&mut table, event)?;
         self.cache.publish(table.routes());
+        if current {
+            self.cache.complete();
+        }
         if let Some((listener, event)) = self.listener.as_mut().zip(told) {
             listener.taken(&table, event);
         }

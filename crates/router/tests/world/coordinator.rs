@@ -56,7 +56,8 @@ impl maps_server::Maps for Door {
             (_, Some(first)) => maps.diffs[first..].iter().map(|diff| event(maps, diff, false)).collect(),
             (_, None) => vec![event(maps, &maps.map.whole(), true)],
         };
-        for part in events_now.iter().flat_map(in_parts) {
+        let everything = MapEvent { news: MapNews::Current, nodes: vec![], forgotten: vec![] };
+        for part in events_now.iter().chain([&everything]).flat_map(in_parts) {
             out.try_send(Ok(part)).unwrap();
         }
         state.watches.push(watch);
