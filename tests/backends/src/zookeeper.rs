@@ -56,7 +56,12 @@ impl ZooKeeper {
 
     /// The target for `root`, in the clear, by nobody in particular.
     pub fn target(&self, root: &str) -> Target {
-        Target::parse(&format!("zookeeper://{}/{root}", self.address())).unwrap()
+        self.target_through(&self.address(), root)
+    }
+
+    /// The same through something that listens at `address`.
+    pub fn target_through(&self, address: &str, root: &str) -> Target {
+        Target::parse(&format!("zookeeper://{address}/{root}")).unwrap()
     }
 
     /// The target for `root` with TLS, a certificate, user and password.

@@ -1,33 +1,49 @@
 //! The questions and commands of the admin API, as the tests need them.
 
-use crate::http::Http;
+use crate::cluster::SHARDS;
+use crate::http::{Http, Reply};
 use crate::until;
 use hyper::Method;
 use partage_wire::json::{
-    Answer, Command, CommandRequest, Explained, Node, Nodes, Plans, Shard, Shards, Summary,
+    Answer, Command, CommandRequest, Explained, Keyspace, Node, Nodes, Plans, Presplit, Shard, Sharding,
+    Shards, Summary,
 };
 use serde::de::DeserializeOwned;
 
-/// The admin API of one coordinator.
+/// The admin API of a coordinator, or of several that stand for each other.
 #[derive(Debug, Clone)]
 pub struct Admin {
     http: Http,
-    address: String,
+    addresses: Vec<String>,
 }
 
 impl Admin {
     /// At `address`.
     pub fn new(address: &str) -> Admin {
-        Admin { http: Http::default(), address: address.to_owned() }
+        Admin::of(vec![address.to_owned()])
+    }
+
+    /// At any of `addresses`: those after the first are asked where nobody listens at the ones before.
+    pub fn of(addresses: Vec<String>) -> Admin {
+        Admin { http: Http::default(), addresses }
+    }
+
+    /// Asks the first that listens.
+    async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Reply, String> {
+        let headers = [("content-type", "application/json"), ("partage-user", "chaos")];
+        let mut last = String::new();
+        for address in &self.addresses {
+            match self.http.ask(method.clone(), address, path, &headers, body.clone()).await {
+                Err(error) if error.contains("refused") => last = error,
+                asked => return asked,
+            }
+        }
+        Err(last)
     }
 
     /// The answer to a question, or why there is none.
     pub async fn try_get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        let reply = self.http.get(&self.address, path).await?;
-        if !reply.status.is_success() {
-            return Err(format!("{}: {}", reply.status, reply.text()));
-        }
-        serde_json::from_slice(&reply.body).map_err(|error| format!("{error}: {}", reply.text()))
+        read(&self.ask(Method::GET, path, Vec::new()).await?)
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> T {
@@ -37,12 +53,17 @@ impl Admin {
     /// Carries out a command, once.
     pub async fn command(&self, command: Command) -> Result<Answer, String> {
         let body = serde_json::to_vec(&CommandRequest { command, dry_run: false }).unwrap();
-        let kind = [("content-type", "application/json"), ("partage-user", "chaos")];
-        let reply = self.http.ask(Method::POST, &self.address, "/v1/commands", &kind, body).await?;
-        if !reply.status.is_success() {
-            return Err(format!("{}: {}", reply.status, reply.text()));
-        }
-        serde_json::from_slice(&reply.body).map_err(|error| format!("{error}: {}", reply.text()))
+        read(&self.ask(Method::POST, "/v1/commands", body).await?)
+    }
+
+    /// Makes a keyspace of [`SHARDS`] ranges of hashes with one replica each, and waits until it is served. In
+    /// mode `suggested` shards move only because they must.
+    pub async fn keyspace(&self, name: &str, ownership: &str, mode: &str) {
+        let sharding = Sharding::HashRange { hash: "xxh3-64".to_owned() };
+        let keyspace = keyspace(name, sharding, Some(ownership), mode);
+        let presplit = Presplit::HashRanges { shards: SHARDS };
+        self.command(Command::CreateKeyspace { keyspace, presplit, ahead: false }).await.unwrap();
+        self.settled().await;
     }
 
     /// The cluster at a glance.
@@ -113,6 +134,31 @@ impl Admin {
             }
         }
         Ok(true)
+    }
+}
+
+fn read<T: DeserializeOwned>(reply: &Reply) -> Result<T, String> {
+    if !reply.status.is_success() {
+        return Err(format!("{}: {}", reply.status, reply.text()));
+    }
+    serde_json::from_slice(&reply.body).map_err(|error| format!("{error}: {}", reply.text()))
+}
+
+/// A keyspace of one replica, with defaults for all that is not said.
+pub fn keyspace(name: &str, sharding: Sharding, ownership: Option<&str>, mode: &str) -> Keyspace {
+    Keyspace {
+        name: name.to_owned(),
+        kind: None,
+        sharding,
+        partition_key: None,
+        ownership: ownership.map(str::to_owned),
+        replicas: Some(1),
+        policy: None,
+        mode: Some(mode.to_owned()),
+        spread: None,
+        constraint: Default::default(),
+        throttle: Default::default(),
+        resharding: Default::default(),
     }
 }
 

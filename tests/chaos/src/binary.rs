@@ -5,13 +5,15 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// A binary of the workspace by its name, `partage` or `chaos-node`, built now if it is older than its sources.
-/// Cargo tells its tests the paths of a few binaries only, so it is asked.
+/// Cargo tells its tests the paths of a few binaries only, so it is asked. As `backends` is built beside it, `partage`
+/// knows all coordination backends.
 pub fn binary(name: &str) -> PathBuf {
     static BUILT: OnceLock<String> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--package", "partage-cli", "--package", "chaos", "--bins"])
             .args(["--message-format", "json-render-diagnostics"])
+            .args((!cfg!(debug_assertions)).then_some("--release"))
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .stderr(Stdio::inherit())
             .output()

@@ -6,7 +6,7 @@ use crate::http::Http;
 use crate::until;
 use backends::link::Link;
 use backends::process::Process;
-use partage_wire::json::{Command, Keyspace, Presplit, Sharding, Summary};
+use partage_wire::json::Summary;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -140,18 +140,11 @@ impl Cluster {
     }
 
     fn start_node(&self, id: &str, address: &str, coordinator: &str, flags: &[String]) -> Process {
-        let mut command = std::process::Command::new(binary("chaos-node"));
-        command.args(["--id", id, "--listen", address, "--coordinator", coordinator]).args(flags);
-        Process::start(id, command, &self.path(&format!("{id}.log")))
+        start_node(self.dir.path(), id, address, coordinator, flags)
     }
 
     async fn node_is_up(&self, id: &str) {
-        let (http, address) = (Http::default(), &self.node(id).address);
-        until("the node has registered", || async {
-            let reply = http.get(address, "/partage/worker").await?;
-            if reply.text().contains("\"health\":\"up\"") { Ok(()) } else { Err(reply.text()) }
-        })
-        .await;
+        node_is_up(&self.node(id).address).await;
     }
 
     /// A node.
@@ -169,31 +162,37 @@ impl Cluster {
         self.nodes.iter().map(|(id, node)| (id.clone(), node.address.clone())).collect()
     }
 
-    /// Makes a keyspace of [`SHARDS`] ranges of hashes with one replica each, and waits until it is served. In
-    /// mode `suggested` shards move only because they must.
+    /// [`Admin::keyspace`].
     pub async fn keyspace(&self, name: &str, ownership: &str, mode: &str) {
-        let keyspace = Keyspace {
-            name: name.to_owned(),
-            kind: None,
-            sharding: Sharding::HashRange { hash: "xxh3-64".to_owned() },
-            partition_key: None,
-            ownership: Some(ownership.to_owned()),
-            replicas: Some(1),
-            policy: None,
-            mode: Some(mode.to_owned()),
-            spread: None,
-            constraint: Default::default(),
-            throttle: Default::default(),
-            resharding: Default::default(),
-        };
-        let presplit = Presplit::HashRanges { shards: SHARDS };
-        self.admin.command(Command::CreateKeyspace { keyspace, presplit, ahead: false }).await.unwrap();
-        self.admin.settled().await;
+        self.admin.keyspace(name, ownership, mode).await;
     }
 }
 
+/// Starts a `chaos-node` that registers with `coordinators`, with commas between them.
+pub(crate) fn start_node(
+    dir: &Path,
+    id: &str,
+    address: &str,
+    coordinators: &str,
+    flags: &[String],
+) -> Process {
+    let mut command = std::process::Command::new(binary("chaos-node"));
+    command.args(["--id", id, "--listen", address, "--coordinator", coordinators]).args(flags);
+    Process::start(id, command, &dir.join(format!("{id}.log")))
+}
+
+/// Waits until the node at `address` has registered.
+pub(crate) async fn node_is_up(address: &str) {
+    let http = Http::default();
+    until("the node has registered", || async {
+        let reply = http.get(address, "/partage/worker").await?;
+        if reply.text().contains("\"health\":\"up\"") { Ok(()) } else { Err(reply.text()) }
+    })
+    .await;
+}
+
 /// Addresses that no other test, in this process or another, has: all of 127/8 leads here.
-fn subnet() -> String {
+pub(crate) fn subnet() -> String {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
     let cluster = STARTED.fetch_add(1, Ordering::Relaxed);

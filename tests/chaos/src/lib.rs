@@ -8,6 +8,9 @@
 //! | file      | what it is                                                          |
 //! |-----------|---------------------------------------------------------------------|
 //! | `cluster` | a coordinator, nodes and links in a directory and addresses of its own |
+//! | `fleet`   | several coordinators on an engine, with workers and routers that know them all |
+//! | `engine`  | the engine they stand on: etcd, MariaDB or ZooKeeper                |
+//! | `trial`   | what is done to them, and what must hold afterwards                 |
 //! | `binary`  | the programs under test, built                                      |
 //! | `admin`   | the questions and commands of the admin API                         |
 //! | `load`    | clients that write and read, and the check of what they were told   |
@@ -20,7 +23,10 @@
 pub mod admin;
 pub mod binary;
 pub mod cluster;
+pub mod engine;
+pub mod fleet;
 pub mod http;
 pub mod load;
+pub mod trial;
 
 pub use backends::{DEADLINE, until};

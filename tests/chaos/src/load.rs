@@ -12,6 +12,9 @@
 //! | an epoch (`partage-epoch`) | not below the highest that any answer had named when the request began     |
 //! | a node (`partage-node`)    | for one epoch always the same                                              |
 //!
+//! A load may go through routers instead ([`Load::routed`]), as those of users do: nothing is asked again but by the
+//! router, whose patience is its default, and every look-up in its map has to name a leader.
+//!
 //! The second line says that an old owner answers nothing once the new one has begun. A write that was not
 //! acknowledged may have been carried out, or be carried out late, so its value may be seen at any time.
 //! Values of keys whose owner was killed may be lost ([`Load::may_lose`]): the nodes keep nothing on disk.
@@ -20,7 +23,10 @@ use crate::DEADLINE;
 use crate::admin::{Admin, leader};
 use crate::http::{Http, Reply};
 use crate::until;
-use hyper::{Method, StatusCode};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::{Method, Request, StatusCode};
+use partage_router::{Access, Outgoing, Router};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -147,9 +153,19 @@ struct Shared {
     keyspace: String,
     /// The check of epochs holds where a shard has one owner.
     exclusive: bool,
-    http: Http,
-    admin: Admin,
+    /// So do the checks of values.
+    keeps_values: bool,
+    door: Door,
     book: Mutex<Book>,
+}
+
+/// How the clients find who has a key.
+#[derive(Debug)]
+enum Door {
+    /// They ask the coordinator, and then that node until it refuses.
+    Asked { admin: Admin, http: Http },
+    /// A router finds it, and tries again where it may be tried again.
+    Routed(Router),
 }
 
 impl Shared {
@@ -158,18 +174,55 @@ impl Shared {
     }
 
     /// Who leads the shard of `key` now.
-    async fn look_up(&self, key: &str) -> Result<String, String> {
+    async fn look_up(&self, admin: &Admin, key: &str) -> Result<String, String> {
         let path = format!("/v1/explain/{}?key={key}", self.keyspace);
-        let told: partage_wire::json::Explained = self.admin.try_get(&path).await?;
+        let told: partage_wire::json::Explained = admin.try_get(&path).await?;
         let node = leader(&told.explanation.shard).ok_or("nobody leads")?;
-        let nodes: partage_wire::json::Nodes = self.admin.try_get("/v1/nodes").await?;
+        let nodes: partage_wire::json::Nodes = admin.try_get("/v1/nodes").await?;
         let owner = nodes.nodes.iter().find(|known| known.id == node).ok_or("the leader is not known")?;
         Ok(owner.address.clone())
     }
 
-    /// Asks `route`, and whoever is named instead, until an owner answers, or nobody knows whether one has.
     async fn ask(
         &self,
+        method: Method,
+        route: &mut String,
+        key: &str,
+        body: String,
+    ) -> Result<Reply, String> {
+        match &self.door {
+            Door::Asked { admin, http } => self.ask_owner((admin, http), method, route, key, body).await,
+            Door::Routed(router) => self.ask_router(router, method, key, body).await,
+        }
+    }
+
+    /// One request through the router.
+    async fn ask_router(
+        &self,
+        router: &Router,
+        method: Method,
+        key: &str,
+        body: String,
+    ) -> Result<Reply, String> {
+        match router.lookup(&self.keyspace, key.as_bytes()) {
+            Ok(placed) if placed.leader.is_some() => {}
+            placed => return Err(format!("the router knows no leader: {placed:?}")),
+        }
+        let access = if method == Method::GET { Access::Read } else { Access::Write };
+        let path = format!("/kv/{}/{key}", self.keyspace);
+        let request = Request::builder().method(method).uri(path).body(Outgoing::from(Bytes::from(body)));
+        let request = request.map_err(|error| error.to_string())?;
+        let answer = router.request(request, &self.keyspace, key.as_bytes(), access).await;
+        let (parts, body) = answer.map_err(|error| error.to_string())?.into_parts();
+        let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let reply = Reply { status: parts.status, headers: parts.headers, body };
+        settled(reply, "the router").unwrap_or_else(Err)
+    }
+
+    /// Asks `route`, and whoever is named instead, until an owner answers, or nobody knows whether one has.
+    async fn ask_owner(
+        &self,
+        (admin, http): (&Admin, &Http),
         method: Method,
         route: &mut String,
         key: &str,
@@ -178,7 +231,7 @@ impl Shared {
         let path = format!("/kv/{}/{key}", self.keyspace);
         let end = Instant::now() + DEADLINE;
         loop {
-            let why = match self.http.ask(method.clone(), route, &path, &[], body.clone()).await {
+            let why = match http.ask(method.clone(), route, &path, &[], body.clone()).await {
                 Ok(reply) => {
                     let forwarded = reply.header("partage-proxied-to").is_some();
                     match settled(reply, route) {
@@ -200,7 +253,7 @@ impl Shared {
             }
             self.book().refused += 1;
             sleep(REST).await;
-            if let Ok(owner) = self.look_up(key).await {
+            if let Ok(owner) = self.look_up(admin, key).await {
                 *route = owner;
             }
         }
@@ -243,7 +296,7 @@ impl Shared {
             _ => text.strip_prefix(&format!("{key}=")).and_then(|number| number.parse().ok()),
         };
         match value {
-            Some(value) if self.exclusive => book.read(key, floor, value),
+            Some(value) if self.keeps_values => book.read(key, floor, value),
             Some(_) => {}
             None => book.lie(key, &format!("{text:?} was read, which was never written")),
         }
@@ -270,11 +323,22 @@ fn settled(reply: Reply, route: &str) -> Result<Result<Reply, String>, String> {
 impl Load {
     /// Begins to write and read `keyspace`, whose owners `admin` names.
     pub fn start(admin: &Admin, keyspace: &str, exclusive: bool) -> Load {
+        let door = Door::Asked { admin: admin.clone(), http: Http::default() };
+        Load::begin(door, keyspace, exclusive, exclusive)
+    }
+
+    /// Begins to write and read `keyspace` through `router`. No node dies and no shard moves meanwhile, so that what
+    /// was acknowledged is there, however it is owned.
+    pub fn routed(router: &Router, keyspace: &str, exclusive: bool) -> Load {
+        Load::begin(Door::Routed(router.clone()), keyspace, exclusive, true)
+    }
+
+    fn begin(door: Door, keyspace: &str, exclusive: bool, keeps_values: bool) -> Load {
         let shared = Arc::new(Shared {
             keyspace: keyspace.to_owned(),
             exclusive,
-            http: Http::default(),
-            admin: admin.clone(),
+            keeps_values,
+            door,
             book: Mutex::default(),
         });
         let stop = watch::Sender::new(false);

@@ -8,11 +8,11 @@
 )]
 
 use backends::process::Process;
-use chaos::admin::{Admin, leader};
+use chaos::admin::{Admin, keyspace, leader};
 use chaos::cluster::Cluster;
 use chaos::load::Load;
 use chaos::until;
-use partage_wire::json::{Answer, Command, Keyspace, Presplit, Shard, Sharding};
+use partage_wire::json::{Answer, Command, Presplit, Shard, Sharding};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -112,20 +112,7 @@ impl Drop for SmallDisk {
 
 /// A keyspace with so many partitions that few of them fill a journal's room.
 fn bulky(number: u32) -> Command {
-    let keyspace = Keyspace {
-        name: format!("bulky{number}"),
-        kind: None,
-        sharding: Sharding::Named {},
-        partition_key: None,
-        ownership: None,
-        replicas: Some(1),
-        policy: None,
-        mode: Some("manual".to_owned()),
-        spread: None,
-        constraint: Default::default(),
-        throttle: Default::default(),
-        resharding: Default::default(),
-    };
+    let keyspace = keyspace(&format!("bulky{number}"), Sharding::Named {}, None, "manual");
     let names = (0..3_000).map(|name| format!("partition-{name:0100}")).collect();
     Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names }, ahead: false }
 }

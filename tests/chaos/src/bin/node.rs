@@ -38,9 +38,9 @@ struct Args {
     /// The node's name
     #[arg(long)]
     id: String,
-    /// host:port of the coordinator
-    #[arg(long)]
-    coordinator: String,
+    /// host:port of the coordinators
+    #[arg(long, value_delimiter = ',')]
+    coordinator: Vec<String>,
     /// host:port to listen on
     #[arg(long)]
     listen: String,
@@ -241,7 +241,7 @@ async fn main() -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate())?;
     let listener = TcpListener::bind(&args.listen).await?;
     let builder =
-        Worker::builder(&args.id, [&args.coordinator], &args.listen).check_path(http::WORKER_PATH).patience(
+        Worker::builder(&args.id, &args.coordinator, &args.listen).check_path(http::WORKER_PATH).patience(
             Patience { load_ms: args.patience_ms, callback_ms: args.patience_ms, ..Patience::default() },
         );
     let client = Client::builder(TokioExecutor::new()).build_http();
