@@ -2,7 +2,7 @@
 
 use crate::output::Failure;
 use clap::Args;
-use partage_coordination::{Secret, Target, Tls};
+use partage_coordination::{Backend, Secret, Target, Tls};
 use partage_coordinator::SESSION_MS;
 use partage_wire::config::CoordinationFile;
 use std::path::PathBuf;
@@ -53,6 +53,11 @@ impl CoordinationArgs {
     pub fn target(&self) -> Result<Option<Target>, Failure> {
         let Some(address) = &self.coordination else { return self.nothing_beside().map(|()| None) };
         let mut target = Target::parse(address).map_err(Failure::usage)?;
+        if target.backend == Backend::Gossip {
+            let what =
+                "gossip tells who is there and keeps nothing: coordinators need etcd, zookeeper or mysql";
+            return Err(Failure::usage(what));
+        }
         target.password = self.password()?;
         target.tls = self.tls()?;
         Ok(Some(target))

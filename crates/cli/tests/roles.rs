@@ -46,6 +46,32 @@ fn partage(arguments: &[&str]) -> Command {
     command
 }
 
+/// What cannot be meant is refused before anything begins, with the way out.
+#[test]
+fn what_is_said_about_an_engine_must_make_sense() {
+    let engine = "etcd://127.0.0.1:1/r";
+    for (arguments, code, why) in [
+        (&["--coordination", "host:2379"][..], 2, "there is no `://` in it"),
+        (&["--coordination", "gossip://h/r"], 2, "coordinators need etcd, zookeeper or mysql"),
+        (&["--coordination", "etcd://me:word@h/r"], 2, "give the password in a file"),
+        (&["--coordination", engine, "--session-ms", "10"], 2, "give 1000 to 60000"),
+        (&["--coordination", engine, "--session-ms", "9000"], 2, "raise lease_ms"),
+        (&["--coordination", engine, "--coordination-key", "k.pem"], 2, "belong together"),
+        (&["--coordination-ca", "ca.pem"], 2, "name it with --coordination"),
+        (
+            &["--coordination", engine, "--coordination-password-file", "/nowhere"],
+            2,
+            "cannot read the password file",
+        ),
+        (&["--coordination", engine, "--listen", "0.0.0.0:0"], 1, "say at which of them"),
+    ] {
+        let ended = partage(&["coordinator"]).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(why) && !said.contains("word@"), "{arguments:?}: {said}");
+    }
+}
+
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
