@@ -29,6 +29,7 @@ pub mod plan;
 pub mod planted;
 pub mod poison;
 pub mod publication;
+pub mod reconnect;
 pub mod reshard;
 pub mod routing;
 pub mod settings;

@@ -160,3 +160,17 @@ pub const LOST_LEASE_MS: u64 = 600_000;
 
 /// Moves in progress that are listed at a glance; all of them are a question of their own.
 pub const MOVES_SHOWN: usize = 20;
+
+/// Workers that have lost their coordinator come back within a lease divided by this ([`crate::reconnect`]): with the
+/// lease of 8 s that clusters of several coordinators have, 3 s go by until another leads, and 2 s of the 5 that are left
+/// are spent on not coming all at once.
+pub const SPREAD_OF_LEASE: u64 = 4;
+
+/// Over how long routers spread that have lost their coordinator, in milliseconds. Their maps serve on meanwhile; what
+/// moves is found by the hints of those who had it.
+pub const ROUTER_SPREAD_MS: u64 = 2_000;
+
+/// Most workers and routers that come to one coordinator within a second, of a fleet of 10,000 workers with a lease of
+/// 8 s and 10,000 routers, whichever of three coordinators is lost: half as many as the beats that it answers in any
+/// second of such a fleet. It grows with the fleet, and as leases get shorter.
+pub const RECONNECTS_PER_S: u64 = 10_000;

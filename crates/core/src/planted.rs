@@ -23,6 +23,10 @@ pub enum Planted {
     O10,
     /// O11: a replica that is to move leaves before the next one is ready.
     O11,
+    /// C4: a coordinator does not look at its session before it grants, and hears of no end of it.
+    C4,
+    /// M2: a table takes a map that is behind the one that it has.
+    M2,
     /// M3: maps are published before they are durable.
     M3,
     /// W4: a subscriber that has missed something is sent only what came later.
@@ -56,7 +60,7 @@ impl Planted {
     pub const METADATA: [Planted; 2] = [Planted::Majority, Planted::Head];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 19] = [
+    pub const CLUSTER: [Planted; 21] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -65,6 +69,8 @@ impl Planted {
         Planted::O8,
         Planted::O10,
         Planted::O11,
+        Planted::C4,
+        Planted::M2,
         Planted::M3,
         Planted::W4,
         Planted::D1,

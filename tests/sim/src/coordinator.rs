@@ -8,105 +8,29 @@
 //!
 //! It leads while its session lives by its own clock; a transaction is refused by the store when another has
 //! led since. When a transaction fails or its outcome is not known, the cluster in memory is thrown away and
-//! a new one recovered.
+//! a new one recovered. While another leads it stands by, and passes that one's maps on.
 
-use crate::clock::{Clock, MS, SECOND, True};
-use crate::draw::Draw;
-use crate::message::{Event, Message, Place, Publication, Via};
+use crate::clock::{Clock, MS, True};
+use crate::leading::{Leading, UnderWay, words};
+use crate::message::{Event, Message, Place, Via};
+use crate::publisher::Publisher;
 use crate::scene::Scene;
-use crate::store::{Committed, Store};
+use crate::store::{Attended, Committed, Disk, SESSION, Session, Store};
 use partage_core::cluster::{Cluster, Outbox};
-use partage_core::exchange::Orders;
-use partage_core::id::{Generation, Incarnation, TransactionId};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::id::TransactionId;
 use partage_core::planted::{self, Planted};
-use partage_core::publication::{Board, Kept, Since};
 use partage_core::settings::Settings;
 use partage_core::time::Millis;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 
-/// How long a session lives without being renewed.
-pub const SESSION: True = 2 * SECOND;
+/// How much of a session's time its owner believes in, in thousandths: its clock may be slow.
+const BELIEVED: u64 = 970;
 
 /// Most messages that wait while a transaction is under way; more are dropped, as a full socket would.
 const INBOX: usize = 1_024;
 
-/// How long an announced address has to answer.
-const CHECK_BACK_MS: u64 = 500;
-
-/// What is kept for subscribers that were away: little, so that runs get beyond.
-const KEPT: Kept = Kept { diffs: 16, shards: 60, forgotten: 2 };
-
 /// Decisions in a row without a pause that are taken for a loop.
 const SPINS: u32 = 200;
-
-/// Faults of the disk. In thousandths of all transactions, and microseconds.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Disk {
-    /// Fail, and say so.
-    pub fails: u64,
-    /// End in a way that nobody is told of, done or not.
-    pub unknown: u64,
-    /// A usual time.
-    pub takes: True,
-}
-
-impl Disk {
-    /// A bad one.
-    pub fn drawn(draw: &mut Draw) -> Disk {
-        Disk {
-            fails: draw.between(0, 100),
-            unknown: draw.between(0, 100),
-            takes: draw.between(200, 100 * MS),
-        }
-    }
-}
-
-/// A message with where it came from.
-type Incoming = (Place, Via, Message);
-
-/// A transaction under way.
-#[derive(Debug)]
-struct UnderWay {
-    number: u64,
-    outbox: Outbox,
-    outcome: Option<Committed>,
-}
-
-/// What one subscriber has of one keyspace.
-#[derive(Debug, Default, Clone, Copy)]
-struct Subscription {
-    has: Option<Generation>,
-    under_way: bool,
-}
-
-/// A router that listens.
-#[derive(Debug)]
-struct Subscriber {
-    place: Place,
-    keyspaces: BTreeMap<KeyspaceName, Subscription>,
-    /// Which addresses it has heard of.
-    nodes: u64,
-}
-
-/// The leader's part.
-#[derive(Debug)]
-struct Leading {
-    term: u64,
-    cluster: Cluster,
-    deadline: Millis,
-    inbox: VecDeque<Incoming>,
-    under_way: Option<UnderWay>,
-    answers: Vec<Incoming>,
-    /// Where each worker's stream is, and what it had when it last said so.
-    workers: BTreeMap<NodeId, (Place, Option<u64>, u64)>,
-    subscribers: BTreeMap<u64, Subscriber>,
-    board: Board,
-    checks: BTreeMap<(NodeId, Incarnation), Millis>,
-    /// When the timer that is set rings, by its own clock.
-    wake: Millis,
-}
 
 /// The process, or where it would be.
 #[derive(Debug)]
@@ -124,14 +48,25 @@ pub struct Coordinator {
     /// Its disk.
     pub disk: Disk,
     leading: Option<Box<Leading>>,
+    publisher: Publisher,
+    /// Its session, and until when that certainly lives, by its own clock.
+    session: Option<(Session, Millis)>,
     numbers: u64,
     timers: u64,
+}
+
+/// A question to the store about session and lead.
+#[derive(Debug, Clone, Copy)]
+pub struct Question {
+    session: Session,
+    opens: bool,
+    /// When it was asked, by the asker's clock: the session is counted from there.
+    asked: Millis,
 }
 
 impl Coordinator {
     /// A place without a process.
     pub fn new(at: usize, settings: Settings, clock: Clock) -> Coordinator {
-        let disk = Disk { fails: 0, unknown: 0, takes: 500 };
         Coordinator {
             at,
             settings,
@@ -139,8 +74,10 @@ impl Coordinator {
             process: 0,
             up: false,
             cut_from_store: false,
-            disk,
+            disk: Disk::FAIR,
             leading: None,
+            publisher: Publisher::default(),
+            session: None,
             numbers: 0,
             timers: 0,
         }
@@ -155,6 +92,8 @@ impl Coordinator {
     pub fn start(&mut self, scene: &mut Scene) {
         self.process += 1;
         self.up = true;
+        self.publisher = Publisher::default();
+        self.session = None;
         self.clock = Clock::drawn(&mut scene.draw, scene.now);
         scene
             .trace
@@ -170,10 +109,19 @@ impl Coordinator {
         scene.drop_connections(self.place());
     }
 
+    /// Leaves in good order: its session ends with it.
+    pub fn leave(&mut self, scene: &mut Scene, store: &mut Store) {
+        if !(self.cut_from_store || store.is_away) {
+            self.session.iter().for_each(|(session, _)| store.end(*session));
+        }
+        self.crash(scene);
+    }
+
     /// Whether it leads, as far as it knows.
     pub fn leads(&self, now: True) -> bool {
-        let lives = |leading: &Leading| self.clock.read(now) < leading.deadline || planted::is(Planted::O10);
-        self.leading.as_ref().is_some_and(|leading| lives(leading))
+        let now = self.clock.read(now);
+        let lives = self.session.is_some_and(|(_, deadline)| now < deadline) || believes();
+        self.leading.is_some() && lives
     }
 
     /// The cluster, while it leads and nothing is under way, for someone who asks for changes.
@@ -182,38 +130,100 @@ impl Coordinator {
         self.leading.as_mut().filter(|l| leads && l.under_way.is_none()).map(|l| &mut l.cluster)
     }
 
-    fn step_down(&mut self, scene: &mut Scene, why: &'static str) {
-        self.leading = None;
+    /// Throws away what it has in memory; its session with it, of which the store hears if it can. Those who
+    /// listen to its maps stay.
+    fn step_down(&mut self, scene: &mut Scene, store: &mut Store, why: &'static str) {
         scene
             .trace
             .event(scene.now, (3u8, self.at), || format!("coordinator {} leads no more: {why}", self.at));
-        for stream in scene.network.streams_of(self.place()) {
+        if let Some((session, _)) = self.session.take().filter(|_| !self.cut_from_store)
+            && !store.is_away
+        {
+            store.end(session);
+        }
+        let workers = self.leading.take().map(|leading| leading.workers).unwrap_or_default();
+        for stream in workers.into_values().filter_map(|(_, stream, _)| stream) {
             scene.close(stream, self.place());
         }
+        self.publisher.stand_by(scene, Place::Coordinator(self.at));
     }
 
-    /// Renews its session, or tries to lead.
+    /// Asks for its session to be renewed, or for one, and who leads.
     pub fn session_asked(&mut self, scene: &mut Scene, store: &mut Store) {
         let again = SESSION / 3;
         scene.after(again, Event::SessionAsked { coordinator: self.at, process: self.process });
-        let deadline = self.clock.read(scene.now) + SESSION / MS * 970 / 1_000;
+        self.ask(scene, store);
+    }
+
+    fn ask(&mut self, scene: &mut Scene, store: &mut Store) {
+        let asked = self.clock.read(scene.now);
         if self.leading.is_some() && !self.leads(scene.now) {
-            self.step_down(scene, "its session has ended");
+            self.step_down(scene, store, "its session has ended");
         }
-        match &mut self.leading {
-            _ if self.cut_from_store => {}
-            Some(leading) if store.renew(scene.now, leading.term, SESSION) => leading.deadline = deadline,
-            Some(_) if planted::is(Planted::O10) => {}
-            Some(_) => self.step_down(scene, "its session was lost"),
-            None => {
-                if let Some(term) = store.try_lead(scene.now, SESSION) {
-                    self.lead(scene, store, term, deadline);
+        let opens = self.session.is_none();
+        if opens {
+            self.numbers += 1;
+        }
+        let session = self.session.map_or((self.at, self.numbers), |(session, _)| session);
+        let question = Question { session, opens, asked };
+        let way = scene.draw.around(self.disk.takes / 2);
+        scene.after(way, Event::Attends { coordinator: self.at, process: self.process, question });
+    }
+
+    /// Its question reaches the store.
+    pub fn attends(&mut self, scene: &mut Scene, store: &mut Store, question: Question) {
+        if self.cut_from_store || store.is_away {
+            return;
+        }
+        let (unknown, done) = (scene.draw.chance(self.disk.unknown), scene.draw.chance(500));
+        if unknown && !done {
+            return;
+        }
+        let attended = store.attend(scene.now, question.session, question.opens);
+        if let Attended::Leads(term) = attended {
+            scene.oracles.maps.elected(term);
+        }
+        if !unknown {
+            let way = scene.draw.around(self.disk.takes / 2);
+            let (coordinator, process) = (self.at, self.process);
+            scene.after(way, Event::Attended { coordinator, process, question, attended });
+        }
+    }
+
+    /// It is answered.
+    pub fn attended(&mut self, scene: &mut Scene, store: &mut Store, question: Question, attended: Attended) {
+        let Question { session, opens, asked } = question;
+        let before = self.session;
+        let is_new = opens && before.is_none();
+        if !is_new && before.is_none_or(|(held, _)| held != session) {
+            return;
+        }
+        let deadline = asked + SESSION / MS * BELIEVED / 1_000;
+        let held = before.map_or(deadline, |(_, held)| held.max(deadline));
+        match attended {
+            Attended::Opened => {
+                self.session = Some((session, held));
+                self.ask(scene, store);
+            }
+            Attended::Expired if believes() && self.leading.is_some() => {}
+            Attended::Expired => {
+                self.step_down(scene, store, "its session was lost");
+                self.ask(scene, store);
+            }
+            Attended::StandsBy(leader) => {
+                self.session = Some((session, held));
+                self.publisher.follow(scene, Place::Coordinator(self.at), leader);
+            }
+            Attended::Leads(term) => {
+                self.session = Some((session, held));
+                if self.leading.is_none() && self.clock.read(scene.now) < held {
+                    self.lead(scene, store, term);
                 }
             }
         }
     }
 
-    fn lead(&mut self, scene: &mut Scene, store: &mut Store, term: u64, deadline: Millis) {
+    fn lead(&mut self, scene: &mut Scene, store: &mut Store, term: u64) {
         let moment = self.clock.moment(scene.now);
         let cluster = match Cluster::recover(moment, self.settings.clone(), store.records.clone()) {
             Ok(cluster) => cluster,
@@ -222,18 +232,17 @@ impl Coordinator {
         scene
             .trace
             .event(scene.now, (4u8, self.at, term), || format!("coordinator {} leads, term {term}", self.at));
-        let mut board = Board::new(KEPT);
-        board.refresh(&cluster, moment.now);
+        let finding = scene.oracles.maps.leads(term, (self.at, self.process));
+        finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+        self.publisher.lead(scene, Place::Coordinator(self.at), &cluster, moment.now);
         self.leading = Some(Box::new(Leading {
             term,
+            since: moment.now,
             cluster,
-            deadline,
             inbox: VecDeque::new(),
             under_way: None,
             answers: Vec::new(),
             workers: BTreeMap::new(),
-            subscribers: BTreeMap::new(),
-            board,
             checks: BTreeMap::new(),
             wake: Millis::NEVER,
         }));
@@ -242,6 +251,11 @@ impl Coordinator {
 
     /// A message has come.
     pub fn deliver(&mut self, scene: &mut Scene, from: Place, via: Via, message: Message) {
+        if let Via::Stream(stream) = via
+            && self.publishes(scene, (from, stream), &message)
+        {
+            return;
+        }
         let leads = self.leads(scene.now);
         match &mut self.leading {
             Some(leading) if leads => {
@@ -254,10 +268,30 @@ impl Coordinator {
         }
     }
 
+    /// Takes in what is about maps. Says whether it was.
+    fn publishes(&mut self, scene: &mut Scene, (from, stream): (Place, u64), message: &Message) -> bool {
+        let here = Place::Coordinator(self.at);
+        match message {
+            Message::Subscribe(has) => self.publisher.subscribe(from, stream, has),
+            Message::Taken(keyspace, generation) => self.publisher.taken(stream, keyspace, *generation),
+            Message::Publication(publication) => {
+                self.publisher.passed_on(scene, here, Via::Stream(stream), publication.clone());
+            }
+            _ => return false,
+        }
+        match &self.leading {
+            // What is in memory is not durable yet.
+            Some(leading) if leading.under_way.is_some() => {}
+            Some(leading) => self.publisher.publish(scene, here, Some(&leading.cluster)),
+            None => self.publisher.publish(scene, here, None),
+        }
+        true
+    }
+
     /// A connection is gone.
     pub fn closed(&mut self, stream: u64) {
+        self.publisher.closed(stream);
         if let Some(leading) = &mut self.leading {
-            leading.subscribers.remove(&stream);
             for worker in leading.workers.values_mut().filter(|worker| worker.1 == Some(stream)) {
                 worker.1 = None;
             }
@@ -276,6 +310,7 @@ impl Coordinator {
 
     /// Takes in what has come and decides, until there is nothing to do or something to be made durable.
     pub fn drive(&mut self, scene: &mut Scene) {
+        let here = Place::Coordinator(self.at);
         for _ in 0..SPINS {
             let moment = self.clock.moment(scene.now);
             if !self.leads(scene.now) {
@@ -290,15 +325,16 @@ impl Coordinator {
             }
             leading.check_addresses(scene, self.at, moment.now);
             let granted = leading.cluster.grant_at_once(moment);
-            leading.order(scene, self.at, &granted);
+            leading.order(scene, here, &granted);
             let wake = leading.cluster.decide(moment, transaction(scene));
             let outbox = leading.cluster.take_outbox();
             for notice in &outbox.notices {
                 scene.trace.event(scene.now, (5u8, notice.alarm), || format!("  notice: {}", notice.text));
             }
+            leading.declares_dead(scene, moment.now, &self.settings, &outbox.writes);
             if planted::is(Planted::M3) {
                 let maps = Outbox { maps: outbox.maps.clone(), ..Outbox::default() };
-                leading.release(scene, (self.at, moment.now), maps);
+                leading.release(scene, here, &mut self.publisher, moment.now, maps);
             }
             if !outbox.writes.is_empty() {
                 self.numbers += 1;
@@ -308,7 +344,7 @@ impl Coordinator {
                 let (coordinator, process) = (self.at, self.process);
                 return scene.after(takes, Event::Commits { coordinator, process, number });
             }
-            leading.release(scene, (self.at, moment.now), outbox);
+            leading.release(scene, here, &mut self.publisher, moment.now, outbox);
             if wake > moment.now && leading.inbox.is_empty() {
                 return self.set_timer(scene, wake);
             }
@@ -332,10 +368,11 @@ impl Coordinator {
         let (fails, unknown, cut) =
             (scene.draw.chance(self.disk.fails), scene.draw.chance(self.disk.unknown), self.cut_from_store);
         let done = scene.draw.chance(500);
+        let lost = cut || store.is_away;
         let Some(leading) = &mut self.leading else { return };
         let Some(under_way) = leading.under_way.as_mut().filter(|u| u.number == number) else { return };
         let writes = &under_way.outbox.writes;
-        let committed = if fails || cut || (unknown && !done) {
+        let committed = if fails || lost || (unknown && !done) {
             Committed::No
         } else {
             match store.commit(leading.term, writes) {
@@ -351,7 +388,7 @@ impl Coordinator {
             });
             findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
         }
-        under_way.outcome = (!unknown).then_some(committed);
+        under_way.outcome = (!(unknown || lost)).then_some(committed);
         let back = scene.draw.around(100);
         scene.after(back, Event::Committed { coordinator: self.at, process: self.process, number });
     }
@@ -359,162 +396,27 @@ impl Coordinator {
     /// The coordinator hears how the transaction ended.
     pub fn committed(&mut self, scene: &mut Scene, store: &mut Store, number: u64) {
         let (leads, now) = (self.leads(scene.now), self.clock.read(scene.now));
+        let here = Place::Coordinator(self.at);
         let Some(leading) = &mut self.leading else { return };
         let Some(under_way) = leading.under_way.take_if(|u| u.number == number) else { return };
-        let term = leading.term;
         match under_way.outcome {
-            _ if !leads => self.step_down(scene, "its session ended while a transaction was under way"),
+            _ if !leads => {
+                self.step_down(scene, store, "its session ended while a transaction was under way");
+            }
             Some(Committed::Yes) => {
-                leading.release(scene, (self.at, now), under_way.outbox);
+                leading.release(scene, here, &mut self.publisher, now, under_way.outbox);
                 self.drive(scene);
             }
-            Some(Committed::Deposed) => self.step_down(scene, "another leads"),
-            Some(Committed::No) => {
-                store.resign(term);
-                self.step_down(scene, "a transaction has failed");
-            }
-            None => {
-                store.resign(term);
-                self.step_down(scene, "nobody knows how a transaction ended");
-            }
+            Some(Committed::Deposed) => self.step_down(scene, store, "another leads"),
+            Some(Committed::No) => self.step_down(scene, store, "a transaction has failed"),
+            None => self.step_down(scene, store, "nobody knows how a transaction ended"),
         }
     }
 }
 
-impl Leading {
-    fn take_in(&mut self, moment: partage_core::cluster::Moment, (from, via, message): Incoming) {
-        let stream = match via {
-            Via::Stream(stream) => Some(stream),
-            Via::Post(_) => None,
-        };
-        let answer = match message {
-            Message::Register(registration) => {
-                let id = registration.spec.id.clone();
-                match self.cluster.register(moment, registration) {
-                    Ok(welcome) => {
-                        self.workers.insert(id, (from, stream, 0));
-                        Message::Welcome(welcome)
-                    }
-                    Err(error) => Message::NotRegistered(error),
-                }
-            }
-            Message::Beat(beat) => {
-                let (id, applied) = (beat.node.clone(), beat.applied);
-                match self.cluster.beat(moment, beat) {
-                    Ok(orders) => {
-                        if let Some(worker) = self.workers.get_mut(&id) {
-                            worker.2 = applied;
-                        }
-                        Message::Orders(orders)
-                    }
-                    Err(error) => Message::BeatRefused(error),
-                }
-            }
-            Message::Goodbye(node, incarnation) => {
-                let _said_before = self.cluster.leave(moment, &node, incarnation);
-                return;
-            }
-            Message::CheckedBack(node, incarnation) => {
-                if self.checks.remove(&(node.clone(), incarnation)).is_some() {
-                    self.cluster.checked_back(moment, &node, incarnation, true);
-                }
-                return;
-            }
-            Message::Subscribe(has) => {
-                if let Some(stream) = stream {
-                    let subscription =
-                        |name: &KeyspaceName| Subscription { has: has.get(name).copied(), under_way: false };
-                    let names = self.cluster.keyspaces().keys();
-                    let keyspaces = names.map(|name| (name.clone(), subscription(name))).collect();
-                    self.subscribers.insert(stream, Subscriber { place: from, keyspaces, nodes: 0 });
-                }
-                return;
-            }
-            Message::Taken(keyspace, generation) => {
-                let subscriber = stream.and_then(|stream| self.subscribers.get_mut(&stream));
-                if let Some(held) = subscriber.and_then(|s| s.keyspaces.get_mut(&keyspace)) {
-                    *held = Subscription { has: Some(generation), under_way: false };
-                }
-                return;
-            }
-            _ => return,
-        };
-        self.answers.push((from, via, answer));
-    }
-
-    /// Asks announced addresses for a sign of life, and gives up on those that were asked long ago.
-    fn check_addresses(&mut self, scene: &mut Scene, at: usize, now: Millis) {
-        let late: Vec<_> =
-            self.checks.iter().filter(|(_, end)| **end <= now).map(|(k, _)| k.clone()).collect();
-        for key in late {
-            self.checks.remove(&key);
-            let moment = partage_core::cluster::Moment { now, wall_ms: 0 };
-            self.cluster.checked_back(moment, &key.0, key.1, false);
-        }
-        for (id, incarnation, address, _) in self.cluster.checks_due(now) {
-            let to = Place::Node(node_at(&address));
-            self.checks.insert((id.clone(), incarnation), now + CHECK_BACK_MS);
-            scene.send(Place::Coordinator(at), to, Via::Post(0), Message::CheckBack(id, incarnation));
-        }
-    }
-
-    /// What is durable may be told.
-    fn release(&mut self, scene: &mut Scene, (at, now): (usize, Millis), outbox: Outbox) {
-        let here = Place::Coordinator(at);
-        for (to, via, message) in std::mem::take(&mut self.answers) {
-            if let (Place::Node(node), Message::Orders(orders)) = (to, &message) {
-                ordered(scene, node, orders);
-            }
-            scene.send(here, to, via, message);
-        }
-        self.order(scene, at, &outbox.orders);
-        self.board.publish(&self.cluster, outbox.maps, now);
-        self.publish(scene, here);
-    }
-
-    /// Sends nodes what has changed of their orders.
-    fn order(&self, scene: &mut Scene, at: usize, nodes: &BTreeSet<NodeId>) {
-        for id in nodes {
-            let Some((place, Some(stream), applied)) = self.workers.get(id) else { continue };
-            if let Some(orders) = self.cluster.orders_since(id, *applied, None) {
-                ordered(scene, node_at(id.as_str()), &orders);
-                scene.send(Place::Coordinator(at), *place, Via::Stream(*stream), Message::Orders(orders));
-            }
-        }
-    }
-
-    /// Sends every subscriber that is free what it lacks.
-    fn publish(&mut self, scene: &mut Scene, here: Place) {
-        for (stream, subscriber) in &mut self.subscribers {
-            for (name, state) in self.cluster.keyspaces() {
-                let held = subscriber.keyspaces.entry(name.clone()).or_default();
-                let Some(brief) = self.board.brief(name).filter(|_| !held.under_way).cloned() else {
-                    continue;
-                };
-                let nodes = self.board.nodes_since(subscriber.nodes);
-                let is_news = !(nodes.changed.is_empty() && nodes.forgotten.is_empty());
-                let (diffs, resync) = match self.board.since(name, held.has) {
-                    Since::Nothing if is_news => (Vec::new(), false),
-                    Since::Nothing | Since::Deleted => continue,
-                    Since::Changes(diffs) => (diffs, false),
-                    Since::Whole => (vec![Arc::new(state.map.whole())], true),
-                };
-                held.under_way = true;
-                subscriber.nodes = nodes.version;
-                let publication = Publication { brief, diffs, resync, nodes };
-                let message = Message::Publication(publication);
-                scene.send(here, subscriber.place, Via::Stream(*stream), message);
-            }
-        }
-    }
-}
-
-/// O5: orders go out, and what they grant must be free.
-fn ordered(scene: &mut Scene, node: usize, orders: &Orders) {
-    for order in &orders.changed {
-        let findings = scene.oracles.granted(scene.now, node, order);
-        findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
-    }
+/// A planted leader that believes to lead for ever.
+fn believes() -> bool {
+    planted::is(Planted::C4) || planted::is(Planted::O10)
 }
 
 /// A name for what is about to be committed.
@@ -529,33 +431,4 @@ pub fn transaction(scene: &mut Scene) -> TransactionId {
 pub fn node_at(address: &str) -> usize {
     let digits = address.trim_start_matches("node-").split(':').next();
     digits.and_then(|digits| digits.parse().ok()).expect("every address of a run is node-N:1")
-}
-
-fn words(writes: &[partage_core::cluster::Write]) -> String {
-    use partage_core::cluster::Write;
-    let one = |write: &Write| match write {
-        Write::Cluster(_) => "cluster".to_owned(),
-        Write::Keyspace(record) => format!("keyspace {}", record.keyspace.name),
-        Write::DropKeyspace(name) => format!("no keyspace {name}"),
-        Write::Map(diff) => {
-            let shards: Vec<_> = diff.changed.iter().map(shard_words).collect();
-            format!("{} {}: {} -{:?}", diff.keyspace, diff.to, shards.join("; "), diff.removed)
-        }
-        Write::Node(node) => {
-            format!("node {} {} ended={}", node.spec.id, node.incarnation, node.ended)
-        }
-        Write::DropNode(id) => format!("no node {id}"),
-        Write::Plan(plan) => format!("{} {}", plan.id, plan.status),
-        Write::DropPlan(id) => format!("no {id}"),
-    };
-    writes.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-fn shard_words(shard: &partage_core::map::Shard) -> String {
-    let replicas: Vec<_> = shard
-        .replicas
-        .iter()
-        .map(|r| format!("{}@{}/{} {} {}", r.placement, r.node, r.incarnation, r.state, r.role))
-        .collect();
-    format!("{} {} {:?} [{}]", shard.id, shard.epoch, shard.stage(), replicas.join(", "))
 }

@@ -4,12 +4,12 @@
 //! crowd.
 
 use crate::clock::{MS, SECOND, True};
-use crate::coordinator::Disk;
 use crate::draw::Draw;
 use crate::message::{Event, Place};
 use crate::model::{KEYS, KeyAt};
 use crate::network::Weather;
 use crate::node::Mood;
+use crate::store::{Disk, SESSION};
 use crate::world::World;
 
 /// A kind of fault.
@@ -33,8 +33,14 @@ pub enum Kind {
     CoordinatorCrash,
     /// A coordinator stands still; another may lead when it wakes.
     CoordinatorPause,
+    /// All coordinators are restarted, one after the other.
+    Rolling,
     /// A coordinator does not reach the store.
     StoreCut,
+    /// The store answers nobody for a while. Sessions go on then, or are over, all at once.
+    StoreRestart,
+    /// The store takes a hundred times as long.
+    StoreSlow,
     /// Transactions fail, or nobody knows.
     Disk,
     /// A key kills whoever serves it.
@@ -45,7 +51,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Weather,
         Kind::Partition,
         Kind::Crash,
@@ -55,17 +61,32 @@ impl Kind {
         Kind::Clocks,
         Kind::CoordinatorCrash,
         Kind::CoordinatorPause,
+        Kind::Rolling,
         Kind::StoreCut,
+        Kind::StoreRestart,
+        Kind::StoreSlow,
         Kind::Disk,
         Kind::Poison,
         Kind::Unloadable,
     ];
 
-    /// The kinds of one run: about half, at least one.
-    pub fn drawn(draw: &mut Draw) -> Vec<Kind> {
-        let mut kinds: Vec<_> = Kind::ALL.into_iter().filter(|_| draw.chance(450)).collect();
+    /// What befalls coordinators and their store, and nobody else.
+    pub const LEADERS: [Kind; 8] = [
+        Kind::Clocks,
+        Kind::CoordinatorCrash,
+        Kind::CoordinatorPause,
+        Kind::Rolling,
+        Kind::StoreCut,
+        Kind::StoreRestart,
+        Kind::StoreSlow,
+        Kind::Disk,
+    ];
+
+    /// The kinds of one run: about half of `all`, at least one.
+    pub fn drawn(draw: &mut Draw, all: &[Kind]) -> Vec<Kind> {
+        let mut kinds: Vec<_> = all.iter().copied().filter(|_| draw.chance(450)).collect();
         if kinds.is_empty() {
-            kinds.extend(draw.pick(&Kind::ALL).copied());
+            kinds.extend(draw.pick(all).copied());
         }
         kinds
     }
@@ -90,18 +111,22 @@ pub enum Mend {
     Unloadable(KeyAt),
     /// A coordinator starts.
     Coordinator(usize),
+    /// It is stopped in good order, to be started again.
+    Restart(usize),
     /// It reaches the store.
     Store(usize),
-    /// Its disk is good.
+    /// The store is there again; whether sessions go on.
+    Back(bool),
+    /// The store fares well with it.
     Disk(usize),
 }
 
 impl World {
     /// One fault, and when it ends.
     pub fn fault(&mut self, kind: Kind) {
+        let node = self.scene.draw.index(self.nodes.len());
+        let coordinator = self.some_coordinator();
         let scene = &mut self.scene;
-        let node = scene.draw.index(self.nodes.len());
-        let coordinator = scene.draw.index(self.coordinators.len());
         let brief = scene.draw.between(50 * MS, 1_500 * MS);
         let long = scene.draw.between(100 * MS, 8 * SECOND);
         scene.trace.event(scene.now, (40u8, kind), || format!("FAULT {kind:?}"));
@@ -159,13 +184,46 @@ impl World {
                 self.coordinators[coordinator].disk = Disk::drawn(&mut scene.draw);
                 (long, Mend::Disk(coordinator))
             }
+            Kind::Rolling | Kind::StoreSlow => return self.all_coordinators(kind, brief, long),
+            Kind::StoreRestart => {
+                if std::mem::replace(&mut self.store.is_away, true) {
+                    return;
+                }
+                // Sessions are over only when their owners know (C4).
+                let survive = scene.draw.chance(500);
+                (if survive { brief } else { SESSION + brief }, Mend::Back(survive))
+            }
         };
         self.scene.after(after, Event::Mend(mend));
+    }
+
+    /// Any of them; in a run about leaders mostly the one that leads.
+    fn some_coordinator(&mut self) -> usize {
+        let now = self.scene.now;
+        let leader = self.coordinators.iter().position(|coordinator| coordinator.leads(now));
+        let aims = self.shape.leaders && self.scene.draw.chance(700);
+        let any = self.scene.draw.index(self.coordinators.len());
+        leader.filter(|_| aims).unwrap_or(any)
+    }
+
+    /// Something befalls one coordinator after the other, or all of them at once.
+    fn all_coordinators(&mut self, kind: Kind, brief: True, long: True) {
+        for at in 0..self.coordinators.len() {
+            let mend = match kind {
+                Kind::Rolling => (at as True * 2 * brief, Mend::Restart(at)),
+                _ => {
+                    self.coordinators[at].disk = Disk::SLOW;
+                    (long, Mend::Disk(at))
+                }
+            };
+            self.scene.after(mend.0, Event::Mend(mend.1));
+        }
     }
 
     fn shake_clock(&mut self, node: usize, coordinator: usize) {
         let scene = &mut self.scene;
         let clock = match scene.draw.index(4) {
+            _ if self.shape.leaders => &mut self.coordinators[coordinator].clock,
             0 => &mut self.coordinators[coordinator].clock,
             _ => &mut self.nodes[node].clock,
         };
@@ -224,7 +282,15 @@ impl World {
             Mend::Mood(node) => self.nodes[node].mood = Mood::FAIR,
             Mend::Coordinator(at) => self.start_coordinator(at),
             Mend::Store(at) => self.coordinators[at].cut_from_store = false,
-            Mend::Disk(at) => self.coordinators[at].disk = Disk { fails: 0, unknown: 0, takes: 500 },
+            Mend::Disk(at) => self.coordinators[at].disk = Disk::FAIR,
+            Mend::Back(survive) if self.store.is_away => self.store.comes_back(scene.now, survive),
+            Mend::Back(_) => {}
+            Mend::Restart(at) if self.coordinators[at].up => {
+                self.coordinators[at].leave(scene, &mut self.store);
+                let down = scene.draw.between(50 * MS, SECOND);
+                scene.after(down, Event::Mend(Mend::Coordinator(at)));
+            }
+            Mend::Restart(_) => {}
         }
     }
 }

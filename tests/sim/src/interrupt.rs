@@ -27,7 +27,8 @@ use partage_core::name::NodeId;
 use std::collections::BTreeMap;
 
 /// Small, so that every step can be tried.
-const SHAPE: Shape = Shape { coordinators: 1, nodes: 4, routers: 1, faulty: 0, calm: 0, stuck: false };
+const SHAPE: Shape =
+    Shape { coordinators: 1, nodes: 4, routers: 1, faulty: 0, calm: 0, stuck: false, leaders: false };
 
 /// The seed of all scenarios.
 const SEED: u64 = 9;

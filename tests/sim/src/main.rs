@@ -2,15 +2,17 @@
 //! interrupted at every step: `--interrupt all`.
 
 use partage_core::planted::Planted;
+use sim::fleet::{self, Figures, Fleet, Loss};
 use sim::interrupt::{self, Kill, Scenario};
 use sim::message::Place;
 use sim::world::{Report, Shape, Verdict};
 use std::time::Instant;
 
 const USAGE: &str =
-    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--words N] [--plant INVARIANT]
+    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--words N] [--plant INVARIANT]
        sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
-       sim --interrupt SCENARIO --step N [--victim NODE] [--words N]";
+       sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
+       sim --fleet N | --steady";
 
 struct Arguments {
     from: u64,
@@ -19,6 +21,10 @@ struct Arguments {
     words: usize,
     bug: Option<Planted>,
     interrupt: Option<Vec<Scenario>>,
+    /// Workers, and routers, that lose their leader.
+    fleet: Option<usize>,
+    /// Whether it is counted what the store is asked for while nothing changes.
+    steady: bool,
     stride: u64,
     step: Option<u64>,
     victim: Place,
@@ -32,6 +38,8 @@ fn arguments() -> Result<Arguments, String> {
         words: 200,
         bug: None,
         interrupt: None,
+        fleet: None,
+        steady: false,
         stride: 1,
         step: None,
         victim: Place::Coordinator(0),
@@ -43,11 +51,17 @@ fn arguments() -> Result<Arguments, String> {
         match flag.as_str() {
             "--plant" => found.bug = Some(planted(&value()?)?),
             "--interrupt" => found.interrupt = Some(scenarios(&value()?)?),
-            "--small" => found.shape = Shape { stuck: found.shape.stuck, ..Shape::SMALL },
+            "--small" => {
+                found.shape =
+                    Shape { stuck: found.shape.stuck, leaders: found.shape.leaders, ..Shape::SMALL };
+            }
             "--stuck" => found.shape.stuck = true,
+            "--leaders" => found.shape.leaders = true,
             "--seed" => (found.from, found.seeds) = (number(&flag, &value()?)?, 1),
             "--seeds" => found.seeds = number(&flag, &value()?)?,
             "--from" => found.from = number(&flag, &value()?)?,
+            "--fleet" => found.fleet = Some(number(&flag, &value()?)? as usize),
+            "--steady" => found.steady = true,
             "--words" => found.words = number(&flag, &value()?)? as usize,
             "--stride" => found.stride = number(&flag, &value()?)?.max(1),
             "--step" => found.step = Some(number(&flag, &value()?)?),
@@ -75,6 +89,13 @@ fn scenarios(name: &str) -> Result<Vec<Scenario>, String> {
 
 fn main() -> Result<(), String> {
     let arguments = arguments()?;
+    if let Some(clients) = arguments.fleet {
+        return fleet(clients);
+    }
+    if arguments.steady {
+        steady();
+        return Ok(());
+    }
     match (&arguments.interrupt, arguments.step) {
         (None, _) => seeds(&arguments),
         (Some(scenarios), None) => every_step(scenarios, arguments.stride),
@@ -82,6 +103,35 @@ fn main() -> Result<(), String> {
             let kill = Kill { victim: arguments.victim, step };
             scenarios.iter().try_for_each(|scenario| one_step(*scenario, kill, arguments.words))
         }
+    }
+}
+
+/// A fleet of that many workers and as many routers loses its leader.
+#[expect(clippy::print_stdout, reason = "this is a command of its own, beside cli")]
+fn fleet(clients: usize) -> Result<(), String> {
+    println!(
+        "the leader | all current after, s | peak at one coordinator, 1/s | turned away, 1/s | moves | deaths | lapses"
+    );
+    let mut worst = 0;
+    for loss in [Loss::Leaves, Loss::Killed] {
+        let Figures { current_ms, peak_per_s, refused_peak_per_s, moves, deaths, lapses } =
+            fleet::run(Fleet::of_three(clients, clients, loss), 1);
+        let seconds = current_ms as f64 / 1e3;
+        println!(
+            "{loss:?} | {seconds:.1} | {peak_per_s} | {refused_peak_per_s} | {moves} | {deaths} | {lapses}"
+        );
+        worst = worst.max(moves + deaths + u64::from(current_ms > 30_000));
+    }
+    if worst > 0 { Err("somebody noticed".to_owned()) } else { Ok(()) }
+}
+
+/// What reaches the store while nothing changes.
+#[expect(clippy::print_stdout, reason = "this is a command of its own, beside cli")]
+fn steady() {
+    println!("workers | routers | transactions, 1/s | sessions renewed, 1/s");
+    for (workers, routers) in [(10, 10), (100, 100), (1_000, 100)] {
+        let (commits, sessions) = fleet::steady(workers, routers);
+        println!("{workers} | {routers} | {commits:.2} | {sessions:.2}");
     }
 }
 
@@ -152,8 +202,9 @@ fn tell(report: &Report, arguments: &Arguments) {
             }
             let small = if shape.nodes == Shape::SMALL.nodes { " --small" } else { "" };
             let stuck = if shape.stuck { " --stuck" } else { "" };
+            let leaders = if shape.leaders { " --leaders" } else { "" };
             let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
-            println!("  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{plant}");
+            println!("  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{leaders}{plant}");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What places tell each other, and what happens at a place.
 
+use crate::coordinator::Question;
 use crate::model::{Deed, KeyAt, Op, Seen};
+use crate::store::Attended;
 use partage_core::cluster::{BeatError, RegisterError, Registration, Welcome};
 use partage_core::exchange::{Beat, KeyspaceBrief, Orders, ReplicaKey};
 use partage_core::id::{Epoch, Generation, Incarnation};
@@ -55,7 +57,7 @@ pub enum Message {
     CheckBack(NodeId, Incarnation),
     /// And back.
     CheckedBack(NodeId, Incarnation),
-    /// Router to coordinator: what it has already.
+    /// Router to coordinator, or one that stands by to the leader: what it has already.
     Subscribe(BTreeMap<KeyspaceName, Generation>),
     /// Coordinator to router: the next map.
     Publication(Publication),
@@ -153,8 +155,12 @@ pub enum Event {
     Commits { coordinator: usize, process: u32, number: u64 },
     /// Its outcome is known to the coordinator.
     Committed { coordinator: usize, process: u32, number: u64 },
-    /// A coordinator's session is renewed, or not.
+    /// A coordinator asks for its session, and who leads.
     SessionAsked { coordinator: usize, process: u32 },
+    /// That reaches the store.
+    Attends { coordinator: usize, process: u32, question: Question },
+    /// It is answered.
+    Attended { coordinator: usize, process: u32, question: Question, attended: Attended },
     /// The next operation of the clients.
     Operate,
     /// A try has not been answered.

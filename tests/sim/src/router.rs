@@ -128,14 +128,9 @@ impl Router {
         match message {
             Message::Publication(publication) if self.stream.map(Via::Stream) == Some(via) => {
                 self.heard = scene.now;
-                if let Some(taken) = self.published(scene, publication) {
-                    scene.send(self.place(), from, via, taken);
-                }
-            }
-            Message::NotLeader if self.stream.map(Via::Stream) == Some(via) => {
-                if let Via::Stream(stream) = via {
-                    scene.close(stream, self.place());
-                    self.closed(stream);
+                match self.published(scene, publication) {
+                    Some(taken) => scene.send(self.place(), from, via, taken),
+                    None => self.leave(scene, via),
                 }
             }
             Message::Response(response) => self.answered(scene, response),
@@ -143,8 +138,16 @@ impl Router {
         }
     }
 
+    /// It is behind us: another may have more.
+    fn leave(&mut self, scene: &mut Scene, via: Via) {
+        if let Via::Stream(stream) = via {
+            scene.close(stream, self.place());
+            self.closed(stream);
+        }
+    }
+
     /// W1–W4, M2, M3: what is pushed follows what is there, or says that it does not, never goes back, and is
-    /// what was committed.
+    /// what was committed. None when a coordinator lags behind what is here.
     fn published(&mut self, scene: &mut Scene, publication: Publication) -> Option<Message> {
         let Publication { brief, diffs, resync, nodes } = publication;
         self.table.nodes(nodes.changed);
@@ -155,13 +158,14 @@ impl Router {
             scene.trace.event(scene.now, (20u8, router, diff.to.sequence), || {
                 format!("router {router} is sent {name} {} from {}, resync {resync}", diff.to, diff.from)
             });
-            if at.is_some_and(|at| diff.to.sequence < at.sequence) {
-                scene.violate("M2", format!("router {router} is sent {name} {} after {at:?}", diff.to));
-            }
             match self.table.change(Some(brief.clone()), resync, &diff) {
                 Ok(_) => self.is_committed(scene, &name),
-                Err(error @ TableError::Back { .. }) => scene.violate("M2", error.to_string()),
+                Err(TableError::Back { .. }) => return None,
                 Err(error) => scene.violate("W4", format!("router {router}: {error}")),
+            }
+            let now = self.map(&name).map(ShardMap::generation);
+            if now.map(|now| now.sequence) < at.map(|at| at.sequence) {
+                scene.violate("M2", format!("router {router} has {name} {now:?} after {at:?}"));
             }
         }
         self.routes = self.table.routes();
@@ -173,7 +177,7 @@ impl Router {
         let (at, router): (Generation, usize) = (held.generation(), self.at);
         if latest.generation() == at && latest.whole() != held.whole() {
             scene.violate("W3", format!("router {router} has another {name} {at}"));
-        } else if scene.oracles.maps.generation(name, at.sequence).is_some_and(|known| known != at) {
+        } else if scene.oracles.maps.generation(name, at.sequence) != Some(at) {
             scene.violate("M3", format!("router {router} is sent {name} {at}, never committed"));
         }
     }
@@ -214,9 +218,10 @@ impl Router {
                 // A write that was sent and not answered may have been done.
                 let indefinite = under_way.attempts.may_be_done() && under_way.deed.is_some();
                 self.ops.remove(&op);
+                let oracles = &mut scene.oracles;
                 match indefinite {
-                    true => scene.oracles.data.indefinite(op),
-                    false => scene.oracles.data.failed(op),
+                    true => oracles.data.indefinite(op),
+                    false => oracles.data.failed(op, &oracles.spaces),
                 }
             }
         }
@@ -235,7 +240,16 @@ impl Router {
         }
         let space = &spaces[under_way.key.keyspace];
         let key = &space.keys[under_way.key.key];
-        let route = self.routes.route(space.keyspace.name.as_str(), key).ok()?;
+        let route = match self.routes.route(space.keyspace.name.as_str(), key) {
+            Ok(route) => route,
+            Err(error) => {
+                // Whoever leads, and if nobody does: who has a map can look up every key.
+                if self.table.map(&space.keyspace.name).is_some() {
+                    scene.violate("M1", format!("router {} cannot look up a key: {error}", self.at));
+                }
+                return None;
+            }
+        };
         let failed = |number| self.failed.get(&number).copied();
         let (now, seed) = (self.clock.read(scene.now), scene.draw.bits());
         let preference = Preference { zone: None, now, seed, failed, asked: &under_way.asked };

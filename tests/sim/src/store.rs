@@ -1,10 +1,45 @@
-//! What coordinators keep durable, and who of them leads: the contract of the coordination crate in its
-//! outlines. A transaction is all or nothing, and refused to whoever's term is not the latest (O10).
+//! What coordinators keep durable, their sessions, and who of them leads: the contract of the coordination crate in
+//! its outlines. A transaction is all or nothing, and refused to whoever's term is not the latest (O10). A session
+//! ends for all only after its owner's own deadline (C4), also when all of them end at once: the store is deaf for so
+//! long first, as a backend is that has lost its sessions.
 
-use crate::clock::True;
+use crate::clock::{MS, SECOND, True};
+use crate::draw::Draw;
 use partage_core::cluster::{Records, Write};
 use partage_core::map::ShardMap;
 use partage_core::planted::{self, Planted};
+use std::collections::BTreeMap;
+
+/// How long a session lives without being renewed.
+pub const SESSION: True = 2 * SECOND;
+
+/// How the store fares with one coordinator. In thousandths of all transactions, and microseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Disk {
+    /// Fail, and say so.
+    pub fails: u64,
+    /// End in a way that nobody is told of, done or not; elections and renewals too.
+    pub unknown: u64,
+    /// A usual time.
+    pub takes: True,
+}
+
+impl Disk {
+    /// A good one.
+    pub const FAIR: Disk = Disk { fails: 0, unknown: 0, takes: 500 };
+
+    /// A good one that takes a hundred times as long.
+    pub const SLOW: Disk = Disk { takes: 100 * Disk::FAIR.takes, ..Disk::FAIR };
+
+    /// A bad one.
+    pub fn drawn(draw: &mut Draw) -> Disk {
+        Disk {
+            fails: draw.between(0, 100),
+            unknown: draw.between(0, 100),
+            takes: draw.between(200, 100 * MS),
+        }
+    }
+}
 
 /// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +52,22 @@ pub enum Committed {
     Deposed,
 }
 
+/// A session: of which coordinator, and which of its own.
+pub type Session = (usize, u64);
+
+/// What a coordinator is told that asks for its session and who leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attended {
+    /// It has a session from now on.
+    Opened,
+    /// Its session is over.
+    Expired,
+    /// It leads, under this term.
+    Leads(u64),
+    /// Another does.
+    StandsBy(usize),
+}
+
 /// The store.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -24,39 +75,65 @@ pub struct Store {
     pub records: Records,
     /// The latest term.
     pub term: u64,
-    /// Until when, in true time, the leader's session lives if it is not renewed.
-    session: Option<(u64, True)>,
+    /// It answers nobody.
+    pub is_away: bool,
+    /// What it was asked to make durable, and how often it was asked for a session.
+    pub asked: Asked,
+    /// Until when, in true time, each session lives if it is not renewed.
+    sessions: BTreeMap<Session, True>,
+    leader: Option<(Session, u64)>,
+}
+
+/// Counts what reaches the store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Transactions.
+    pub commits: u64,
+    /// Sessions opened, renewed, and elections.
+    pub sessions: u64,
 }
 
 impl Store {
-    /// Takes the lead if nobody has it. Gives the term.
-    pub fn try_lead(&mut self, now: True, ttl: True) -> Option<u64> {
-        if self.session.is_some_and(|(_, end)| now < end) {
-            return None;
+    /// Opens a session, or renews it and takes the lead if nobody has it.
+    pub fn attend(&mut self, now: True, session: Session, opens: bool) -> Attended {
+        self.asked.sessions += 1;
+        self.sessions.retain(|_, end| now < *end);
+        if !opens && !self.sessions.contains_key(&session) {
+            return Attended::Expired;
         }
-        self.term += 1;
-        self.session = Some((self.term, now + ttl));
-        Some(self.term)
-    }
-
-    /// Renews the session of `term`, if it still lives.
-    pub fn renew(&mut self, now: True, term: u64, ttl: True) -> bool {
-        match &mut self.session {
-            Some((leader, end)) if *leader == term && now < *end => {
-                *end = now + ttl;
-                true
+        self.sessions.insert(session, now + SESSION);
+        if opens {
+            return Attended::Opened;
+        }
+        match self.leader.filter(|(leader, _)| self.sessions.contains_key(leader)) {
+            Some((leader, term)) if leader == session => Attended::Leads(term),
+            Some((leader, _)) => Attended::StandsBy(leader.0),
+            None => {
+                self.term += 1;
+                self.leader = Some((session, self.term));
+                Attended::Leads(self.term)
             }
-            _ => false,
         }
     }
 
-    /// Ends the session of `term`.
-    pub fn resign(&mut self, term: u64) {
-        self.session = self.session.filter(|(leader, _)| *leader != term);
+    /// Ends a session, and with it the lead.
+    pub fn end(&mut self, session: Session) {
+        self.sessions.remove(&session);
+    }
+
+    /// Is there again. Its sessions go on as if no time had passed; or they are over, all at once.
+    pub fn comes_back(&mut self, now: True, survive: bool) {
+        self.is_away = false;
+        if survive {
+            self.sessions.values_mut().for_each(|end| *end = now + SESSION);
+        } else {
+            self.sessions.clear();
+        }
     }
 
     /// Makes `writes` durable. A map that does not follow the last one is given back as the reason why not.
     pub fn commit(&mut self, term: u64, writes: &[Write]) -> Result<Committed, String> {
+        self.asked.commits += 1;
         if term != self.term && !planted::is(Planted::O10) {
             return Ok(Committed::Deposed);
         }

@@ -14,7 +14,7 @@ use crate::node::{Mood, Node, Stuck};
 use crate::oracle::{Finding, Oracles, liveness};
 use crate::router::Router;
 use crate::scene::{Scene, Violation};
-use crate::store::Store;
+use crate::store::{SESSION, Store};
 use crate::trace::Trace;
 use partage_core::settings::Settings;
 use partage_core::worker::gates::Access;
@@ -36,22 +36,24 @@ pub struct Shape {
     pub calm: True,
     /// The first two workers get stuck, for ever: see [`Stuck`].
     pub stuck: bool,
+    /// Three coordinators, and nothing but they and their store have faults: nobody else is to notice.
+    pub leaders: bool,
 }
 
 impl Shape {
-    /// One or two coordinators, ten workers, five routers; a minute of faults.
+    /// One to three coordinators, ten workers, five routers; a minute of faults.
     pub const FULL: Shape = Shape {
-        coordinators: 2,
+        coordinators: 3,
         nodes: 10,
         routers: 5,
         faulty: 60 * SECOND,
         calm: 90 * SECOND,
         stuck: false,
+        leaders: false,
     };
 
     /// Small and short, for the suite.
-    pub const SMALL: Shape =
-        Shape { coordinators: 2, nodes: 5, routers: 2, faulty: 20 * SECOND, calm: 90 * SECOND, stuck: false };
+    pub const SMALL: Shape = Shape { nodes: 5, routers: 2, faulty: 20 * SECOND, ..Shape::FULL };
 }
 
 /// How a run ended.
@@ -64,6 +66,9 @@ pub enum Verdict {
     /// Something was wrong.
     Failed(Violation),
 }
+
+/// In a run about leaders, before the first of them is in trouble: everything has its place by then.
+const SETTLED: True = 20 * SECOND;
 
 /// What is left of a run.
 #[derive(Debug, Clone)]
@@ -86,6 +91,24 @@ pub struct Report {
     pub words: Vec<String>,
 }
 
+/// The numbers of a run.
+fn settings(draw: &mut Draw, shape: Shape) -> Settings {
+    let heartbeat_ms = draw.between(150, 500);
+    let lease_ms = heartbeat_ms * 2 + draw.between(200, 2_500);
+    let dead_after_ms = draw.between(lease_ms / 2, 2 * lease_ms);
+    // Where others stand by, both are longer than the next leader takes to be there.
+    let spare_ms = if shape.leaders { 3 * SESSION / MS } else { 0 };
+    Settings {
+        heartbeat_ms,
+        lease_ms: lease_ms + spare_ms,
+        dead_after_ms: dead_after_ms + spare_ms,
+        check_back_ms: 1_000,
+        rebalance_ms: 5_000,
+        handover_ms: if shape.stuck { 6_000 } else { Settings::default().handover_ms },
+        ..Settings::default()
+    }
+}
+
 /// The run.
 #[derive(Debug)]
 pub struct World {
@@ -96,14 +119,18 @@ pub struct World {
     /// Coordinators.
     pub coordinators: Vec<Coordinator>,
     routers: Vec<Router>,
-    store: Store,
+    /// What coordinators share.
+    pub store: Store,
     kinds: Vec<Kind>,
     paused: BTreeMap<Place, True>,
-    shape: Shape,
+    /// What it is made of.
+    pub shape: Shape,
     /// Faults still come.
     lively: bool,
     /// People ask for things that nobody needs.
     asks: bool,
+    /// Maps committed before the first fault, in a run about leaders.
+    settled: Option<u64>,
     ops: Op,
 }
 
@@ -111,28 +138,21 @@ impl World {
     /// The run of `seed`.
     pub fn new(seed: u64, shape: Shape, words: Option<usize>) -> World {
         let mut draw = Draw::new(seed);
-        let coordinators = 1 + draw.index(shape.coordinators);
+        let coordinators = if shape.leaders { 3 } else { 1 + draw.index(shape.coordinators) };
         let cast = Cast {
             replicas: draw.between(1, 4) as u32,
             carries: draw.chance(700),
-            reshards: draw.chance(400),
+            reshards: draw.chance(400) && !shape.leaders,
             is_hasty: shape.stuck,
             slots: draw.chance(350),
         };
-        let heartbeat_ms = draw.between(150, 500);
-        let lease_ms = heartbeat_ms * 2 + draw.between(200, 2_500);
-        let settings = Settings {
-            heartbeat_ms,
-            lease_ms,
-            dead_after_ms: draw.between(lease_ms / 2, 2 * lease_ms),
-            check_back_ms: 1_000,
-            rebalance_ms: 5_000,
-            handover_ms: if shape.stuck { 6_000 } else { Settings::default().handover_ms },
-            ..Settings::default()
-        };
-        let kinds = Kind::drawn(&mut draw);
-        let world = World::made(draw, Shape { coordinators, ..shape }, cast, settings, Trace::new(words));
-        World { kinds, asks: true, ..world }
+        let settings = settings(&mut draw, shape);
+        let all: &[Kind] = if shape.leaders { &Kind::LEADERS } else { &Kind::ALL };
+        let kinds = Kind::drawn(&mut draw, all);
+        let settles = if shape.leaders { SETTLED } else { 0 };
+        let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
+        let world = World::made(draw, shape, cast, settings, Trace::new(words));
+        World { kinds, asks: !shape.leaders, ..world }
     }
 
     /// A run in which nothing happens by chance but delays and clocks: for scenarios that are interrupted on
@@ -187,6 +207,7 @@ impl World {
             shape,
             lively: true,
             asks: false,
+            settled: None,
             ops: 0,
         }
     }
@@ -243,7 +264,8 @@ impl World {
         }
         scene.after(200 * MS, Event::Change);
         scene.after(SECOND, Event::Operate);
-        scene.after(2 * SECOND, Event::Fault);
+        let first = if self.shape.leaders { SETTLED } else { 2 * SECOND };
+        scene.after(first, Event::Fault);
     }
 
     /// Runs on to `end`, or to the first thing that is wrong.
@@ -267,6 +289,7 @@ impl World {
                 self.mend(mend);
             }
         }
+        self.mend(Mend::Back(true));
         self.scene.poison.clear();
         self.scene.unloadable.clear();
         for node in 0..self.nodes.len() {
@@ -291,6 +314,7 @@ impl World {
         let is_stuck = self.shape.stuck;
         findings.extend(liveness::quiet(oracles, commits).into_iter().filter(|_| !is_stuck));
         findings.extend(oracles.data.at_the_end(&oracles.storage));
+        findings.extend(self.settled.iter().flat_map(|before| liveness::unnoticed(oracles, *before)));
         let now = self.scene.now;
         let drains = self.coordinators.iter_mut().filter_map(|coordinator| {
             let at = coordinator.clock.moment(now);
@@ -348,7 +372,9 @@ impl World {
             | Event::StorageAnswers { node, process, .. }
             | Event::Poisoned { node, process }
             | Event::HeldAgain { node, process, .. } => (Place::Node(*node), Some(*process)),
-            Event::Committed { coordinator, process, .. } | Event::SessionAsked { coordinator, process } => {
+            Event::Committed { coordinator, process, .. }
+            | Event::Attended { coordinator, process, .. }
+            | Event::SessionAsked { coordinator, process } => {
                 (Place::Coordinator(*coordinator), Some(*process))
             }
             _ => return None,
@@ -381,7 +407,7 @@ impl World {
                 self.paused.remove(&place);
             }
         }
-        let (scene, store) = (&mut self.scene, &mut self.store);
+        let scene = &mut self.scene;
         match event {
             Event::Deliver(from, to, via, message) => self.deliver(from, to, via, *message),
             Event::Closed(place, stream) => match place {
@@ -419,6 +445,29 @@ impl World {
             }
             Event::Heat => {}
             Event::HeldAgain { node, request, .. } => self.nodes[node].request(scene, *request),
+            event @ (Event::Commits { .. }
+            | Event::Committed { .. }
+            | Event::SessionAsked { .. }
+            | Event::Attends { .. }
+            | Event::Attended { .. }) => self.coordinate(event),
+            Event::TryAgain { router, op, attempt } => {
+                self.routers[router].try_again(scene, op, attempt, false);
+            }
+            Event::Rested { router, op, attempt } => {
+                self.routers[router].try_again(scene, op, attempt, true);
+            }
+            Event::Operate => self.operate(),
+            Event::Change => self.change(),
+            Event::Fault => self.next_fault(),
+            Event::Mend(mend) => self.mend(mend),
+        }
+    }
+
+    /// Something between a coordinator and the store. What reaches the store does so also when its sender stands
+    /// still.
+    fn coordinate(&mut self, event: Event) {
+        let (scene, store) = (&mut self.scene, &mut self.store);
+        match event {
             Event::Commits { coordinator, process, number } => {
                 if self.coordinators[coordinator].process == process {
                     self.coordinators[coordinator].commits(scene, store, number);
@@ -430,16 +479,15 @@ impl World {
             Event::SessionAsked { coordinator, .. } => {
                 self.coordinators[coordinator].session_asked(scene, store);
             }
-            Event::TryAgain { router, op, attempt } => {
-                self.routers[router].try_again(scene, op, attempt, false);
+            Event::Attends { coordinator, process, question } => {
+                if self.coordinators[coordinator].process == process {
+                    self.coordinators[coordinator].attends(scene, store, question);
+                }
             }
-            Event::Rested { router, op, attempt } => {
-                self.routers[router].try_again(scene, op, attempt, true);
+            Event::Attended { coordinator, question, attended, .. } => {
+                self.coordinators[coordinator].attended(scene, store, question, attended);
             }
-            Event::Operate => self.operate(),
-            Event::Change => self.change(),
-            Event::Fault => self.next_fault(),
-            Event::Mend(mend) => self.mend(mend),
+            _ => {}
         }
     }
 
@@ -493,8 +541,13 @@ impl World {
         if !self.lively {
             return;
         }
-        let next = self.scene.draw.between(50 * MS, 2 * SECOND);
+        let most = if self.shape.leaders { 8 * SECOND } else { 2 * SECOND };
+        let next = self.scene.draw.between(50 * MS, most);
         self.scene.after(next, Event::Fault);
+        if self.shape.leaders && self.settled.is_none() {
+            self.settled = Some(self.scene.oracles.maps.commits);
+            self.scene.oracles.data.must_serve = true;
+        }
         if let Some(kind) = self.scene.draw.pick(&self.kinds).copied() {
             self.fault(kind);
         }

@@ -7,11 +7,18 @@ use sim::world::{Shape, Verdict};
 /// Seeds within which each planted bug is found; most are within the first ten.
 const FOUND_WITHIN: u64 = 160;
 
+/// Only coordinators and their store have faults.
+const LEADERS: Shape = Shape { leaders: true, ..Shape::SMALL };
+
 /// Runs seeds until one fails by one of `invariants`: the one that is switched off, or what follows at once. The same
 /// seed without the bug fails by nothing.
 fn is_found(bug: Planted, invariants: &[&str]) {
+    is_found_in(Shape::SMALL, bug, invariants);
+}
+
+fn is_found_in(shape: Shape, bug: Planted, invariants: &[&str]) {
     let mut others = Vec::new();
-    let found = (1..=FOUND_WITHIN).find(|seed| match run(*seed, Shape::SMALL, Some(bug), None).verdict {
+    let found = (1..=FOUND_WITHIN).find(|seed| match run(*seed, shape, Some(bug), None).verdict {
         Verdict::Failed(violation) if invariants.contains(&violation.invariant) => true,
         Verdict::Failed(violation) => {
             others.push((*seed, violation));
@@ -22,7 +29,7 @@ fn is_found(bug: Planted, invariants: &[&str]) {
     let Some(seed) = found else {
         panic!("{bug:?} is not found within {FOUND_WITHIN} seeds, but {others:?}");
     };
-    let without = run(seed, Shape::SMALL, None, None).verdict;
+    let without = run(seed, shape, None, None).verdict;
     assert!(!matches!(without, Verdict::Failed(_)), "seed {seed} fails without {bug:?}: {without:?}");
 }
 
@@ -59,6 +66,16 @@ fn o8_a_planted_child_that_does_not_wait_for_its_parent_is_found() {
 #[test]
 fn o10_a_planted_store_that_takes_a_deposed_leader_is_found() {
     is_found(Planted::O10, &["O10", "M3"]);
+}
+
+#[test]
+fn c4_o10_a_planted_leader_that_does_not_look_at_its_session_is_found() {
+    is_found_in(LEADERS, Planted::C4, &["O10", "O1", "O5", "O6"]);
+}
+
+#[test]
+fn m2_a_planted_table_that_goes_back_is_found() {
+    is_found(Planted::M2, &["M2"]);
 }
 
 #[test]

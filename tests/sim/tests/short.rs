@@ -2,9 +2,11 @@
 //! interrupted.
 
 use partage_core::cluster::admin::Command;
+use partage_core::limits::RECONNECTS_PER_S;
 use partage_core::planted::{self, Planted};
 use sim::changes;
 use sim::clock::SECOND;
+use sim::fleet::{self, Fleet, Loss};
 use sim::interrupt::{self, Scenario};
 use sim::model::KeyAt;
 use sim::run;
@@ -15,6 +17,9 @@ const SEEDS: u64 = 6;
 
 /// Every so many steps of a scenario are tried here; `--interrupt all` tries each.
 const STRIDE: u64 = 23;
+
+/// Only coordinators and their store have faults.
+const LEADERS: Shape = Shape { leaders: true, ..Shape::SMALL };
 
 /// Runs the first seeds; fails at what is wrong, or when few of them have really tried something. `flags` make the
 /// command that runs one again. Returns how many commits each took.
@@ -49,10 +54,20 @@ fn a12_l1_l4_o1_workers_that_are_stuck_hold_up_nobody_under_faults() {
     nothing_is_wrong(Shape { stuck: true, ..Shape::SMALL }, "--small --stuck");
 }
 
+/// Leaders are killed, paused, cut off and restarted; the store restarts, forgets all sessions, is a hundred times
+/// slower. Under each term one leads, no map changes, nobody is declared dead, every key can be looked up.
+#[test]
+fn a15_m2_m10_o10_r6_nobody_notices_that_leaders_change() {
+    nothing_is_wrong(LEADERS, "--small --leaders");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    let [first, again] = [0, 0].map(|_| run(11, Shape::SMALL, None, None));
-    assert_eq!((first.hash, first.events), (again.hash, again.events));
+    for shape in [Shape::SMALL, LEADERS] {
+        let [first, again] = [0, 0].map(|_| run(11, shape, None, None));
+        assert_eq!((first.hash, first.events), (again.hash, again.events));
+    }
+    let first = run(11, Shape::SMALL, None, None);
     let words = run(11, Shape::SMALL, None, Some(10));
     assert_eq!(words.hash, first.hash, "words change nothing");
     assert_ne!(run(12, Shape::SMALL, None, None).hash, first.hash);
@@ -61,7 +76,7 @@ fn the_same_seed_gives_the_same_bytes() {
 /// A key that kills its owners in a cluster of ten, whose processes nobody starts again: how many it killed,
 /// and the world a while later.
 fn poisoned() -> (usize, World) {
-    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, stuck: false };
+    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };
     let mut world = World::still(3, shape, None);
     world.begin();
     world.run_until(6 * SECOND);
@@ -113,7 +128,7 @@ fn r5_a_planted_poison_that_is_never_found_out_is_seen() {
 /// The same where every process is started again at once, long before anybody misses it.
 #[test]
 fn r5_a_key_whose_owners_are_restarted_at_once_is_set_aside_too() {
-    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, stuck: false };
+    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };
     let mut world = World::still(3, shape, None);
     world.begin();
     world.run_until(6 * SECOND);
@@ -136,7 +151,7 @@ fn r5_a_key_whose_owners_are_restarted_at_once_is_set_aside_too() {
 /// Of two nodes the one that takes a shard over dies for good, at many a moment of the move.
 #[test]
 fn l1_of_two_nodes_one_that_dies_in_a_move_leaves_everything_to_the_other() {
-    let shape = Shape { coordinators: 1, nodes: 2, routers: 1, faulty: 0, calm: 0, stuck: false };
+    let shape = Shape { coordinators: 1, nodes: 2, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };
     let mut came_back = 0;
     for step in (0..400).step_by(16) {
         let mut world = World::still(5, shape, None);
@@ -202,4 +217,25 @@ fn o9_a_merge_that_is_interrupted_ends_the_same() {
 #[test]
 fn o9_a_failover_that_is_interrupted_comes_to_an_end() {
     interrupted(Scenario::Failover);
+}
+
+/// The whole fleet loses its leader: nobody is declared dead, nothing moves, no lease runs out, and nobody comes with
+/// everybody else. Counts, so that the size of the fleet does not matter.
+#[test]
+fn r6_r7_a_fleet_that_loses_its_leader_comes_back_spread_out_and_nothing_moves() {
+    for loss in [Loss::Leaves, Loss::Killed] {
+        let (workers, routers) = (150, 150);
+        let figures = fleet::run(Fleet::of_three(workers, routers, loss), 1);
+        assert_eq!((figures.moves, figures.deaths, figures.lapses), (0, 0, 0), "{loss:?}");
+        assert!(figures.current_ms < 30_000, "{loss:?}: {figures:?}");
+        let cap = RECONNECTS_PER_S * workers as u64 / 10_000;
+        assert!(figures.peak_per_s <= cap, "{loss:?}: {figures:?}, above {cap}");
+    }
+}
+
+#[test]
+fn the_load_on_the_store_does_not_grow_with_the_fleet_while_nothing_changes() {
+    let [few, more] = [(5, 3), (25, 12)].map(|(workers, routers)| fleet::steady(workers, routers));
+    assert_eq!(few.0, 0.0, "nothing is committed");
+    assert_eq!(few, more);
 }

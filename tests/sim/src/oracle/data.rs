@@ -40,6 +40,11 @@ pub struct Data {
     open: BTreeMap<Op, Open>,
     /// How many ended how.
     pub tally: Tally,
+    /// Nobody who serves has faults: who needs no lease is to serve all along.
+    pub must_serve: bool,
+    /// How many were refused to the end though they should have been served. An answer that comes too late for a
+    /// router's patience is another matter.
+    pub unserved: u64,
 }
 
 impl Data {
@@ -90,9 +95,10 @@ impl Data {
     }
 
     /// It was certainly not done.
-    pub fn failed(&mut self, op: Op) {
-        if self.open.remove(&op).is_some() {
+    pub fn failed(&mut self, op: Op, spaces: &[Space]) {
+        if let Some(open) = self.open.remove(&op) {
             self.tally.failed += 1;
+            self.unserved += u64::from(self.must_serve && !spaces[open.key.keyspace].is_exclusive());
         }
     }
 

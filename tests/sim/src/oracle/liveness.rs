@@ -76,3 +76,17 @@ pub fn informed(oracles: &Oracles, routers: &[Router]) -> Vec<Finding> {
     }
     findings
 }
+
+/// What nobody is to notice of a leader's trouble: since `commits_before` no map has changed (M10), nobody was declared
+/// dead (R6), and whatever need not have one owner was served (A15).
+pub fn unnoticed(oracles: &Oracles, commits_before: u64) -> Vec<Finding> {
+    let (more, deaths) = (oracles.maps.commits - commits_before, oracles.maps.deaths);
+    let failed = oracles.data.unserved;
+    let findings = [
+        ("M10", more, "commits that nothing but a change of leaders called for"),
+        ("R6", deaths, "nodes declared dead while only leaders had faults"),
+        ("A15", failed, "operations failed on keyspaces that are always served"),
+    ];
+    let found = findings.into_iter().filter(|(_, count, _)| *count > 0);
+    found.map(|(invariant, count, what)| (invariant, format!("{count} {what}"))).collect()
+}

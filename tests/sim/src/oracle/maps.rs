@@ -4,7 +4,7 @@ use super::Finding;
 use crate::message::Request;
 use crate::model::Space;
 use partage_core::check;
-use partage_core::cluster::{Records, Write};
+use partage_core::cluster::{NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
@@ -30,8 +30,14 @@ pub struct Maps {
     /// The latest start of each node.
     started: BTreeMap<NodeId, Incarnation>,
     term: u64,
+    /// The latest term that somebody was elected to.
+    elected: u64,
+    /// Who began to lead under each term.
+    led: BTreeMap<u64, (usize, u32)>,
     /// Commits of maps so far.
     pub commits: u64,
+    /// Nodes that were declared dead so far.
+    pub deaths: u64,
 }
 
 impl Maps {
@@ -43,9 +49,13 @@ impl Maps {
             .iter()
             .flat_map(|(name, map)| map.shards().map(|s| ((name.clone(), s.id), s.bounds.clone())))
             .collect();
+        let first = |(name, map): (&KeyspaceName, &ShardMap)| {
+            ((name.clone(), map.generation().sequence), map.generation())
+        };
+        let generations = maps.iter().map(first).collect();
         Maps {
             maps,
-            generations: BTreeMap::new(),
+            generations,
             bounds,
             leaders: BTreeMap::new(),
             placements: BTreeMap::new(),
@@ -53,8 +63,28 @@ impl Maps {
             ended: BTreeSet::new(),
             started: BTreeMap::new(),
             term: 0,
+            elected: 0,
+            led: BTreeMap::new(),
             commits: 0,
+            deaths: 0,
         }
+    }
+
+    /// Somebody was elected, whether he knows it or not.
+    pub fn elected(&mut self, term: u64) {
+        self.elected = self.elected.max(term);
+    }
+
+    /// A process begins to lead: one for each term, and only once.
+    pub fn leads(&mut self, term: u64, who: (usize, u32)) -> Option<Finding> {
+        let before = self.led.insert(term, who)?;
+        Some(("O10", format!("term {term} is led by {who:?}, and was by {before:?}")))
+    }
+
+    /// O10 for what is never stored: a leader prolongs a lease, or grants.
+    pub fn gives(&self, term: u64) -> Option<Finding> {
+        let text = || format!("term {term} grants after term {} has begun", self.elected);
+        (term < self.elected).then(|| ("O10", text()))
     }
 
     /// The latest map of a keyspace.
@@ -75,6 +105,12 @@ impl Maps {
     /// Whether an incarnation was declared dead, or has left.
     pub fn has_ended(&self, node: usize, incarnation: Incarnation) -> bool {
         self.ended.iter().any(|(id, ended)| *ended == incarnation && id.as_str() == format!("node-{node}"))
+    }
+
+    /// Whether this record declares somebody dead who was not before.
+    pub fn is_death(&self, node: &NodeRecord) -> bool {
+        let home = (node.spec.id.clone(), node.incarnation);
+        node.ended && !node.left && !self.ended.contains(&home)
     }
 
     /// D7: a worker deletes a replica. What is durable must have let go of it: it is in no map, or only to be
@@ -101,6 +137,7 @@ impl Maps {
             match write {
                 Write::Map(diff) => findings.extend(self.map_committed(diff)),
                 Write::Node(node) if node.ended => {
+                    self.deaths += u64::from(self.is_death(node));
                     self.ended.insert((node.spec.id.clone(), node.incarnation));
                 }
                 Write::Node(node) => {

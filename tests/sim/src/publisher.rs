@@ -1,0 +1,211 @@
+//! A coordinator's board and who reads it, as the publisher of the real one is: it outlives the turns of leading and
+//! standing by, so that whoever listens need not notice who leads.
+//!
+//! ```text
+//!  leads:      cluster ── committed maps ──► board ──► routers, and coordinators that stand by
+//!  stands by:  leader ──► table ── passed on ──► board ──► routers
+//! ```
+//!
+//! What a coordinator passes on, it has taken into a [`RouteTable`] of its own, which refuses what is behind it (M2).
+//! While nobody leads it keeps what it has, and says it to whoever asks.
+
+use crate::clock::{SECOND, True};
+use crate::message::{Message, Place, Publication, Via};
+use crate::scene::Scene;
+use partage_core::cluster::Cluster;
+use partage_core::exchange::KeyspaceBrief;
+use partage_core::id::Generation;
+use partage_core::map::{MapDiff, ShardMap};
+use partage_core::name::KeyspaceName;
+use partage_core::publication::{Board, Kept, Since};
+use partage_core::routing::table::{RouteTable, TableError};
+use partage_core::time::Millis;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What is kept for subscribers that were away: little, so that runs get beyond.
+const KEPT: Kept = Kept { diffs: 16, shards: 60, forgotten: 2 };
+
+/// Silence after which the leader's stream is made anew.
+const SILENCE: True = 3 * SECOND;
+
+/// What one subscriber has of one keyspace.
+#[derive(Debug, Default, Clone, Copy)]
+struct Subscription {
+    has: Option<Generation>,
+    under_way: bool,
+}
+
+/// A router that listens, or a coordinator that stands by.
+#[derive(Debug)]
+struct Subscriber {
+    place: Place,
+    keyspaces: BTreeMap<KeyspaceName, Subscription>,
+    /// Which addresses it has heard of.
+    nodes: u64,
+}
+
+/// The stream from whoever leads.
+#[derive(Debug, Clone, Copy)]
+struct Following {
+    leader: usize,
+    stream: u64,
+    heard: True,
+}
+
+/// The board, who reads it, and where it comes from.
+#[derive(Debug)]
+pub struct Publisher {
+    board: Board,
+    subscribers: BTreeMap<u64, Subscriber>,
+    table: RouteTable,
+    following: Option<Following>,
+}
+
+impl Default for Publisher {
+    fn default() -> Publisher {
+        Publisher {
+            board: Board::new(KEPT),
+            subscribers: BTreeMap::new(),
+            table: RouteTable::default(),
+            following: None,
+        }
+    }
+}
+
+impl Publisher {
+    /// Its coordinator leads from here on.
+    pub fn lead(&mut self, scene: &mut Scene, here: Place, cluster: &Cluster, now: Millis) {
+        self.leave_leader(scene, here);
+        self.board.refresh(cluster, now);
+    }
+
+    /// Its coordinator leads no more: what others will say is taken from the beginning.
+    pub fn stand_by(&mut self, scene: &mut Scene, here: Place) {
+        self.leave_leader(scene, here);
+        self.table = RouteTable::default();
+    }
+
+    /// Follows whoever leads, from here on; none = nobody knows, and the last one is believed.
+    pub fn follow(&mut self, scene: &mut Scene, here: Place, leader: usize) {
+        let silent = |following: &Following| scene.now >= following.heard + SILENCE;
+        if self.following.as_ref().is_some_and(|following| following.leader == leader && !silent(following)) {
+            return;
+        }
+        self.leave_leader(scene, here);
+        let to = Place::Coordinator(leader);
+        let stream = scene.network.open(here, to);
+        self.following = Some(Following { leader, stream, heard: scene.now });
+        scene.send(here, to, Via::Stream(stream), Message::Subscribe(self.table.known()));
+    }
+
+    fn leave_leader(&mut self, scene: &mut Scene, here: Place) {
+        if let Some(Following { stream, .. }) = self.following.take() {
+            scene.close(stream, here);
+        }
+    }
+
+    /// A connection is gone.
+    pub fn closed(&mut self, stream: u64) {
+        self.subscribers.remove(&stream);
+        self.following = self.following.filter(|following| following.stream != stream);
+    }
+
+    /// Somebody listens from here on, who has that already.
+    pub fn subscribe(&mut self, from: Place, stream: u64, has: &BTreeMap<KeyspaceName, Generation>) {
+        let subscription = |has: &Generation| Subscription { has: Some(*has), under_way: false };
+        let keyspaces = has.iter().map(|(name, has)| (name.clone(), subscription(has))).collect();
+        self.subscribers.insert(stream, Subscriber { place: from, keyspaces, nodes: 0 });
+    }
+
+    /// A subscriber has taken what it was sent.
+    pub fn taken(&mut self, stream: u64, keyspace: &KeyspaceName, generation: Generation) {
+        let subscriber = self.subscribers.get_mut(&stream);
+        if let Some(held) = subscriber.and_then(|subscriber| subscriber.keyspaces.get_mut(keyspace)) {
+            *held = Subscription { has: Some(generation), under_way: false };
+        }
+    }
+
+    /// The leader says something. It is answered, and passed on.
+    pub fn passed_on(&mut self, scene: &mut Scene, here: Place, via: Via, publication: Publication) {
+        let of_it = |following: &&mut Following| Via::Stream(following.stream) == via;
+        let Some(following) = self.following.as_mut().filter(of_it) else { return };
+        following.heard = scene.now;
+        let (leader, name) = (Place::Coordinator(following.leader), publication.brief.name.clone());
+        self.table.nodes(publication.nodes.changed.clone());
+        self.table.forget(&publication.nodes.forgotten);
+        self.board.pass_on_nodes(publication.nodes.changed, publication.nodes.forgotten);
+        for diff in &publication.diffs {
+            let before = (self.sequence(&name), self.table.map(&name).map(ShardMap::generation));
+            match self.table.change(Some(publication.brief.clone()), publication.resync, diff) {
+                Ok(_) => {}
+                // It lags behind: whoever leads is asked for again.
+                Err(TableError::Back { .. }) => return self.leave_leader(scene, here),
+                Err(error) => scene.violate("W4", format!("{here:?}, which stands by: {error}")),
+            }
+            if let Some(brief) = self.table.brief(&name).cloned() {
+                self.board.pass_on(brief, MapDiff::clone(diff));
+            }
+            let after = (self.sequence(&name), self.table.map(&name).map(ShardMap::generation));
+            scene.trace.event(scene.now, (22u8, here, after.0), || {
+                format!("{here:?} passes on {name} {} from {}", diff.to, diff.from)
+            });
+            if after.0 < before.0 || after.1.map(|at| at.sequence) < before.1.map(|at| at.sequence) {
+                let text = format!("{here:?} has {name} {:?} after {:?}", after.0, before.0);
+                scene.violate("M2", text);
+            }
+        }
+        if let Some(generation) = self.table.map(&name).map(ShardMap::generation) {
+            scene.send(here, leader, via, Message::Taken(name, generation));
+        }
+    }
+
+    /// How far the board has got with a keyspace.
+    fn sequence(&self, name: &KeyspaceName) -> Option<u64> {
+        self.board.brief(name).map(|brief| brief.generation.sequence)
+    }
+
+    /// Takes up what `cluster` has made durable.
+    pub fn release(&mut self, cluster: &Cluster, maps: Vec<MapDiff>, now: Millis) {
+        self.board.publish(cluster, maps, now);
+    }
+
+    /// Sends every subscriber that is free what it lacks; whole maps are those of `cluster`, or of the table.
+    pub fn publish(&mut self, scene: &mut Scene, here: Place, cluster: Option<&Cluster>) {
+        let (board, table) = (&self.board, &self.table);
+        let whole = |name: &KeyspaceName| match cluster {
+            Some(cluster) => cluster.keyspaces().get(name).map(|state| state.map.whole()),
+            None => table.map(name).map(ShardMap::whole),
+        };
+        for (stream, subscriber) in &mut self.subscribers {
+            for name in board.keyspaces() {
+                let held = subscriber.keyspaces.entry(name.clone()).or_default();
+                let Some(publication) = lacks(board, name, held, subscriber.nodes, &whole) else { continue };
+                held.under_way = true;
+                subscriber.nodes = publication.nodes.version;
+                let message = Message::Publication(publication);
+                scene.send(here, subscriber.place, Via::Stream(*stream), message);
+            }
+        }
+    }
+}
+
+/// What a subscriber is sent next about a keyspace, if there is anything and it is free.
+fn lacks(
+    board: &Board,
+    name: &KeyspaceName,
+    held: &Subscription,
+    nodes: u64,
+    whole: &impl Fn(&KeyspaceName) -> Option<MapDiff>,
+) -> Option<Publication> {
+    let brief: KeyspaceBrief = board.brief(name).filter(|_| !held.under_way).cloned()?;
+    let nodes = board.nodes_since(nodes);
+    let is_news = !(nodes.changed.is_empty() && nodes.forgotten.is_empty());
+    let (diffs, resync) = match board.since(name, held.has) {
+        Since::Nothing if is_news => (Vec::new(), false),
+        Since::Nothing | Since::Deleted => return None,
+        Since::Changes(diffs) => (diffs, false),
+        Since::Whole => (vec![Arc::new(whole(name)?)], true),
+    };
+    Some(Publication { brief, diffs, resync, nodes })
+}
