@@ -468,10 +468,10 @@ impl World {
     fn coordinate(&mut self, event: Event) {
         let (scene, store) = (&mut self.scene, &mut self.store);
         match event {
-            Event::Commits { coordinator, process, number } => {
-                if self.coordinators[coordinator].process == process {
-                    self.coordinators[coordinator].commits(scene, store, number);
-                }
+            Event::Commits { coordinator, process, number }
+                if self.coordinators[coordinator].process == process =>
+            {
+                self.coordinators[coordinator].commits(scene, store, number);
             }
             Event::Committed { coordinator, number, .. } => {
                 self.coordinators[coordinator].committed(scene, store, number);
@@ -479,10 +479,10 @@ impl World {
             Event::SessionAsked { coordinator, .. } => {
                 self.coordinators[coordinator].session_asked(scene, store);
             }
-            Event::Attends { coordinator, process, question } => {
-                if self.coordinators[coordinator].process == process {
-                    self.coordinators[coordinator].attends(scene, store, question);
-                }
+            Event::Attends { coordinator, process, question }
+                if self.coordinators[coordinator].process == process =>
+            {
+                self.coordinators[coordinator].attends(scene, store, question);
             }
             Event::Attended { coordinator, question, attended, .. } => {
                 self.coordinators[coordinator].attended(scene, store, question, attended);
