@@ -14,6 +14,9 @@
 //! With spread `s`, of `n` clients at most `n / s` come back in a second when another leads at once, and about
 //! `4n / 3s` when they have looked for one meanwhile. [`crate::limits::RECONNECTS_PER_S`] is what that may come to.
 //!
+//! The simulator tries it (`sim --fleet`). The drivers do not have it yet: their pauses are in
+//! `crates/worker/src/line.rs` and `crates/maps/src/watch.rs`, are by lot too, and are shorter.
+//!
 //! Who is told by one coordinator which one leads goes there at once: it has waited already.
 
 use crate::limits;
