@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Flags and environment.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CoordinationArgs {
-    /// The engine that several coordinators share, as backend://[user@]host:port,host:port/root with the backends
+    /// The engine that several coordinators share, as backend://user@host:port,host:port/root with the backends
     /// etcd, zookeeper or mysql
     #[arg(long, env = "PARTAGE_COORDINATION", value_name = "ADDRESS")]
     coordination: Option<String>,
