@@ -14,10 +14,12 @@ use partage_core::id::Generation;
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
 use partage_core::publication::{Board, Since};
+use partage_core::reconnect;
 use partage_core::routing::table::RouteTable;
 use partage_core::time::Millis;
 use partage_wire::maps::{MapEvent, MapNews, encoded};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
@@ -67,6 +69,8 @@ pub struct Publisher {
     /// Whether the board has everything that there is.
     current: watch::Sender<bool>,
     bell: watch::Sender<u64>,
+    /// The widest spread that everybody was woken for.
+    widest_ms: AtomicU64,
     sheets: Mutex<Sheets>,
     /// Whole maps that are being sent right now, so that a thousand routers which connect at once cost one
     /// copy, not a thousand.
@@ -81,6 +85,7 @@ impl Default for Publisher {
             source: Mutex::default(),
             current: watch::Sender::default(),
             bell: watch::Sender::default(),
+            widest_ms: AtomicU64::new(reconnect::router_spread_ms(0)),
             sheets: Mutex::default(),
             wholes: tokio::sync::Mutex::default(),
         }
@@ -130,7 +135,8 @@ impl Publisher {
             }
             MapNews::Deleted(keyspace) => board.pass_on_end(&keyspace),
             MapNews::Current => drop(self.current.send_replace(true)),
-            MapNews::Nothing => {}
+            // How many listen to the leader says nothing about how many listen here.
+            MapNews::Nothing | MapNews::Spread(_) => {}
         }
         drop((board, current));
         self.bell.send_modify(|count| *count += 1);
@@ -169,7 +175,18 @@ impl Publisher {
 
     /// Rings whenever there may be something new.
     pub fn bell(&self) -> watch::Receiver<u64> {
-        self.bell.subscribe()
+        let bell = self.bell.subscribe();
+        let spread_ms = self.spread_ms();
+        // Those who came when there were fewer are to know, too. It gets wider a few times only.
+        if self.widest_ms.fetch_max(spread_ms, Ordering::Relaxed) < spread_ms {
+            self.bell.send_modify(|count| *count += 1);
+        }
+        bell
+    }
+
+    /// Over how long subscribers spread when this coordinator is lost.
+    pub fn spread_ms(&self) -> u64 {
+        reconnect::router_spread_ms(self.subscribers())
     }
 
     /// A keyspace's settings, at its latest generation.

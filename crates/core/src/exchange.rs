@@ -169,11 +169,14 @@ pub struct Orders {
     pub may_go: bool,
 }
 
-/// Until when the worker may believe its assignment: `lease_ms` after it *sent* the beat, by its own clock.
+/// Until when the worker may believe its assignment: `lease_ms` after it *sent* the beat, by its own clock. And what
+/// it does when it hears no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRenewal {
     /// [`Beat::sent_at`] of the beat that is answered.
     pub sent_at: Millis,
     /// For how long.
     pub lease_ms: u64,
+    /// Over how long it spreads with the other workers when the coordinator is lost ([`crate::reconnect`]).
+    pub spread_ms: u64,
 }

@@ -161,16 +161,40 @@ pub const LOST_LEASE_MS: u64 = 600_000;
 /// Moves in progress that are listed at a glance; all of them are a question of their own.
 pub const MOVES_SHOWN: usize = 20;
 
-/// Workers that have lost their coordinator come back within a lease divided by this ([`crate::reconnect`]): with the
+/// How long, in milliseconds, whoever has lost its coordinator rests at most before it tries one again, in a fleet of
+/// up to 500 ([`crate::reconnect`]); and at most between two that it tries in turn. A coordinator that restarts takes
+/// about as long to come up.
+pub const RECONNECT_MS: u64 = 100;
+
+/// Who looks for a coordinator rests for the time that it has looked, divided by this: so it is late by no more than
+/// that when there is one again.
+pub const LATE_BY: u64 = 4;
+
+/// Longest rest of a worker for which there is no coordinator, in milliseconds: what one that comes back waits for its
+/// workers at most, well within the time after which it would declare them dead.
+pub const WORKER_REST_MS: u64 = 2_000;
+
+/// Longest rest of a router for which there is no coordinator, in milliseconds: ten thousand of them then try some
+/// thousand times a second.
+pub const ROUTER_REST_MS: u64 = 5_000;
+
+/// So many workers, and so many routers, are to come to one coordinator in a second when another is lost.
+pub const RECONNECT_PACE_PER_S: u64 = RECONNECTS_PER_S / 2;
+
+/// Workers that have lost their coordinator come back within a lease divided by this, however many they are: with the
 /// lease of 8 s that clusters of several coordinators have, 3 s go by until another leads, and 2 s of the 5 that are left
 /// are spent on not coming all at once.
 pub const SPREAD_OF_LEASE: u64 = 4;
 
-/// Over how long routers spread that have lost their coordinator, in milliseconds. Their maps serve on meanwhile; what
-/// moves is found by the hints of those who had it.
+/// Over how long routers spread at most that have lost their coordinator, in milliseconds. Their maps serve on
+/// meanwhile; what moves is found by the hints of those who had it.
 pub const ROUTER_SPREAD_MS: u64 = 2_000;
 
-/// Most workers and routers that come to one coordinator within a second, of a fleet of 10,000 workers with a lease of
-/// 8 s and 10,000 routers, whichever of three coordinators is lost: half as many as the beats that it answers in any
-/// second of such a fleet. It grows with the fleet, and as leases get shorter.
+/// The longest spread that is believed, in milliseconds: that of a lease of four minutes.
+pub const SPREAD_MS: u64 = 60_000;
+
+/// Most workers and routers that come to one coordinator within a second, whichever is lost, those that it turns away
+/// included: half as many as the beats that it answers in any second of a fleet of 10,000 workers. It holds up to
+/// 10,000 workers with a lease of 8 s and as many routers for each coordinator; beyond, it grows with the fleet, and as
+/// leases get shorter.
 pub const RECONNECTS_PER_S: u64 = 10_000;

@@ -1,65 +1,111 @@
-//! How long whoever has lost its coordinator waits before it asks again (R7).
+//! When whoever has lost its coordinator asks again (R7).
 //!
-//! Ten thousand lines that end in one moment must not come back in one moment. Nobody knows how many others there are,
-//! but everybody knows how long it can do without: a worker its lease, a router a moment in which its maps may be
-//! old. So that time, not the number of tries alone, sets the pace.
+//! Ten thousand lines that end in one moment must not come back in one moment; three may. No client knows how many
+//! others there are, but the coordinator does: for as long as it has us it says over how long to spread if it is
+//! lost, and that is as wide as the fleet needs and no wider.
 //!
-//! | what happened                         | pause                                                            |
-//! |---------------------------------------|------------------------------------------------------------------|
-//! | a coordinator that had us is gone     | anything up to the spread                                        |
-//! | one would not have us, others may     | from half of `first` to all of it                                |
-//! | none would, so a round was in vain    | from half to all of: `first`, doubled with each round up to `longest`, and no less than the spread |
-//! | none has ever had us                  | the same, with a spread of nothing                               |
+//! ```text
+//!  New ──────────────┐ in vain                  ┌─────────┐
+//!                    ▼                          │ in vain │
+//!  Had ──lost──► Looking ───────────────────────┴─►       │
+//!   ▲                │                                    │
+//!   └── a coordinator has us ◄────────────────────────────┘
+//! ```
+//!
+//! | what happened                         | rest                                                            |
+//! |---------------------------------------|-----------------------------------------------------------------|
+//! | a coordinator that had us is gone     | anything up to the spread                                       |
+//! | one would not have us, others may     | from half of [`RECONNECT_MS`] to all of it                      |
+//! | none would, so a round was in vain    | from half to all of a quarter of the time that we have looked; no less than the spread, no more than the longest rest |
+//!
+//! So a client of a small cluster is there a tenth of a second after its coordinator is gone, and late by a quarter of
+//! the time for which nobody led. The spread never is below [`RECONNECT_MS`]: up to 500 clients need no more.
 //!
 //! With spread `s`, of `n` clients at most `n / s` come back in a second when another leads at once, and about
-//! `4n / 3s` when they have looked for one meanwhile. [`crate::limits::RECONNECTS_PER_S`] is what that may come to.
+//! `4n / 3s` when they have looked for one meanwhile. A spread has an end where the fleet can do without no longer: a
+//! worker its lease, a router a moment in which its maps may be old. [`limits::RECONNECTS_PER_S`] is what that may come
+//! to.
 //!
-//! The simulator tries it (`sim --fleet`). The drivers do not have it yet: their pauses are in
-//! `crates/worker/src/line.rs` and `crates/maps/src/watch.rs`, are by lot too, and are shorter.
-//!
-//! Who is told by one coordinator which one leads goes there at once: it has waited already.
+//! Who is told by one coordinator which one leads goes there at once: it has waited already. Not here: which coordinator
+//! is tried; that is in `crates/worker/src/line.rs` and `crates/maps/src/watch.rs`.
 
-use crate::limits;
+use crate::limits::{self, RECONNECT_MS};
+use crate::time::Millis;
 
-/// Pauses of one kind of client. Times in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pauses {
-    /// In the first round.
-    pub first_ms: u64,
-    /// In the last.
-    pub longest_ms: u64,
+/// The rests of one client. Lots are anything from 0 to 1, drawn anew each time.
+#[derive(Debug, Clone)]
+pub struct Rests {
+    longest_ms: u64,
+    spread_ms: u64,
+    state: State,
 }
 
-impl Pauses {
-    /// Of workers. The longest is what a coordinator that comes back waits for its workers at most, well within the
-    /// time after which it would declare them dead.
-    pub const WORKERS: Pauses = Pauses { first_ms: 100, longest_ms: 2_000 };
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// No coordinator was tried yet.
+    New,
+    /// One has us.
+    Had,
+    /// Looking for one: since when, and how many would not have us.
+    Looking(Millis, u32),
+}
 
-    /// Of routers: the first lets a coordinator that restarts come up, the longest keeps ten thousand routers at some
-    /// thousand tries a second.
-    pub const ROUTERS: Pauses = Pauses { first_ms: 100, longest_ms: 5_000 };
+impl Rests {
+    /// Of a worker.
+    pub fn of_worker() -> Rests {
+        Rests { longest_ms: limits::WORKER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
+    }
 
-    /// The pause after the `attempts`-th attempt in vain at one of so many coordinators. `lot` is anything from 0
-    /// to 1, drawn anew each time.
-    pub fn in_vain(&self, attempts: u32, coordinators: usize, spread_ms: u64, lot: f64) -> u64 {
-        let coordinators = u32::try_from(coordinators).unwrap_or(u32::MAX).max(1);
-        let (rounds, is_round) = (attempts / coordinators, attempts.is_multiple_of(coordinators));
-        let doublings = rounds.saturating_sub(1).min(16);
-        let grown = self.first_ms.saturating_mul(1 << doublings).min(self.longest_ms);
-        let most = if is_round { grown.max(spread_ms) } else { self.first_ms };
+    /// Of whoever follows maps: a router, or a coordinator that stands by.
+    pub fn of_router() -> Rests {
+        Rests { longest_ms: limits::ROUTER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
+    }
+
+    /// A coordinator says over how long to spread when it is lost; not longer than [`limits::SPREAD_MS`].
+    pub fn told(&mut self, spread_ms: u64) {
+        self.spread_ms = spread_ms.clamp(RECONNECT_MS, limits::SPREAD_MS);
+    }
+
+    /// A coordinator has us.
+    pub fn had(&mut self) {
+        self.state = State::Had;
+    }
+
+    /// How long to rest, in milliseconds, now that the coordinator that had us is gone, or that another one of so many
+    /// would not have us.
+    pub fn rest(&mut self, now: Millis, coordinators: usize, lot: f64) -> u64 {
+        let (since, attempts) = match self.state {
+            State::Had => {
+                self.state = State::Looking(now, 0);
+                return part(self.spread_ms, lot);
+            }
+            State::New => (now, 1),
+            State::Looking(since, attempts) => (since, attempts.saturating_add(1)),
+        };
+        self.state = State::Looking(since, attempts);
+        let is_round = attempts.is_multiple_of(u32::try_from(coordinators).unwrap_or(u32::MAX).max(1));
+        let looked_ms = now.since(since);
+        let grown = (looked_ms / limits::LATE_BY).clamp(RECONNECT_MS, self.longest_ms);
+        let most = if is_round { grown.max(self.spread_ms) } else { RECONNECT_MS };
         most / 2 + part(most - most / 2, lot)
     }
 }
 
-/// The pause after a coordinator that had us is gone.
-pub fn lost(spread_ms: u64, lot: f64) -> u64 {
-    part(spread_ms, lot)
+/// Over how long workers with such a lease spread: as many come in a second as are to, and all of them within a part of
+/// the lease that leaves time for the election before it and the answer after it.
+pub fn worker_spread_ms(workers: usize, lease_ms: u64) -> u64 {
+    at_pace(workers).min(lease_ms / limits::SPREAD_OF_LEASE)
 }
 
-/// Over how long workers with such a lease spread: a part of it that leaves time for the election before it and the
-/// answer after it.
-pub fn worker_spread_ms(lease_ms: u64) -> u64 {
-    lease_ms / limits::SPREAD_OF_LEASE
+/// Over how long routers spread that listen to the same coordinator.
+pub fn router_spread_ms(routers: usize) -> u64 {
+    at_pace(routers).min(limits::ROUTER_SPREAD_MS)
+}
+
+/// In steps, each twice the one before, so that it need not be said again whenever one more has come.
+fn at_pace(clients: usize) -> u64 {
+    let clients = u64::try_from(clients).unwrap_or(u64::MAX).checked_next_power_of_two().unwrap_or(u64::MAX);
+    clients.saturating_mul(1_000).div_ceil(limits::RECONNECT_PACE_PER_S).max(RECONNECT_MS)
 }
 
 fn part(of: u64, lot: f64) -> u64 {
@@ -67,23 +113,4 @@ fn part(of: u64, lot: f64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn r7_pauses_grow_by_rounds_and_are_not_below_the_spread() {
-        let pause = |attempts, spread, lot| Pauses::WORKERS.in_vain(attempts, 2, spread, lot);
-        let growing = [1, 2, 3, 4, 6, 12, 1_000].map(|attempts| pause(attempts, 0, 1.0));
-        assert_eq!(growing, [100, 100, 100, 200, 400, 2_000, 2_000]);
-        assert_eq!([2, 4, 12].map(|attempts| pause(attempts, 0, 0.0)), [50, 100, 1_000]);
-        assert_eq!([2, 12].map(|attempts| pause(attempts, 3_000, 1.0)), [3_000, 3_000]);
-        assert_eq!(pause(2, 3_000, 0.0), 1_500);
-        assert_eq!(pause(1, 3_000, 1.0), 100, "the next may have us");
-    }
-
-    #[test]
-    fn r7_a_line_that_is_lost_is_made_anew_at_any_moment_of_the_spread() {
-        assert_eq!([0.0, 0.25, 1.0, 7.0].map(|lot| lost(2_000, lot)), [0, 500, 2_000, 2_000]);
-        assert_eq!(lost(worker_spread_ms(8_000), 1.0), 2_000);
-    }
-}
+mod tests;

@@ -24,6 +24,7 @@ pub use watch::Listener;
 
 use cache::Refresh;
 use partage_core::name::KeyspaceName;
+use partage_core::reconnect::Rests;
 use partage_core::routing::table::RouteTable;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -66,6 +67,7 @@ pub fn follow(
         keep,
         refreshes,
         resync,
+        rests: Rests::of_router(),
     };
     (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
 }
@@ -87,6 +89,7 @@ pub fn pass_on(
         keep: None,
         refreshes,
         resync: BTreeSet::new(),
+        rests: Rests::of_router(),
     };
     (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
 }

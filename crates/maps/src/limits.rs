@@ -12,9 +12,9 @@ pub const PONG: Duration = Duration::from_secs(2);
 /// How long a connection to a coordinator may take to open.
 pub const COORDINATOR_CONNECT: Duration = Duration::from_secs(2);
 
-/// First and longest pause before a coordinator is tried again (R7): the first lets one that restarts come
-/// up, the longest keeps ten thousand routers at some thousand tries a second.
-pub const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// A stream that lasted for so long had us: the next rest is that of a line that was lost, not one more of a search. A
+/// coordinator that ends every stream at once is thereby asked less and less.
+pub const LASTING: Duration = Duration::from_secs(5);
 
 /// How long a map may lag behind what a node says there is, before the stream is made anew: a push takes
 /// milliseconds, so by then it is lost.

@@ -3,7 +3,7 @@
 //! ```text
 //!  connect (one of several, by lot first) ── Watch with what we have ──► events ──► table ──► cache
 //!        ▲                                                                 │
-//!        └── pause, longer each time, by lot (R7) ◄── ended, or refused ◄──┘
+//!        └── a rest, as core says, by lot (R7) ◄──── ended, or refused ◄───┘
 //! ```
 //!
 //! What does not follow on our maps (W4) makes the stream anew without the generation of that keyspace, so
@@ -15,7 +15,9 @@ use crate::keep::{self, Keep};
 use crate::resolve::Turns;
 use crate::{entropy, limits};
 use partage_core::name::KeyspaceName;
+use partage_core::reconnect::Rests;
 use partage_core::routing::table::{RouteTable, TableError};
+use partage_core::time::Millis;
 use partage_wire::Malformed;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::maps::{Joiner, MapEvent, MapNews, Watch};
@@ -23,6 +25,7 @@ use partage_wire::proto;
 use partage_wire::proto::maps_client::MapsClient;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
@@ -59,6 +62,7 @@ pub struct Watcher {
     pub refreshes: mpsc::Receiver<Refresh>,
     /// Keyspaces to be asked for whole.
     pub resync: BTreeSet<KeyspaceName>,
+    pub rests: Rests,
 }
 
 impl Watcher {
@@ -69,15 +73,16 @@ impl Watcher {
         }
         let mut which = entropy::one_of(self.coordinators.len());
         let mut turns = Turns::begin();
-        let (first, longest) = limits::RECONNECT;
-        let mut pause = first;
+        let begun = Instant::now();
         loop {
             let before = Instant::now();
             let ended = self.follow(&turns.url(&self.coordinators[which]).await).await;
             self.cache.connected(false);
             tracing::info!(coordinator = %self.coordinators[which], %ended, "map stream ended");
-            let lived = before.elapsed() > longest;
-            pause = if lived { first } else { (pause * 2).min(longest) };
+            let now = Instant::now();
+            if now.duration_since(before) > limits::LASTING {
+                self.rests.had();
+            }
             match ended {
                 // The same one has the whole of it, and has done nothing wrong.
                 Ended::Refused(
@@ -93,8 +98,9 @@ impl Watcher {
                     turns.go_on();
                 }
             }
-            // Also the first pause is by lot: those who lost the same coordinator come back spread out.
-            sleep(entropy::any_of(pause)).await;
+            let since_begun = Millis(now.duration_since(begun).as_millis() as u64);
+            let rest_ms = self.rests.rest(since_begun, self.coordinators.len(), entropy::lot());
+            sleep(Duration::from_millis(rest_ms)).await;
         }
     }
 
@@ -163,6 +169,9 @@ impl Watcher {
         let mut table = lock(&self.table);
         let told = self.listener.is_some().then(|| event.clone());
         let current = event.news == MapNews::Current;
+        if let MapNews::Spread(spread_ms) = event.news {
+            self.rests.told(spread_ms);
+        }
         take(&mut table, event)?;
         self.cache.publish(table.routes());
         if current {
@@ -189,7 +198,7 @@ pub fn take(table: &mut RouteTable, event: MapEvent) -> Result<(), TableError> {
             table.delete(&keyspace);
             Ok(())
         }
-        MapNews::Nothing | MapNews::Current => Ok(()),
+        MapNews::Nothing | MapNews::Current | MapNews::Spread(_) => Ok(()),
     };
     table.forget(&event.forgotten);
     taken
@@ -219,4 +228,28 @@ async fn connect(url: &str) -> Result<MapsClient<Channel>, Ended> {
     let channel =
         channel.map_err(|_| Ended::Unreachable(format!("{url} does not answer")))?.map_err(unreachable)?;
     Ok(MapsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r7_a_router_spreads_over_what_it_was_told() {
+        let (cache, refreshes) = crate::cache();
+        let mut watcher = Watcher {
+            coordinators: vec!["a:1".into()],
+            keyspaces: BTreeSet::new(),
+            cache,
+            table: Arc::default(),
+            listener: None,
+            keep: None,
+            refreshes,
+            resync: BTreeSet::new(),
+            rests: Rests::of_router(),
+        };
+        watcher.take(MapEvent { news: MapNews::Spread(1_638), nodes: vec![], forgotten: vec![] }).unwrap();
+        watcher.rests.had();
+        assert_eq!(watcher.rests.rest(Millis(0), 1, 1.0), 1_638);
+    }
 }

@@ -156,7 +156,7 @@ mod tests {
                 peers: vec![peer],
             }],
             removed: vec![replica],
-            lease: Some(LeaseRenewal { sent_at: Millis(70), lease_ms: 300 }),
+            lease: Some(LeaseRenewal { sent_at: Millis(70), lease_ms: 300, spread_ms: 100 }),
             may_go: true,
         });
         let expected = "version 5 2\nlease 70 300\nmay_go\nkeyspace kv exclusive key_range prefix:2\n\

@@ -43,6 +43,8 @@ pub enum MapNews {
     Deleted(KeyspaceName),
     /// Everything that there was when the stream began has been sent: said once on each stream.
     Current,
+    /// Over how long routers spread, in milliseconds, when this coordinator is lost.
+    Spread(u64),
     /// Nothing: the event is about nodes only.
     Nothing,
 }
@@ -118,6 +120,10 @@ pub fn in_parts(event: &MapEvent) -> Vec<proto::MapEvent> {
         MapNews::Nothing => vec![first],
         MapNews::Current => {
             first.current = true;
+            vec![first]
+        }
+        MapNews::Spread(ms) => {
+            first.spread_ms = *ms;
             vec![first]
         }
         MapNews::Deleted(keyspace) => {
@@ -209,6 +215,7 @@ impl TryFrom<proto::MapEvent> for MapEvent {
         let keyspace: Option<KeyspaceName> = name_unless_empty(&form.keyspace, "keyspace")?;
         let news = match (keyspace, form.deleted, form.diff) {
             (None, false, None) if form.current => MapNews::Current,
+            (None, false, None) if form.spread_ms > 0 => MapNews::Spread(form.spread_ms),
             (None, false, None) => MapNews::Nothing,
             (Some(keyspace), true, None) => MapNews::Deleted(keyspace),
             (Some(keyspace), false, Some(diff)) => {

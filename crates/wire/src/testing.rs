@@ -198,7 +198,11 @@ pub fn briefs() -> impl Strategy<Value = KeyspaceBrief> {
 
 /// Orders to a node.
 pub fn orders() -> impl Strategy<Value = Orders> {
-    let lease = any::<(u64, u64)>().prop_map(|(at, lease_ms)| LeaseRenewal { sent_at: Millis(at), lease_ms });
+    let lease = any::<(u64, u64, u64)>().prop_map(|(at, lease_ms, spread_ms)| LeaseRenewal {
+        sent_at: Millis(at),
+        lease_ms,
+        spread_ms,
+    });
     let lists = (vec(briefs(), 0..3), vec(orders_of_one(), 0..5), vec(replica_keys(), 0..5));
     (any::<(u64, u64, u64, bool)>(), lists, option::of(lease)).prop_map(|(numbers, lists, lease)| {
         let ((incarnation, version, base, may_go), (keyspaces, changed, removed)) = (numbers, lists);

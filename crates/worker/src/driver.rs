@@ -248,7 +248,8 @@ impl Driver {
         let now = self.now();
         let quiet = orders.changed.is_empty() && orders.removed.is_empty() && orders.base != 0;
         self.state.dirty |= !quiet;
-        if orders.lease.is_some() {
+        if let Some(lease) = orders.lease {
+            self.lines.told(lease.spread_ms);
             self.state.last_answer = now;
             self.state.renewed = true;
         }

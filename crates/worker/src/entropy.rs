@@ -1,12 +1,9 @@
 //! The one place of this crate that draws at random: to spread attempts in time and reads over replicas (R7).
 
-use std::time::Duration;
-
-/// A rest from half of `most` to all of it, so that many workers that lost the same coordinator do not
-/// come back in step.
+/// A lot from 0 to 1: many workers that lost the same coordinator do not come back in step.
 #[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
-pub fn jittered(most: Duration) -> Duration {
-    most.mul_f64(rand::random_range(0.5..=1.0))
+pub fn lot() -> f64 {
+    rand::random_range(0.0..=1.0)
 }
 
 /// A seed, for the lot among replicas.

@@ -16,19 +16,16 @@ pub const OUTGOING: usize = 4;
 /// How long opening a line may take, the answer to the registration included.
 pub const CONNECT: Duration = Duration::from_secs(5);
 
+/// How long reaching a coordinator may take: one whose machine is gone is to be found out while the lease lasts, with
+/// time for the next one.
+pub const REACH: Duration = Duration::from_secs(2);
+
 /// How often an idle line is probed by HTTP/2, and how long the answer may take. Without it a healed
 /// partition would leave a line that hangs for ever.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// See [`KEEP_ALIVE`].
 pub const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
-
-/// Rest before the coordinators are tried a second time; doubles with each further round.
-pub const RETRY: Duration = Duration::from_millis(100);
-
-/// Longest rest between rounds: what a coordinator that comes back waits for its workers at most, well
-/// within the time after which it would declare them dead.
-pub const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// Beats without an answer, in heartbeats, after which the line is given up and another one is opened.
 pub const SILENT_BEATS: u64 = 4;

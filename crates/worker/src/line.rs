@@ -6,14 +6,17 @@
 //! | `Opening` | answer of the server  | `Open`                                            |
 //! | `Opening` | "another one leads"   | `Resting`, then that one, at once                 |
 //! | `Opening` | error, time           | `Resting`, then the next coordinator              |
-//! | `Open`    | the stream's end      | `Resting`, then the same coordinator              |
-//! | `Open`    | [`Lines::leave_for`]  | `Resting`, then the next coordinator              |
+//! | `Open`    | the stream's end      | `Resting`, then the next coordinator              |
+//! | `Open`    | [`Lines::leave_for_next`] | `Resting`, then the next coordinator          |
 //!
-//! Rests double with each round through the coordinators in which none would have us, and are jittered. TLS is
-//! not here yet: addresses are taken as plain HTTP/2.
+//! How long it rests, core says ([`partage_core::reconnect`]). A coordinator that has lost its leader may name the dead
+//! one for as long as its session lasts: so whoever was sent there in vain asks the next one, too. TLS is not here yet:
+//! addresses are taken as plain HTTP/2.
 
 use crate::{entropy, limits};
 use futures::future::BoxFuture;
+use partage_core::reconnect::Rests;
+use partage_core::time::Millis;
 use partage_maps::Turns;
 use partage_wire::headers::LEADER;
 use partage_wire::limits::MESSAGE_BYTES;
@@ -57,21 +60,23 @@ pub struct Lines {
     turns: Turns,
     /// Who leads, as one that stands by has said: tried first, and once.
     leader: Option<String>,
-    /// Attempts in vain since a coordinator had us.
-    attempts: u32,
+    rests: Rests,
+    begun: Instant,
     state: State,
 }
 
 impl Lines {
     /// `coordinators`: `host:port` or URLs, at least one.
     pub fn new(coordinators: Vec<String>) -> Lines {
+        let begun = Instant::now();
         Lines {
             coordinators,
             at: 0,
             turns: Turns::begin(),
             leader: None,
-            attempts: 0,
-            state: State::Resting(Instant::now()),
+            rests: Rests::of_worker(),
+            begun,
+            state: State::Resting(begun),
         }
     }
 
@@ -114,7 +119,7 @@ impl Lines {
     }
 
     fn lose(&mut self, reason: String) -> Heard {
-        self.state = State::Resting(Instant::now() + entropy::jittered(limits::RETRY));
+        self.leave_for_next();
         Heard::Lost(reason)
     }
 
@@ -131,15 +136,17 @@ impl Lines {
 
     /// Closes the line and rests; then tries the next coordinator.
     pub fn leave_for_next(&mut self) {
-        self.attempts = self.attempts.saturating_add(1);
-        // One that led and is not there any more: those of the list know who does.
-        if self.leader.take().is_none() {
-            self.at = (self.at + 1) % self.coordinators.len();
-            self.turns.go_on();
-        }
-        let rounds = self.attempts / self.coordinators.len() as u32;
-        let most = limits::RETRY.saturating_mul(1 << rounds.min(8)).min(limits::RETRY_MAX);
-        self.state = State::Resting(Instant::now() + entropy::jittered(most));
+        let now = Instant::now();
+        self.state = State::Resting(now + self.go_on(now));
+    }
+
+    /// Turns to the next coordinator, and says how long to rest before it is tried.
+    fn go_on(&mut self, now: Instant) -> Duration {
+        self.leader = None;
+        self.at = (self.at + 1) % self.coordinators.len();
+        self.turns.go_on();
+        let now = Millis(now.duration_since(self.begun).as_millis() as u64);
+        Duration::from_millis(self.rests.rest(now, self.coordinators.len(), entropy::lot()))
     }
 
     /// Closes the line; the same coordinator is tried next, at once.
@@ -149,7 +156,12 @@ impl Lines {
 
     /// A coordinator has us.
     pub fn settled(&mut self) {
-        self.attempts = 0;
+        self.rests.had();
+    }
+
+    /// A coordinator says over how long to spread when it is lost.
+    pub fn told(&mut self, spread_ms: u64) {
+        self.rests.told(spread_ms);
     }
 
     /// Whether a message can be sent now.
@@ -198,7 +210,7 @@ impl From<Status> for Refused {
 async fn open(url: &str, register: Register) -> Result<Line, Refused> {
     let channel = Endpoint::from_shared(url.to_owned())
         .map_err(|error| format!("{url:?} is no address: {error}"))?
-        .connect_timeout(limits::CONNECT)
+        .connect_timeout(limits::REACH)
         .http2_keep_alive_interval(limits::KEEP_ALIVE)
         .keep_alive_timeout(limits::KEEP_ALIVE_ANSWER)
         .keep_alive_while_idle(true)
@@ -231,29 +243,56 @@ fn with_source(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::limits::{RECONNECT_MS, WORKER_REST_MS};
 
-    fn rest(lines: &Lines) -> Duration {
-        match lines.state {
-            State::Resting(until) => until - Instant::now(),
-            State::Opening(_) | State::Open(_) => panic!("no rest"),
+    const MOST: Duration = Duration::from_millis(RECONNECT_MS);
+
+    /// Which one was tried in vain, so long after the beginning, and the rest after it.
+    fn tried(lines: &mut Lines, seconds: u64) -> (String, Duration) {
+        let tried = lines.coordinator().to_owned();
+        (tried, lines.go_on(lines.begun + Duration::from_secs(seconds)))
+    }
+
+    #[test]
+    fn r7_coordinators_are_tried_in_turn_with_the_rests_of_core() {
+        let mut lines = Lines::new(vec!["a:1".into(), "b:1".into()]);
+        for tries in ["a:1", "b:1", "a:1", "b:1"] {
+            let (tried, rest) = tried(&mut lines, 0);
+            assert_eq!(tried, tries);
+            assert!((MOST / 2..=MOST).contains(&rest), "{rest:?}");
         }
+        assert!(tried(&mut lines, 60).1 <= MOST, "the other one may have us");
+        let longest = Duration::from_millis(WORKER_REST_MS);
+        let rest = tried(&mut lines, 60).1;
+        assert!((longest / 2..=longest).contains(&rest), "{rest:?}");
+        lines.settled();
+        assert!(tried(&mut lines, 60).1 <= MOST, "in a small cluster");
+    }
+
+    #[test]
+    fn r7_a_lost_line_is_made_anew_within_the_spread_that_was_told() {
+        let mut lines = Lines::new(vec!["a:1".into()]);
+        lines.told(20_000);
+        let mut rests = (0..100).map(|_| {
+            lines.settled();
+            tried(&mut lines, 1).1
+        });
+        let longest = rests.by_ref().max().unwrap_or_default();
+        // All of a hundred in the first quarter: once in 10^60 times.
+        let spread = Duration::from_secs(20);
+        assert!((spread / 4..=spread).contains(&longest), "{longest:?}");
     }
 
     #[tokio::test]
-    async fn coordinators_are_tried_in_turn_and_rests_grow_by_rounds_to_the_limit() {
+    async fn one_that_names_a_leader_which_is_not_there_is_left_for_the_next() {
         let mut lines = Lines::new(vec!["a:1".into(), "b:1".into()]);
-        let mut tried = Vec::new();
-        let mut rests = Vec::new();
-        for _ in 0..20 {
-            tried.push(lines.coordinator().to_owned());
-            lines.leave_for_next();
-            rests.push(rest(&lines));
-        }
-        assert_eq!(tried[..4], ["a:1", "b:1", "a:1", "b:1"]);
-        assert!(rests[0] <= limits::RETRY && rests[0] >= limits::RETRY / 2);
-        assert!(rests[19] <= limits::RETRY_MAX && rests[19] >= limits::RETRY_MAX / 2);
-        lines.settled();
+        lines.state = State::Opening(Box::pin(async {
+            Err(Refused { leader: Some("gone:1".into()), why: "it stands by".into() })
+        }));
+        assert!(matches!(lines.next().await, Heard::Lost(_)));
+        assert_eq!(lines.coordinator(), "gone:1");
+        assert!(matches!(lines.next().await, Heard::Due), "at once");
         lines.leave_for_next();
-        assert!(rest(&lines) <= limits::RETRY);
+        assert_eq!(lines.coordinator(), "b:1");
     }
 }

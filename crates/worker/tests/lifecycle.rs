@@ -210,8 +210,11 @@ async fn o6_declared_dead_it_drops_everything_and_comes_back_as_new() {
     eventually("served", || is_served(&a, Access::Write)).await;
     let first = a.incarnation().unwrap();
     town.be_silent(true);
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    // Else it comes back in time, and lives.
+    town.refuse(Some(("not now", Retry::Later)));
+    eventually("declared dead", || town.call(|cluster, _| cluster.nodes()["a"].record.ended)).await;
     town.be_silent(false);
+    town.refuse(None);
     eventually("another incarnation", || a.incarnation().is_some_and(|now| now > first)).await;
     eventually("the old replica is dropped", || diary.count("drop") == 1).await;
     eventually("served anew", || is_served(&a, Access::Write)).await;

@@ -16,12 +16,11 @@ use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, Registration, Write
 use partage_core::hash::HashFunction;
 use partage_core::id::{Generation, TransactionId};
 use partage_core::keyspace::{Keyspace, Mode, Ownership};
-use partage_core::limits::ROUTER_SPREAD_MS;
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::node::NodeSpec;
 use partage_core::publication::{Board, Kept, Since};
-use partage_core::reconnect::{self, Pauses};
+use partage_core::reconnect::{self, Rests};
 use partage_core::settings::Settings;
 use partage_core::sharding::{Bounds, Sharding, presplit};
 use partage_core::time::Millis;
@@ -65,12 +64,12 @@ pub struct Fleet {
     pub leaderless_ms: u64,
     /// As clusters of several coordinators have them.
     pub settings: Settings,
-    /// Of workers and of routers.
-    pub pauses: [Pauses; 2],
+    /// How many clients each of them stands for: a small fleet that comes back as a large one does.
+    pub stands_for: usize,
 }
 
 impl Fleet {
-    /// With the settings and pauses of a cluster of three coordinators.
+    /// With the settings of a cluster of three coordinators.
     pub fn of_three(workers: usize, routers: usize, loss: Loss) -> Fleet {
         Fleet {
             coordinators: 3,
@@ -79,7 +78,7 @@ impl Fleet {
             loss,
             leaderless_ms: 3_200,
             settings: Settings { lease_ms: 8_000, dead_after_ms: 9_000, ..Settings::default() },
-            pauses: [Pauses::WORKERS, Pauses::ROUTERS],
+            stands_for: 1,
         }
     }
 }
@@ -89,7 +88,7 @@ impl Fleet {
 pub struct Figures {
     /// From the loss until each worker had a lease of the new leader, and each router a coordinator again.
     pub current_ms: u64,
-    /// Most that came to one coordinator within a second.
+    /// Most that came to one coordinator within a second, those included that it turned away or sent on.
     pub peak_per_s: u64,
     /// Most that were turned away within a second, by all coordinators together.
     pub refused_peak_per_s: u64,
@@ -108,9 +107,7 @@ struct Client {
     /// The coordinator that has it.
     at: Option<usize>,
     next: usize,
-    attempts: u32,
-    /// What it can spread over: nothing before somebody has had it.
-    spread_ms: u64,
+    rests: Rests,
     applied: u64,
     /// When it was current again.
     current: Option<u64>,
@@ -186,11 +183,10 @@ impl Run {
         };
         let client = |at: usize| Client {
             worker: (at < fleet.workers).then(|| Worker::new(node(at), patience)),
+            rests: if at < fleet.workers { Rests::of_worker() } else { Rests::of_router() },
             draw: Draw::new(draw.bits()),
             at: None,
             next: 0,
-            attempts: 0,
-            spread_ms: 0,
             applied: 0,
             current: None,
             event: 0,
@@ -263,14 +259,19 @@ impl Run {
         self.alive[leader.at] = self.fleet.loss == Loss::Leaves;
         self.lost_at = Some(self.now);
         self.figures = Figures::default();
+        // As they were told when the last of them had come.
+        let listen = |client: &&Client| client.worker.is_none() && client.at == Some(leader.at);
+        let routers = self.clients.iter().filter(listen).count();
+        let spread_ms = reconnect::router_spread_ms(routers * self.fleet.stands_for);
         for at in 0..self.clients.len() {
-            if self.clients[at].at == Some(leader.at) {
-                let client = &mut self.clients[at];
+            let client = &mut self.clients[at];
+            if client.at == Some(leader.at) {
                 client.at = None;
-                client.worker.iter_mut().for_each(Worker::unanswered);
-                let lot = lot(&mut client.draw);
-                let after = reconnect::lost(client.spread_ms, lot);
-                self.again(at, after);
+                match &mut client.worker {
+                    Some(worker) => worker.unanswered(),
+                    None => client.rests.told(spread_ms),
+                }
+                self.rest(at);
             } else {
                 // A router that has another coordinator.
                 self.clients[at].current = Some(self.now);
@@ -319,36 +320,48 @@ impl Run {
         let tried = self.clients[at].next;
         let is_worker = self.clients[at].worker.is_some();
         let leader = self.leader.as_ref().map(|leader| leader.at);
+        if self.alive[tried] {
+            self.comes(tried);
+        }
         match leader {
             _ if !self.alive[tried] => self.in_vain(at),
             Some(leader) if leader == tried => self.arrives(at, leader),
             // Maps are served by those who stand by, too.
             _ if !is_worker => self.arrives(at, tried),
             // It is told who leads, and goes there.
-            Some(leader) => self.arrives(at, leader),
+            Some(leader) => {
+                self.comes(leader);
+                self.arrives(at, leader);
+            }
             None => self.in_vain(at),
         }
     }
 
+    fn comes(&mut self, coordinator: usize) {
+        *self.came.entry((coordinator, self.now)).or_default() += u64::from(self.lost_at.is_some());
+    }
+
     fn in_vain(&mut self, at: usize) {
+        *self.refused.entry(self.now).or_default() += u64::from(self.lost_at.is_some());
+        self.rest(at);
+    }
+
+    /// Rests, as the drivers do, before the next coordinator is tried.
+    fn rest(&mut self, at: usize) {
         let coordinators = self.fleet.coordinators;
         let client = &mut self.clients[at];
-        let pauses = self.fleet.pauses[usize::from(client.worker.is_none())];
         client.next = (client.next + 1) % coordinators;
-        client.attempts += 1;
         let lot = lot(&mut client.draw);
-        let after = pauses.in_vain(client.attempts, coordinators, client.spread_ms, lot);
-        *self.refused.entry(self.now).or_default() += u64::from(self.lost_at.is_some());
+        let after = client.rests.rest(Millis(self.now), coordinators, lot);
         self.again(at, after);
     }
 
     fn arrives(&mut self, at: usize, coordinator: usize) {
-        *self.came.entry((coordinator, self.now)).or_default() += u64::from(self.lost_at.is_some());
-        let (moment, settings) = (self.moment(), self.fleet.settings.clone());
+        let moment = self.moment();
         let client = &mut self.clients[at];
-        (client.at, client.attempts) = (Some(coordinator), 0);
+        client.at = Some(coordinator);
+        client.rests.had();
         let Some(worker) = &mut client.worker else {
-            client.spread_ms = ROUTER_SPREAD_MS;
             client.current = Some(self.now);
             return;
         };
@@ -357,7 +370,6 @@ impl Run {
         let registration = Registration { spec, incarnation: worker.incarnation() };
         let welcome = leader.cluster.register(moment, registration).expect("nobody is refused");
         worker.welcomed(welcome.incarnation);
-        client.spread_ms = reconnect::worker_spread_ms(settings.lease_ms);
         self.again(at, STEP_MS);
     }
 
@@ -369,6 +381,11 @@ impl Run {
         };
         client.applied = beat.applied;
         let orders = leader.cluster.beat(moment, beat).expect("a beat of a registered worker is answered");
+        if let Some(lease) = orders.lease {
+            let stands_for = self.fleet.stands_for;
+            let scaled = reconnect::worker_spread_ms(self.fleet.workers * stands_for, lease.lease_ms);
+            client.rests.told(if stands_for == 1 { lease.spread_ms } else { scaled });
+        }
         let worker = client.worker.as_mut().expect("only workers beat");
         self.figures.lapses += u64::from(self.lost_at.is_some() && !worker.lease().holds(moment.now));
         let actions = worker.ordered(moment.now, orders);
@@ -427,12 +444,13 @@ impl Run {
     fn finish(mut self, lost_at: u64) -> Figures {
         let latest = self.clients.iter().map(|client| client.current.unwrap_or(u64::MAX)).max();
         self.figures.current_ms = latest.map_or(0, |latest| latest.saturating_sub(lost_at));
+        let stands_for = self.fleet.stands_for as u64;
         for coordinator in 0..self.fleet.coordinators {
             let came = self.came.iter().filter(|((at, _), _)| *at == coordinator);
             let peak = peak(came.map(|((_, when), count)| (*when, *count)));
-            self.figures.peak_per_s = self.figures.peak_per_s.max(peak);
+            self.figures.peak_per_s = self.figures.peak_per_s.max(peak * stands_for);
         }
-        self.figures.refused_peak_per_s = peak(self.refused.into_iter());
+        self.figures.refused_peak_per_s = peak(self.refused.into_iter()) * stands_for;
         // What the new leader would send a router that has the map of before.
         let maps = &self.store.records.keyspaces;
         let has =

@@ -2,7 +2,7 @@
 //! interrupted.
 
 use partage_core::cluster::admin::Command;
-use partage_core::limits::RECONNECTS_PER_S;
+use partage_core::limits::{LATE_BY, RECONNECTS_PER_S};
 use partage_core::planted::{self, Planted};
 use sim::changes;
 use sim::clock::SECOND;
@@ -220,17 +220,28 @@ fn o9_a_failover_that_is_interrupted_comes_to_an_end() {
 }
 
 /// The whole fleet loses its leader: nobody is declared dead, nothing moves, no lease runs out, and nobody comes with
-/// everybody else. Counts, so that the size of the fleet does not matter.
+/// everybody else. 200 workers and 200 routers, each of which stands for fifty.
 #[test]
 fn r6_r7_a_fleet_that_loses_its_leader_comes_back_spread_out_and_nothing_moves() {
     for loss in [Loss::Leaves, Loss::Killed] {
-        let (workers, routers) = (150, 150);
-        let figures = fleet::run(Fleet::of_three(workers, routers, loss), 1);
+        let figures = fleet::run(Fleet { stands_for: 50, ..Fleet::of_three(200, 200, loss) }, 1);
         assert_eq!((figures.moves, figures.deaths, figures.lapses), (0, 0, 0), "{loss:?}");
         assert!(figures.current_ms < 30_000, "{loss:?}: {figures:?}");
-        let cap = RECONNECTS_PER_S * workers as u64 / 10_000;
-        assert!(figures.peak_per_s <= cap, "{loss:?}: {figures:?}, above {cap}");
+        assert!(figures.peak_per_s <= RECONNECTS_PER_S, "{loss:?}: {figures:?}");
+        // All within a tenth of a second would be three times as many.
+        assert!(figures.peak_per_s >= RECONNECTS_PER_S / 3, "{loss:?}: {figures:?}");
     }
+}
+
+/// A small one has no need to spread, and follows at once.
+#[test]
+fn r7_a_small_fleet_follows_the_next_leader_at_once() {
+    let figures = |loss| fleet::run(Fleet::of_three(20, 20, loss), 1);
+    let left = figures(Loss::Leaves);
+    assert!(left.current_ms <= 300, "{left:?}");
+    let killed = figures(Loss::Killed);
+    let (leaderless_ms, latest_ms) = (3_200, 3_200 + 3_200 / LATE_BY + 300);
+    assert!((leaderless_ms..=latest_ms).contains(&killed.current_ms), "{killed:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use futures::stream::{self, BoxStream};
 use partage_core::id::Generation;
 use partage_core::name::KeyspaceName;
 use partage_core::publication::Since;
+use partage_core::reconnect;
 use partage_wire::maps::{EncodedMaps, MapEvent, MapNews, Watch, encoded, with_brief};
 use partage_wire::proto::WatchRequest;
 use partage_wire::proto::maps_server::SERVICE_NAME;
@@ -45,6 +46,7 @@ impl MapsDoor {
             has: watch.known,
             briefed: BTreeSet::new(),
             nodes: 0,
+            spread_ms: reconnect::router_spread_ms(0),
             begun: false,
             due: VecDeque::new(),
         };
@@ -106,6 +108,8 @@ struct Session {
     briefed: BTreeSet<KeyspaceName>,
     /// The version of the addresses that it has.
     nodes: u64,
+    /// Over how long it knows that it is to spread.
+    spread_ms: u64,
     begun: bool,
     /// Found and not taken yet; the bytes are everybody's.
     due: VecDeque<Bytes>,
@@ -121,13 +125,24 @@ impl Session {
             if self.begun {
                 self.bell.changed().await.ok()?;
                 self.look().await.ok()?;
+                self.tell_spread();
             } else {
                 self.publisher.current().await;
                 self.look().await.ok()?;
                 self.begun = true;
                 let everything = MapEvent { news: MapNews::Current, nodes: vec![], forgotten: vec![] };
                 self.due.extend(encoded(&everything));
+                self.tell_spread();
             }
+        }
+    }
+
+    /// Says over how long to spread, when that is new.
+    fn tell_spread(&mut self) {
+        let spread_ms = self.publisher.spread_ms();
+        if std::mem::replace(&mut self.spread_ms, spread_ms) != spread_ms {
+            let news = MapNews::Spread(spread_ms);
+            self.due.extend(encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }));
         }
     }
 
@@ -185,5 +200,41 @@ impl Session {
                 Ok(false)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::routing::table::RouteTable;
+    use std::sync::Mutex;
+
+    fn about_nothing(news: MapNews) -> MapEvent {
+        MapEvent { news, nodes: vec![], forgotten: vec![] }
+    }
+
+    async fn assert_next(stream: &mut BoxStream<'static, Result<Bytes, Status>>, news: MapNews) {
+        let message = stream.next().await.unwrap().unwrap();
+        assert_eq!(vec![message], encoded(&about_nothing(news)));
+    }
+
+    #[tokio::test]
+    async fn r7_routers_are_told_over_how_long_to_spread() {
+        let publisher = Arc::new(Publisher::default());
+        let number = publisher.stand_by(Arc::new(Mutex::new(RouteTable::default())));
+        publisher.pass_on(number, &RouteTable::default(), about_nothing(MapNews::Current));
+        let door = MapsDoor::new(publisher.clone());
+        let watch = || door.watch(WatchRequest::default()).unwrap();
+        let mut first = watch();
+        assert_next(&mut first, MapNews::Current).await;
+        let others: Vec<_> = (0..999).map(|_| watch()).collect();
+        // Nothing else has happened.
+        assert_next(&mut first, MapNews::Spread(205)).await;
+        let mut last = watch();
+        assert_next(&mut last, MapNews::Current).await;
+        assert_next(&mut last, MapNews::Spread(205)).await;
+        drop(others);
+        publisher.pass_on(number, &RouteTable::default(), about_nothing(MapNews::Nothing));
+        assert_next(&mut first, MapNews::Spread(100)).await;
     }
 }

@@ -14,6 +14,7 @@ use crate::limits;
 use crate::load::BadLoad;
 use crate::name::NodeId;
 use crate::node::{CheckBack, Health, NodeSpec, NodeSpecError};
+use crate::reconnect;
 use crate::time::Millis;
 use std::collections::BTreeSet;
 
@@ -295,7 +296,8 @@ impl Cluster {
         for report in beat.reports {
             self.take_report(&id, beat.incarnation, report);
         }
-        let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms };
+        let spread_ms = reconnect::worker_spread_ms(self.nodes.len(), self.settings.lease_ms);
+        let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms, spread_ms };
         self.orders_since(&id, beat.applied, Some(lease)).ok_or(BeatError::Unknown(id))
     }
 

@@ -63,7 +63,7 @@ impl Fixture {
             keyspaces: vec![brief],
             changed: vec![order],
             removed: vec![],
-            lease: Some(LeaseRenewal { sent_at: Millis(now), lease_ms: 1_000 }),
+            lease: Some(LeaseRenewal { sent_at: Millis(now), lease_ms: 1_000, spread_ms: 0 }),
             may_go: false,
         };
         tasks(self.worker.ordered(Millis(now), orders))

@@ -281,8 +281,11 @@ impl TryFrom<proto::Order> for Order {
 
 impl From<&Orders> for proto::Orders {
     fn from(orders: &Orders) -> Self {
-        let lease =
-            orders.lease.map(|lease| proto::Lease { sent_at_ms: lease.sent_at.0, lease_ms: lease.lease_ms });
+        let lease = orders.lease.map(|lease| proto::Lease {
+            sent_at_ms: lease.sent_at.0,
+            lease_ms: lease.lease_ms,
+            spread_ms: lease.spread_ms,
+        });
         proto::Orders {
             incarnation: orders.incarnation.0,
             version: orders.version,
@@ -299,9 +302,11 @@ impl From<&Orders> for proto::Orders {
 impl TryFrom<proto::Orders> for Orders {
     type Error = Malformed;
     fn try_from(form: proto::Orders) -> Result<Self, Malformed> {
-        let lease = form
-            .lease
-            .map(|lease| LeaseRenewal { sent_at: Millis(lease.sent_at_ms), lease_ms: lease.lease_ms });
+        let lease = form.lease.map(|lease| LeaseRenewal {
+            sent_at: Millis(lease.sent_at_ms),
+            lease_ms: lease.lease_ms,
+            spread_ms: lease.spread_ms,
+        });
         Ok(Orders {
             incarnation: Incarnation(form.incarnation),
             version: form.version,

@@ -98,6 +98,14 @@ fn a_part_of_another_event_is_refused() {
     assert_eq!(joined(in_parts(&gone)), Ok(vec![gone]));
 }
 
+#[test]
+fn events_about_no_keyspace_come_in_the_same() {
+    for news in [MapNews::Nothing, MapNews::Current, MapNews::Spread(1_638)] {
+        let event = MapEvent { news, nodes: vec![], forgotten: vec![] };
+        assert_eq!(joined(in_parts(&event)), Ok(vec![event]));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -66,7 +66,7 @@ impl Leader {
             keyspaces,
             changed: vec![order],
             removed: vec![],
-            lease: Some(LeaseRenewal { sent_at: Millis(0), lease_ms: 600_000 }),
+            lease: Some(LeaseRenewal { sent_at: Millis(0), lease_ms: 600_000, spread_ms: 0 }),
             may_go: false,
         };
         self.mind.ordered(Millis(0), orders);
