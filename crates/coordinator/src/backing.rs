@@ -1,9 +1,11 @@
 //! What a coordinator stands on: a connection to the backend, a session there, and its place in the election.
 
 use crate::limits;
+use crate::part::Part;
+use axum::Router;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
-    Coordination, Election, Error, Key, Leader, Scope, Session, Target, Transaction, claim, connect,
+    Backend, Coordination, Election, Error, Key, Leader, Scope, Session, Target, Transaction, claim, connect,
 };
 use partage_core::settings::Settings;
 use partage_wire::json::{Coordinator, Coordinators};
@@ -26,7 +28,8 @@ pub enum Backing {
     Shared {
         /// The engine.
         target: Box<Target>,
-        /// Where this coordinator keeps its part of the maps.
+        /// Where this coordinator keeps its part of the maps: for engines of which one value cannot hold a map, and
+        /// for no others ([`keeps_maps`]).
         data_dir: Option<PathBuf>,
         /// Time-to-live of its session: how long the others wait for a leader that was killed.
         session: Duration,
@@ -35,9 +38,20 @@ pub enum Backing {
     Open {
         /// The store.
         coordination: Arc<dyn Coordination>,
+        /// Where this coordinator keeps its part of the maps; none = the store keeps them.
+        data_dir: Option<PathBuf>,
         /// Time-to-live of its session.
         session: Duration,
     },
+}
+
+/// Whether an engine keeps the maps itself, so that coordinators need no directory. etcd and ZooKeeper are made for
+/// small values; a map may have a million shards.
+pub fn keeps_maps(backend: Backend) -> bool {
+    match backend {
+        Backend::Embedded | Backend::MySql | Backend::Gossip => true,
+        Backend::Etcd | Backend::ZooKeeper => false,
+    }
 }
 
 impl Backing {
@@ -74,27 +88,45 @@ pub struct Footing {
     pub session: Arc<Session>,
     /// Where the coordinators elect their leader.
     pub election: Election,
+    /// This coordinator's part in keeping the maps, where the backend does not keep them.
+    pub part: Option<Part>,
     embedded: Option<Arc<Embedded>>,
 }
 
 impl Footing {
     /// Opens the backend, makes sure that it is ours, and says there that `presence` is here.
     pub async fn open(backing: &Backing, presence: &Presence) -> Result<Footing, StoreError> {
+        let mut files = None;
         let (coordination, embedded, ttl): (Arc<dyn Coordination>, _, _) = match backing {
             Backing::Memory => own(Embedded::in_memory()),
             Backing::Directory(dir) => own(Embedded::open(dir, Options::default()).await?),
-            Backing::Shared { target, session, .. } => {
+            Backing::Shared { target, data_dir, session } => {
+                let dir = (!keeps_maps(target.backend)).then(|| {
+                    let no_directory = || StoreError::NoDirectory { backend: target.backend.to_string() };
+                    data_dir.as_ref().ok_or_else(no_directory)
+                });
+                let dir = dir.transpose()?;
                 let coordination = connect(target).await?;
-                claim(&*coordination, &target.to_string(), None).await?;
+                let cluster = claim(&*coordination, &target.to_string(), None).await?;
+                files = dir.map(|dir| (dir, cluster));
                 (coordination, None, *session)
             }
-            Backing::Open { coordination, session } => (coordination.clone(), None, *session),
+            Backing::Open { coordination, data_dir, session } => {
+                let cluster = claim(&**coordination, &backing.place(), None).await?;
+                files = data_dir.as_ref().map(|dir| (dir, cluster));
+                (coordination.clone(), None, *session)
+            }
+        };
+        let part = match files {
+            Some((dir, cluster)) => Some(Part::open(coordination.clone(), cluster, dir, presence).await?),
+            None => None,
         };
         let session = Arc::new(Session::open(coordination.clone(), ttl).await?);
         let footing = Footing {
             election: Election::new(coordination.clone(), &Key::new(ELECTION)?)?,
             coordination,
             session,
+            part,
             embedded,
         };
         let own_key = Key::new(COORDINATORS)?.join(key_segment(&presence.id))?;
@@ -103,6 +135,14 @@ impl Footing {
             // Only a list of who is there; the session's end takes it away either way.
             Ok(_) | Err(Error::Indefinite { .. }) => Ok(footing),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// These doors, and those of a metadata server.
+    pub fn doors(&self, doors: Router) -> Router {
+        match &self.part {
+            Some(part) => doors.merge(part.doors()),
+            None => doors,
         }
     }
 
@@ -116,6 +156,9 @@ impl Footing {
                 Ok(Err(error)) => tracing::warn!(%error, "the session was not ended; it ends by its time"),
                 Err(_) => tracing::warn!("the backend does not answer; the session ends by its time"),
             }
+        }
+        if let Some(part) = &self.part {
+            part.stop().await;
         }
         if let Some(embedded) = &self.embedded {
             embedded.close().await;

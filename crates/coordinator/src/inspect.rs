@@ -5,21 +5,31 @@
 //! | `about`                      | whose root it is; a restore that was not finished                         |
 //! | `election/…`, `coordinators/…` | who leads, who is there; keys that stay when their owner is gone        |
 //! | records and maps             | all that `partage check DIR` looks for; what nothing leads to             |
+//! | maps of metadata servers     | the same, if one of the coordinators that keep them is there              |
 //! | any other                    | written by somebody else                                                  |
 //!
 //! And how the root is guarded: TLS, users and rights, as far as the address tells, and the backend itself.
 
+use crate::part;
 use partage_coordination::{
     ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of, connect,
 };
 use partage_core::check;
 use partage_core::cluster::Records;
+use partage_core::map::ShardMap;
+use partage_core::name::KeyspaceName;
+use partage_metadata::Peers;
 use partage_wire::json::Coordinator;
-use partage_wire::stored::{self, COORDINATORS, ELECTION, Presence, is_record};
+use partage_wire::metadata::MapQuestion;
+use partage_wire::stored::{self, COORDINATORS, ELECTION, Presence, Recovered, is_record};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Names of what is left over, at the most: the rest is counted.
 const NAMED: usize = 5;
+
+/// How often everything is read while maps are being changed.
+const LOOKS: usize = 20;
 
 /// What was found in a root.
 #[derive(Debug)]
@@ -42,10 +52,11 @@ pub struct Inspection {
 /// When it cannot be read.
 pub async fn inspect(target: &Target) -> Result<Inspection, Error> {
     let coordination = connect(target).await?;
-    let entries = read(&*coordination).await?;
     let mut remarks = guard(target);
     remarks.extend(coordination.remarks().await?);
-    let records = records(&entries, &mut remarks);
+    let (entries, mut recovered) = read_whole(&*coordination, &mut remarks).await?;
+    let records = std::mem::take(&mut recovered.records);
+    judge(&records, &recovered, &mut remarks);
     let cluster = whose(target, &entries, &mut remarks);
     let coordinators = people(&entries, &mut remarks);
     remarks.sort();
@@ -53,19 +64,10 @@ pub async fn inspect(target: &Target) -> Result<Inspection, Error> {
     Ok(Inspection { cluster, keys: entries.len(), coordinators, records, remarks })
 }
 
-/// What can be read of the cluster.
-fn records(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Records {
-    let ours = entries.iter().filter(|(key, _)| is_record(key.as_str()));
-    let (recovered, damage) = stored::inspect(ours.map(|(key, entry)| (key.as_str(), &entry.value)));
-    let wrong = |what: String| Remark::new(Weight::Wrong, what);
-    remarks.extend(damage.iter().map(|damage| wrong(damage.to_string())));
-    remarks.extend(check::records(&recovered.records).iter().map(|finding| wrong(finding.to_string())));
-    remarks.extend(recovered.heads.iter().map(|(keyspace, head)| {
-        let servers = head.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        wrong(format!(
-            "the map of keyspace {keyspace} is in METADATA files of {servers}: no coordinator starts here"
-        ))
-    }));
+/// What is wrong with the records, and what is untidy about how they are stored.
+fn judge(records: &Records, recovered: &Recovered, remarks: &mut Vec<Remark>) {
+    let findings = check::records(records).into_iter();
+    remarks.extend(findings.map(|finding| Remark::new(Weight::Wrong, finding.to_string())));
     if recovered.is_interrupted() {
         let what = "a commit in several transactions has not ended: whoever leads next carries out the rest";
         remarks.push(Remark::new(Weight::Untidy, what));
@@ -75,7 +77,66 @@ fn records(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Records
             format!("nothing leads to {}: whoever leads next takes them away", some(&recovered.litter));
         remarks.push(Remark::new(Weight::Untidy, what));
     }
-    recovered.records
+}
+
+/// All keys, what can be read of the cluster, and the maps that metadata servers keep, of one moment. A map that was
+/// changed in between has everything read again.
+async fn read_whole(
+    coordination: &dyn Coordination,
+    remarks: &mut Vec<Remark>,
+) -> Result<(BTreeMap<Key, Entry>, Recovered), Error> {
+    for _ in 0..LOOKS {
+        let entries = read(coordination).await?;
+        let ours = entries.iter().filter(|(key, _)| is_record(key.as_str()));
+        let (mut recovered, damage) = stored::inspect(ours.map(|(key, entry)| (key.as_str(), &entry.value)));
+        let Ok((maps, missing)) = maps(&entries, &recovered).await else { continue };
+        recovered.records.put_maps(maps);
+        // Of a map that cannot be seen nothing can be said.
+        recovered.records.keyspaces.retain(|(record, _)| !missing.contains_key(&record.keyspace.name));
+        remarks.extend(damage.iter().map(|damage| Remark::new(Weight::Wrong, damage.to_string())));
+        remarks.extend(missing.into_values());
+        return Ok((entries, recovered));
+    }
+    Err(Error::Unavailable {
+        what: format!("maps were changed each of the {LOOKS} times that all of them were read: try again"),
+    })
+}
+
+/// A map is another one than the head said that was read before.
+struct Changed;
+
+/// The maps behind the heads, from the coordinators that keep them; and what to say of those that nobody gives.
+async fn maps(
+    entries: &BTreeMap<Key, Entry>,
+    recovered: &Recovered,
+) -> Result<(BTreeMap<KeyspaceName, ShardMap>, BTreeMap<KeyspaceName, Remark>), Changed> {
+    let present = entries.iter().filter(|(key, _)| key.as_str().split('/').next() == Some(COORDINATORS));
+    let present = part::present(present.map(|(key, entry)| (key.as_str(), &entry.value[..])));
+    let peers = Peers::new(Arc::new(present));
+    let (mut maps, mut missing) = (BTreeMap::new(), BTreeMap::new());
+    for (keyspace, head) in &recovered.heads {
+        let question = MapQuestion { keyspace: keyspace.clone(), sequence: head.at.sequence };
+        let mut said = Vec::new();
+        for server in &head.servers {
+            match peers.fetch(server, &question).await {
+                Ok(map) if map.generation() == head.at => {
+                    maps.insert(keyspace.clone(), Arc::unwrap_or_clone(map));
+                    break;
+                }
+                Ok(_) => return Err(Changed),
+                Err(why) => said.push(format!("{server}: {}", why.message())),
+            }
+        }
+        if !maps.contains_key(keyspace) {
+            let what = format!(
+                "the map of keyspace {keyspace} was not looked at, as no coordinator that keeps it gives it ({}): start \
+                 one of them",
+                said.join("; ")
+            );
+            missing.insert(keyspace.clone(), Remark::new(Weight::Risky, what));
+        }
+    }
+    Ok((maps, missing))
 }
 
 /// All keys at one moment: a leader may be changing them.

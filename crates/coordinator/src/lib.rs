@@ -30,6 +30,7 @@ pub mod limits;
 mod listen;
 mod metrics;
 mod mind;
+mod part;
 mod publish;
 pub mod restore;
 mod roster;
@@ -37,8 +38,9 @@ mod service;
 mod standby;
 mod store;
 mod trays;
+mod upkeep;
 
-pub use backing::Backing;
+pub use backing::{Backing, keeps_maps};
 pub use limits::SESSION_MS;
 pub use service::{Config, Coordinator, StartError};
 pub use store::StoreError;

@@ -104,3 +104,13 @@ pub const USER_BYTES: usize = partage_core::limits::NAME_BYTES;
 /// Time-to-live of the session of a restore, in milliseconds: one that was cut off keeps the next one waiting that
 /// long, and a busy second costs it nothing.
 pub const RESTORE_SESSION_MS: u64 = 10_000;
+
+/// Maps that one commit changes, where metadata servers keep them: each takes a condition and a put of the engine's
+/// transaction, which has room for 128 of both.
+pub const MAPS_AT_ONCE: usize = 32;
+
+/// Rest before a change that too few metadata servers have stored is prepared again, in milliseconds.
+pub const PREPARE_AGAIN_MS: u64 = 50;
+
+/// How often the leader looks whether the maps are kept by as many servers as they should be, in milliseconds.
+pub const UPKEEP_MS: u64 = 5_000;

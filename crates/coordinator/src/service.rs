@@ -21,7 +21,7 @@ use crate::publish::Publisher;
 use crate::roster::Roster;
 use crate::standby::{Leads, Standby};
 use crate::store::{Store, StoreError};
-use crate::{callback, check_back, limits, listen};
+use crate::{callback, check_back, limits, listen, upkeep};
 use axum::Router;
 use partage_coordination::{Advice, Error, Leadership};
 use partage_core::cluster::{Cluster, RecoverError};
@@ -103,7 +103,7 @@ impl StartError {
             StartError::Store(StoreError::Coordination(error)) => {
                 matches!(error.advice(), Advice::Retry | Advice::Reread | Advice::NewSession)
             }
-            StartError::Store(StoreError::Deposed) => true,
+            StartError::Store(StoreError::Deposed | StoreError::Map(_)) => true,
             StartError::Store(_)
             | StartError::Listen { .. }
             | StartError::Unreachable { .. }
@@ -231,14 +231,14 @@ impl House {
     /// Ends well when it is told to stop, else with the reason why it begins anew.
     async fn stand_and_lead(&self, begun: &mut Begun, stopped: &mut Stopped) -> Result<(), StartError> {
         let mut standby = Standby::begin(self.publisher.clone(), self.presence.address.clone());
-        self.stand_by(&standby, Roster::default());
+        self.stand_by(&standby, None);
         let footing = tokio::select! {
             footing = Footing::open(&self.config.backing, &self.presence) => footing?,
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
         };
         if self.config.backing.is_shared() {
             standby.look_at(footing.coordination.clone(), footing.election.clone());
-            self.stand_by(&standby, Roster::of(&footing));
+            self.stand_by(&standby, Some(&footing));
             tell(begun, Ok(()));
         }
         let won = tokio::select! {
@@ -271,10 +271,14 @@ impl House {
         }
     }
 
-    fn stand_by(&self, standby: &Standby, roster: Roster) {
+    fn stand_by(&self, standby: &Standby, footing: Option<&Footing>) {
         let (publisher, herald) = (self.publisher.clone(), self.herald.clone());
-        let leads = standby.who_leads();
-        self.front.open(crate::http::standby::router(publisher, herald, leads, roster, &self.presence.id));
+        let (leads, roster) = (standby.who_leads(), footing.map(Roster::of).unwrap_or_default());
+        let doors = crate::http::standby::router(publisher, herald, leads, roster, &self.presence.id);
+        self.front.open(match footing {
+            Some(footing) => footing.doors(doors),
+            None => doors,
+        });
     }
 
     /// Leads until that is over; then every handle to the mind is gone.
@@ -289,7 +293,7 @@ impl House {
         let term = leadership.term();
         let Life { mind, mut task, router } = self.begin(footing, leadership).await?;
         tracing::info!(term = term.get(), backend = footing.coordination.backend(), "this coordinator leads");
-        self.front.open(router);
+        self.front.open(footing.doors(router));
         standby.end(Leads { address: self.presence.address.clone(), term: term.get() });
         drop(mind);
         tell(begun, Ok(()));
@@ -305,7 +309,9 @@ impl House {
     /// From what is durable to a mind with its doors.
     async fn begin(&self, footing: &Footing, leadership: Leadership) -> Result<Life, StartError> {
         let term = leadership.term().get();
-        let (store, records) = Store::open(footing.coordination.clone(), leadership).await?;
+        let maps = footing.part.as_ref().map(|part| part.maps().clone());
+        let (store, records) = Store::open(footing.coordination.clone(), leadership, maps).await?;
+        let known = store.known();
         let cluster = Cluster::recover(self.clock.moment(), self.config.settings.clone(), records)?
             .with_policies(self.config.policies.clone());
         let herald = self.herald.clone();
@@ -315,6 +321,10 @@ impl House {
             Mind::start(cluster, store, footing.session.clone(), self.clock, herald.clone(), begin);
         tokio::spawn(check_back::run(mind.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
         tokio::spawn(callback::run(mind.clone()));
+        if let (Some(part), Some(known)) = (&footing.part, known) {
+            let (maps, directory) = (part.maps().clone(), part.directory());
+            tokio::spawn(upkeep::run(mind.clone(), maps, known, directory, self.clock));
+        }
         let router = doors(&mind, self.publisher.clone(), herald, Roster::of(footing), term);
         Ok(Life { mind, task, router })
     }

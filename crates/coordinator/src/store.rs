@@ -2,13 +2,21 @@
 //!
 //! Every commit is fenced by the leadership: a coordinator that was deposed while it slept changes nothing
 //! (O10). What is larger than one transaction is prepared beside and swapped in by one, or listed and
-//! done from the list; see [`partage_wire::stored`].
+//! done from the list; see [`partage_wire::stored`]. Maps are kept there too, or by metadata servers.
 
-use partage_coordination::{Coordination, Key, KeyError, Leadership, Scope, Transaction};
+mod apart;
+
+use crate::limits::MAPS_AT_ONCE;
+use apart::Apart;
+use partage_coordination::{Coordination, Error, Key, KeyError, Leadership, Scope, Transaction};
 use partage_core::cluster::{Cluster, Records, Write};
-use partage_core::name::KeyspaceName;
-use partage_wire::stored::{self, EncodeError, Room, Shelf, StoreOp, StoredError};
+use partage_core::name::{KeyspaceName, NameError};
+use partage_metadata::{ChangeError, Maps, OpenError};
+use partage_wire::stored::{self, EncodeError, Room, Shelf, StoreOp, StoredError, Transactions};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+pub use apart::Known;
 
 /// The store did not keep what was decided, or does not hold what it should.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +44,23 @@ pub enum StoreError {
         /// Who has it.
         servers: Vec<String>,
     },
+    /// A map that metadata servers keep was not read, or not changed.
+    #[error(transparent)]
+    Map(#[from] ChangeError),
+    /// This coordinator's own files of the maps.
+    #[error(transparent)]
+    Files(#[from] OpenError),
+    /// A directory is missing.
+    #[error(
+        "a coordinator on {backend} keeps its part of the maps in files: say where with --data-dir (data_dir), a          directory of its own"
+    )]
+    NoDirectory {
+        /// Which backend.
+        backend: String,
+    },
+    /// Its name cannot stand in a list of metadata servers.
+    #[error("the coordinator's id names it as a metadata server too, and {0}: choose another with --id")]
+    Name(NameError),
     /// A record that nothing can be made of.
     #[error("{0}: restore a backup, or see `partage check` for what can be saved")]
     Stored(#[from] StoredError),
@@ -46,30 +71,40 @@ pub struct Store {
     coordination: Arc<dyn Coordination>,
     leadership: Leadership,
     shelf: Shelf,
+    /// Where the maps are that the backend does not keep.
+    apart: Option<Apart>,
 }
 
-/// What a transaction takes beside its fence: as many steps as every backend does, and half of the bytes.
-fn room(coordination: &dyn Coordination) -> Room {
+/// What a transaction takes beside its fence and `more` steps: as many as every backend does, and half of the bytes.
+fn room(coordination: &dyn Coordination, more: usize) -> Room {
     Room {
-        steps: partage_coordination::limits::MAX_TRANSACTION_STEPS - 1,
+        steps: partage_coordination::limits::MAX_TRANSACTION_STEPS - 1 - more,
         bytes: coordination.limits().max_transaction_bytes / 2,
     }
 }
 
 impl Store {
-    /// Reads everything, and is ready to write on.
+    /// Reads everything, and is ready to write on. With `maps` they are kept by metadata servers; one that is in the
+    /// backend goes to them with its next change.
     pub async fn open(
         coordination: Arc<dyn Coordination>,
         leadership: Leadership,
+        maps: Option<Maps>,
     ) -> Result<(Store, Records), StoreError> {
         let entries = read_all(&*coordination).await?;
-        let recovered = stored::read(entries)?;
-        if let Some((keyspace, head)) = recovered.heads.first_key_value() {
-            let servers = head.servers.iter().map(ToString::to_string).collect();
-            return Err(StoreError::Elsewhere { keyspace: keyspace.clone(), servers });
-        }
-        let (finish, records, shelf) = recovered.finish(room(&*coordination));
-        let mut store = Store { coordination, leadership, shelf };
+        let mut recovered = stored::read(entries)?;
+        let heads = std::mem::take(&mut recovered.heads);
+        let (finish, mut records, shelf) = recovered.finish(room(&*coordination, 0));
+        let apart = maps.map(Apart::new);
+        records.put_maps(match (&apart, heads.first_key_value()) {
+            (Some(apart), _) => apart.read(heads).await?,
+            (None, None) => BTreeMap::new(),
+            (None, Some((keyspace, head))) => {
+                let servers = head.servers.iter().map(ToString::to_string).collect();
+                return Err(StoreError::Elsewhere { keyspace: keyspace.clone(), servers });
+            }
+        });
+        let mut store = Store { coordination, leadership, shelf, apart };
         store.carry_out(finish).await?;
         Ok((store, records))
     }
@@ -80,22 +115,68 @@ impl Store {
         leadership: Leadership,
     ) -> Result<Store, StoreError> {
         let entries = read_all(&*coordination).await?;
-        let store = Store { coordination, leadership, shelf: Shelf::default() };
-        for some in entries.chunks(room(&*store.coordination).steps) {
+        let store = Store { coordination, leadership, shelf: Shelf::default(), apart: None };
+        for some in entries.chunks(room(&*store.coordination, 0).steps) {
             let deletes: Vec<_> = some.iter().map(|(key, _)| StoreOp::Delete(key.clone())).collect();
             store.transact(&deletes).await?;
         }
         Ok(store)
     }
 
-    /// Makes `writes` durable, all or none; `cluster` is as it is after them.
+    /// What is known of the maps that metadata servers keep; none where they do not.
+    pub fn known(&self) -> Option<Known> {
+        self.apart.as_ref().map(Apart::known)
+    }
+
+    /// Makes `writes` durable, all or none; `cluster` is as it is after them. Where metadata servers keep the maps, and
+    /// more than a transaction holds have changed at once, some of the writes may be durable without those after them.
     pub async fn commit(&mut self, writes: &[Write], cluster: &Cluster) -> Result<(), StoreError> {
         if writes.is_empty() {
             return Ok(());
         }
-        let map = |name: &_| cluster.keyspaces().get(name).map(|keyspace| &keyspace.map);
-        let batch = self.shelf.encode(writes, map)?;
-        self.carry_out(batch.transactions(room(&*self.coordination))).await
+        let Some(apart) = self.apart.take() else {
+            let map = |name: &_| cluster.keyspaces().get(name).map(|keyspace| &keyspace.map);
+            let batch = self.shelf.encode(writes, map)?;
+            return self.carry_out(batch.transactions(room(&*self.coordination, 0)).all()).await;
+        };
+        for some in in_turn(writes) {
+            self.commit_apart(&apart, some, cluster).await?;
+        }
+        // After an error the store is of no more use.
+        self.apart = Some(apart);
+        Ok(())
+    }
+
+    async fn commit_apart(
+        &mut self,
+        apart: &Apart,
+        writes: &[Write],
+        cluster: &Cluster,
+    ) -> Result<(), StoreError> {
+        let (batch, diffs) = self.shelf.encode_apart(writes)?;
+        let changes: Vec<_> =
+            diffs.iter().map(|(name, diffs)| apart.change(name, diffs, cluster)).collect::<Result<_, _>>()?;
+        let Transactions { before, commit, after } =
+            batch.transactions(room(&*self.coordination, 2 * changes.len()));
+        self.carry_out(before).await?;
+        loop {
+            let prepared = apart.prepare(&changes).await?;
+            let transaction = Apart::swap_in(&prepared, self.fenced(&commit)?)?;
+            let outcome = self.coordination.commit(transaction).await;
+            if matches!(outcome, Err(Error::Refused { .. })) && apart.lists_changed(&changes).await? {
+                tracing::info!("the list of a map's servers has changed meanwhile; the commit is made again");
+                continue;
+            }
+            apart.finish(&changes, prepared, &outcome).await;
+            outcome?;
+            break;
+        }
+        for write in writes {
+            if let Write::DropKeyspace(name) = write {
+                apart.forget(name);
+            }
+        }
+        self.carry_out(after).await
     }
 
     async fn carry_out(&mut self, transactions: Vec<Vec<StoreOp>>) -> Result<(), StoreError> {
@@ -109,6 +190,11 @@ impl Store {
         if operations.is_empty() {
             return Ok(());
         }
+        self.coordination.commit(self.fenced(operations)?).await?;
+        Ok(())
+    }
+
+    fn fenced(&self, operations: &[StoreOp]) -> Result<Transaction, StoreError> {
         let mut transaction = self.leadership.fence(Transaction::new());
         for operation in operations {
             transaction = match operation {
@@ -116,9 +202,42 @@ impl Store {
                 StoreOp::Delete(key) => transaction.delete(&Key::new(key)?),
             };
         }
-        self.coordination.commit(transaction).await?;
-        Ok(())
+        Ok(transaction)
     }
+}
+
+/// The writes in pieces, in order: each changes only as many maps as one transaction can swap, and none drops a
+/// keyspace and creates it again.
+fn in_turn(writes: &[Write]) -> Vec<&[Write]> {
+    let (mut pieces, mut begin) = (Vec::new(), 0);
+    let (mut changed, mut dropped) = (BTreeSet::new(), BTreeSet::new());
+    for (at, write) in writes.iter().enumerate() {
+        let begins_anew = match write {
+            Write::Map(diff) => {
+                let is_more = changed.len() >= MAPS_AT_ONCE && !changed.contains(&diff.keyspace);
+                is_more || dropped.contains(&diff.keyspace)
+            }
+            Write::Keyspace(record) => dropped.contains(&record.keyspace.name),
+            Write::Cluster(_)
+            | Write::DropKeyspace(_)
+            | Write::Node(_)
+            | Write::DropNode(_)
+            | Write::Plan(_)
+            | Write::DropPlan(_) => false,
+        };
+        if begins_anew {
+            pieces.push(&writes[begin..at]);
+            begin = at;
+            (changed, dropped) = (BTreeSet::new(), BTreeSet::new());
+        }
+        if let Write::Map(diff) = write {
+            changed.insert(&diff.keyspace);
+        } else if let Write::DropKeyspace(name) = write {
+            dropped.insert(name);
+        }
+    }
+    pieces.push(&writes[begin..]);
+    pieces
 }
 
 /// Every key below the roots of the stored forms, with its value.
@@ -147,8 +266,46 @@ mod tests {
     use super::*;
     use partage_coordination::embedded::Embedded;
     use partage_coordination::{Election, Session};
+    use partage_core::cluster::KeyspaceRecord;
+    use partage_core::id::TransactionId;
+    use partage_core::keyspace::Keyspace;
+    use partage_core::map::ShardMap;
     use partage_core::metadata::Head;
+    use partage_core::sharding::{PartitionKey, Sharding};
     use std::time::Duration;
+
+    fn cluster() -> Cluster {
+        let at = partage_core::cluster::Moment { now: Default::default(), wall_ms: 0 };
+        Cluster::recover(at, Default::default(), Records::default()).unwrap()
+    }
+
+    fn named(number: usize) -> KeyspaceName {
+        KeyspaceName::new(&format!("k{number}")).unwrap()
+    }
+
+    fn change(number: usize) -> Write {
+        let map = ShardMap::empty(named(number), Sharding::Named, PartitionKey::Whole);
+        Write::Map(map.edit().commit(TransactionId([7; 20])))
+    }
+
+    #[test]
+    fn what_one_transaction_cannot_swap_is_done_in_turn() {
+        let mut writes: Vec<_> = (0..=MAPS_AT_ONCE).map(change).collect();
+        // Of the same maps once more: no further swaps, but for the last.
+        writes.insert(1, change(0));
+        let pieces = in_turn(&writes);
+        assert_eq!(pieces.iter().map(|piece| piece.len()).collect::<Vec<_>>(), [MAPS_AT_ONCE + 1, 1]);
+        assert_eq!(pieces.concat(), writes, "in order, and nothing is left out");
+    }
+
+    #[test]
+    fn what_is_dropped_and_created_again_is_done_in_turn() {
+        let writes = [change(1), Write::DropKeyspace(named(0)), change(2), change(0), change(1)];
+        let lengths: Vec<_> = in_turn(&writes).iter().map(|piece| piece.len()).collect();
+        assert_eq!(lengths, [3, 2]);
+        let writes = [change(0), Write::DropKeyspace(named(0)), change(1)];
+        assert_eq!(in_turn(&writes).len(), 1, "a last change is of no consequence");
+    }
 
     #[tokio::test]
     async fn a_store_whose_maps_are_elsewhere_is_refused() {
@@ -156,12 +313,16 @@ mod tests {
         let session = Session::open(coordination.clone(), Duration::from_secs(60)).await.unwrap();
         let election = Election::new(coordination.clone(), &Key::new("election").unwrap()).unwrap();
         let leadership = election.lead(&session, bytes::Bytes::new).await.unwrap();
-        let keyspace = KeyspaceName::new("users").unwrap();
+        let name = KeyspaceName::new("users").unwrap();
+        let keyspace = Keyspace::new(name.clone(), Sharding::Named);
+        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 };
+        let mut store = Store::empty(coordination.clone(), leadership.clone()).await.unwrap();
+        store.commit(&[Write::Keyspace(record)], &cluster()).await.unwrap();
         let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };
-        let key = Key::new(stored::book::head_key(&keyspace)).unwrap();
-        let transaction = Transaction::new().put(&key, stored::book::seal_head(&keyspace, &head));
+        let key = Key::new(stored::book::head_key(&name)).unwrap();
+        let transaction = Transaction::new().put(&key, stored::book::seal_head(&name, &head));
         coordination.commit(transaction).await.unwrap();
-        let refused = Store::open(coordination, leadership).await.err().unwrap();
+        let refused = Store::open(coordination, leadership, None).await.err().unwrap();
         assert!(matches!(&refused, StoreError::Elsewhere { servers, .. } if servers == &["m1"]), "{refused}");
     }
 }

@@ -13,13 +13,16 @@ use hyper_util::rt::TokioExecutor;
 use partage_coordination::embedded::Embedded;
 use partage_coordination::{Coordination, SessionId, Transaction};
 use partage_coordinator::{Backing, Config, Coordinator};
+use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
 use partage_maps::follow;
+use partage_wire::stored::book::{head_key, open_head};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 
@@ -33,8 +36,20 @@ struct One {
     runtime: Runtime,
 }
 
+/// Who keeps the maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// The store.
+    InStore,
+    /// The coordinators, as metadata servers.
+    InFiles,
+}
+
 struct Several {
     store: Arc<Embedded>,
+    kept: Kept,
+    /// A directory for each coordinator, by its id.
+    files: TempDir,
     session: Duration,
     all: BTreeMap<String, One>,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -55,10 +70,10 @@ where
 }
 
 impl Several {
-    async fn start(session: Duration, ids: &[&str]) -> Several {
+    async fn start(kept: Kept, session: Duration, ids: &[&str]) -> Several {
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let store = Embedded::in_memory();
-        let mut several = Several { store, session, all: BTreeMap::new(), client };
+        let (store, files) = (Embedded::in_memory(), tempfile::tempdir().unwrap());
+        let mut several = Several { store, kept, files, session, all: BTreeMap::new(), client };
         for id in ids {
             several.add(id).await;
         }
@@ -66,7 +81,8 @@ impl Several {
     }
 
     async fn add(&mut self, id: &str) {
-        let backing = Backing::Open { coordination: self.store.clone(), session: self.session };
+        let data_dir = (self.kept == Kept::InFiles).then(|| self.files.path().join(id));
+        let backing = Backing::Open { coordination: self.store.clone(), data_dir, session: self.session };
         let settings = Settings { settle_ms: 50, ..backing.default_settings() };
         let listen = "127.0.0.1:0".parse().unwrap();
         let config = Config { backing, settings, id: Some(id.to_owned()), ..Config::new(listen) };
@@ -127,6 +143,61 @@ impl Several {
         Ok(rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect())
     }
 
+    async fn command(&self, id: &str, command: Value) -> (u16, Value) {
+        self.ask(id, "/v1/commands", Some(json!({ "do": command }))).await.unwrap()
+    }
+
+    /// A keyspace of partitions, each of which changes its map once.
+    async fn create_named(&self, id: &str, keyspace: &str) {
+        // One that nobody has to wait for after it was deleted.
+        let keyspace = json!({"name": keyspace, "sharding": {"type": "named"}, "ownership": "eventual"});
+        let (status, body) =
+            self.command(id, json!({"command": "create_keyspace", "keyspace": keyspace})).await;
+        assert_eq!(status, 200, "{body}");
+    }
+
+    /// Changes the map of a keyspace; what is sent to a leader at its end is sent again.
+    async fn register(&self, id: &str, keyspace: &str, partition: &str) {
+        until("a partition", async || {
+            let command =
+                json!({"command": "register_partitions", "keyspace": keyspace, "partitions": [partition]});
+            match self.command(id, command).await {
+                (200 | 409, _) => Ok(()),
+                (503 | 504, body) => Err(body.to_string()),
+                (status, body) => panic!("{status} {body}"),
+            }
+        })
+        .await;
+    }
+
+    async fn shards(&self, id: &str, keyspace: &str) -> Result<usize, String> {
+        let (status, body) = self.ask(id, &format!("/v1/keyspaces/{keyspace}/shards"), None).await?;
+        body["shards"].as_array().map(Vec::len).ok_or_else(|| format!("{status} {body}"))
+    }
+
+    /// Whether the store has that key of a keyspace's map.
+    async fn has(&self, keyspace: &str, key: &str) -> bool {
+        let key = format!("keyspaces/{keyspace}/map/{key}").parse().unwrap();
+        self.store.read(&key).await.unwrap().is_some()
+    }
+
+    /// Waits until more than one keep the map: who has just come may not have been seen when it was created.
+    async fn is_safe(&self, keyspace: &str) {
+        until("it is kept by two", async || match self.kept {
+            Kept::InFiles if self.servers(keyspace).await.len() < 2 => Err("it is not".to_owned()),
+            Kept::InStore | Kept::InFiles => Ok(()),
+        })
+        .await;
+    }
+
+    /// Who keeps the map of a keyspace.
+    async fn servers(&self, keyspace: &str) -> Vec<String> {
+        let name = KeyspaceName::new(keyspace).unwrap();
+        let key = head_key(&name).parse().unwrap();
+        let entry = self.store.read(&key).await.unwrap().unwrap();
+        open_head(&name, &entry.value).unwrap().servers.iter().map(ToString::to_string).collect()
+    }
+
     /// As `kill -9` does: nothing is said, its session ends by its time.
     fn kill(&mut self, id: &str) {
         self.all.remove(id).unwrap().runtime.shutdown_background();
@@ -147,9 +218,35 @@ impl Drop for Several {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a15_those_that_stand_by_answer_questions_and_pass_changes_on() {
-    let several = Several::start(LONG, &["c1", "c2", "c3"]).await;
+/// Each of these twice: nobody can tell who keeps the maps.
+macro_rules! whoever_keeps_the_maps {
+    ($($test:ident)*) => {
+        mod in_the_store {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(super::Kept::InStore).await;
+            })*
+        }
+        mod in_files {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(super::Kept::InFiles).await;
+            })*
+        }
+    };
+}
+
+whoever_keeps_the_maps! {
+    a15_those_that_stand_by_answer_questions_and_pass_changes_on
+    a15_a_leader_that_leaves_in_order_is_followed_at_once
+    a15_m2_a_leader_that_is_killed_is_followed_and_maps_go_on
+    o10_a_leader_whose_session_is_ended_steps_down
+    a_keyspace_that_is_deleted_may_be_created_again
+    what_was_decided_is_there_after_all_have_been_stopped
+}
+
+async fn a15_those_that_stand_by_answer_questions_and_pass_changes_on(kept: Kept) {
+    let several = Several::start(kept, LONG, &["c1", "c2", "c3"]).await;
     let (leader, term) = several.leader("c1").await;
     for id in ["c1", "c2", "c3"] {
         assert_eq!(several.leader(id).await, (leader.clone(), term), "all agree");
@@ -181,11 +278,11 @@ async fn a15_those_that_stand_by_answer_questions_and_pass_changes_on() {
 }
 
 /// The session lives for ten minutes: only that the leader says goodbye can let another one lead.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a15_a_leader_that_leaves_in_order_is_followed_at_once() {
-    let mut several = Several::start(LONG, &["c1", "c2"]).await;
+async fn a15_a_leader_that_leaves_in_order_is_followed_at_once(kept: Kept) {
+    let mut several = Several::start(kept, LONG, &["c1", "c2"]).await;
     let (first, term) = several.leader("c1").await;
     assert_eq!(several.create(&first, "k").await.0, 200);
+    several.is_safe("k").await;
     let other = several.other().await;
     several.stop(&first).await;
     assert_eq!(several.leader(&other).await, (other.clone(), term + 1));
@@ -195,12 +292,12 @@ async fn a15_a_leader_that_leaves_in_order_is_followed_at_once() {
 }
 
 /// A15, M2: the leader is killed; whoever listens to another coordinator goes on listening to it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a15_m2_a_leader_that_is_killed_is_followed_and_maps_go_on() {
-    let mut several = Several::start(SHORT, &["c1", "c2"]).await;
+async fn a15_m2_a_leader_that_is_killed_is_followed_and_maps_go_on(kept: Kept) {
+    let mut several = Several::start(kept, SHORT, &["c1", "c2"]).await;
     let (first, term) = several.leader("c1").await;
     let other = several.other().await;
     assert_eq!(several.create(&other, "before").await.0, 200);
+    several.is_safe("before").await;
     let (cache, following) = follow(vec![several.address(&other)], std::iter::empty().collect(), None);
     let hears = async |name: &str| {
         until("the map comes", async || {
@@ -227,9 +324,8 @@ async fn a15_m2_a_leader_that_is_killed_is_followed_and_maps_go_on() {
 }
 
 /// O10: whose session is over leads no more, and comes back to stand by or lead under a later term.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o10_a_leader_whose_session_is_ended_steps_down() {
-    let several = Several::start(SHORT, &["c1", "c2"]).await;
+async fn o10_a_leader_whose_session_is_ended_steps_down(kept: Kept) {
+    let several = Several::start(kept, SHORT, &["c1", "c2"]).await;
     let (first, term) = several.leader("c1").await;
     assert_eq!(several.create(&first, "k").await.0, 200);
     let leader = several.store.read(&"election/leader".parse().unwrap()).await.unwrap().unwrap();
@@ -247,4 +343,121 @@ async fn o10_a_leader_whose_session_is_ended_steps_down() {
         let answers = until("it answers", async || several.keyspaces(id).await);
         assert_eq!(answers.await, ["k"]);
     }
+}
+
+async fn a_keyspace_that_is_deleted_may_be_created_again(kept: Kept) {
+    let several = Several::start(kept, LONG, &["c1", "c2", "c3"]).await;
+    for _ in 0..3 {
+        several.create_named("c1", "k").await;
+        several.register("c2", "k", "north").await;
+        assert_eq!(several.has("k", "metadata").await, kept == Kept::InFiles);
+        let (status, body) =
+            several.command("c2", json!({"command": "delete_keyspace", "keyspace": "k"})).await;
+        assert_eq!(status, 200, "{body}");
+        until("it is gone", async || match several.keyspaces("c3").await?.as_slice() {
+            [] => Ok(()),
+            there => Err(there.join(", ")),
+        })
+        .await;
+        assert!(!several.has("k", "metadata").await && !several.has("k", "head").await);
+    }
+}
+
+async fn what_was_decided_is_there_after_all_have_been_stopped(kept: Kept) {
+    let mut several = Several::start(kept, LONG, &["c1", "c2", "c3"]).await;
+    for keyspace in ["k0", "k1", "k2"] {
+        several.create_named("c1", keyspace).await;
+        for partition in ["north", "east", "south"] {
+            several.register("c2", keyspace, partition).await;
+        }
+    }
+    for id in ["c1", "c2", "c3"] {
+        several.stop(id).await;
+    }
+    for id in ["c3", "c2", "c1"] {
+        several.add(id).await;
+    }
+    for id in ["c1", "c2", "c3"] {
+        for keyspace in ["k0", "k1", "k2"] {
+            let shards = until("a keyspace", async || several.shards(id, keyspace).await);
+            assert_eq!(shards.await, 3, "{keyspace}");
+        }
+    }
+    several.register("c1", "k1", "west").await;
+    assert_eq!(several.shards("c3", "k1").await.unwrap(), 4);
+}
+
+/// T6, T8: three servers keep a map where there are three; until then those that are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t8_a_map_is_kept_by_three_as_soon_as_there_are_three() {
+    let mut several = Several::start(Kept::InFiles, LONG, &["c1"]).await;
+    assert_eq!(several.create("c1", "k").await.0, 200);
+    assert_eq!(several.servers("k").await, ["c1"]);
+    for id in ["c2", "c3", "c4"] {
+        several.add(id).await;
+    }
+    until("three keep it", async || match several.servers("k").await {
+        three if three.len() == 3 => Ok(()),
+        some => Err(some.join(", ")),
+    })
+    .await;
+    assert_eq!(several.create("c1", "later").await.0, 200);
+    assert_eq!(several.servers("later").await.len(), 3, "three of four");
+}
+
+/// Two of two make a majority; the one that is left goes on alone, loses nothing, and takes the other in again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_left_of_two_goes_on() {
+    let mut several = Several::start(Kept::InFiles, SHORT, &["c1", "c2"]).await;
+    several.create_named("c1", "k").await;
+    for (at, leader_stays) in [(0, true), (1, false)] {
+        until("both keep it", async || match several.servers("k").await {
+            both if both.len() == 2 => Ok(()),
+            one => Err(one.join(", ")),
+        })
+        .await;
+        let (leader, _) = several.leader("c1").await;
+        let other = several.other().await;
+        let (gone, left) = if leader_stays { (other, leader) } else { (leader, other) };
+        several.kill(&gone);
+        several.register(&left, "k", &format!("p{at}")).await;
+        assert_eq!(several.servers("k").await, std::slice::from_ref(&left));
+        several.add(&gone).await;
+        assert_eq!(until("its map", async || several.shards(&gone, "k").await).await, at + 1);
+    }
+}
+
+/// A root whose maps the store kept, restored from a backup for instance: each goes to the metadata servers with its
+/// next change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn maps_in_the_store_move_out_with_their_next_change() {
+    let mut several = Several::start(Kept::InStore, LONG, &["c1"]).await;
+    several.create_named("c1", "k").await;
+    several.register("c1", "k", "north").await;
+    assert!(several.has("k", "head").await && !several.has("k", "metadata").await);
+    several.stop("c1").await;
+    several.kept = Kept::InFiles;
+    several.add("c1").await;
+    assert_eq!(until("it is there", async || several.shards("c1", "k").await).await, 1);
+    several.register("c1", "k", "south").await;
+    assert!(!several.has("k", "head").await && several.has("k", "metadata").await);
+    several.stop("c1").await;
+    several.add("c1").await;
+    assert_eq!(until("it is there", async || several.shards("c1", "k").await).await, 2);
+}
+
+/// The files of one cluster are not those of another, whatever address was given by mistake.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_root_costs_nobody_his_maps() {
+    let mut several = Several::start(Kept::InFiles, LONG, &["c1"]).await;
+    several.create_named("c1", "k").await;
+    several.register("c1", "k", "north").await;
+    several.stop("c1").await;
+    let right = std::mem::replace(&mut several.store, Embedded::in_memory());
+    several.add("c1").await;
+    assert!(until("it answers", async || several.keyspaces("c1").await).await.is_empty());
+    several.stop("c1").await;
+    several.store = right;
+    several.add("c1").await;
+    assert_eq!(until("it is there", async || several.shards("c1", "k").await).await, 1);
 }

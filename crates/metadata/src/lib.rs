@@ -32,7 +32,7 @@ pub use book::{DamagedBook, Shelf, WriteError};
 pub use entropy::transaction;
 pub use head::{HeadError, Heads, swapped};
 pub use keeper::{Keepers, OpenError};
-pub use maps::{ChangeError, Maps, Prepared};
+pub use maps::{Base, ChangeError, Maps, Prepared};
 pub use notices::Notices;
 pub use peers::{Directory, Peers};
 pub use service::MetadataService;

@@ -19,8 +19,16 @@ pub const EVENTS: usize = 1_024;
 /// Keyspaces of one server.
 pub const KEYSPACES: usize = partage_core::limits::KEYSPACES;
 
-/// How long a server may take to store a change. Beyond it counts as not stored.
+/// How long a server may take to store a whole map. Beyond it counts as not stored.
 pub const STORE: Duration = Duration::from_secs(5);
+
+/// How long a server may take to store one operation, or to say what it has: well within a worker's lease, as a
+/// leader renews none while it waits for this.
+pub const STORE_OPERATION: Duration = Duration::from_secs(2);
+
+/// How long a change may be prepared again after it was first: well within the time after which servers forget one
+/// that nobody speaks of (`partage_core::metadata::server::PENDING_MS`).
+pub const AGAIN: Duration = Duration::from_secs(10);
 
 /// How long the coordination service may take. Beyond it the outcome counts as unknown.
 pub const SWAP: Duration = Duration::from_secs(10);

@@ -12,14 +12,14 @@ use crate::{entropy, limits};
 use partage_coordination::{KeyError, Transaction};
 use partage_core::id::Generation;
 use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::change::{Change, Changing, Effect, Event, Failed, Swapped};
-use partage_core::metadata::{ChangeRefused, SERVERS, Seen, check, choose};
+use partage_core::metadata::change::{Change, Changing, Effect, Event, Failed, Notice, Swapped};
+use partage_core::metadata::{ChangeRefused, Head, SERVERS, Seen, check, choose};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_wire::metadata::MapQuestion;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 /// A change that did not come to be, or may not have.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +57,15 @@ pub struct Maps {
     notices: Notices,
     /// The metadata server in the same process, if there is one.
     here: Option<Keepers>,
+}
+
+/// What a change is built on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Base {
+    /// The map behind that head.
+    Head(Seen),
+    /// No map: it is created on these servers, see [`Maps::draw`].
+    Nothing(Vec<NodeId>),
 }
 
 /// A change that a majority has on disk, ready to be swapped in. Dropped, its fate is unknown; the servers find
@@ -116,27 +125,71 @@ impl Maps {
         self.here.as_ref().filter(|here| here.me() == server)
     }
 
-    /// Has a majority store `change` on the map behind `seen`; of none, a new map on servers drawn from those
-    /// that are there. The change has been checked ([`check`]).
+    /// Servers for a new map, drawn from those that are there (T6).
     ///
     /// # Errors
-    /// When a majority cannot be had: nothing has happened, nor will.
+    /// When nobody is there.
+    pub fn draw(&self) -> Result<Base, ChangeError> {
+        let mut present = self.peers.present();
+        present.extend(self.here.iter().map(|here| here.me().clone()));
+        match choose(&present, SERVERS, entropy::seed()) {
+            none if none.is_empty() => Err(ChangeError::NoServers),
+            servers => Ok(Base::Nothing(servers)),
+        }
+    }
+
+    /// The servers that are there, and the one in this process.
+    pub fn present(&self) -> (Vec<NodeId>, Option<NodeId>) {
+        (self.peers.present(), self.here.as_ref().map(|here| here.me().clone()))
+    }
+
+    /// Drawn anew each time: for choices among servers.
+    pub fn seed(&self) -> u64 {
+        entropy::seed()
+    }
+
+    /// Has a majority of the servers store `change` on `base`. The change has been checked ([`check`]). One on
+    /// another that was prepared and is not swapped in yet may be swapped in with it.
+    ///
+    /// # Errors
+    /// When a majority cannot be had: nothing has happened, nor will. Within [`limits::AGAIN`] the same change may be
+    /// prepared again, or else [abandoned](Maps::abandon).
     pub async fn prepare(
         &self,
         keyspace: &KeyspaceName,
-        seen: Option<Seen>,
+        base: Base,
         change: Change,
     ) -> Result<Prepared, ChangeError> {
-        let servers = match &seen {
-            Some(_) => vec![],
-            None => choose(&self.peers.present(), SERVERS, entropy::seed()),
+        let (seen, servers) = match base {
+            Base::Head(seen) => (Some(seen), vec![]),
+            Base::Nothing(servers) => (None, servers),
         };
-        if seen.is_none() && servers.is_empty() {
-            return Err(ChangeError::NoServers);
-        }
         let (changing, effects) = Changing::begin(seen, change.to(), servers);
         let prepared = Prepared { maps: self.clone(), keyspace: keyspace.clone(), changing };
         prepared.store(effects, Some(change)).await
+    }
+
+    /// Has the servers of `base` forget a change that was not swapped in and never will be.
+    pub fn abandon(&self, keyspace: &KeyspaceName, base: &Base, to: Generation) {
+        let servers = match base {
+            Base::Head(seen) => &seen.head.servers,
+            Base::Nothing(servers) => servers,
+        };
+        self.notices.tell(keyspace, servers, Notice::Aborted(to));
+    }
+
+    async fn prepare_once(
+        &self,
+        keyspace: &KeyspaceName,
+        base: Base,
+        change: Change,
+    ) -> Result<Prepared, ChangeError> {
+        let to = change.to();
+        let prepared = self.prepare(keyspace, base.clone(), change).await;
+        if prepared.is_err() {
+            self.abandon(keyspace, &base, to);
+        }
+        prepared
     }
 
     /// Commits a change of the map behind `seen`, which is `map` (T7).
@@ -146,7 +199,7 @@ impl Maps {
     pub async fn change(&self, seen: Seen, map: &ShardMap, diff: MapDiff) -> Result<Generation, ChangeError> {
         check(map, &diff)?;
         let change = Change::Operation(Arc::new(diff));
-        self.prepare(map.keyspace(), Some(seen), change).await?.commit().await
+        self.prepare_once(map.keyspace(), Base::Head(seen), change).await?.commit().await
     }
 
     /// Commits the first map of a keyspace (T6).
@@ -155,7 +208,8 @@ impl Maps {
     /// Why not.
     pub async fn create(&self, map: ShardMap) -> Result<Generation, ChangeError> {
         let keyspace = map.keyspace().clone();
-        self.prepare(&keyspace, None, Change::Whole(Arc::new(map))).await?.commit().await
+        let base = self.draw()?;
+        self.prepare_once(&keyspace, base, Change::Whole(Arc::new(map))).await?.commit().await
     }
 
     /// Makes `servers` those that keep the map, if a majority of them has it on disk (T8).
@@ -249,17 +303,23 @@ impl Prepared {
             });
         }
         drop(sender);
+        let patience = match change {
+            Some(Change::Whole(_)) => limits::STORE,
+            Some(Change::Operation(_)) | None => limits::STORE_OPERATION,
+        };
+        let until = Instant::now() + patience;
         loop {
-            let event = match timeout(limits::STORE, votes.recv()).await {
+            let event = match timeout_at(until, votes.recv()).await {
                 Ok(Some((server, vote))) => Event::Stored(server, vote),
                 Ok(None) | Err(_) => Event::TimeUp,
             };
-            let effects = self.changing.take(event);
-            if effects.iter().any(|effect| matches!(effect, Effect::Swap { .. })) {
-                return Ok(self);
-            }
-            if let Some(outcome) = self.tell(&effects) {
-                outcome?;
+            for effect in self.changing.take(event) {
+                match effect {
+                    Effect::Swap { .. } => return Ok(self),
+                    Effect::Done(outcome) => drop(outcome?),
+                    // Whoever prepares may do so again, and says so when it does not.
+                    Effect::Tell(..) | Effect::Store(_) | Effect::Read | Effect::Seal(_) => {}
+                }
             }
         }
     }
@@ -278,9 +338,9 @@ impl Prepared {
         self.changing.swap().1.at
     }
 
-    /// The servers that keep it.
-    pub fn servers(&self) -> &[NodeId] {
-        &self.changing.swap().1.servers
+    /// The head that it makes.
+    pub fn head(&self) -> &Head {
+        self.changing.swap().1
     }
 
     /// Swaps, with a transaction that does nothing else.

@@ -12,7 +12,9 @@ use partage_core::metadata::change::{Change, Failed, Swapped};
 use partage_core::metadata::discover::Status;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::sharding::{Bounds, PartitionKey, Sharding};
-use partage_metadata::{ChangeError, Heads, Keepers, Maps, MetadataService, Notices, Peers, transaction};
+use partage_metadata::{
+    Base, ChangeError, Heads, Keepers, Maps, MetadataService, Notices, Peers, transaction,
+};
 use partage_wire::metadata::{DiscoverRequest, MapQuestion, discoveries};
 use partage_wire::proto::metadata_client::MetadataClient;
 use std::collections::BTreeMap;
@@ -184,8 +186,9 @@ async fn a_leader_swaps_in_a_transaction_of_its_own() {
     town.maps.create(first()).await.unwrap();
     let (seen, map) = town.maps.latest(&keyspace()).await.unwrap();
     let diff = map.edit().commit(transaction());
-    let prepare = |seen| town.maps.prepare(map.keyspace(), seen, Change::Operation(Arc::new(diff.clone())));
-    let prepared = prepare(Some(seen.clone())).await.unwrap();
+    let prepare =
+        |seen| town.maps.prepare(map.keyspace(), Base::Head(seen), Change::Operation(Arc::new(diff.clone())));
+    let prepared = prepare(seen.clone()).await.unwrap();
     let other = partage_coordination::Key::new("plans/1").unwrap();
     let transaction = partage_coordination::Transaction::new().put(&other, "a plan");
     let outcome = town.coordination.commit(prepared.swap_in(transaction).unwrap()).await;
@@ -196,7 +199,7 @@ async fn a_leader_swaps_in_a_transaction_of_its_own() {
     let (seen, map) = town.maps.latest(&keyspace()).await.unwrap();
     let diff = map.edit().commit(partage_metadata::transaction());
     let change = Change::Operation(Arc::new(diff));
-    let prepared = town.maps.prepare(map.keyspace(), Some(seen), change).await.unwrap();
+    let prepared = town.maps.prepare(map.keyspace(), Base::Head(seen), change).await.unwrap();
     let late = prepared.swap_in(partage_coordination::Transaction::new()).unwrap();
     let ended = prepared.finish(Swapped::Unknown).await.unwrap_err();
     assert!(matches!(ended, ChangeError::Failed(Failed::Conflict)), "{ended}");

@@ -309,7 +309,7 @@ async fn many_keyspaces_are_restored_at_once() {
         door.done(create(&format!("k{number}"), "manual")).await;
     }
     let store: Arc<dyn Coordination> = Embedded::in_memory();
-    let root = Backing::Open { coordination: store, session: Duration::from_secs(2) };
+    let root = Backing::Open { coordination: store, data_dir: None, session: Duration::from_secs(2) };
     restore(&take(&door).await, &root).await;
     let back = open(&root).await;
     assert_eq!(back.read("/v1/keyspaces").await["keyspaces"].as_array().unwrap().len(), 200);

@@ -4,7 +4,7 @@ use super::{asked_to_stop, log, read};
 use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output, say};
 use clap::Args;
-use partage_coordinator::{Backing, Config, Coordinator};
+use partage_coordinator::{Backing, Config, Coordinator, keeps_maps};
 use partage_wire::config::CoordinatorFile;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,7 +27,8 @@ pub struct CoordinatorArgs {
     /// Its name among the coordinators [default: its address]
     #[arg(long, env = "PARTAGE_ID")]
     id: Option<String>,
-    /// Where the state is kept; without it, it is gone with the process
+    /// Where the state is kept; without it, it is gone with the process. On etcd and ZooKeeper: where this coordinator
+    /// keeps its part of the maps
     #[arg(long, env = "PARTAGE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -42,8 +43,12 @@ impl CoordinatorArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
         let config = self.settled()?;
-        if matches!(config.backing, Backing::Memory) {
-            say("no --data-dir: the state is in memory, and gone when this process ends");
+        match &config.backing {
+            Backing::Memory => say("no --data-dir: the state is in memory, and gone when this process ends"),
+            Backing::Shared { target, data_dir: Some(_), .. } if keeps_maps(target.backend) => {
+                say(&format!("--data-dir is not used: {} keeps the maps too", target.backend));
+            }
+            Backing::Directory(_) | Backing::Shared { .. } | Backing::Open { .. } => {}
         }
         let coordinator = Coordinator::start(config).await.map_err(Failure::failed)?;
         if output.is_json() {

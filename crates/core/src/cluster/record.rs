@@ -231,6 +231,15 @@ impl Records {
         }));
     }
 
+    /// Puts maps that are kept elsewhere in the place of those that stand for them here.
+    pub fn put_maps(&mut self, mut maps: BTreeMap<KeyspaceName, ShardMap>) {
+        for (record, map) in &mut self.keyspaces {
+            if let Some(kept) = maps.remove(&record.keyspace.name) {
+                *map = kept;
+            }
+        }
+    }
+
     /// The writes that make all of this durable in an empty store.
     pub fn writes(&self) -> Vec<Write> {
         let keyspaces = self.keyspaces.iter().flat_map(|(record, map)| {

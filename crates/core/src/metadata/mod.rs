@@ -9,7 +9,8 @@
 //! The line is a [`Head`]. A deed is a [`ShardMap`], the change of one a [`MapDiff`], which is the operation
 //! (with its base and its new transaction) and is applied in one place, [`ShardMap::apply`]. What a notary does
 //! is [`server`], what whoever changes a deed does is [`change`]; both are machines without I/O. What a node is
-//! told of a partition is [`discover`](discover::Discovery).
+//! told of a partition is [`discover`](discover::Discovery), and who takes the place of a server that is gone says
+//! [`upkeep`].
 //!
 //! Why nothing is lost: a change is swapped in only when a majority of the servers of the head have it on disk,
 //! and the swap fails when that head, and so its list, is another. A list changes only when a majority of the
@@ -18,6 +19,7 @@
 pub mod change;
 pub mod discover;
 pub mod server;
+pub mod upkeep;
 
 use crate::check::{self, Finding};
 use crate::id::Generation;

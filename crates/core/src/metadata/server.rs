@@ -334,6 +334,13 @@ impl Server {
             }
         }
         if self.has(diff.to) {
+            // Whoever asks again is at it still: it waits anew before it counts as forgotten.
+            let (now, read) = (self.now, self.next_read());
+            for pending in
+                self.books.values_mut().filter_map(|book| book.pending.get_mut(&diff.to.transaction))
+            {
+                *pending = Pending::new(pending.diff.clone(), now, read);
+            }
             return out.push(Effect::Answer(request, Ok(Answer::Stored)));
         }
         let Some((name, book)) = self.books.iter().find(|(_, book)| book.reaches(diff.from)) else {

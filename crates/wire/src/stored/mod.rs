@@ -23,7 +23,9 @@
 //! The driver, in numbered sentences:
 //! 1. Read all keys below [`ROOTS`] and call [`read`]; it gives the records, the [`Shelf`] and the litter.
 //! 2. Carry out the transactions of [`Recovered::finish`], in order: the rest of a commit, and the litter.
-//! 3. For every outbox call [`Shelf::encode`], and carry out its [`Batch::transactions`], in order.
+//! 3. For every outbox call [`Shelf::encode`], and carry out its [`Batch::transactions`], in order; or
+//!    [`Shelf::encode_apart`] where metadata servers keep the maps, whose heads change in the transaction that is the
+//!    commit.
 //! 4. If one of them fails, throw the shelf away with the cluster, and begin again at 1.
 //!
 //! Not done: compression (diffs are small, and the store does it better), and checksums over several keys
@@ -41,7 +43,7 @@ mod tests;
 
 pub use presence::{COORDINATORS, ELECTION, Presence};
 pub use read::{Recovered, StoredError, inspect, read};
-pub use redo::Room;
+pub use redo::{Room, Transactions};
 pub use shelf::{Batch, EncodeError, Shelf, StoreOp};
 
 /// The first segments of all keys: what to list.

@@ -117,10 +117,15 @@ pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
         let map = reader.map(&record, stored);
         reader.recovered.records.keyspaces.push((record, map));
     }
+    let known: BTreeSet<_> =
+        reader.recovered.records.keyspaces.iter().map(|(record, _)| record.keyspace.name.clone()).collect();
+    let heads = std::mem::take(&mut reader.recovered.heads).into_iter();
+    let (heads, lost) = heads.partition(|(name, _)| known.contains(name));
+    reader.recovered.heads = heads;
+    BTreeMap::into_keys(lost).for_each(|name| reader.without_record(&name));
     for (name, stored) in maps {
-        let record = Path::Keyspace(name.clone());
-        if stored.contains_key(&Path::Head(name)) && !reader.bad.contains(&record) {
-            reader.damage.push(StoredError::new(&record, "is missing, but its map is there"));
+        if stored.contains_key(&Path::Head(name.clone())) {
+            reader.without_record(&name);
         }
         stored.into_keys().for_each(|path| reader.recovered.throw_away(&path));
     }
@@ -278,6 +283,14 @@ impl Recovered {
 }
 
 impl Reader {
+    /// Says that a map belongs to nobody, where that is not said of the damage of its keyspace already.
+    fn without_record(&mut self, name: &KeyspaceName) {
+        let record = Path::Keyspace(name.clone());
+        if !self.bad.contains(&record) {
+            self.damage.push(StoredError::new(&record, "is missing, but its map is there"));
+        }
+    }
+
     /// The map of one keyspace: base, then diffs in order, as far as they can be read. What is in other logs is
     /// litter.
     fn map(&mut self, record: &KeyspaceRecord, mut stored: BTreeMap<Path, Bytes>) -> ShardMap {

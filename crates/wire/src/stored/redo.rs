@@ -69,25 +69,44 @@ impl Room {
     }
 }
 
+/// The transactions of a commit, in order. Whatever is cut off leaves what was before or all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Transactions {
+    /// Mean nothing before the next one.
+    pub before: Vec<Vec<StoreOp>>,
+    /// With this one everything has happened. May be empty.
+    pub commit: Vec<StoreOp>,
+    /// What is left to be done of it.
+    pub after: Vec<Vec<StoreOp>>,
+}
+
+impl Transactions {
+    /// All of them, in order.
+    pub fn all(self) -> Vec<Vec<StoreOp>> {
+        let mut all = self.before;
+        all.extend(Some(self.commit).filter(|commit| !commit.is_empty()));
+        all.extend(self.after);
+        all
+    }
+}
+
 impl Batch {
-    /// The transactions to carry out, in order. Whatever is cut off after any of them leaves what was before or
-    /// all of the commit.
-    pub fn transactions(self, room: Room) -> Vec<Vec<StoreOp>> {
+    /// What to carry out. `room` is what is left in a transaction beside what the caller adds to it.
+    pub fn transactions(self, room: Room) -> Transactions {
         let Batch { prepare, commit, mut tidy } = self;
-        let mut transactions = room.split(prepare);
+        let mut transactions = Transactions { before: room.split(prepare), ..Transactions::default() };
         if room.holds(&commit) {
-            transactions.push(commit);
+            transactions.commit = commit;
         } else {
             let written = pieces(&commit);
             let count = written.len() as u32;
-            transactions.extend(room.split(written));
-            transactions.push(vec![head(count)]);
-            transactions.extend(room.split(commit));
-            transactions.push(vec![StoreOp::Delete(Path::RedoHead.to_string())]);
+            transactions.before.extend(room.split(written));
+            transactions.commit = vec![head(count)];
+            transactions.after = room.split(commit);
+            transactions.after.push(vec![StoreOp::Delete(Path::RedoHead.to_string())]);
             tidy.extend((0..count).map(|piece| StoreOp::Delete(Path::RedoPiece(piece).to_string())));
         }
-        transactions.extend(room.split(tidy));
-        transactions.retain(|transaction| !transaction.is_empty());
+        transactions.after.extend(room.split(tidy));
         transactions
     }
 }

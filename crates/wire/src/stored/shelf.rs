@@ -155,16 +155,48 @@ impl Shelf {
             head.into_iter().for_each(|head| batch.commit.push(StoreOp::Delete(head.to_string())));
             self.drop_log(name, &mut batch.tidy);
         }
-        for (path, record) in latest.records {
+        self.put_records(latest.records, &mut batch)?;
+        for (name, diffs) in latest.diffs {
+            self.extend_log(name, &diffs, map(name), &mut batch)?;
+        }
+        Ok(batch)
+    }
+
+    /// The operations that make `writes` durable where metadata servers keep the maps: all but the changes of maps,
+    /// which are given back, by keyspace and in order. Their swaps belong into the transaction of the commit. A map
+    /// that is here is taken away: the caller gives it to metadata servers. No keyspace is dropped and created again
+    /// in `writes`.
+    pub fn encode_apart<'a>(
+        &mut self,
+        writes: &'a [Write],
+    ) -> Result<(Batch, BTreeMap<&'a KeyspaceName, Vec<&'a MapDiff>>), EncodeError> {
+        let latest = Latest::of(writes);
+        let mut batch = Batch::default();
+        for name in &latest.dropped {
+            batch.commit.push(StoreOp::Delete(Path::Metadata(KeyspaceName::clone(name)).to_string()));
+        }
+        for name in latest.dropped.iter().chain(latest.diffs.keys()) {
+            if self.maps.contains_key(*name) {
+                batch.commit.push(StoreOp::Delete(Path::Head(KeyspaceName::clone(name)).to_string()));
+                self.drop_log(name, &mut batch.tidy);
+            }
+        }
+        self.put_records(latest.records, &mut batch)?;
+        Ok((batch, latest.diffs))
+    }
+
+    fn put_records(
+        &mut self,
+        records: BTreeMap<Path, Option<Vec<u8>>>,
+        batch: &mut Batch,
+    ) -> Result<(), EncodeError> {
+        for (path, record) in records {
             match record {
                 Some(payload) => self.put(&path, &payload, &mut batch.commit)?,
                 None => self.delete(&path, &mut batch.commit),
             }
         }
-        for (name, diffs) in latest.diffs {
-            self.extend_log(name, &diffs, map(name), &mut batch)?;
-        }
-        Ok(batch)
+        Ok(())
     }
 
     fn put(&mut self, path: &Path, payload: &[u8], ops: &mut Vec<StoreOp>) -> Result<(), EncodeError> {

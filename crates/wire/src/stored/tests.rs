@@ -345,7 +345,7 @@ fn shown(store: &Store) -> String {
 fn o9_a_commit_of_many_transactions_is_all_or_nothing_wherever_it_is_cut_off() {
     let (mut store, mut shelf) = (Store::default(), Shelf::default());
     let first: Vec<Write> = (0..30).map(node).collect();
-    for transaction in shelf.encode(&first, |_| None).unwrap().transactions(SMALL) {
+    for transaction in shelf.encode(&first, |_| None).unwrap().transactions(SMALL).all() {
         store.run(&transaction);
     }
     assert_eq!(shown(&store).matches("NodeRecord").count(), 30);
@@ -353,7 +353,7 @@ fn o9_a_commit_of_many_transactions_is_all_or_nothing_wherever_it_is_cut_off() {
     let mut writes: Vec<Write> = (20..50).map(node).collect();
     writes.extend((0..10).map(|at| Write::DropNode(NodeId::new(&format!("n{at}")).unwrap())));
     writes.push(Write::Plan(plan(30_000)));
-    let transactions = shelf.encode(&writes, |_| None).unwrap().transactions(SMALL);
+    let transactions = shelf.encode(&writes, |_| None).unwrap().transactions(SMALL).all();
     assert!(transactions.len() > 10, "{}", transactions.len());
     let fits = |ops: &&Vec<StoreOp>| ops.len() <= SMALL.steps;
     assert!(transactions.iter().all(|ops| fits(&ops)));
@@ -389,7 +389,7 @@ fn o9_a_commit_of_many_transactions_is_all_or_nothing_wherever_it_is_cut_off() {
 fn d8_damage_in_the_list_of_a_commit_is_found() {
     let (mut store, mut shelf) = (Store::default(), Shelf::default());
     let writes: Vec<Write> = (0..9).map(node).collect();
-    let transactions = shelf.encode(&writes, |_| None).unwrap().transactions(SMALL);
+    let transactions = shelf.encode(&writes, |_| None).unwrap().transactions(SMALL).all();
     let pinned = transactions.iter().position(|ops| ops.iter().any(|op| op.key() == "redo/head")).unwrap();
     transactions[..=pinned].iter().for_each(|ops| store.run(ops));
     assert_eq!(store.0.len(), 2, "the list and its head: {:?}", store.0.keys());
