@@ -192,6 +192,15 @@ pub const ZOOKEEPER_MAX_VALUE_BYTES: usize = ZOOKEEPER_MAX_TRANSACTION_BYTES - M
 /// ZooKeeper: session of the connection that reads and writes. A link that went silent is noticed after two fifths.
 pub const ZOOKEEPER_READING_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// ZooKeeper: how often a handle that has a session looks whether those of others are over. Bounds how late they end.
+pub const ZOOKEEPER_SESSION_LOOK: Duration = Duration::from_millis(200);
+
+/// ZooKeeper: what is added to the time-to-live of another's session, as a share of it: two clocks do not run alike.
+pub const ZOOKEEPER_CLOCK_DRIFT: f64 = 0.01;
+
+/// ZooKeeper: ephemeral keys that one session may have put: all of them are written with each renewal.
+pub const ZOOKEEPER_MAX_SESSION_KEYS: usize = 1_000;
+
 /// ZooKeeper: how long a call waits for a connection before it says that there is none.
 pub const ZOOKEEPER_PATIENCE: Duration = Duration::from_secs(6);
 

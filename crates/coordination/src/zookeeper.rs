@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Who writes what, by file: `node` stored forms, `plan` steps of a transaction, `snapshot` reading, `commit`
-//! writing, `rights` who may, `sessions`, `feed` events, `follower` one watch, `connection` reaching the servers.
+//! writing, `rights` who may, `sessions`, `marks` their ends, `feed` events, `follower` one watch, `connection` reaching the servers.
 //!
 //! Not done: commits of several at once in one `multi` (one leader writes, little), znodes that the server removes by
 //! itself when they are empty (a key must never lie in one), SASL (digest and certificates do).
@@ -20,6 +20,7 @@ mod commit;
 mod connection;
 mod feed;
 mod follower;
+mod marks;
 mod node;
 mod plan;
 mod rights;

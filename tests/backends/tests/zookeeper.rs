@@ -9,7 +9,7 @@ use backends::{free_port, until};
 use bytes::Bytes;
 use partage_coordination::conformance::{self, Subject};
 use partage_coordination::{
-    Coordination, Error, Expected, Key, Scope, Secret, Target, Transaction, Version, View, connect,
+    Coordination, Error, Expected, Key, Scope, Secret, Session, Target, Transaction, Version, View, connect,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -189,6 +189,41 @@ async fn all_sessions_expire_and_the_handle_goes_on() {
     let next = far.open_session(Duration::from_millis(500)).await.unwrap();
     far.commit(Transaction::new().put_ephemeral(&mine, "again", next)).await.unwrap();
     assert_eq!(value_at(&*near, &mine).await, Some(Bytes::from_static(b"again")));
+}
+
+/// The server alone would end no session for as long as anybody waits here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_end_a_session_in_time_and_what_it_sends_late_does_nothing() {
+    let server = ZooKeeper::start(&["minSessionTimeout=99000"]).await;
+    let (link, far, near) = linked(&server, "ended").await;
+    let ttl = Duration::from_millis(800);
+    let mine = key("e/mine");
+    let session = far.open_session(ttl).await.unwrap();
+    far.commit(Transaction::new().put_ephemeral(&mine, "here", session)).await.unwrap();
+    let mut others = Vec::new();
+    for name in ["e/one", "e/two"] {
+        let handle = connect(&server.target("ended")).await.unwrap();
+        let other = Session::open(handle.clone(), ttl).await.unwrap();
+        handle.commit(Transaction::new().put_ephemeral(&key(name), name, other.id())).await.unwrap();
+        others.push(other);
+    }
+    // So the handle knows all that it needs, and reads nothing before it sends what comes late.
+    far.commit(Transaction::new().put_ephemeral(&mine, "still", session)).await.unwrap();
+    link.hold(Way::There);
+    let late = Transaction::new().put_ephemeral(&mine, "late", session);
+    let committing = tokio::spawn(async move { far.commit(late).await });
+    let gone = || async {
+        let there = near.read(&mine).await.map_err(|error| error.to_string())?;
+        if there.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+    };
+    until("the key goes with its session", gone).await;
+    link.mend();
+    assert_eq!(committing.await.unwrap(), Err(Error::SessionEnded { session }));
+    assert_eq!(near.read(&mine).await.unwrap(), None);
+    for (other, name) in others.iter().zip(["e/one", "e/two"]) {
+        assert!(other.is_live(), "{name} renews its session, and has seen another one end");
+        assert!(near.read(&key(name)).await.unwrap().is_some());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

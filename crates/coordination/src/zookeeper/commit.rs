@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{Client, CreateMode, Error as Fault, MultiWriteError, MultiWriteResult, MultiWriter};
 
 use super::connection::Connection;
+use super::marks;
 use super::node::{Kind, Node, ROOT_MARK, data, version};
 use super::plan::{Known, Plan, Step, Stop, looked_at, plan, session_of};
 use super::sessions::Sessions;
@@ -168,15 +169,20 @@ impl Committer {
     }
 
     async fn send(&self, plan: &Plan, clock: i32, session: Option<SessionId>) -> Result<Sent> {
-        let client = match session {
-            Some(session) => self.sessions.client(session)?,
-            None => self.connection.client().await?,
+        let (client, mark) = match session {
+            Some(session) => {
+                let keys = plan.steps.iter().filter_map(Step::ephemeral).cloned().collect();
+                let (client, mark) = self.sessions.adopt(session, keys)?;
+                (client, Some((marks::path(&self.connection, session), mark)))
+            }
+            None => (self.connection.client().await?, None),
         };
         // Version -1 means "any" to ZooKeeper. The clock comes there after four thousand million commits; such a page is
         // left empty.
         let steps = if clock == -1 { &[] } else { &plan.steps[..] };
-        let mut request = self.request(&client, clock, steps)?;
-        let path_of = |index: usize| match index.checked_sub(1).and_then(|index| steps.get(index)) {
+        let mut request = self.request(&client, clock, mark.as_ref(), steps)?;
+        let before = 1 + usize::from(mark.is_some());
+        let path_of = |index: usize| match index.checked_sub(before).and_then(|index| steps.get(index)) {
             Some(step) => self.connection.root().path(step.key()),
             None => self.connection.root().as_str().to_owned(),
         };
@@ -188,6 +194,10 @@ impl Committer {
                 Some(_) if clock == -1 => Ok(Sent::TurnedAway),
                 _ => Err(self.indefinite("an answer of the wrong kind")),
             },
+            // Its mark is gone, and so is the session.
+            Err(MultiWriteError::OperationFailed { index: 1, source: Fault::NoNode }) if mark.is_some() => {
+                Err(self.refused(&Fault::SessionExpired, &path_of(1), session))
+            }
             Err(MultiWriteError::OperationFailed { index, source }) => match source {
                 Fault::BadVersion
                 | Fault::NoNode
@@ -215,12 +225,22 @@ impl Committer {
         }
     }
 
-    fn request<'a>(&self, client: &'a Client, clock: i32, steps: &[Step]) -> Result<MultiWriter<'a>> {
+    fn request<'a>(
+        &self,
+        client: &'a Client,
+        clock: i32,
+        mark: Option<&(String, Vec<u8>)>,
+        steps: &[Step],
+    ) -> Result<MultiWriter<'a>> {
         let root = self.connection.root();
         let acls = self.connection.acls();
         let mut request = client.new_multi_writer();
         let mut size = STEP_BYTES + root.as_str().len() + ROOT_MARK.len();
         let mut added = request.add_set_data(root.as_str(), ROOT_MARK, Some(clock));
+        if let Some((path, mark)) = mark {
+            size += STEP_BYTES + path.len() + mark.len();
+            added = added.and(request.add_set_data(path, mark, None));
+        }
         for step in steps {
             let path = root.path(step.key());
             size += STEP_BYTES + path.len();

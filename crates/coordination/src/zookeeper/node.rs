@@ -4,6 +4,7 @@
 //! /partage/prod                the root: our mark; its data version is the clock that all writers share
 //! /partage/prod/maps           no key: an empty znode, there because something lies below
 //! /partage/prod/maps/head      a key: one byte that says "value, form 1", then the value
+//! /partage/prod/ sessions      no key, and none below: see `marks`
 //! ```
 //!
 //! So a key with an empty value, a key with keys below it, and a znode that is only a way to others all differ.
@@ -23,10 +24,14 @@ const VALUE: u8 = 0xA1;
 /// Data of the root.
 pub(super) const ROOT_MARK: &[u8] = b"partage coordination root 1\n";
 
+/// The znode right below the root that sessions keep their marks in. No key has a blank.
+pub(super) const MARKS: &str = " sessions";
+
 /// Where the root is.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     path: String,
+    marks: String,
 }
 
 impl Root {
@@ -35,12 +40,17 @@ impl Root {
             let what = format!("the root `/{root}` is ZooKeeper's own: choose another one");
             return Err(Error::Invalid { what });
         }
-        Ok(Self { path: format!("/{root}") })
+        Ok(Self { path: format!("/{root}"), marks: format!("/{root}/{MARKS}") })
     }
 
     /// Its znode.
     pub fn as_str(&self) -> &str {
         &self.path
+    }
+
+    /// The znode that the marks of the sessions are in.
+    pub fn marks(&self) -> &str {
+        &self.marks
     }
 
     /// The znode of a key.
@@ -194,7 +204,7 @@ mod tests {
         let root = Root::new(&key("a/b")).unwrap();
         assert_eq!(root.path(&key("x/y")), "/a/b/x/y");
         assert_eq!(root.key("/a/b/x/y"), Some(key("x/y")));
-        for path in ["/a/b", "/a/bc/x", "/a", "/a/b/x y", "/a/b/é"] {
+        for path in ["/a/b", "/a/bc/x", "/a", "/a/b/x y", "/a/b/é", root.marks()] {
             assert_eq!(root.key(path), None, "{path}");
         }
         assert_eq!(root.way().collect::<Vec<_>>(), ["/a", "/a/b"]);

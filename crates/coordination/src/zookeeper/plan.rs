@@ -43,6 +43,11 @@ impl Step {
             | Self::Delete { key, .. } => key,
         }
     }
+
+    /// The key that it makes for a session.
+    pub fn ephemeral(&self) -> Option<&Key> {
+        if let Self::Create { key, ephemeral: true, .. } = self { Some(key) } else { None }
+    }
 }
 
 /// Why there is no plan.

@@ -2,12 +2,13 @@
 //!
 //! ZooKeeper's clients keep their sessions alive by themselves, for as long as the process lives. The contract wants
 //! more: a session that its owner does not renew is over, though the process is well. So a timer ends such a
-//! session here. When the process dies, or is cut off, nobody pings, and the server ends it.
+//! session here. When the process dies, or is cut off, nobody renews: another handle ends it, or the server does; see
+//! `marks`.
 //!
-//! A renewal is a `sync` on the session's own connection: through whichever server to the leader and back.
+//! A renewal writes the session's mark, on the session's own connection: through whichever server to the leader and back.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -15,9 +16,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_client::{Client, Error as Fault, SessionState};
 
 use super::connection::Connection;
+use super::marks::{self, Mark};
 use super::node::session_id;
 use crate::error::{Error, Result};
-use crate::limits::{ZOOKEEPER_PATIENCE, ZOOKEEPER_RETRY_PAUSE};
+use crate::key::Key;
+use crate::limits::{ZOOKEEPER_MAX_SESSION_KEYS, ZOOKEEPER_PATIENCE, ZOOKEEPER_RETRY_PAUSE};
 use crate::session::{SessionId, check_ttl};
 
 /// Sessions that were opened here and have not ended.
@@ -25,12 +28,22 @@ use crate::session::{SessionId, check_ttl};
 pub(super) struct Sessions {
     connection: Arc<Connection>,
     open: Mutex<BTreeMap<SessionId, Open>>,
+    /// Looks after the sessions of others, from the first one of ours on.
+    watching: OnceLock<JoinHandle<()>>,
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        if let Some(watching) = self.watching.get() {
+            watching.abort();
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Open {
     client: Client,
-    ttl: Duration,
+    mark: Mark,
     until: Instant,
     timer: JoinHandle<()>,
 }
@@ -43,7 +56,7 @@ impl Drop for Open {
 
 impl Sessions {
     pub fn new(connection: Arc<Connection>) -> Arc<Self> {
-        Arc::new(Self { connection, open: Mutex::new(BTreeMap::new()) })
+        Arc::new(Self { connection, open: Mutex::default(), watching: OnceLock::new() })
     }
 
     pub async fn open(self: &Arc<Self>, ttl: Duration) -> Result<SessionId> {
@@ -59,35 +72,63 @@ impl Sessions {
             return Err(Error::Invalid { what });
         }
         let id = session_id(client.session_id().0);
+        let mark = Mark { ttl, keys: BTreeSet::new() };
+        marks::make(&self.connection, &client, &mark).await?;
+        let watch = || tokio::spawn(marks::keep_watch(Arc::clone(&self.connection), Arc::downgrade(self)));
+        self.watching.get_or_init(watch);
         // The timer looks into the table: not before the session is in it.
         let mut table = self.table();
         let timer = tokio::spawn(end_in_time(Arc::downgrade(self), id));
-        let open = Open { client, ttl, until: Instant::now() + ttl, timer };
+        let open = Open { client, mark, until: Instant::now() + ttl, timer };
         table.insert(id, open);
         Ok(id)
     }
 
+    /// The sessions that are not over.
+    pub fn ids(&self) -> BTreeSet<SessionId> {
+        self.table().keys().copied().collect()
+    }
+
     /// The client of a session that is not over by our own clock.
     pub fn client(&self, id: SessionId) -> Result<Client> {
-        let table = self.table();
-        let live =
-            table.get(&id).filter(|open| Instant::now() < open.until && !open.client.state().is_terminated());
-        live.map(|open| open.client.clone()).ok_or(Error::SessionEnded { session: id })
+        self.with(id, |open| Ok(open.client.clone()))
+    }
+
+    /// Its client, and the mark that is to be written with `keys`, which it is about to put.
+    pub fn adopt(&self, id: SessionId, keys: BTreeSet<Key>) -> Result<(Client, Vec<u8>)> {
+        self.with(id, |open| {
+            let size = open.mark.keys.union(&keys).count();
+            if size > ZOOKEEPER_MAX_SESSION_KEYS {
+                let what = "the number of ephemeral keys that a session has put".to_owned();
+                return Err(Error::TooLarge { what, size, limit: ZOOKEEPER_MAX_SESSION_KEYS });
+            }
+            open.mark.keys.extend(keys);
+            Ok((open.client.clone(), open.mark.to_bytes()))
+        })
+    }
+
+    fn with<T>(&self, id: SessionId, use_it: impl FnOnce(&mut Open) -> Result<T>) -> Result<T> {
+        let mut table = self.table();
+        let live = |open: &&mut Open| Instant::now() < open.until && !open.client.state().is_terminated();
+        use_it(table.get_mut(&id).filter(live).ok_or(Error::SessionEnded { session: id })?)
     }
 
     pub async fn renew(&self, id: SessionId) -> Result<()> {
+        let path = marks::path(&self.connection, id);
         loop {
-            let client = self.client(id)?;
-            // What is asked while the connection is down is sent when it is there again.
-            match client.sync(self.connection.root().as_str()).await {
-                Ok(()) => {
-                    let mut table = self.table();
-                    let open = table.get_mut(&id).filter(|open| Instant::now() < open.until);
-                    let open = open.ok_or(Error::SessionEnded { session: id })?;
-                    open.until = Instant::now() + open.ttl;
-                    return Ok(());
+            // Sent before anybody else has the table: a mark with fewer keys never comes after one with more. What is
+            // sent while the connection is down goes when it is there again.
+            let writing =
+                self.with(id, |open| Ok(open.client.set_data(&path, &open.mark.to_bytes(), None)))?;
+            match writing.await {
+                Ok(_) => {
+                    return self.with(id, |open| {
+                        open.until = Instant::now() + open.mark.ttl;
+                        Ok(())
+                    });
                 }
-                Err(Fault::SessionExpired | Fault::ClientClosed) => {
+                // Without its mark it is over.
+                Err(Fault::SessionExpired | Fault::ClientClosed | Fault::NoNode) => {
                     self.forget(id);
                     return Err(Error::SessionEnded { session: id });
                 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use zookeeper_client::{Client, Error as Fault, MultiReadResult};
 
 use super::connection::Connection;
-use super::node::{Node, ancestors, anchor, version};
+use super::node::{MARKS, Node, ancestors, anchor, version};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{ZOOKEEPER_MAX_REQUEST_BYTES, ZOOKEEPER_READ_ROUNDS};
@@ -28,6 +28,7 @@ pub(super) struct Snapshot {
     pub committed: Version,
     /// The last change of what lies right below the root.
     root_children_changed: Version,
+    /// Without the one that marks are in.
     root_children: usize,
     /// What was asked for and is there.
     pub nodes: BTreeMap<Key, Node>,
@@ -135,7 +136,10 @@ async fn children(connection: &Connection, client: &Client, parents: &[Option<Ke
         let results = reader.commit().await.map_err(|fault| connection.refusal(&fault, root.as_str()))?;
         for (parent, result) in parents.iter().zip(results) {
             let names = match result {
-                MultiReadResult::Children { children } => children,
+                MultiReadResult::Children { mut children } => {
+                    children.retain(|name| parent.is_some() || name != MARKS);
+                    children
+                }
                 // It went a moment ago.
                 MultiReadResult::Error { err: Fault::NoNode } => Vec::new(),
                 other => return Err(unexpected(connection, parent.as_ref(), other)),
@@ -176,10 +180,11 @@ async fn read_pass(
 ) -> Result<Snapshot> {
     let root = connection.root();
     let mut nodes = BTreeMap::new();
-    let mut seen_root = None;
+    let (mut seen_root, mut has_marks) = (None, false);
     for (number, keys) in requests.iter().enumerate() {
         let mut reader = client.new_multi_reader();
-        for path in std::iter::once(root.as_str().to_owned()).chain(keys.iter().map(|key| root.path(key))) {
+        let own = [root.as_str(), root.marks()].map(str::to_owned);
+        for path in own.into_iter().chain(keys.iter().map(|key| root.path(key))) {
             reader.add_get_data(&path).map_err(|fault| connection.refusal(&fault, &path))?;
         }
         // Both are sent before either is answered: one round trip, and ZooKeeper keeps their order.
@@ -198,6 +203,7 @@ async fn read_pass(
             }
         };
         seen_root = Some(stat);
+        has_marks = matches!(results.next(), Some(MultiReadResult::Data { .. }));
         for (key, result) in keys.iter().zip(results) {
             match result {
                 MultiReadResult::Data { data, stat } => {
@@ -213,7 +219,7 @@ async fn read_pass(
         clock: stat.version,
         committed: version(stat.mzxid),
         root_children_changed: version(stat.pzxid),
-        root_children: usize::try_from(stat.num_children).unwrap_or(0),
+        root_children: usize::try_from(stat.num_children).unwrap_or(0).saturating_sub(has_marks.into()),
         nodes,
     })
 }
