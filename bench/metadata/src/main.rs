@@ -1,8 +1,9 @@
 //! `bench-metadata` measures what a commit of a METADATA file costs beside a bare compare-and-swap: see the README.
 
 use bench_gauge::{Durations, option};
+use chaos::engine::Engine;
 use partage_coordination::embedded::{Embedded, Options};
-use partage_coordination::{Coordination, Expected, Key, Target, connect};
+use partage_coordination::{Backend, Coordination, Expected, Key, Target, connect};
 use partage_core::hash::HashFunction;
 use partage_core::id::{Incarnation, ShardId};
 use partage_core::map::ShardMap;
@@ -60,11 +61,7 @@ async fn run(words: &[String]) -> Result<(), Failed> {
     let rounds = option(words, "--changes", 500);
     let dir = tempfile::tempdir()?;
     let at = words.iter().position(|word| word == "--backend");
-    let address = at.and_then(|at| words.get(at + 1));
-    let coordination: Arc<dyn Coordination> = match address {
-        None => Embedded::open(dir.path().join("coordination"), Options::default()).await?,
-        Some(address) => connect(&Target::parse(address)?).await?,
-    };
+    let (coordination, _engine) = backend(at.and_then(|at| words.get(at + 1)), dir.path()).await?;
     say(&format!(
         "backend {}, {SERVERS} servers on loopback, {rounds} changes of each kind",
         coordination.backend()
@@ -101,6 +98,22 @@ async fn run(words: &[String]) -> Result<(), Failed> {
         large - small
     ));
     Ok(())
+}
+
+/// The store that `said` names, or is the address of; an engine that was started for it goes with its handle.
+async fn backend(
+    said: Option<&String>,
+    dir: &Path,
+) -> Result<(Arc<dyn Coordination>, Option<Engine>), Failed> {
+    let kind = match said.map(String::as_str) {
+        None => return Ok((Embedded::open(dir.join("coordination"), Options::default()).await?, None)),
+        Some("etcd") => Backend::Etcd,
+        Some("mysql") => Backend::MySql,
+        Some("zookeeper") => Backend::ZooKeeper,
+        Some(address) => return Ok((connect(&Target::parse(address)?).await?, None)),
+    };
+    let engine = Engine::start(kind, &[]).await;
+    Ok((connect(&engine.target_through(&engine.address())).await?, Some(engine)))
 }
 
 trait Elapsed {

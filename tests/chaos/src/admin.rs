@@ -4,6 +4,7 @@ use crate::cluster::SHARDS;
 use crate::http::{Http, Reply};
 use crate::until;
 use hyper::Method;
+use partage_wire::headers::FORWARDED_BY;
 use partage_wire::json::{
     Answer, Command, CommandRequest, Explained, Keyspace, Node, Nodes, Plans, Presplit, Shard, Sharding,
     Shards, Summary,
@@ -29,8 +30,14 @@ impl Admin {
     }
 
     /// Asks the first that listens.
-    async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Reply, String> {
-        let headers = [("content-type", "application/json"), ("partage-user", "chaos")];
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        more: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<Reply, String> {
+        let headers = [&[("content-type", "application/json"), ("partage-user", "chaos")], more].concat();
         let mut last = String::new();
         for address in &self.addresses {
             match self.http.ask(method.clone(), address, path, &headers, body.clone()).await {
@@ -43,7 +50,7 @@ impl Admin {
 
     /// The answer to a question, or why there is none.
     pub async fn try_get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        read(&self.ask(Method::GET, path, Vec::new()).await?)
+        read(&self.ask(Method::GET, path, &[], Vec::new()).await?)
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> T {
@@ -52,8 +59,17 @@ impl Admin {
 
     /// Carries out a command, once.
     pub async fn command(&self, command: Command) -> Result<Answer, String> {
+        self.carry_out(command, &[]).await
+    }
+
+    /// The same by a coordinator that leads itself: one that stands by refuses what seems to be passed on.
+    pub async fn command_to_leader(&self, command: Command) -> Result<Answer, String> {
+        self.carry_out(command, &[(FORWARDED_BY.as_str(), "chaos")]).await
+    }
+
+    async fn carry_out(&self, command: Command, headers: &[(&str, &str)]) -> Result<Answer, String> {
         let body = serde_json::to_vec(&CommandRequest { command, dry_run: false }).unwrap();
-        read(&self.ask(Method::POST, "/v1/commands", body).await?)
+        read(&self.ask(Method::POST, "/v1/commands", headers, body).await?)
     }
 
     /// Makes a keyspace of [`SHARDS`] ranges of hashes with one replica each, and waits until it is served. In
@@ -160,6 +176,12 @@ pub fn keyspace(name: &str, sharding: Sharding, ownership: Option<&str>, mode: &
         throttle: Default::default(),
         resharding: Default::default(),
     }
+}
+
+/// A change that moves nothing: a keyspace of no shards.
+pub fn empty_keyspace(name: &str) -> Command {
+    let keyspace = keyspace(name, Sharding::Named {}, None, "manual");
+    Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names: Vec::new() }, ahead: false }
 }
 
 /// The node that leads a shard, if one does.

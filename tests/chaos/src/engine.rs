@@ -20,12 +20,12 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Starts one.
-    pub async fn start(backend: Backend) -> Engine {
+    /// Starts one with `settings` beside ours: flags, or lines of `zoo.cfg`.
+    pub async fn start(backend: Backend, settings: &[&str]) -> Engine {
         match backend {
-            Backend::Etcd => Engine::Etcd(Etcd::start(&[]).await),
-            Backend::MySql => Engine::MariaDb(MariaDb::start(&[]).await),
-            Backend::ZooKeeper => Engine::ZooKeeper(ZooKeeper::start(&[]).await),
+            Backend::Etcd => Engine::Etcd(Etcd::start(settings).await),
+            Backend::MySql => Engine::MariaDb(MariaDb::start(settings).await),
+            Backend::ZooKeeper => Engine::ZooKeeper(ZooKeeper::start(settings).await),
             Backend::Embedded | Backend::Gossip => panic!("{backend} is not shared by coordinators"),
         }
     }

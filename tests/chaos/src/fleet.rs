@@ -6,7 +6,7 @@
 //!                   ──► c3 ──link──┘
 //! ```
 
-use crate::admin::{Admin, keyspace};
+use crate::admin::{Admin, empty_keyspace};
 use crate::binary::binary;
 use crate::cluster::{node_is_up, start_node, subnet};
 use crate::engine::Engine;
@@ -16,7 +16,7 @@ use backends::link::Link;
 use backends::process::Process;
 use partage_coordination::{Backend, Coordination, Election, Key, Scope, connect};
 use partage_router::{Options, Router};
-use partage_wire::json::{Answer, Command, Coordinators, Presplit, Sharding};
+use partage_wire::json::{Answer, Coordinators};
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -58,9 +58,13 @@ pub struct One {
 impl Fleet {
     /// Three coordinators c1, c2 and c3 on a server of `backend`, and `workers` workers.
     pub async fn start(backend: Backend, workers: usize) -> Fleet {
-        let engine = Engine::start(backend).await;
+        Fleet::on(Engine::start(backend, &[]).await, workers, SETTINGS).await
+    }
+
+    /// The same on that engine, with these settings of the coordinators.
+    pub async fn on(engine: Engine, workers: usize, settings: &str) -> Fleet {
         let dir = TempDir::new().unwrap();
-        std::fs::write(dir.path().join("coordinator.toml"), SETTINGS).unwrap();
+        std::fs::write(dir.path().join("coordinator.toml"), settings).unwrap();
         let eyes = connect(&engine.target_through(&engine.address())).await.unwrap();
         let election = Election::new(eyes.clone(), &Key::new(ELECTION).unwrap()).unwrap();
         let subnet = subnet();
@@ -221,12 +225,9 @@ impl Fleet {
         }
     }
 
-    /// A change that moves nothing: a keyspace of no shards. `id` is asked, and passes it on if it does not lead.
+    /// [`empty_keyspace`], asked of `id`, which passes it on if it does not lead.
     pub async fn change(&self, id: &str, name: &str) -> Result<Answer, String> {
-        let keyspace = keyspace(name, Sharding::Named {}, None, "manual");
-        let presplit = Presplit::Names { names: Vec::new() };
-        let command = Command::CreateKeyspace { keyspace, presplit, ahead: false };
-        Admin::new(&self.coordinators[id].address).command(command).await
+        Admin::new(&self.coordinators[id].address).command(empty_keyspace(name)).await
     }
 
     /// Who led, by what the coordinators have written: each says so once for a term.
