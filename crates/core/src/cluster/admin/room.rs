@@ -17,6 +17,7 @@ use crate::cluster::{Cluster, KeyspaceRecord, Moment, NodeState};
 use crate::id::ShardId;
 use crate::keyspace::{Constraint, Spread};
 use crate::name::NodeId;
+use crate::node::Health;
 use crate::node::NodeSpec;
 use crate::suggest;
 use std::collections::BTreeSet;
@@ -197,7 +198,11 @@ impl Cluster {
         if demand.room(&members) < wanted && is_more && !ahead && !members.is_empty() {
             return Err(demand.refusal(&members));
         }
-        let takes = |node: &&NodeState| node.accepts(at.now, &self.settings);
+        // Of those that a coordinator has not heard of since it began to lead, it expects to hear.
+        let takes = |node: &&NodeState| {
+            let awaited = node.signs.health(at.now, &self.settings) == Health::Unknown;
+            node.accepts(at.now, &self.settings) || awaited && node.record.drain.is_none()
+        };
         let open: Vec<_> = self.nodes.values().filter(takes).map(|node| &node.record.spec).collect();
         let room = demand.room(&open);
         Ok((room < wanted).then(|| {

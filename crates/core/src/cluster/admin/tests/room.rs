@@ -88,6 +88,14 @@ fn whoever_is_down_or_drained_counts_and_whoever_has_left_or_was_removed_does_no
 }
 
 #[test]
+fn a_coordinator_that_has_just_begun_to_lead_does_not_take_its_nodes_for_missing() {
+    let mut town = Town::new(&["a", "b"]);
+    town.cluster = Cluster::recover(town.at, Settings::default(), town.records.clone()).unwrap();
+    let answer = town.done(create(wide(2), false));
+    assert!(answer.warnings.is_empty(), "{answer:?}");
+}
+
+#[test]
 fn what_was_accepted_stays_so_until_a_command_asks_for_more() {
     let mut town = Town::new(&["a", "b"]);
     town.done(create(wide(4), true));
