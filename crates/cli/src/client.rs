@@ -121,7 +121,9 @@ impl Door {
                         "{coordinator} broke off before it answered ({}): it may have been done",
                         lost.why
                     );
-                    return Err(Failure::failed(what).help("look before you ask again"));
+                    return Err(Failure::failed(what).help(
+                        "before you ask again, look whether it was done: `partage status`, `partage plan list`",
+                    ));
                 }
                 Err(lost) => why = lost.why,
             }
@@ -217,6 +219,8 @@ fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
     let failure = match error.kind.as_str() {
         "invalid" | "malformed" => Failure::usage(&error.message),
         "unavailable" => Failure::not_reachable(&error.message),
+        // Not refused: it may have been done.
+        "unknown" => Failure::failed(&error.message),
         _ => Failure::refused(&error.message),
     };
     let failure = failure.kind(&error.kind);

@@ -20,6 +20,8 @@ use partage_core::name::KeyspaceName;
 use partage_core::plan::ShownPlan;
 use partage_wire::Malformed;
 use partage_wire::json::{CommandRequest, Dump, KeyText};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See the module.
 #[derive(Clone)]
@@ -50,9 +52,19 @@ impl Desk {
     pub(crate) async fn command(&self, by: String, request: CommandRequest) -> Result<Answer, Failed> {
         let CommandRequest { command, dry_run } = request;
         let command = command.try_into().map_err(|error: Malformed| error.within("do"))?;
-        let answer =
-            self.mind.call(move |cluster, at| cluster.command(at, transaction(), &by, command, dry_run));
-        Ok(answer.await??)
+        let decided = Arc::new(AtomicBool::new(false));
+        let deciding = decided.clone();
+        let answer = self.mind.call(move |cluster, at| {
+            deciding.store(true, Ordering::Relaxed);
+            cluster.command(at, transaction(), &by, command, dry_run)
+        });
+        match answer.await {
+            Ok(answer) => Ok(answer?),
+            Err(Gone) if decided.load(Ordering::Relaxed) && !dry_run => {
+                Err(Failed::unknown("this coordinator ceased to lead while it committed the change"))
+            }
+            Err(gone) => Err(gone.into()),
+        }
     }
 
     pub(crate) async fn status(&self) -> Result<Summary, Failed> {

@@ -58,6 +58,12 @@ impl Failed {
         Failed { status, code: Code::Internal, body }
     }
 
+    /// A change whose outcome nobody knows.
+    pub(crate) fn unknown(why: impl std::fmt::Display) -> Failed {
+        let help = "before you ask again, look whether it was done: `partage status`, `partage plan list`";
+        Failed::of(ErrorBody::new("unknown", format!("{why}: it may have been done; {help}"), help))
+    }
+
     pub(crate) fn malformed(field: &str, why: impl std::fmt::Display) -> Failed {
         Malformed::new(field, why).into()
     }

@@ -103,7 +103,10 @@ impl Forward {
                 Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => {}
                 Ok(answer) if question && answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
                 Ok(answer) => return Ok(answer),
-                Err(Lost::Sent(why)) if !question => return Err(unknown(&leads, &why)),
+                Err(Lost::Sent(why)) if !question => {
+                    let why = format!("the leader {} broke off before it answered ({why})", leads.address);
+                    return Err(Failed::unknown(why));
+                }
                 Err(Lost::Unsent | Lost::Sent(_)) => {}
             }
             if Instant::now() >= latest {
@@ -175,12 +178,4 @@ pub fn refuse_forwarded(request: &Request) -> Option<Failed> {
 
 fn nobody_leads() -> Failed {
     unavailable("no coordinator leads at the moment: try again in a moment")
-}
-
-fn unknown(leads: &Leads, why: &str) -> Failed {
-    let message = format!(
-        "the leader {} broke off before it answered ({why}): it may have been done; look before you ask again",
-        leads.address
-    );
-    Failed::of(ErrorBody::new("unknown", message, "look before you ask again"))
 }

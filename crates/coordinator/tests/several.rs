@@ -461,3 +461,16 @@ async fn another_root_costs_nobody_his_maps() {
     several.add("c1").await;
     assert_eq!(until("it is there", async || several.shards("c1", "k").await).await, 1);
 }
+
+/// What was decided and not kept for certain is not said to be undone: whoever asks again would do it twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_a_leader_takes_along_at_its_end_is_answered_as_unknown() {
+    let several = Several::start(Kept::InStore, LONG, &["c1"]).await;
+    several.leader("c1").await;
+    let leader = several.store.read(&"election/leader".parse().unwrap()).await.unwrap().unwrap();
+    several.store.end_session(leader.session.unwrap()).await.unwrap();
+    let (status, body) = several.create("c1", "late").await;
+    assert_eq!((status, &body["error"]["kind"]), (504, &json!("unknown")), "{body}");
+    let message = body["error"]["message"].as_str().unwrap();
+    assert!(message.contains("may have been done") && message.contains("partage plan list"), "{message}");
+}

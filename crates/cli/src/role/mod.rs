@@ -36,11 +36,14 @@ pub async fn asked_to_stop() -> Result<(), Failure> {
     }
 }
 
+/// What a library says of each connection is said by us already, where it matters.
+const CHATTY: &str = "zookeeper_client=warn";
+
 /// Structured logs on stderr: lines for people, coloured where they read them as they come, or JSON. `RUST_LOG`
 /// chooses what; without it, what is at least as grave as `level`.
 pub fn log(json: bool, level: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("{level},{CHATTY}")));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
