@@ -96,6 +96,8 @@ pub struct State {
     /// Only the lease or the line does.
     renewed: bool,
     beat_now: bool,
+    /// When it was last said that no coordinator has us; none once one has.
+    warned: Option<Millis>,
     leavers: Vec<oneshot::Sender<()>>,
 }
 
@@ -218,6 +220,10 @@ impl Driver {
             }
             Heard::Opened => {}
             Heard::Lost(reason) => self.lost(&reason),
+            Heard::SentOn(why) => {
+                tracing::debug!(node = %self.spec.id, "{why}");
+                self.line_is_down();
+            }
             Heard::Message(to_worker::Message::Welcome(form)) => match Welcome::try_from(form) {
                 Ok(welcome) => self.welcomed(welcome),
                 Err(malformed) => self.give_up_line(&malformed.to_string()),
@@ -237,6 +243,7 @@ impl Driver {
             "registered at {}", self.lines.coordinator()
         );
         self.lines.settled();
+        self.state.warned = None;
         self.mind.welcomed(welcome.incarnation);
         self.state.last_answer = self.now();
         self.state.welcome = Some(welcome);
@@ -293,8 +300,15 @@ impl Driver {
         self.lines.leave_for_next();
     }
 
+    /// Says it once, and again now and then: a leader that was killed is tried many times until the next one leads.
     fn lost(&mut self, reason: &str) {
-        tracing::warn!(node = %self.spec.id, coordinator = self.lines.coordinator(), "no line: {reason}");
+        let (now, node, coordinator) = (self.now(), &self.spec.id, self.lines.coordinator());
+        if self.state.warned.is_none_or(|at| now.since(at) >= limits::WARN_AGAIN_MS) {
+            tracing::warn!(%node, coordinator, "no line to a coordinator: {reason}; trying all of them");
+            self.state.warned = Some(now);
+        } else {
+            tracing::debug!(%node, coordinator, "no line to a coordinator: {reason}");
+        }
         self.line_is_down();
     }
 

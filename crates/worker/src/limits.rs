@@ -27,6 +27,9 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// See [`KEEP_ALIVE`].
 pub const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
 
+/// For how long it is not said again that no coordinator has us, in milliseconds: longer than the next leader takes.
+pub const WARN_AGAIN_MS: u64 = 30_000;
+
 /// Beats without an answer, in heartbeats, after which the line is given up and another one is opened.
 pub const SILENT_BEATS: u64 = 4;
 

@@ -51,6 +51,8 @@ pub enum Heard {
     Message(to_worker::Message),
     /// The line is lost, or there was none. A rest has begun.
     Lost(String),
+    /// The coordinator stands by, and has said who leads: that one is next.
+    SentOn(String),
 }
 
 /// The one line that is open, or is being opened, and where else there could be one.
@@ -100,7 +102,7 @@ impl Lines {
                 Err(Refused { leader: Some(leader), why }) if self.leader.is_none() => {
                     self.leader = Some(leader);
                     self.reopen();
-                    Heard::Lost(why)
+                    Heard::SentOn(why)
                 }
                 Err(Refused { why, .. }) => {
                     self.leave_for_next();
@@ -229,15 +231,18 @@ async fn open(url: &str, register: Register) -> Result<Line, Refused> {
     Ok(Line { out, from })
 }
 
-/// What tonic calls "transport error" is explained by its sources.
+/// What tonic calls "transport error" is explained by its sources, some of which say the same.
 fn with_source(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let mut parts = vec![error.to_string()];
     let mut next = error.source();
     while let Some(source) = next {
-        text = format!("{text}: {source}");
+        let part = source.to_string();
+        if parts.last() != Some(&part) {
+            parts.push(part);
+        }
         next = source.source();
     }
-    text
+    parts.join(": ")
 }
 
 #[cfg(test)]

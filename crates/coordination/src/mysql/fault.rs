@@ -103,8 +103,8 @@ impl Silence {
             Error::Denied {
                 location: location.to_owned(),
                 what: format!(
-                    "{words} (error {number}); it takes the right user and password, and GRANT SELECT, INSERT, \
-                     UPDATE, DELETE, CREATE on the database"
+                    "{words} (error {number}); it takes the right user and password, TLS where the user has \
+                     REQUIRE SSL, and GRANT SELECT, INSERT, UPDATE, DELETE, CREATE on the database"
                 ),
             }
         } else if number == 1049 {
