@@ -74,11 +74,19 @@ impl Watcher {
         let mut which = entropy::one_of(self.coordinators.len());
         let mut turns = Turns::begin();
         let begun = Instant::now();
+        // That none can be reached is said once, not with every try.
+        let mut said = false;
         loop {
             let before = Instant::now();
             let ended = self.follow(&turns.url(&self.coordinators[which]).await).await;
             self.cache.connected(false);
-            tracing::info!(coordinator = %self.coordinators[which], %ended, "map stream ended");
+            let (coordinator, in_vain) = (&self.coordinators[which], matches!(ended, Ended::Unreachable(_)));
+            if in_vain && said {
+                tracing::debug!(%coordinator, %ended, "no map stream");
+            } else {
+                tracing::info!(%coordinator, %ended, "map stream ended; making it anew");
+            }
+            said = in_vain;
             let now = Instant::now();
             if now.duration_since(before) > limits::LASTING {
                 self.rests.had();
@@ -119,7 +127,7 @@ impl Watcher {
         let watch = Watch { keyspaces: self.keyspaces.clone(), known };
         let answer = timeout(limits::COORDINATOR_CONNECT, client.watch(proto::WatchRequest::from(&watch)));
         let answer = answer.await.map_err(|_| Ended::Unreachable("no answer".to_owned()))?;
-        let mut events = answer.map_err(|status| Ended::Closed(status.to_string()))?.into_inner();
+        let mut events = answer.map_err(|status| Ended::Closed(status.message().to_owned()))?.into_inner();
         self.cache.connected(true);
         let mut joiner = Joiner::default();
         let mut lag: Option<(Refresh, Instant)> = None;
@@ -128,7 +136,7 @@ impl Watcher {
             let due = lag.as_ref().map(|(_, at)| *at);
             tokio::select! {
                 message = events.message() => {
-                    let message = message.map_err(|status| Ended::Closed(status.to_string()))?;
+                    let message = message.map_err(|status| Ended::Closed(status.message().to_owned()))?;
                     let message = message.ok_or_else(|| Ended::Closed("it is over".to_owned()))?;
                     self.cache.heard_now();
                     if let Some(event) = joiner.take(message)? {

@@ -294,7 +294,7 @@ mod tests {
         lines.state = State::Opening(Box::pin(async {
             Err(Refused { leader: Some("gone:1".into()), why: "it stands by".into() })
         }));
-        assert!(matches!(lines.next().await, Heard::Lost(_)));
+        assert!(matches!(lines.next().await, Heard::SentOn(_)));
         assert_eq!(lines.coordinator(), "gone:1");
         assert!(matches!(lines.next().await, Heard::Due), "at once");
         lines.leave_for_next();
