@@ -116,6 +116,10 @@ async fn carry(from: TcpStream, target: String, valves: watch::Receiver<Valves>)
     if !open {
         return;
     }
+    // A link adds nothing of its own: without this, small messages would wait for each other's receipts.
+    if from.set_nodelay(true).and(to.set_nodelay(true)).is_err() {
+        return;
+    }
     let (from_read, from_write) = from.into_split();
     let (to_read, to_write) = to.into_split();
     tokio::select! {
