@@ -200,6 +200,9 @@ impl Board {
 
     /// Addresses that changed after `version`.
     pub fn nodes_since(&self, version: u64) -> NodesSince {
+        if version == self.version {
+            return NodesSince { changed: vec![], forgotten: vec![], version };
+        }
         let changed = self.nodes.values().filter(|(_, at)| *at > version).map(|(node, _)| node.clone());
         let forgotten = self.forgotten.iter().filter(|(_, at)| *at > version).map(|(id, _)| id.clone());
         NodesSince { changed: changed.collect(), forgotten: forgotten.collect(), version: self.version }

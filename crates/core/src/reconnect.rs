@@ -72,7 +72,7 @@ impl Rests {
     }
 
     /// How long to rest, in milliseconds, now that the coordinator that had us is gone, or that another one of so many
-    /// would not have us.
+    /// would not have us. Those behind one name count each.
     pub fn rest(&mut self, now: Millis, coordinators: usize, lot: f64) -> u64 {
         let (since, attempts) = match self.state {
             State::Had => {

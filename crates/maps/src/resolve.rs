@@ -2,21 +2,33 @@
 
 use crate::entropy;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Goes round the addresses behind names.
+/// Goes round the addresses behind names. Copies know the same.
 #[derive(Clone, Debug)]
-pub struct Turns(usize);
+pub struct Turns {
+    turn: usize,
+    /// How many addresses there were behind the last name.
+    behind: Arc<AtomicUsize>,
+}
 
 impl Turns {
     /// Begins by lot: so those who follow one name are spread over what is behind it.
     #[must_use]
     pub fn begin() -> Turns {
-        Turns(entropy::one_of(usize::MAX))
+        Turns { turn: entropy::one_of(usize::MAX), behind: Arc::new(AtomicUsize::new(1)) }
+    }
+
+    /// In how many places there may be a coordinator, as far as is known, where so many are listed.
+    #[must_use]
+    pub fn places(&self, listed: usize) -> usize {
+        listed.max(self.behind.load(Ordering::Relaxed))
     }
 
     /// The next time, whatever is behind the name, another address of it.
     pub fn go_on(&mut self) {
-        self.0 = self.0.wrapping_add(1);
+        self.turn = self.turn.wrapping_add(1);
     }
 
     /// A URL to connect to for `coordinator`, `host:port` or a URL. A name that cannot be resolved, or a URL, is given
@@ -33,7 +45,8 @@ impl Turns {
     fn one_of(&self, mut found: Vec<SocketAddr>) -> Option<SocketAddr> {
         found.sort_unstable();
         found.dedup();
-        let turn = self.0.checked_rem(found.len())?;
+        let turn = self.turn.checked_rem(found.len())?;
+        self.behind.store(found.len(), Ordering::Relaxed);
         Some(found[turn])
     }
 }
@@ -46,7 +59,8 @@ mod tests {
     async fn each_address_behind_a_name_gets_its_turn() {
         let addresses: Vec<SocketAddr> =
             ["10.0.0.3:7", "10.0.0.1:7", "10.0.0.2:7", "10.0.0.1:7"].map(|text| text.parse().unwrap()).into();
-        let mut turns = Turns(4);
+        let mut turns = Turns { turn: 4, ..Turns::begin() };
+        assert_eq!(turns.places(1), 1);
         let mut seen = Vec::new();
         for _ in 0..3 {
             seen.push(turns.one_of(addresses.clone()).unwrap());
@@ -55,6 +69,7 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, [addresses[1], addresses[2], addresses[0]]);
         assert_eq!(turns.one_of(vec![]), None);
+        assert_eq!([1, 4].map(|listed| turns.places(listed)), [3, 4]);
         assert_eq!(turns.url("127.0.0.1:80").await, "http://127.0.0.1:80");
         assert_eq!(turns.url("http://h/").await, "http://h/");
         assert_eq!(turns.url("no port").await, "http://no port", "refused where it is connected to");

@@ -107,7 +107,7 @@ impl Watcher {
                 }
             }
             let since_begun = Millis(now.duration_since(begun).as_millis() as u64);
-            let rest_ms = self.rests.rest(since_begun, self.coordinators.len(), entropy::lot());
+            let rest_ms = self.rests.rest(since_begun, turns.places(self.coordinators.len()), entropy::lot());
             sleep(Duration::from_millis(rest_ms)).await;
         }
     }

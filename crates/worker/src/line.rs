@@ -148,7 +148,8 @@ impl Lines {
         self.at = (self.at + 1) % self.coordinators.len();
         self.turns.go_on();
         let now = Millis(now.duration_since(self.begun).as_millis() as u64);
-        Duration::from_millis(self.rests.rest(now, self.coordinators.len(), entropy::lot()))
+        let places = self.turns.places(self.coordinators.len());
+        Duration::from_millis(self.rests.rest(now, places, entropy::lot()))
     }
 
     /// Closes the line; the same coordinator is tried next, at once.

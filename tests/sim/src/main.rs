@@ -129,7 +129,7 @@ fn fleet(clients: usize) -> Result<(), String> {
 #[expect(clippy::print_stdout, reason = "this is a command of its own, beside cli")]
 fn steady() {
     println!("workers | routers | transactions, 1/s | sessions renewed, 1/s");
-    for (workers, routers) in [(10, 10), (100, 100), (1_000, 100)] {
+    for (workers, routers) in [(10, 10), (100, 100), (1_000, 1_000)] {
         let (commits, sessions) = fleet::steady(workers, routers);
         println!("{workers} | {routers} | {commits:.2} | {sessions:.2}");
     }
