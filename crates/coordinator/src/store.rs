@@ -52,7 +52,8 @@ pub enum StoreError {
     Files(#[from] OpenError),
     /// A directory is missing.
     #[error(
-        "a coordinator on {backend} keeps its part of the maps in files: say where with --data-dir (data_dir), a          directory of its own"
+        "a coordinator on {backend} keeps its part of the maps in files: say where with --data-dir (data_dir), a \
+         directory of its own"
     )]
     NoDirectory {
         /// Which backend.

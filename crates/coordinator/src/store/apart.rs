@@ -165,9 +165,15 @@ impl Apart {
                 }
             };
             tracing::warn!(keyspace = %change.name, %failed, "a change of the map is prepared again");
-            if let Base::Head(seen) = &base {
-                base = Base::Head(self.mend(&change.name, seen).await?);
-            }
+            base = match base {
+                Base::Head(seen) => Base::Head(self.mend(&change.name, &seen).await?),
+                // Somebody who was drawn has just gone. Who is left out keeps nothing, and may join later.
+                Base::Nothing(drawn) => {
+                    let (present, me) = self.maps.present();
+                    let fewer = remaining(&drawn, &present, me.as_ref()).into_iter().next();
+                    Base::Nothing(fewer.unwrap_or(drawn))
+                }
+            };
             sleep(Duration::from_millis(PREPARE_AGAIN_MS)).await;
         }
     }
