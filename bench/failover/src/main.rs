@@ -4,7 +4,7 @@
 
 mod loss;
 
-use bench_gauge::{Durations, option};
+use bench_gauge::{Durations, complain, option, say};
 use chaos::engine::Engine;
 use chaos::fleet::Fleet;
 use loss::{How, lose};
@@ -47,16 +47,6 @@ fn main() -> ExitCode {
         all_hold &= runtime.block_on(measure(name, backend, &words));
     }
     if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-#[expect(clippy::print_stdout, reason = "the figures are this program's output")]
-fn say(text: &str) {
-    println!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "a program of its own")]
-fn complain(text: &str) {
-    eprintln!("{text}");
 }
 
 /// Loses the leader again and again; whether every limit holds.

@@ -5,11 +5,19 @@
 //! name, so the coordinator's time is told from that of the workers beside it in the same process.
 
 mod admin;
+mod words;
 
 pub use admin::Admin;
+pub use words::{complain, say};
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The clock of what is measured.
+#[expect(clippy::disallowed_methods, reason = "the one clock of the benches")]
+pub fn now() -> Instant {
+    Instant::now()
+}
 
 /// Seconds on a core by thread name, of all threads that live now.
 #[derive(Debug, Clone, Default)]

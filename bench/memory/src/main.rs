@@ -2,7 +2,7 @@
 
 mod town;
 
-use bench_gauge::{memory_bytes, option};
+use bench_gauge::{complain, memory_bytes, option, say};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use std::process::{Command, ExitCode};
@@ -32,16 +32,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-#[expect(clippy::print_stdout, reason = "the figures are this program's output")]
-fn say(text: &str) {
-    println!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "a program of its own")]
-fn complain(text: &str) {
-    eprintln!("{text}");
 }
 
 /// Each in a process of its own, so that none finds the memory that another has left.

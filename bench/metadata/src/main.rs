@@ -1,6 +1,6 @@
 //! `bench-metadata` measures what a commit of a METADATA file costs beside a bare compare-and-swap: see the README.
 
-use bench_gauge::{Durations, option};
+use bench_gauge::{Durations, complain, now, option, say};
 use chaos::engine::Engine;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{Backend, Coordination, Expected, Key, Target, connect};
@@ -39,22 +39,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-#[expect(clippy::print_stdout, reason = "the figures are this program's output")]
-fn say(text: &str) {
-    println!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "a program of its own")]
-fn complain(text: &str) {
-    eprintln!("{text}");
-}
-
-/// The clock of what is measured.
-#[expect(clippy::disallowed_methods, reason = "the one clock of this program")]
-fn now() -> std::time::Instant {
-    std::time::Instant::now()
 }
 
 async fn run(words: &[String]) -> Result<(), Failed> {

@@ -9,6 +9,7 @@ mod planned;
 mod probe;
 mod requests;
 
+use bench_gauge::{complain, now, say};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -26,20 +27,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-#[expect(clippy::print_stdout, reason = "the figures are this program's output")]
-fn say(text: &str) {
-    println!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "a program of its own")]
-fn complain(text: &str) {
-    eprintln!("{text}");
-}
-
-/// The clock of what is measured.
-#[expect(clippy::disallowed_methods, reason = "the one clock of this program")]
-fn now() -> std::time::Instant {
-    std::time::Instant::now()
 }

@@ -6,8 +6,7 @@
 
 use crate::beliefs::{Beliefs, Owner};
 use crate::cluster::{self, UnderWay};
-use crate::say;
-use bench_gauge::{Admin, option};
+use bench_gauge::{Admin, option, say};
 use partage_worker::{Access, Entrance};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

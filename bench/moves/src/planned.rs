@@ -3,8 +3,8 @@
 use crate::beliefs::Beliefs;
 use crate::cluster::{self, UnderWay};
 use crate::requests::{Outcome, Town, client, random};
-use crate::{follow, now, probe, say};
-use bench_gauge::{Admin, CoreTime, memory_bytes, option};
+use crate::{follow, probe};
+use bench_gauge::{Admin, CoreTime, memory_bytes, now, option, say};
 use partage_coordinator::Coordinator;
 use partage_core::routing::budget::{Budget, BudgetPolicy};
 use partage_wire::json::Command;

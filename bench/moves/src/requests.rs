@@ -6,8 +6,7 @@
 
 use crate::beliefs::{Beliefs, Owner};
 use crate::cluster;
-use crate::{now, say};
-use bench_gauge::Durations;
+use bench_gauge::{Durations, now, say};
 use partage_core::routing::budget::Budget;
 use partage_core::routing::retry::{Action, Attempts, Event, Nature, RetryPolicy};
 use partage_core::time::Millis;

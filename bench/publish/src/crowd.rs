@@ -1,6 +1,6 @@
 //! Subscribers: each follows the maps over a stream of its own and notes when a change has come.
 
-use crate::now;
+use bench_gauge::now;
 use partage_core::name::KeyspaceName;
 use partage_wire::maps::Watch;
 use partage_wire::proto::WatchRequest;

@@ -3,7 +3,7 @@
 
 mod crowd;
 
-use bench_gauge::{Admin, CoreTime, Durations, memory_bytes, option};
+use bench_gauge::{Admin, CoreTime, Durations, complain, memory_bytes, now, option, say};
 use crowd::Crowd;
 use partage_coordinator::{Backing, Config, Coordinator};
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
@@ -29,22 +29,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-#[expect(clippy::print_stdout, reason = "the figures are this program's output")]
-fn say(text: &str) {
-    println!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "a program of its own")]
-fn complain(text: &str) {
-    eprintln!("{text}");
-}
-
-/// The clock of what is measured.
-#[expect(clippy::disallowed_methods, reason = "the one clock of this program")]
-fn now() -> std::time::Instant {
-    std::time::Instant::now()
 }
 
 /// Threads of that name, so that their time on a core can be told apart.

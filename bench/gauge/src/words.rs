@@ -1,0 +1,13 @@
+//! What a bench says.
+
+/// A line of figures.
+#[expect(clippy::print_stdout, reason = "figures are the output of a bench")]
+pub fn say(text: &str) {
+    println!("{text}");
+}
+
+/// Why there are none.
+#[expect(clippy::print_stderr, reason = "a bench is a program of its own")]
+pub fn complain(text: &str) {
+    eprintln!("{text}");
+}
