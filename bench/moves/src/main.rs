@@ -9,7 +9,7 @@ mod planned;
 mod probe;
 mod requests;
 
-use bench_gauge::{complain, now, say};
+use bench_gauge::complain;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
