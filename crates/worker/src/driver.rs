@@ -219,7 +219,7 @@ impl Driver {
                 self.lines.open((&registration).into());
             }
             Heard::Opened => {}
-            Heard::Lost(reason) => self.lost(&reason),
+            Heard::Lost { coordinator, why } => self.lost(&coordinator, &why),
             Heard::SentOn(why) => {
                 tracing::debug!(node = %self.spec.id, "{why}");
                 self.line_is_down();
@@ -274,7 +274,8 @@ impl Driver {
         match refusal.retry {
             Retry::Needless => {}
             Retry::Register => {
-                self.lost(&refusal.to_string());
+                let coordinator = self.lines.coordinator().to_owned();
+                self.lost(&coordinator, &refusal.to_string());
                 self.lines.reopen();
             }
             Retry::AsNew => {
@@ -296,13 +297,14 @@ impl Driver {
     }
 
     fn give_up_line(&mut self, reason: &str) {
-        self.lost(reason);
+        let coordinator = self.lines.coordinator().to_owned();
+        self.lost(&coordinator, reason);
         self.lines.leave_for_next();
     }
 
     /// Says it once, and again now and then: a leader that was killed is tried many times until the next one leads.
-    fn lost(&mut self, reason: &str) {
-        let (now, node, coordinator) = (self.now(), &self.spec.id, self.lines.coordinator());
+    fn lost(&mut self, coordinator: &str, reason: &str) {
+        let (now, node) = (self.now(), &self.spec.id);
         if self.state.warned.is_none_or(|at| now.since(at) >= limits::WARN_AGAIN_MS) {
             tracing::warn!(%node, coordinator, "no line to a coordinator: {reason}; trying all of them");
             self.state.warned = Some(now);

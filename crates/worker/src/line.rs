@@ -49,8 +49,13 @@ pub enum Heard {
     Opened,
     /// The coordinator says something.
     Message(to_worker::Message),
-    /// The line is lost, or there was none. A rest has begun.
-    Lost(String),
+    /// The line is lost, or there was none. A rest has begun, then the next one is tried.
+    Lost {
+        /// Which had us, or would not.
+        coordinator: String,
+        /// What it says, or what is known.
+        why: String,
+    },
     /// The coordinator stands by, and has said who leads: that one is next.
     SentOn(String),
 }
@@ -104,10 +109,7 @@ impl Lines {
                     self.reopen();
                     Heard::SentOn(why)
                 }
-                Err(Refused { why, .. }) => {
-                    self.leave_for_next();
-                    Heard::Lost(why)
-                }
+                Err(Refused { why, .. }) => self.lose(why),
             },
             State::Open(line) => match line.from.message().await {
                 Ok(Some(message)) => message.message.map_or_else(
@@ -120,9 +122,10 @@ impl Lines {
         }
     }
 
-    fn lose(&mut self, reason: String) -> Heard {
+    fn lose(&mut self, why: String) -> Heard {
+        let coordinator = self.coordinator().to_owned();
         self.leave_for_next();
-        Heard::Lost(reason)
+        Heard::Lost { coordinator, why }
     }
 
     /// Opens a line and registers on it.
@@ -298,7 +301,9 @@ mod tests {
         assert!(matches!(lines.next().await, Heard::SentOn(_)));
         assert_eq!(lines.coordinator(), "gone:1");
         assert!(matches!(lines.next().await, Heard::Due), "at once");
-        lines.leave_for_next();
+        lines.state = State::Opening(Box::pin(async { Err("nobody is there".to_owned().into()) }));
+        let Heard::Lost { coordinator, why } = lines.next().await else { panic!("it is not there") };
+        assert_eq!((coordinator.as_str(), why.as_str()), ("gone:1", "nobody is there"));
         assert_eq!(lines.coordinator(), "b:1");
     }
 }
