@@ -53,11 +53,20 @@ pub enum Planted {
     Majority,
     /// T8: a metadata server answers without a look at the head.
     Head,
+    /// T7: a change that waits for long is dropped while its swap may come yet.
+    Stale,
+    /// T8: a metadata server that is not in the list removes its files while its swap into the list may come yet.
+    Leave,
+    /// T7: a map that is to be created is dropped while its swap may come yet.
+    Creation,
+    /// C3: a head that is no later, but of a keyspace that was created anew, says that a change has failed.
+    Anew,
 }
 
 impl Planted {
     /// Those that the simulator of metadata servers must catch.
-    pub const METADATA: [Planted; 2] = [Planted::Majority, Planted::Head];
+    pub const METADATA: [Planted; 6] =
+        [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of the cluster must catch.
     pub const CLUSTER: [Planted; 21] = [

@@ -1,7 +1,9 @@
 //! The head of a map in the coordination service: read, swapped, written again.
 
 use crate::limits;
-use partage_coordination::{Coordination, Error, Expected, Key, KeyError, Transaction, Version};
+use partage_coordination::{
+    Coordination, Entry, Error, Expected, Key, KeyError, Scope, Transaction, Update, Version, Watch,
+};
 use partage_core::metadata::change::Swapped;
 use partage_core::metadata::{Head, Seen};
 use partage_core::name::KeyspaceName;
@@ -44,9 +46,13 @@ impl Heads {
     pub async fn read(&self, keyspace: &KeyspaceName) -> Result<Option<Seen>, HeadError> {
         let key = Key::new(book::head_key(keyspace))?;
         let read = timeout(limits::SWAP, self.0.read(&key)).await.map_err(|_| HeadError::TimeOut)??;
-        let Some(entry) = read else { return Ok(None) };
-        let head = book::open_head(keyspace, &entry.value)?;
-        Ok(Some(Seen { head, version: entry.version.get() }))
+        read.map(|entry| seen(keyspace, &entry)).transpose()
+    }
+
+    /// Follows the heads of all keyspaces, from what was last heard.
+    pub(crate) async fn watch(&self, from: Option<Version>) -> Result<HeadWatch, HeadError> {
+        let scope = Scope::Below(Key::new(book::HEADS)?);
+        Ok(HeadWatch(self.0.watch(scope, from).await?))
     }
 
     /// Adds the swap to a transaction: the condition that the head is as it was seen, and the new head.
@@ -83,6 +89,46 @@ impl Heads {
     pub async fn seal(&self, keyspace: &KeyspaceName, seen: &Seen) {
         let swapped = self.swap(keyspace, Some(seen.version), &seen.head).await;
         tracing::debug!(%keyspace, ?swapped, "the head was written again as it was");
+    }
+}
+
+fn seen(keyspace: &KeyspaceName, entry: &Entry) -> Result<Seen, HeadError> {
+    let head = book::open_head(keyspace, &entry.value)?;
+    Ok(Seen { head, version: entry.version.get() })
+}
+
+/// What was heard of heads.
+pub(crate) struct News {
+    /// Where to go on after a break.
+    pub at: Version,
+    /// Whether there are no other heads.
+    pub is_all: bool,
+    /// Those that were written or deleted.
+    pub heads: Vec<(KeyspaceName, Option<Seen>)>,
+}
+
+/// Hears of heads that were written.
+pub(crate) struct HeadWatch(Watch);
+
+impl HeadWatch {
+    /// What comes next. A head that cannot be read is left out: whoever looks at it says why.
+    pub async fn next(&mut self) -> Result<News, HeadError> {
+        let update = self.0.next().await?;
+        let at = update.at();
+        let (is_all, entries): (bool, Vec<_>) = match update {
+            Update::Resync { entries, .. } => {
+                (true, entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect())
+            }
+            Update::Changes { changes, .. } => {
+                (false, changes.into_iter().map(|change| (change.key, change.entry)).collect())
+            }
+        };
+        let heads = entries.into_iter().filter_map(|(key, entry)| {
+            let keyspace = book::keyspace_of_head(key.as_str())?;
+            let head = entry.map(|entry| seen(&keyspace, &entry)).transpose().ok()?;
+            Some((keyspace, head))
+        });
+        Ok(News { at, is_all, heads: heads.collect() })
     }
 }
 

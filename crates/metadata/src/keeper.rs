@@ -3,28 +3,33 @@
 //! The task takes an event, asks the machine, carries out what follows, and so on. Writes happen in the order in
 //! which the machine gave them, each on disk before the machine hears of it. Reads of the head, swaps and
 //! fetches run beside it and come back as events.
+//!
+//! One watch for all keyspaces tells each task when its head was written. So a keyspace in which nothing happens costs
+//! the coordination service a read now and then, by lot. A head that names this server, and of which it has
+//! nothing, gets a task, too: so a server whose disk was lost fetches what it should have.
 
 use crate::book::{Shelf, WriteError};
-use crate::head::{HeadError, Heads};
+use crate::head::{HeadError, Heads, News};
 use crate::peers::Peers;
 use crate::{entropy, limits};
 use partage_core::id::{Generation, TransactionId};
 use partage_core::map::{MapDiff, ShardMap};
+use partage_core::metadata::Seen;
 use partage_core::metadata::change::{Change, Notice};
-use partage_core::metadata::server::{Answer, Effect, Event, LOOK_MS, Refused, Request, Server};
+use partage_core::metadata::server::{Answer, Effect, Event, LOOK_MS, REFRESH_MS, Refused, Request, Server};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::time::Millis;
 use partage_journal::{Disk, RealDisk};
 use partage_wire::metadata::MapQuestion;
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, interval, sleep, sleep_until};
 
 /// What an event comes with: whoever waits for the answer.
 type Reply = oneshot::Sender<Result<Answer, Refused>>;
@@ -48,6 +53,8 @@ pub struct Keepers {
 struct Rooms {
     lines: BTreeMap<KeyspaceName, Line>,
     tasks: JoinSet<()>,
+    /// Hears of heads.
+    following: JoinSet<()>,
     /// Held for as long as the server runs.
     lock: Option<Box<dyn Any + Send>>,
     has_stopped: bool,
@@ -84,8 +91,13 @@ struct House {
     written_bytes: AtomicU64,
 }
 
+/// The way to a task.
 #[derive(Clone)]
-struct Line(mpsc::Sender<Message>);
+struct Line {
+    inbox: mpsc::Sender<Message>,
+    /// What was last heard of the head.
+    news: watch::Sender<Option<Seen>>,
+}
 
 impl Keepers {
     /// The server `me`, with its files below `data`. Keyspaces of which it has files begin at once; others when
@@ -108,6 +120,8 @@ impl Keepers {
                 keepers.line(&keyspace)?;
             }
         }
+        let rooms = Arc::downgrade(&keepers.rooms);
+        keepers.rooms().following.spawn(follow(keepers.house.clone(), rooms));
         Ok(keepers)
     }
 
@@ -122,6 +136,7 @@ impl Keepers {
             let mut rooms = self.rooms();
             rooms.has_stopped = true;
             rooms.lines.clear();
+            rooms.following.abort_all();
             (std::mem::take(&mut rooms.tasks), rooms.lock.take())
         };
         while tasks.join_next().await.is_some() {}
@@ -140,7 +155,7 @@ impl Keepers {
 
     fn line(&self, keyspace: &KeyspaceName) -> Result<Line, Refused> {
         let mut rooms = self.rooms();
-        if let Some(line) = rooms.lines.get(keyspace).filter(|line| !line.0.is_closed()) {
+        if let Some(line) = rooms.lines.get(keyspace).filter(|line| !line.inbox.is_closed()) {
             return Ok(line.clone());
         }
         if rooms.has_stopped {
@@ -149,11 +164,38 @@ impl Keepers {
         if rooms.lines.len() >= limits::KEYSPACES {
             return Err(Refused::Full("keyspaces"));
         }
-        let (sender, inbox) = mpsc::channel(limits::EVENTS);
+        let (inbox, messages) = mpsc::channel(limits::EVENTS);
+        let news = watch::Sender::new(None);
         let task = Task { house: self.house.clone(), keyspace: keyspace.clone(), began: Instant::now() };
-        rooms.tasks.spawn(task.live(inbox));
-        rooms.lines.insert(keyspace.clone(), Line(sender.clone()));
-        Ok(Line(sender))
+        rooms.tasks.spawn(task.live(messages, news.subscribe()));
+        let line = Line { inbox, news };
+        rooms.lines.insert(keyspace.clone(), line.clone());
+        Ok(line)
+    }
+
+    /// Passes on what was heard, to those whom it may concern.
+    fn pass_on(&self, news: News) {
+        let names_me = |head: &Option<Seen>| {
+            head.as_ref().is_some_and(|seen| seen.head.servers.contains(&self.house.me))
+        };
+        if news.is_all {
+            let heads: BTreeSet<_> = news.heads.iter().map(|(keyspace, _)| keyspace).collect();
+            let rooms = self.rooms();
+            let gone = rooms.lines.iter().filter(|(keyspace, _)| !heads.contains(keyspace));
+            gone.for_each(|(_, line)| drop(line.news.send_replace(None)));
+        }
+        for (keyspace, head) in news.heads {
+            let known = self.rooms().lines.get(&keyspace).filter(|line| !line.inbox.is_closed()).cloned();
+            let line = match known {
+                Some(line) => Ok(line),
+                None if names_me(&head) => self.line(&keyspace),
+                None => continue,
+            };
+            match line {
+                Ok(line) => drop(line.news.send_replace(head)),
+                Err(why) => tracing::warn!(%keyspace, %why, "this server should keep the map, and does not"),
+            }
+        }
     }
 
     async fn call(
@@ -164,7 +206,7 @@ impl Keepers {
         let (reply, answer) = oneshot::channel();
         let gone = || Refused::Disk("this metadata server reads its files anew: try again".to_owned());
         let message = Message::Call((Box::new(event), reply));
-        self.line(keyspace)?.0.send(message).await.map_err(|_| gone())?;
+        self.line(keyspace)?.inbox.send(message).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -205,8 +247,30 @@ impl Keepers {
     /// When it has too many keyspaces already.
     pub async fn tell(&self, keyspace: &KeyspaceName, notice: Notice) -> Result<(), Refused> {
         // A task that has ended reads the head when it begins anew.
-        let _ = self.line(keyspace)?.0.send(Message::Event(Event::Tell(notice))).await;
+        let _ = self.line(keyspace)?.inbox.send(Message::Event(Event::Tell(notice))).await;
         Ok(())
+    }
+}
+
+/// Hears of heads that are written, for as long as anybody has the server.
+async fn follow(house: Arc<House>, rooms: Weak<Mutex<Rooms>>) {
+    let mut from = None;
+    loop {
+        let broke = match house.heads.watch(from).await {
+            Err(error) => error,
+            Ok(mut watch) => loop {
+                match watch.next().await {
+                    Ok(news) => {
+                        from = Some(news.at);
+                        let Some(rooms) = rooms.upgrade() else { return };
+                        Keepers { house: house.clone(), rooms }.pass_on(news);
+                    }
+                    Err(error) => break error,
+                }
+            },
+        };
+        tracing::warn!(error = %broke, "the watch of heads broke and is begun again");
+        sleep(entropy::around(limits::WATCH_AGAIN)).await;
     }
 }
 
@@ -226,7 +290,7 @@ impl Task {
     }
 
     /// Until a write fails in a way after which everything must be read anew, or nobody has an interest.
-    async fn live(self, mut inbox: mpsc::Receiver<Message>) {
+    async fn live(self, mut inbox: mpsc::Receiver<Message>, mut news: watch::Receiver<Option<Seen>>) {
         let (mut shelf, mut server, effects) = match self.open().await {
             Ok(opened) => opened,
             Err(error) => {
@@ -237,6 +301,8 @@ impl Task {
         let (mut replies, mut requests) = (BTreeMap::new(), 0);
         let mut beside = Beside::new();
         let mut tick = interval(Duration::from_millis(LOOK_MS));
+        let refresh = || Instant::now() + entropy::around(Duration::from_millis(REFRESH_MS));
+        let mut next = refresh();
         let mut due = effects;
         loop {
             shelf = match self.carry(&mut server, shelf, due, &mut replies, &mut beside).await {
@@ -257,7 +323,12 @@ impl Task {
                     None => return,
                 },
                 Some(Ok(event)) = beside.join_next() => event,
+                Ok(()) = news.changed() => Event::News(news.borrow_and_update().clone()),
                 _ = tick.tick() => Event::Tick,
+                () = sleep_until(next) => {
+                    next = refresh();
+                    Event::Refresh
+                }
             };
             due = server.take(self.now(), event);
         }

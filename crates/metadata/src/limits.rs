@@ -59,3 +59,7 @@ pub const READS: usize = 4;
 
 /// Questions that one request for discovery may hold: the partitions of one node.
 pub const DISCOVERIES: usize = 100_000;
+
+/// Rest before the watch of heads is begun again after it broke, half of it to all of it: a coordination service that
+/// has just come back is not asked by all servers at once.
+pub const WATCH_AGAIN: Duration = Duration::from_secs(2);

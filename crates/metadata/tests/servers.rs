@@ -282,3 +282,38 @@ async fn t9_a_node_asks_any_server_what_its_partitions_are() {
     let refused = client.discover(partage_wire::proto::DiscoverRequest::from(&unknown)).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::NotFound, "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t8_a_server_whose_disk_was_lost_fetches_what_it_keeps() {
+    let mut town = Town::of(3).await;
+    town.maps.create(first()).await.unwrap();
+    until("the notices are heard", async || town.notices.waiting() == 0).await;
+    town.stop(2).await;
+    std::fs::remove_dir_all(town.dir.path().join("m2")).unwrap();
+    town.start(2).await;
+    // Nobody speaks to it: the watch does.
+    until("it has the map again", async || !town.files(2).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_keyspace_is_created_anew_under_its_name_at_once() {
+    let town = Town::of(3).await;
+    let old = town.maps.create(first()).await.unwrap();
+    let at = town.change("w").await.unwrap();
+    let key = partage_coordination::Key::new("keyspaces/users/map/metadata").unwrap();
+    town.coordination.commit(partage_coordination::Transaction::new().delete(&key)).await.unwrap();
+    let question = MapQuestion { keyspace: keyspace(), sequence: 0 };
+    for server in 0..3 {
+        let refused = town.peers.fetch(&name(server), &question).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::NotFound, "{refused}");
+        assert_eq!(town.files(server), [format!("{}.metadata", old.transaction)], "kept for a while");
+    }
+    let new = town.maps.create(first()).await.unwrap();
+    assert!(new.sequence < at.sequence && new.transaction != old.transaction);
+    for server in 0..3 {
+        assert_eq!(town.fetch(server, new).await.generation(), new);
+        let files = async || town.files(server) == [format!("{}.metadata", new.transaction)];
+        until("the old map is gone", files).await;
+    }
+    assert_eq!(town.change("w").await.unwrap().sequence, 2);
+}

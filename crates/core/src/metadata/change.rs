@@ -10,16 +10,20 @@
 //! | `Swapping` | unknown                             | reads the head                                | `Reading`  |
 //! | `Reading`  | the head is the change's            | tells the servers that it counts              | `Done`     |
 //! | `Reading`  | the head is as it was before        | writes it again as it is, and reads again     | `Reading`  |
-//! | `Reading`  | the head is at the same sequence or before, and newer | tells the servers that it was aborted | `Done` |
-//! | `Reading`  | the head is beyond                  | says that it does not know                    | `Done`     |
+//! | `Reading`  | the head is at the map before, and newer | tells the servers that it was aborted    | `Done`     |
+//! | `Reading`  | there is none, or another           | says that it does not know                    | `Done`     |
 //!
 //! Writing the head again as it is makes an unanswered swap impossible: that waits for the version before. Only
 //! then may the files of an aborted change be thrown away.
+//!
+//! Another head says nothing, not even one at the same sequence: the change may have been committed, and the
+//! keyspace deleted and created again. The servers find out by themselves what they need not keep.
 
 use super::{Head, Seen, majority};
 use crate::id::Generation;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::NodeId;
+use crate::planted::{self, Planted};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -228,12 +232,18 @@ impl Changing {
             Some(now) if now.head == self.head => self.committed(),
             Some(now) if Some(now.version) == expected => vec![Effect::Seal(now), Effect::Read],
             Some(now) if self.is_map && now.head.at == self.head.at => self.committed(),
-            Some(now) if self.is_map && now.head.at.sequence <= self.head.at.sequence => {
-                self.aborted(Failed::Conflict)
-            }
+            Some(now) if self.is_map && self.is_before(&now.head) => self.aborted(Failed::Conflict),
             // A keyspace that is to be created and is not there may be created yet.
             Some(_) | None => self.done(Err(Failed::Unknown)),
         }
+    }
+
+    /// Whether that head, which is newer than the one that was seen, is at the map on which the change builds.
+    fn is_before(&self, now: &Head) -> bool {
+        if planted::is(Planted::Anew) {
+            return now.at.sequence <= self.head.at.sequence;
+        }
+        self.seen.as_ref().is_some_and(|seen| seen.head.at == now.at)
     }
 
     fn committed(&mut self) -> Vec<Effect> {

@@ -15,9 +15,12 @@
 //! | the head, read          | it is in the list and can get there       | applies, drops what can count no more    |
 //! |                         | it is in the list and cannot              | fetches from another server              |
 //! |                         | it is not in the list, and cannot get in  | removes its books                        |
-//! |                         | there is none, and it had one             | removes its books                        |
+//! |                         | there is none, for long                   | removes its books                        |
+//! |                         | a map waits for long to be created        | removes its book                         |
 //! | fetched                 | the map is the head's                     | writes it as a new book                  |
-//! | time passes             |                                           | looks at the head; fetches again         |
+//! | the head was written    | to another than was last read             | looks at the head                        |
+//! | time passes             | it waits for something                    | looks at the head; fetches again         |
+//! |                         | it has not looked for long                | looks at the head                        |
 //! |                         | a change waits for too long               | writes the head again as it is, so that  |
 //! |                         |                                           | the change can count no more; then drops |
 //!
@@ -26,7 +29,13 @@
 //! 2. It carries out writes and removals in the order in which they are given, and says when each is on disk.
 //! 3. A write of which it is not known whether it is on the disk throws the server away: begin again at 1.
 //! 4. Reads of the head are linearizable, and each begins after the one before has ended.
-//! 5. It calls with [`Event::Tick`] every [`LOOK_MS`].
+//! 5. It calls with [`Event::Tick`] every [`LOOK_MS`], and with [`Event::Refresh`] every [`REFRESH_MS`] or so.
+//! 6. It watches the head and calls with [`Event::News`] for what it hears. It may hear late, and leave out what was
+//!    soon followed by something else.
+//!
+//! A keyspace may be deleted and created again under its name, with another map: sequences begin anew, so they
+//! say nothing of two maps unless it is known that both are of the same keyspace. What says it is the
+//! transaction, which nobody draws twice, and the version of the head, which is never given twice.
 
 use super::change::{Change, Notice, Swapped};
 use super::{Head, Seen};
@@ -42,16 +51,26 @@ mod books;
 
 use books::{Book, Pending};
 
-/// How often a server looks at the head by itself, in milliseconds: what bounds how long it stays behind when
-/// every notice was lost. One read a keyspace and server.
+/// How often a server that waits for something looks at the head, in milliseconds.
 pub const LOOK_MS: u64 = 5_000;
+
+/// How often a server looks at the head though nobody told it anything, in milliseconds: what bounds how long it stays
+/// behind when notices and watch have failed it. This is all that a keyspace costs in which nothing happens: one read
+/// a server.
+pub const REFRESH_MS: u64 = 60_000;
 
 /// How long a stored change may wait to be committed or aborted, in milliseconds: far longer than any swap takes.
 pub const PENDING_MS: u64 = 30_000;
 
-/// How long the map of a keyspace that is not there may wait to be created, in milliseconds. Where there is no
-/// head yet nothing can be written to make a late swap impossible, so this is longer than any backend keeps one.
+/// How long a map may wait to be created, in milliseconds. Its swap waits for there being no head, so nothing can be
+/// written to make a late one impossible: also where there is a head now, it may be deleted. This is longer than any
+/// backend keeps a swap.
 pub const CREATION_MS: u64 = 3_600_000;
+
+/// How long a map is kept when its head is gone, in milliseconds. Nobody is answered from it meanwhile. A keyspace
+/// that was deleted does not come back; a coordination service that was emptied by mistake has not taken the maps
+/// with it at once.
+pub const GONE_MS: u64 = 3_600_000;
 
 /// How long a question waits for a server that is behind, in milliseconds.
 pub const ANSWER_MS: u64 = 2_000;
@@ -87,8 +106,12 @@ pub enum Event {
     Written(u64, Result<(), String>),
     /// What was fetched, by the effect of that number.
     Fetched(u64, Option<Arc<ShardMap>>),
+    /// The head was written, and is this now; none when it was deleted.
+    News(Option<Seen>),
     /// Time has passed.
     Tick,
+    /// Much time has passed.
+    Refresh,
 }
 
 /// What to do next.
@@ -168,6 +191,15 @@ struct Waiting {
     until: Millis,
 }
 
+/// A map to be created, where there was a head when it was last looked for.
+#[derive(Debug, Clone)]
+struct Creating {
+    request: Request,
+    map: Arc<ShardMap>,
+    /// The first read of the head that began after it came.
+    read: u64,
+}
+
 #[derive(Debug, Clone)]
 struct Joining {
     request: Option<Request>,
@@ -180,6 +212,8 @@ pub struct Server {
     me: NodeId,
     /// The head as it was last read; the outer none: never.
     seen: Option<Option<Seen>>,
+    /// Since when there is no head.
+    absent: Option<Millis>,
     books: BTreeMap<TransactionId, Book>,
     writes: BTreeMap<u64, Write>,
     /// Changes that were aborted while they were being written.
@@ -189,6 +223,7 @@ pub struct Server {
     /// Whether another read is wanted after the one under way.
     again: bool,
     waiting: Vec<Waiting>,
+    creating: Vec<Creating>,
     fetching: Option<u64>,
     /// Fetches that failed since the last that did not.
     attempts: usize,
@@ -206,6 +241,7 @@ impl Server {
         Server {
             me,
             seen: None,
+            absent: None,
             books: BTreeMap::new(),
             writes: BTreeMap::new(),
             aborted: BTreeSet::new(),
@@ -213,6 +249,7 @@ impl Server {
             reading: None,
             again: false,
             waiting: Vec::new(),
+            creating: Vec::new(),
             fetching: None,
             attempts: 0,
             joining: None,
@@ -233,6 +270,8 @@ impl Server {
         server.doubt = (!books.is_empty()).then_some(None);
         for (name, map, operations) in books {
             let mut book = Book::new(Arc::new(map), now, 1);
+            // Who makes an operation has seen the head at the map.
+            book.counts = !operations.is_empty();
             for diff in operations {
                 book.pending.insert(diff.to.transaction, Pending::new(Arc::new(diff), now, 1));
             }
@@ -262,7 +301,10 @@ impl Server {
             }
             Event::Written(number, outcome) => self.written(number, outcome, out),
             Event::Fetched(number, map) => self.fetched(number, map, out),
+            Event::News(head) => self.hear(&head, out),
             Event::Tick => self.tick(out),
+            Event::Refresh if self.is_idle() => {}
+            Event::Refresh => self.look(out),
         }
         effects
     }
@@ -324,70 +366,6 @@ impl Server {
         self.number + 1
     }
 
-    fn store(&mut self, request: Request, diff: Arc<MapDiff>, out: &mut Vec<Effect>) {
-        let refuse = |why| Effect::Answer(request, Err(why));
-        for write in self.writes.values_mut() {
-            if let Write::Operation { diff: other, requests, .. } = write
-                && other.to == diff.to
-            {
-                return requests.push(request);
-            }
-        }
-        if self.has(diff.to) {
-            // Whoever asks again is at it still: it waits anew before it counts as forgotten.
-            let (now, read) = (self.now, self.next_read());
-            for pending in
-                self.books.values_mut().filter_map(|book| book.pending.get_mut(&diff.to.transaction))
-            {
-                *pending = Pending::new(pending.diff.clone(), now, read);
-            }
-            return out.push(Effect::Answer(request, Ok(Answer::Stored)));
-        }
-        let Some((name, book)) = self.books.iter().find(|(_, book)| book.reaches(diff.from)) else {
-            let later = self.books.values().any(|book| book.map.generation().sequence >= diff.to.sequence);
-            out.push(refuse(if later { Refused::Superseded } else { Refused::Behind }));
-            return self.look(out);
-        };
-        // Not above what counts: it can never count.
-        if book.map.generation().sequence >= diff.to.sequence {
-            return out.push(refuse(Refused::Superseded));
-        }
-        if self.pending() + self.writes.len() >= PENDING {
-            return out.push(refuse(Refused::Full("changes")));
-        }
-        let (book, number) = (*name, self.next());
-        out.push(Effect::Append(number, book, diff.clone()));
-        self.writes.insert(number, Write::Operation { book, diff, requests: vec![request] });
-    }
-
-    fn store_whole(&mut self, request: Request, map: Arc<ShardMap>, out: &mut Vec<Effect>) {
-        for write in self.writes.values_mut() {
-            if let Write::Book { map: other, requests, .. } = write
-                && other.generation() == map.generation()
-            {
-                return requests.push(request);
-            }
-        }
-        if self.has(map.generation()) {
-            return out.push(Effect::Answer(request, Ok(Answer::Stored)));
-        }
-        if let Some(Some(_)) = &self.seen {
-            // There is one already: the head decides.
-            out.push(Effect::Answer(request, Err(Refused::Superseded)));
-            return self.look(out);
-        }
-        if self.books.len() + self.writes.len() >= BOOKS {
-            return out.push(Effect::Answer(request, Err(Refused::Full("maps to be created"))));
-        }
-        self.begin(map, false, vec![request], out);
-    }
-
-    fn begin(&mut self, map: Arc<ShardMap>, fetched: bool, requests: Vec<Request>, out: &mut Vec<Effect>) {
-        let number = self.next();
-        out.push(Effect::Begin(number, map.clone()));
-        self.writes.insert(number, Write::Book { map, fetched, requests });
-    }
-
     fn ask(&mut self, request: Request, sequence: u64, out: &mut Vec<Effect>) {
         if planted::is(Planted::Head)
             && let Some(book) = self.books.values().next()
@@ -411,71 +389,9 @@ impl Server {
         self.look(out);
     }
 
-    /// Drops a change that can never count, and all that builds on it.
-    fn abort(&mut self, aborted: Generation, out: &mut Vec<Effect>) {
-        if self.writes.values().any(|write| write.leads_to() == aborted) {
-            self.aborted.insert(aborted.transaction);
-        }
-        if self.books.get(&aborted.transaction).is_some_and(|book| book.is_only(aborted)) {
-            self.remove(aborted.transaction, out);
-        }
-        for (name, book) in &mut self.books {
-            out.extend(book.drop(aborted).into_iter().map(|dropped| Effect::Drop(*name, dropped)));
-        }
-    }
-
     fn remove(&mut self, name: TransactionId, out: &mut Vec<Effect>) {
         self.books.remove(&name);
         out.push(Effect::Remove(name));
-    }
-
-    fn written(&mut self, number: u64, outcome: Result<(), String>, out: &mut Vec<Effect>) {
-        let Some(write) = self.writes.remove(&number) else { return };
-        let after = self.next_read();
-        let aborted = self.aborted.remove(&write.leads_to().transaction);
-        let answer = match outcome {
-            Err(why) => Err(Refused::Disk(why)),
-            Ok(()) if aborted => Err(Refused::Superseded),
-            Ok(()) => Ok(Answer::Stored),
-        };
-        let kept = answer.is_ok();
-        let requests = match write {
-            Write::Book { map, fetched, requests } => {
-                let name = map.generation().transaction;
-                if kept {
-                    if fetched {
-                        self.remove_older(map.generation(), out);
-                    }
-                    self.books.insert(name, Book { counts: fetched, ..Book::new(map, self.now, after) });
-                } else if aborted {
-                    out.push(Effect::Remove(name));
-                }
-                requests
-            }
-            Write::Operation { book: name, diff, requests } => {
-                let to = diff.to.transaction;
-                match self.books.get_mut(&name) {
-                    Some(book) if kept => {
-                        book.pending.insert(to, Pending::new(diff, self.now, after));
-                    }
-                    Some(_) if aborted => out.push(Effect::Drop(name, to)),
-                    Some(_) | None => {}
-                }
-                requests
-            }
-        };
-        out.extend(requests.into_iter().map(|request| Effect::Answer(request, answer.clone())));
-        self.settle(out);
-        if !self.waiting.is_empty() || self.joining.is_some() {
-            self.look(out);
-        }
-    }
-
-    /// A later map that counted once is on disk: what was before it is not needed.
-    fn remove_older(&mut self, than: Generation, out: &mut Vec<Effect>) {
-        let is_older = |book: &Book| book.counts && book.map.generation().sequence < than.sequence;
-        let older: Vec<_> = self.books.iter().filter(|(_, b)| is_older(b)).map(|(name, _)| *name).collect();
-        older.into_iter().for_each(|name| self.remove(name, out));
     }
 
     fn fetched(&mut self, number: u64, map: Option<Arc<ShardMap>>, out: &mut Vec<Effect>) {
@@ -530,16 +446,33 @@ impl Server {
         {
             out.push(Effect::Answer(request, Err(Refused::Behind)));
         }
-        if !self.is_idle() {
+        if self.is_waiting() {
             self.look(out);
             self.settle(out);
         }
     }
 
+    /// Looks when it is not as it was last read, and any of its business.
+    fn hear(&mut self, head: &Option<Seen>, out: &mut Vec<Effect>) {
+        let is_listed = head.as_ref().is_some_and(|seen| seen.head.servers.contains(&self.me));
+        if self.seen.as_ref() != Some(head) && (is_listed || !self.is_idle()) {
+            self.look(out);
+        }
+    }
+
+    /// Whether something is to be found out: then it looks at the head now and then.
+    fn is_waiting(&self) -> bool {
+        let asked = !self.waiting.is_empty() || !self.creating.is_empty() || self.joining.is_some();
+        let is_listed = self.head().is_some_and(|head| head.servers.contains(&self.me));
+        let is_behind = is_listed && self.current().is_none();
+        asked || is_behind || self.doubt.is_some() || self.pending() > 0 || self.seen.is_none()
+    }
+
     /// Whether the keyspace is none of its business, as far as it knows: then it leaves the coordination service
     /// alone until somebody speaks to it.
     fn is_idle(&self) -> bool {
-        let has_nothing = self.books.is_empty() && self.writes.is_empty() && self.waiting.is_empty();
+        let asked = !self.waiting.is_empty() || !self.creating.is_empty();
+        let has_nothing = self.books.is_empty() && self.writes.is_empty() && !asked;
         let is_listed = self.head().is_some_and(|head| head.servers.contains(&self.me));
         has_nothing && self.seen.is_some() && !is_listed && self.joining.is_none() && self.doubt.is_none()
     }
@@ -555,3 +488,4 @@ impl Write {
 }
 
 mod settle;
+mod storing;

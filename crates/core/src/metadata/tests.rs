@@ -202,12 +202,27 @@ fn c3_an_unknown_swap_is_resolved_by_the_head_and_never_guessed() {
     };
     let (effects, _, to) = read(seen(2, 2, 8));
     assert_eq!(effects.last(), Some(&Effect::Done(Ok(to))));
-    let (effects, _, to) = read(seen(2, 9, 8));
+    let (effects, ..) = read(seen(2, 9, 8));
+    let unknown = [Effect::Done(Err(Failed::Unknown))];
+    assert_eq!(effects, unknown, "it may have been there, of a keyspace that was deleted and created again");
+    let (effects, mut changing, to) = read(seen(1, 1, 7));
     let aborted = [Effect::Tell(servers(), Notice::Aborted(to)), Effect::Done(Err(Failed::Conflict))];
-    assert_eq!(effects, aborted, "another is there in its place");
-    let (effects, mut changing, _) = read(seen(1, 1, 7));
     assert_eq!(effects, [Effect::Seal(seen(1, 1, 7)), Effect::Read], "it may come yet");
     assert_eq!(changing.take(Event::Read(Some(Some(seen(1, 1, 8))))), aborted, "now it cannot");
     let (effects, ..) = read(seen(3, 3, 9));
-    assert_eq!(effects, [Effect::Done(Err(Failed::Unknown))], "it may be the parent of what is there");
+    assert_eq!(effects, unknown, "it may be the parent of what is there");
 }
+
+#[test]
+fn c3_a_creation_that_finds_another_head_may_come_when_that_is_deleted() {
+    let to = seen(1, 1, 0).head.at;
+    let (mut changing, _) = Changing::begin(None, to, servers());
+    for server in ["m0", "m1"] {
+        changing.take(Event::Stored(node(server), Ok(())));
+    }
+    assert_eq!(changing.take(Event::Swapped(Swapped::Unknown)), [Effect::Read]);
+    let effects = changing.take(Event::Read(Some(Some(seen(1, 9, 8)))));
+    assert_eq!(effects, [Effect::Done(Err(Failed::Unknown))], "and nobody is told to throw it away");
+}
+
+mod servers;

@@ -32,6 +32,17 @@ pub fn head_key(keyspace: &KeyspaceName) -> String {
     Path::Metadata(keyspace.clone()).to_string()
 }
 
+/// Below which key all heads are, among other keys.
+pub const HEADS: &str = "keyspaces";
+
+/// The keyspace whose head is at a key; none for any other key.
+pub fn keyspace_of_head(key: &str) -> Option<KeyspaceName> {
+    match Path::parse(key)? {
+        (Path::Metadata(keyspace), 0) => Some(keyspace),
+        _ => None,
+    }
+}
+
 /// The head, to be put at its key.
 pub fn seal_head(keyspace: &KeyspaceName, head: &Head) -> bytes::Bytes {
     let servers = head.servers.iter().map(ToString::to_string).collect();

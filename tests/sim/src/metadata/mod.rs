@@ -3,8 +3,9 @@
 //!
 //! The machines are core's own ([`partage_core::metadata`]); here is what drives them, badly: messages are lost,
 //! late and doubled, servers crash with what was not synced, answers of the coordination service are lost or its
-//! changes come long after whoever asked has given up, and requesters die in the middle. After every step the
-//! [oracle](oracle::Oracle) looks.
+//! changes come long after whoever asked has given up, one by one or all of a while, and requesters die in the middle.
+//! The keyspace is deleted and created again under its name meanwhile, with another map whose sequences begin anew.
+//! After every step the [oracle](oracle::Oracle) looks.
 
 mod oracle;
 mod requester;

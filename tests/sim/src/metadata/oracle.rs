@@ -12,8 +12,8 @@ use std::sync::Arc;
 pub struct Oracle {
     /// Every map that somebody tried to commit.
     maps: BTreeMap<Generation, Arc<ShardMap>>,
-    /// Those that were the head's, in order.
-    history: Vec<Generation>,
+    /// Those that were the head's, in order; none where the keyspace was deleted.
+    history: Vec<Option<Generation>>,
     /// Changes of which somebody was told that they are in, or that they never will be.
     told: BTreeMap<Generation, bool>,
 }
@@ -27,30 +27,43 @@ impl Oracle {
         }
     }
 
-    /// The head was written.
-    pub fn head(&mut self, head: &Head) -> Result<(), String> {
-        let last = self.history.last().copied();
-        if last == Some(head.at) {
+    /// The head was written, or deleted.
+    pub fn head(&mut self, head: Option<&Head>) -> Result<(), String> {
+        let last = self.history.last().copied().flatten();
+        let at = head.map(|head| head.at);
+        if last == at {
             return Ok(());
         }
-        let map = self.maps.get(&head.at).ok_or_else(|| format!("{:?} was never tried", head.at))?;
-        let parent = map.parent().filter(|parent| parent.sequence > 0);
-        if parent != last || head.at.sequence != last.map_or(1, |last| last.sequence + 1) {
-            return Err(format!("M3: {:?} has the parent {parent:?} but follows on {last:?}", head.at));
+        if let Some(at) = at {
+            let map = self.maps.get(&at).ok_or_else(|| format!("{at:?} was never tried"))?;
+            let parent = map.parent().filter(|parent| parent.sequence > 0);
+            if parent != last || at.sequence != last.map_or(1, |last| last.sequence + 1) {
+                return Err(format!("M3: {at:?} has the parent {parent:?} but follows on {last:?}"));
+            }
+            if self.history.contains(&Some(at)) {
+                return Err(format!("M3: {at:?} was the head's before"));
+            }
         }
-        self.history.push(head.at);
+        self.history.push(at);
         Ok(())
     }
 
-    /// How many maps were the head's so far.
+    /// How many maps were the head's so far, and how often there was none again.
     pub fn length(&self) -> usize {
         self.history.len()
     }
 
-    /// A server answers with `map`, to a question that came when `length` maps had been the head's.
+    /// How many maps were the head's, and how many of them were the first of a keyspace.
+    pub fn commits(&self) -> (usize, usize) {
+        let maps = || self.history.iter().flatten();
+        (maps().count(), maps().filter(|at| at.sequence == 1).count())
+    }
+
+    /// A server answers with `map`, to a question that came when the history was `length` long. So an answer after a
+    /// deletion is never from before it.
     pub fn answered(&self, map: &ShardMap, length: usize) -> Result<(), String> {
         let at = map.generation();
-        let place = self.history.iter().position(|other| *other == at);
+        let place = self.history.iter().position(|other| *other == Some(at));
         let place = place.ok_or_else(|| format!("T8: an answer from {at:?}, which was never the head's"))?;
         if place + 1 < length {
             return Err(format!("M2: an answer from {at:?} when the head was beyond"));
@@ -72,7 +85,7 @@ impl Oracle {
 
     /// What was told is so, for ever.
     pub fn told_the_truth(&self) -> Result<(), String> {
-        let history: BTreeSet<_> = self.history.iter().collect();
+        let history: BTreeSet<_> = self.history.iter().flatten().collect();
         match self.told.iter().find(|(to, is_in)| history.contains(to) != **is_in) {
             Some((to, true)) => Err(format!("C3: {to:?} was told to be committed and is not")),
             Some((to, false)) => Err(format!("C3: {to:?} was told to have failed and is committed")),

@@ -10,12 +10,16 @@ use partage_core::name::NodeId;
 use partage_core::sharding::Bounds;
 
 /// What a requester wants to do next.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
     /// To change the map.
     Change,
     /// To take a server out of the list.
     Leave,
+    /// To put one into it.
+    Join,
+    /// To delete the keyspace.
+    Delete,
     /// To know the map.
     Know,
 }

@@ -1,10 +1,11 @@
 //! What follows from the head: which operations count, what is dropped, fetched or removed.
 
 use super::{
-    Answer, CREATION_MS, Effect, Head, Millis, PENDING_MS, Pending, Refused, Seen, Server, TransactionId,
-    Waiting,
+    Answer, Book, CREATION_MS, Creating, Effect, GONE_MS, Head, PENDING_MS, Pending, Refused, Seen, Server,
+    TransactionId, Waiting,
 };
 use crate::metadata::SERVERS_MOST;
+use crate::planted::{self, Planted};
 use std::sync::Arc;
 
 impl Server {
@@ -20,6 +21,7 @@ impl Server {
                 self.seen = Some(seen);
                 self.settle(out);
                 self.clean(number, out);
+                self.create(number, out);
                 self.answer(number, out);
                 self.go_on_joining(out);
             }
@@ -35,6 +37,27 @@ impl Server {
             std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.read <= number);
         self.waiting = later;
         out.extend(asked.into_iter().map(|w| Effect::Answer(w.request, Err(Refused::NoHead))));
+        let creating = self.creating_by(number);
+        out.extend(creating.into_iter().map(|c| Effect::Answer(c.request, Err(Refused::NoHead))));
+    }
+
+    /// Maps to be created that came before this read of the head began.
+    fn creating_by(&mut self, number: u64) -> Vec<Creating> {
+        let (now, later) =
+            std::mem::take(&mut self.creating).into_iter().partition(|creating| creating.read <= number);
+        self.creating = later;
+        now
+    }
+
+    /// Stores the maps to be created for which the head was looked for, if there is none.
+    fn create(&mut self, number: u64, out: &mut Vec<Effect>) {
+        for Creating { request, map, .. } in self.creating_by(number) {
+            if self.head().is_none() {
+                self.store_whole(request, map, out);
+            } else {
+                out.push(Effect::Answer(request, Err(Refused::Superseded)));
+            }
+        }
     }
 
     /// Goes to the head's map, by what is stored here or by fetching it.
@@ -69,9 +92,13 @@ impl Server {
                 }
             }
         }
-        let others = self.books.iter().filter(|(other, book)| **other != name && book.counts);
-        let others: Vec<_> = others.map(|(name, _)| *name).collect();
-        others.into_iter().for_each(|other| self.remove(other, out));
+        self.remove_where(|other, book| other != name && book.counts, out);
+    }
+
+    fn remove_where(&mut self, is_gone: impl Fn(TransactionId, &Book) -> bool, out: &mut Vec<Effect>) {
+        let gone = self.books.iter().filter(|(name, book)| is_gone(**name, book));
+        let gone: Vec<_> = gone.map(|(name, _)| *name).collect();
+        gone.into_iter().for_each(|name| self.remove(name, out));
     }
 
     fn fetch(&mut self, out: &mut Vec<Effect>) {
@@ -90,19 +117,25 @@ impl Server {
     fn clean(&mut self, number: u64, out: &mut Vec<Effect>) {
         match self.seen.clone() {
             Some(Some(seen)) => {
+                self.absent = None;
                 self.drop_stale(number, &seen, out);
-                self.drop_creations(number, out);
                 self.leave(&seen, out);
             }
-            Some(None) => {
-                let now = self.now;
-                let late = |since: Millis| now.since(since) >= CREATION_MS;
-                let gone = self.books.iter().filter(|(_, b)| b.read <= number && (b.counts || late(b.since)));
-                let gone: Vec<_> = gone.map(|(name, _)| *name).collect();
-                gone.into_iter().for_each(|name| self.remove(name, out));
-            }
+            Some(None) => self.forget(out),
             None => {}
         }
+        let now = self.now;
+        let late = |book: &Book| planted::is(Planted::Creation) || now.since(book.since) >= CREATION_MS;
+        self.remove_where(|_, book| !book.counts && book.read <= number && late(book), out);
+    }
+
+    /// There is no head: nothing that waits for a version of one can come, and what counted will never again.
+    fn forget(&mut self, out: &mut Vec<Effect>) {
+        self.doubt = None;
+        self.joining = self.joining.take().filter(|joining| joining.request.is_some());
+        let now = self.now;
+        let absent = *self.absent.get_or_insert(now);
+        self.remove_where(|_, book| book.counts && now.since(absent.max(book.since)) >= GONE_MS, out);
     }
 
     /// A change that has waited for long: its swap waits for a version that is not later than the head's, so when
@@ -113,6 +146,9 @@ impl Server {
             let mut gone = Vec::new();
             for pending in book.pending.values_mut().filter(|pending| pending.read <= number) {
                 match pending.doubt {
+                    None if planted::is(Planted::Stale) && now.since(pending.since) >= PENDING_MS => {
+                        gone.push(pending.diff.to);
+                    }
                     Some(doubt) if seen.version > doubt => gone.push(pending.diff.to),
                     Some(_) => seals = true,
                     None if now.since(pending.since) >= PENDING_MS => {
@@ -131,17 +167,7 @@ impl Server {
         }
     }
 
-    /// Maps that never counted, while there is one that does: a creation waits for there being none.
-    fn drop_creations(&mut self, number: u64, out: &mut Vec<Effect>) {
-        if !self.books.values().any(|book| book.counts) {
-            return;
-        }
-        let gone = self.books.iter().filter(|(_, book)| !book.counts && book.read <= number);
-        let gone: Vec<TransactionId> = gone.map(|(name, _)| *name).collect();
-        gone.into_iter().for_each(|name| self.remove(name, out));
-    }
-
-    /// Removes everything when it is not in the list and no swap can put it there.
+    /// Removes what counted when it is not in the list and no swap can put it there.
     fn leave(&mut self, seen: &Seen, out: &mut Vec<Effect>) {
         let asked = self.joining.as_ref().is_some_and(|joining| joining.request.is_some());
         if seen.head.servers.contains(&self.me) {
@@ -157,12 +183,11 @@ impl Server {
             Some(Some(doubt)) if seen.version > doubt => self.doubt = None,
             Some(Some(_)) | None => {}
         }
-        if self.doubt.is_some() {
+        if self.doubt.is_some() && !planted::is(Planted::Leave) {
             return out.push(Effect::Seal(seen.clone()));
         }
         self.joining = None;
-        let names: Vec<_> = self.books.keys().copied().collect();
-        names.into_iter().for_each(|name| self.remove(name, out));
+        self.remove_where(|_, book| book.counts, out);
     }
 
     /// Answers whoever asked before this read of the head began, if the head's map is here.
