@@ -24,6 +24,7 @@ mod keeper;
 mod line;
 mod pool;
 mod read;
+mod rights;
 mod schema;
 mod sessions;
 
@@ -35,7 +36,7 @@ use sqlx::mysql::MySqlRow;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::contract::{Coordination, Limits, Listing};
+use crate::contract::{Coordination, Limits, Listing, Remark};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{
@@ -179,6 +180,12 @@ impl Coordination for MySql {
     async fn commit(&self, transaction: Transaction) -> Result<Version> {
         transaction.check(&self.limits)?;
         self.shared.commit(transaction).await
+    }
+
+    async fn remarks(&self) -> Result<Vec<Remark>> {
+        let looked =
+            self.shared.repeatedly(async || rights::look(&mut *self.shared.work.take().await?).await);
+        Ok(looked.await?.remarks())
     }
 
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {

@@ -15,10 +15,16 @@ use partage_coordination::{Coordination, Expected, Key, Target, Weight};
 use partage_coordinator::inspect::{Inspection, inspect};
 use partage_coordinator::restore::{Restore, can_restore};
 use partage_coordinator::{Backing, Config, Coordinator};
-use partage_core::cluster::Records;
+use partage_core::cluster::{Records, Write};
+use partage_core::hash::HashFunction;
+use partage_core::id::TransactionId;
+use partage_core::map::ShardMap;
+use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
+use partage_core::sharding::{PartitionKey, Sharding};
 use partage_wire::backup::{self, Label, Sealer};
 use partage_wire::json::Reading;
+use partage_wire::stored::{Shelf, StoreOp};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -333,6 +339,7 @@ async fn is_looked_at(target: Target) -> Inspection {
     door.coordinator.stop().await;
 
     let store = partage_coordination::connect(&target).await.unwrap();
+    leftovers(&*store, &target).await;
     for (path, value) in [
         ("users/7", "mine"),
         ("nodes/zoe", "not a record"),
@@ -355,6 +362,26 @@ async fn is_looked_at(target: Target) -> Inspection {
     let wrong = all(&inspect(&root).await.unwrap(), Weight::Wrong);
     assert!(wrong.contains("not finished"), "{wrong}");
     found
+}
+
+/// What a leader leaves behind that dies between a commit and the tidying after it: nothing leads there any more.
+async fn leftovers(store: &dyn Coordination, target: &Target) {
+    let before = inspect(target).await.unwrap();
+    let untidy = all(&before, Weight::Untidy);
+    assert!(!untidy.contains("nothing leads to"), "{untidy}");
+    let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let mut map = ShardMap::empty(KeyspaceName::new("gone").unwrap(), sharding, PartitionKey::default());
+    map.apply(&map.edit().commit(TransactionId([7; 20]))).unwrap();
+    let batch = Shelf::default().encode(&[Write::Map(map.whole())], |_| Some(&map)).unwrap();
+    let Some(StoreOp::Put(path, value)) = batch.prepare.into_iter().next() else {
+        panic!("a map has pieces")
+    };
+    store.compare_and_swap(&key(&path), Expected::Absent, value).await.unwrap();
+    let after = inspect(target).await.unwrap();
+    let untidy = all(&after, Weight::Untidy);
+    assert!(untidy.contains(&format!("nothing leads to `{path}`: whoever leads next takes")), "{untidy}");
+    assert_eq!(all(&after, Weight::Wrong), "");
+    assert_eq!(after.records.keyspaces.len(), before.records.keyspaces.len());
 }
 
 fn key(path: &str) -> Key {
@@ -388,8 +415,20 @@ async fn an_open_zookeeper_is_risky_and_a_guarded_one_is_not() {
 async fn mariadb_in_the_clear_is_risky_and_with_tls_it_is_not() {
     let server = MariaDb::start(&[]).await;
     let risky = all(&is_looked_at(server.target("look")).await, Weight::Risky);
-    assert!(risky.contains("no TLS"), "{risky}");
+    for part in ["no TLS", "takes our user without TLS"] {
+        assert!(risky.contains(part), "{part} in:\n{risky}");
+    }
+    server.sql(
+        "CREATE DATABASE theirs; GRANT SELECT ON theirs.* TO partage@'%' WITH GRANT OPTION; \
+         SET GLOBAL innodb_flush_log_at_trx_commit = 2",
+    );
+    let risky = all(&inspect(&server.target("look")).await.unwrap(), Weight::Risky);
+    for part in
+        ["rights beyond its database, on `theirs`.*", "GRANT OPTION", "innodb_flush_log_at_trx_commit"]
+    {
+        assert!(risky.contains(part), "{part} in:\n{risky}");
+    }
     let server = MariaDb::start_with_tls().await;
     let found = is_looked_at(server.target("look")).await;
-    assert!(!all(&found, Weight::Risky).contains("no TLS"));
+    assert_eq!(all(&found, Weight::Risky), "");
 }
