@@ -1,4 +1,4 @@
-//! An etcd of one member.
+//! An etcd of one member, or several.
 
 use crate::certs::{Authority, Identity};
 use crate::process::Process;
@@ -15,11 +15,41 @@ pub const PASSWORD: &str = "a password";
 #[derive(Debug)]
 pub struct Etcd {
     folder: TempDir,
-    client_port: u16,
-    peer_port: u16,
+    place: Place,
     options: Vec<String>,
     process: Process,
     secured: Option<Secured>,
+}
+
+/// Which member of what it is.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    client_port: u16,
+    peer_port: u16,
+    /// All members, as `--initial-cluster` takes them.
+    members: String,
+}
+
+impl Place {
+    /// The members of a new cluster.
+    fn of(members: usize) -> Vec<Place> {
+        let ports: Vec<_> = (0..members).map(|_| (free_port(), free_port())).collect();
+        let name = |member: usize| format!("m{member}");
+        let member = |(at, (_, peer)): (usize, &(u16, u16))| format!("{}={}", name(at), peer_url(*peer));
+        let members = ports.iter().enumerate().map(member).collect::<Vec<_>>().join(",");
+        let place = |(at, (client_port, peer_port))| Place {
+            name: name(at),
+            client_port,
+            peer_port,
+            members: members.clone(),
+        };
+        ports.into_iter().enumerate().map(place).collect()
+    }
+}
+
+fn peer_url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
 }
 
 #[derive(Debug)]
@@ -52,14 +82,29 @@ impl Etcd {
         etcd
     }
 
+    /// Starts three that are one etcd.
+    pub async fn start_three() -> Vec<Etcd> {
+        let members = Place::of(3).into_iter();
+        let members: Vec<_> =
+            members.map(|place| Self::at(place, tempfile::tempdir().unwrap(), &[], None)).collect();
+        for member in &members {
+            member.ready().await;
+        }
+        members
+    }
+
     async fn begin(folder: TempDir, options: &[&str], secured: Option<Secured>) -> Etcd {
-        let (client_port, peer_port) = (free_port(), free_port());
-        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-        let scheme = if secured.is_some() { "https" } else { "http" };
-        let process = launch(folder.path(), scheme, client_port, peer_port, &options);
-        let etcd = Etcd { folder, client_port, peer_port, options, process, secured };
+        let place = Place::of(1).pop().unwrap();
+        let etcd = Self::at(place, folder, options, secured);
         etcd.ready().await;
         etcd
+    }
+
+    fn at(place: Place, folder: TempDir, options: &[&str], secured: Option<Secured>) -> Etcd {
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        let scheme = if secured.is_some() { "https" } else { "http" };
+        let process = launch(folder.path(), scheme, &place, &options);
+        Etcd { folder, place, options, process, secured }
     }
 
     fn turn_authentication_on(&self) {
@@ -78,7 +123,7 @@ impl Etcd {
 
     /// Where it listens.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.client_port)
+        format!("127.0.0.1:{}", self.place.client_port)
     }
 
     /// The root `/partage/ROOT/`.
@@ -126,15 +171,25 @@ impl Etcd {
         }
     }
 
+    /// Whether it leads the others, by its own word.
+    pub fn leads(&self) -> bool {
+        // Address, id, version, size, whether it leads, ….
+        self.control(&["endpoint", "status"]).split(", ").nth(4) == Some("true")
+    }
+
     async fn ready(&self) {
         until("etcd answers", async || self.try_control(&["endpoint", "health"])).await;
     }
 
     /// Starts it again after [`kill`](Self::kill), with the same options.
     pub async fn revive(&mut self) {
-        self.process =
-            launch(self.folder.path(), self.scheme(), self.client_port, self.peer_port, &self.options);
+        self.relaunch();
         self.ready().await;
+    }
+
+    /// The same, without waiting until it serves: it may need another for that.
+    pub fn relaunch(&mut self) {
+        self.process = launch(self.folder.path(), self.scheme(), &self.place, &self.options);
     }
 
     /// Stops it in order and starts it again.
@@ -155,9 +210,9 @@ impl Etcd {
     }
 }
 
-fn launch(folder: &Path, scheme: &str, client_port: u16, peer_port: u16, options: &[String]) -> Process {
-    let client = format!("{scheme}://127.0.0.1:{client_port}");
-    let peer = format!("http://127.0.0.1:{peer_port}");
+fn launch(folder: &Path, scheme: &str, place: &Place, options: &[String]) -> Process {
+    let client = format!("{scheme}://127.0.0.1:{}", place.client_port);
+    let peer = peer_url(place.peer_port);
     let mut command = Command::new(program("etcd", "etcd-server"));
     command
         .arg(format!("--data-dir={}", folder.join("data").display()))
@@ -165,8 +220,9 @@ fn launch(folder: &Path, scheme: &str, client_port: u16, peer_port: u16, options
         .arg(format!("--advertise-client-urls={client}"))
         .arg(format!("--listen-peer-urls={peer}"))
         .arg(format!("--initial-advertise-peer-urls={peer}"))
-        .arg(format!("--initial-cluster=default={peer}"))
-        .args(["--name=default", "--logger=zap", "--log-level=warn"])
+        .arg(format!("--initial-cluster={}", place.members))
+        .arg(format!("--name={}", place.name))
+        .args(["--logger=zap", "--log-level=warn"])
         .args(options);
     Process::start("etcd", command, &folder.join("log"))
 }

@@ -10,6 +10,8 @@
 //! | `link`    | a TCP proxy that can be cut, held or slowed, in both directions or in one |
 //! | `zookeeper` | ZooKeeper                                                         |
 //! | `udp`     | a relay for UDP that can be shut                                    |
+//! | `work`    | what goes on while servers are struck, and must fit together afterwards |
+//! | `sleeper` | a subscriber that does not listen, and what it costs                |
 //!
 //! The tests run the conformance suite of `partage-coordination` on each. What is not installed fails the test and
 //! names the Debian package: `./test setup` installs them.
@@ -22,7 +24,9 @@ pub mod etcd;
 pub mod link;
 pub mod mariadb;
 pub mod process;
+pub mod sleeper;
 pub mod udp;
+pub mod work;
 pub mod zookeeper;
 
 use std::future::Future;

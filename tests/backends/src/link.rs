@@ -9,6 +9,7 @@
 //! that nothing will. [`Link::cut`] breaks connections as well, as a dying switch with RSTs would.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -48,7 +49,24 @@ impl Valves {
 pub struct Link {
     address: String,
     valves: Arc<watch::Sender<Valves>>,
+    carried: Arc<Carried>,
     task: JoinHandle<()>,
+}
+
+/// Bytes that have gone through.
+#[derive(Debug, Default)]
+struct Carried {
+    there: AtomicU64,
+    back: AtomicU64,
+}
+
+impl Carried {
+    fn of(&self, way: Way) -> &AtomicU64 {
+        match way {
+            Way::There => &self.there,
+            Way::Back => &self.back,
+        }
+    }
 }
 
 impl Link {
@@ -57,8 +75,14 @@ impl Link {
         let listener = TcpListener::bind(listen).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let valves = Arc::new(watch::Sender::new(Valves::default()));
-        let task = tokio::spawn(run(listener, target.to_owned(), valves.clone()));
-        Link { address, valves, task }
+        let carried = Arc::new(Carried::default());
+        let task = tokio::spawn(run(listener, target.to_owned(), valves.clone(), carried.clone()));
+        Link { address, valves, carried, task }
+    }
+
+    /// How many bytes have gone that way so far.
+    pub fn carried(&self, way: Way) -> u64 {
+        self.carried.of(way).load(Ordering::Relaxed)
     }
 
     /// Where it listens.
@@ -98,15 +122,20 @@ impl Drop for Link {
     }
 }
 
-async fn run(listener: TcpListener, target: String, valves: Arc<watch::Sender<Valves>>) {
+async fn run(
+    listener: TcpListener,
+    target: String,
+    valves: Arc<watch::Sender<Valves>>,
+    carried: Arc<Carried>,
+) {
     loop {
         let Ok((from, _)) = listener.accept().await else { continue };
-        tokio::spawn(carry(from, target.clone(), valves.subscribe()));
+        tokio::spawn(carry(from, target.clone(), valves.subscribe(), carried.clone()));
     }
 }
 
 /// One connection, until an end closes it or the link is cut.
-async fn carry(from: TcpStream, target: String, valves: watch::Receiver<Valves>) {
+async fn carry(from: TcpStream, target: String, valves: watch::Receiver<Valves>, carried: Arc<Carried>) {
     let mut cut = valves.clone();
     let cuts = valves.borrow().cuts;
     let mut before = valves.clone();
@@ -123,8 +152,8 @@ async fn carry(from: TcpStream, target: String, valves: watch::Receiver<Valves>)
     let (from_read, from_write) = from.into_split();
     let (to_read, to_write) = to.into_split();
     tokio::select! {
-        () = pump(from_read, to_write, Way::There, valves.clone()) => {}
-        () = pump(to_read, from_write, Way::Back, valves) => {}
+        () = pump(from_read, to_write, Way::There, valves.clone(), &carried) => {}
+        () = pump(to_read, from_write, Way::Back, valves, &carried) => {}
         _ = cut.wait_for(|now| now.cuts > cuts) => {}
     }
 }
@@ -134,6 +163,7 @@ async fn pump(
     mut to: OwnedWriteHalf,
     way: Way,
     mut valves: watch::Receiver<Valves>,
+    carried: &Carried,
 ) {
     let mut piece = vec![0; 64 << 10];
     loop {
@@ -147,5 +177,6 @@ async fn pump(
         {
             return;
         }
+        carried.of(way).fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! A ZooKeeper of one server, as Debian packages it.
+//! A ZooKeeper of one server, or several, as Debian packages it.
 //!
 //! The JVM is started directly: Debian's `zkServer.sh` looks for a file that its package does not have. The class path
 //! that `zookeeper.jar` names itself lacks two jars of Netty, which TLS needs; they are in `libnetty-java`, which the
@@ -35,18 +35,42 @@ impl ZooKeeper {
     /// Starts one with `settings` beside ours, as lines of `zoo.cfg`. It listens in the clear, and on another port with
     /// TLS, where it wants a certificate.
     pub async fn start(settings: &[&str]) -> ZooKeeper {
+        let zookeeper = Self::begin(1, settings);
+        zookeeper.ready().await;
+        zookeeper
+    }
+
+    /// Starts three that are one ensemble.
+    pub async fn start_three() -> Vec<ZooKeeper> {
+        let servers = (1..=3).map(|id| format!("server.{id}=127.0.0.1:{}:{}", free_port(), free_port()));
+        let servers: Vec<String> = servers.collect();
+        let mut settings: Vec<&str> = servers.iter().map(String::as_str).collect();
+        // In ticks: to join an ensemble, and to be behind in it.
+        settings.extend(["initLimit=100", "syncLimit=20"]);
+        let ensemble: Vec<_> = (1..=3).map(|id| Self::begin(id, &settings)).collect();
+        for server in &ensemble {
+            server.ready().await;
+        }
+        ensemble
+    }
+
+    fn begin(id: usize, settings: &[&str]) -> ZooKeeper {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new(folder.path(), "authority");
         let server = authority.sign("server", &["127.0.0.1", "localhost"]);
         let client = authority.sign("client", &[]);
         let (port, secure_port) = (free_port(), free_port());
         std::fs::create_dir(folder.path().join("data")).unwrap();
+        std::fs::write(folder.path().join("data/myid"), id.to_string()).unwrap();
         let settings = configuration(folder.path(), port, secure_port, &authority, &server, settings);
         std::fs::write(folder.path().join("zoo.cfg"), settings).unwrap();
         let process = launch(folder.path());
-        let zookeeper = ZooKeeper { folder, port, secure_port, authority, client, process };
-        zookeeper.ready().await;
-        zookeeper
+        ZooKeeper { folder, port, secure_port, authority, client, process }
+    }
+
+    /// Whether it leads the others, by its own word.
+    pub async fn leads(&self) -> bool {
+        self.ask("srvr").await.is_ok_and(|said| said.contains("Mode: leader"))
     }
 
     /// Where it listens in the clear.
@@ -78,8 +102,18 @@ impl ZooKeeper {
     /// `kill -9`, and a new start on the same data.
     pub async fn restart(&mut self) {
         self.kill();
-        self.process = launch(self.folder.path());
+        self.revive().await;
+    }
+
+    /// Starts it again after [`kill`](Self::kill).
+    pub async fn revive(&mut self) {
+        self.relaunch();
         self.ready().await;
+    }
+
+    /// The same, without waiting until it serves: it may need another for that.
+    pub fn relaunch(&mut self) {
+        self.process = launch(self.folder.path());
     }
 
     /// `kill -9`.
@@ -100,7 +134,7 @@ impl ZooKeeper {
     async fn ready(&self) {
         let answers = || async {
             let said = self.ask("srvr").await.map_err(|error| error.to_string())?;
-            if said.contains("Mode: standalone") { Ok(()) } else { Err(said) }
+            if said.contains("Mode: ") { Ok(()) } else { Err(said) }
         };
         until("ZooKeeper serves", answers).await;
     }
@@ -165,7 +199,7 @@ fn launch(folder: &Path) -> Process {
         .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         // Kilobytes that a new log of transactions is made of, instead of 64 MiB.
         .arg("-Dzookeeper.preAllocSize=1024")
-        .args(["-cp", &jars.join(":"), "org.apache.zookeeper.server.ZooKeeperServerMain"])
+        .args(["-cp", &jars.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
         .arg(folder.join("zoo.cfg"));
     Process::start("ZooKeeper", command, &folder.join("log"))
 }

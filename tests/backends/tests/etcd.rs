@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use backends::certs::Authority;
 use backends::etcd::Etcd;
 use backends::link::{Link, Way};
-use backends::{free_port, until};
+use backends::{free_port, sleeper, until};
 use bytes::Bytes;
 use partage_coordination::conformance::{self, Subject};
 use partage_coordination::etcd::EXPIRY_BOUND;
@@ -362,4 +362,15 @@ async fn a_key_of_somebody_else_is_named() {
     assert!(error.to_string().contains("/partage/r/not ours"), "{error}");
     let mut watch = store.watch(Scope::All, None).await.unwrap();
     assert_eq!(watch.next().await, Err(error));
+}
+
+/// What waits is thrown away, and the stream with it: 4 MiB, and what was under way. The rest is never sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w6_a_subscriber_that_does_not_listen_costs_little() {
+    let server = Etcd::start(&[]).await;
+    let link = Link::open("127.0.0.1:0", &server.address()).await;
+    let near = connect(&server.target("sleeper")).await.unwrap();
+    let far = connect(&server.target_through(link.address(), "sleeper")).await.unwrap();
+    let came = sleeper::costs_little(&*near, &*far, &link, 12 << 20).await;
+    println!("{came} bytes came to somebody who does not listen");
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use backends::certs::Authority;
 use backends::link::Link;
 use backends::mariadb::MariaDb;
-use backends::{DEADLINE, free_port, until};
+use backends::{DEADLINE, free_port, sleeper, until};
 use partage_coordination::conformance::{self, Subject};
 use partage_coordination::mysql::EXPIRY_BOUND;
 use partage_coordination::{
@@ -414,4 +414,15 @@ async fn connections_are_protected_both_ways() {
     let identity = Some((forged.certificate, forged.key));
     let not_ours = Target { tls: Some(Tls { identity, ..tls }), ..good };
     assert_eq!(refused(&not_ours).await.advice(), Advice::CallAPerson);
+}
+
+/// Only versions are looked at for who does not ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w6_a_subscriber_that_does_not_listen_costs_little() {
+    let server = MariaDb::start(&[]).await;
+    let link = Link::open("127.0.0.1:0", &server.address()).await;
+    let near = connect(&server.target("sleeper")).await.unwrap();
+    let far = connect(&server.target_through(link.address(), "sleeper")).await.unwrap();
+    let came = sleeper::costs_little(&*near, &*far, &link, 1 << 20).await;
+    println!("{came} bytes came to somebody who does not listen");
 }

@@ -5,7 +5,7 @@
 use async_trait::async_trait;
 use backends::link::{Link, Way};
 use backends::zookeeper::ZooKeeper;
-use backends::{free_port, until};
+use backends::{free_port, sleeper, until};
 use bytes::Bytes;
 use partage_coordination::conformance::{self, Subject};
 use partage_coordination::{
@@ -311,4 +311,15 @@ async fn killed_and_started_again_it_is_gone_on_with() {
         store.renew_session(session).await.unwrap();
         assert!(view.entries().contains_key(&mine), "the session lived through it, and its key with it");
     }
+}
+
+/// ZooKeeper says that something changed, and not what: nothing is read for who does not ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w6_a_subscriber_that_does_not_listen_costs_little() {
+    let server = ZooKeeper::start(&[]).await;
+    let link = Link::open("127.0.0.1:0", &server.address()).await;
+    let near = connect(&server.target("sleeper")).await.unwrap();
+    let far = connect(&server.target_through(link.address(), "sleeper")).await.unwrap();
+    let came = sleeper::costs_little(&*near, &*far, &link, 1 << 20).await;
+    println!("{came} bytes came to somebody who does not listen");
 }
