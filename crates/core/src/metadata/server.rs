@@ -270,7 +270,7 @@ impl Server {
         server.doubt = (!books.is_empty()).then_some(None);
         for (name, map, operations) in books {
             let mut book = Book::new(Arc::new(map), now, 1);
-            // Who makes an operation has seen the head at the map.
+            // Who makes an operation has seen the head at the map, or swaps in both under a fence of its own.
             book.counts = !operations.is_empty();
             for diff in operations {
                 book.pending.insert(diff.to.transaction, Pending::new(Arc::new(diff), now, 1));
