@@ -1,12 +1,35 @@
 //! The engine that several coordinators stand on: a real server, whichever it is.
 
 use backends::etcd::Etcd;
+use backends::link::Link;
 use backends::mariadb::MariaDb;
 use backends::zookeeper::ZooKeeper;
-use partage_coordination::{Backend, Target};
+use partage_coordination::{Backend, Coordination, Key, Target, Transaction, connect};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The root of the one cluster that is there.
 const ROOT: &str = "chaos";
+
+/// Where commits are timed, beside the cluster.
+const PROBE: &str = "probe";
+
+/// Commits that are timed; the median counts.
+const COMMITS: u32 = 15;
+
+/// How late messages are made to find out how many of them a commit waits for.
+const LATE: Duration = Duration::from_millis(20);
+
+/// How to make commits take longer.
+#[derive(Debug, Clone, Copy)]
+pub struct Slower {
+    /// What a commit takes as it is.
+    pub commit: Duration,
+    /// How many messages it waits for, one after the other, there and back.
+    pub messages: u32,
+    /// What each of them must take longer.
+    pub delay: Duration,
+}
 
 /// A server. It dies with its handle.
 #[derive(Debug)]
@@ -41,11 +64,26 @@ impl Engine {
 
     /// The cluster's root, through something that listens at `address`.
     pub fn target_through(&self, address: &str) -> Target {
+        self.root_through(address, ROOT)
+    }
+
+    fn root_through(&self, address: &str, root: &str) -> Target {
         match self {
-            Engine::Etcd(server) => server.target_through(address, ROOT),
-            Engine::MariaDb(server) => server.target_through(address, ROOT),
-            Engine::ZooKeeper(server) => server.target_through(address, ROOT),
+            Engine::Etcd(server) => server.target_through(address, root),
+            Engine::MariaDb(server) => server.target_through(address, root),
+            Engine::ZooKeeper(server) => server.target_through(address, root),
         }
+    }
+
+    /// How late messages must be for a commit to take `times` as long as it takes now, beside whatever else is done.
+    pub async fn slower(&self, times: u32) -> Slower {
+        let link = Link::open("127.0.0.1:0", &self.address()).await;
+        let store = connect(&self.root_through(link.address(), PROBE)).await.unwrap();
+        let commit = median(&*store).await;
+        link.delay(LATE);
+        let later = median(&*store).await.saturating_sub(commit);
+        let messages = (later.as_secs_f64() / LATE.as_secs_f64()).round().max(1.0) as u32;
+        Slower { commit, messages, delay: commit * (times - 1) / messages }
     }
 
     /// `kill -9`, and a new start on the same data.
@@ -62,4 +100,17 @@ impl Engine {
             Engine::ZooKeeper(server) => server.restart().await,
         }
     }
+}
+
+/// What a commit takes.
+async fn median(store: &dyn Coordination) -> Duration {
+    let at = Key::new("at").unwrap();
+    let mut all = Vec::new();
+    for _ in 0..COMMITS {
+        let began = Instant::now();
+        store.commit(Transaction::new().put(&at, "x")).await.unwrap();
+        all.push(began.elapsed());
+    }
+    all.sort();
+    all[all.len() / 2]
 }

@@ -40,7 +40,7 @@ pub enum Trial {
     Restart,
     /// Every coordinator is stopped and started, one after the other.
     Rolling,
-    /// Every message between coordinators and engine takes [`SLOW`] longer.
+    /// Every message between coordinators and engine is late, so that a commit takes [`TIMES_SLOWER`] as long.
     Slow,
     /// No coordinator and the engine hear each other, until every session has ended.
     Expire,
@@ -75,8 +75,13 @@ impl fmt::Display for Trial {
     }
 }
 
-/// What a slow engine adds to each message, there and back: a round trip of a millisecond becomes one of a hundred.
-pub const SLOW: Duration = Duration::from_millis(50);
+/// How many times as long a commit takes on a slow engine as it did before, as measured just then.
+const TIMES_SLOWER: u32 = 100;
+
+/// The most that is added to a message, each way. A renewal is up to three round trips, and a third of the session is
+/// left for it when it begins: an engine on a busy disk would otherwise become one that nobody can renew with, which is
+/// [`Trial::Expire`].
+const SLOWEST: Duration = Duration::from_millis(150);
 
 /// Rounds of the load before, between and after the blows.
 const ROUNDS: u64 = 5;
@@ -188,8 +193,12 @@ impl Trial {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "a long run says how slow it made the engine")]
 async fn slow(fleet: &Fleet, loads: &[Load]) {
-    fleet.all().for_each(|one| one.link.delay(SLOW));
+    let slower = fleet.engine.slower(TIMES_SLOWER).await;
+    let delay = slower.delay.min(SLOWEST);
+    println!("{slower:?}: each message takes {delay:?} longer");
+    fleet.all().for_each(|one| one.link.delay(delay));
     rounds(loads, SLOW_ROUNDS).await;
     let id = &fleet.ids()[0];
     fleet.change(id, "slowly").await.unwrap();
