@@ -139,7 +139,7 @@ impl Town {
         for (id, listener) in listeners {
             let keeper = Keepers::start(id.clone(), &dir.join(id.as_str()), heads.clone(), peers.clone())?;
             let maps = Maps::new(heads.clone(), peers.clone(), notices.clone(), Some(keeper.clone()));
-            let serving = Server::builder().add_service(MetadataService::server(keeper.clone(), maps));
+            let serving = Server::builder().add_service(MetadataService::server(keeper.clone(), Some(maps)));
             tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
             keepers.push(keeper);
         }

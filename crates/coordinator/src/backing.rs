@@ -5,7 +5,8 @@ use crate::part::Part;
 use axum::Router;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
-    Backend, Coordination, Election, Error, Key, Leader, Scope, Session, Target, Transaction, claim, connect,
+    Backend, Coordination, Election, Error, Expected, Key, Leader, Scope, Session, Target, Transaction,
+    claim, connect,
 };
 use partage_core::settings::Settings;
 use partage_wire::json::{Coordinator, Coordinators};
@@ -129,12 +130,31 @@ impl Footing {
             part,
             embedded,
         };
+        footing.announce(presence).await?;
+        Ok(footing)
+    }
+
+    /// Says that `presence` is here, for as long as the session lives: others come there for maps.
+    async fn announce(&self, presence: &Presence) -> Result<(), StoreError> {
         let own_key = Key::new(COORDINATORS)?.join(key_segment(&presence.id))?;
-        let here = Transaction::new().put_ephemeral(&own_key, presence.to_bytes(), footing.session.id());
-        match footing.coordination.commit(here).await {
-            // Only a list of who is there; the session's end takes it away either way.
-            Ok(_) | Err(Error::Indefinite { .. }) => Ok(footing),
-            Err(error) => Err(error.into()),
+        loop {
+            let there = self.coordination.read(&own_key).await?;
+            let other = there.as_ref().map(|there| Presence::from_bytes(own_key.as_str(), &there.value));
+            if let Some(other) = other.transpose()?
+                && other.address != presence.address
+            {
+                return Err(StoreError::IdTaken { id: other.id, address: other.address });
+            }
+            let here = Transaction::new().when(&own_key, Expected::unchanged(there.as_ref())).put_ephemeral(
+                &own_key,
+                presence.to_bytes(),
+                self.session.id(),
+            );
+            match self.coordination.commit(here).await {
+                // Somebody was first, or it may have been us: look again.
+                Err(Error::Refused { .. } | Error::Indefinite { .. }) => {}
+                committed => return Ok(committed.map(drop)?),
+            }
         }
     }
 

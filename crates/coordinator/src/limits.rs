@@ -109,6 +109,11 @@ pub const RESTORE_SESSION_MS: u64 = 10_000;
 /// transaction, which has room for 128 of both.
 pub const MAPS_AT_ONCE: usize = 32;
 
+/// How long a change is prepared again that too few metadata servers have stored, in milliseconds: with one more try
+/// still well below the lease of workers, which nobody prolongs meanwhile. After half of it, who does not answer is
+/// left out.
+pub const PREPARE_MS: u64 = 3_000;
+
 /// Rest before a change that too few metadata servers have stored is prepared again, in milliseconds.
 pub const PREPARE_AGAIN_MS: u64 = 50;
 

@@ -70,9 +70,9 @@ impl Part {
         Ok(Part { keepers, maps, directory: there, looking })
     }
 
-    /// What others ask it.
+    /// What others ask it. Maps are changed by the leader alone.
     pub fn doors(&self) -> Router {
-        let service = MetadataService::server(self.keepers.clone(), self.maps.clone());
+        let service = MetadataService::server(self.keepers.clone(), None);
         tonic::service::Routes::new(service).into_axum_router().reset_fallback()
     }
 

@@ -103,7 +103,7 @@ impl StartError {
             StartError::Store(StoreError::Coordination(error)) => {
                 matches!(error.advice(), Advice::Retry | Advice::Reread | Advice::NewSession)
             }
-            StartError::Store(StoreError::Deposed | StoreError::Map(_)) => true,
+            StartError::Store(StoreError::Deposed | StoreError::Map(_) | StoreError::IdTaken { .. }) => true,
             StartError::Store(_)
             | StartError::Listen { .. }
             | StartError::Unreachable { .. }
@@ -291,7 +291,10 @@ impl House {
         stopped: &mut Stopped,
     ) -> Result<(), StartError> {
         let term = leadership.term();
-        let Life { mind, mut task, router } = self.begin(footing, leadership).await?;
+        let Life { mind, mut task, router } = tokio::select! {
+            begun = self.begin(footing, leadership) => begun?,
+            _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+        };
         tracing::info!(term = term.get(), backend = footing.coordination.backend(), "this coordinator leads");
         self.front.open(footing.doors(router));
         standby.end(Leads { address: self.presence.address.clone(), term: term.get() });
@@ -311,7 +314,7 @@ impl House {
         let term = leadership.term().get();
         let maps = footing.part.as_ref().map(|part| part.maps().clone());
         let (store, records) = Store::open(footing.coordination.clone(), leadership, maps).await?;
-        let known = store.known();
+        let lists = store.lists();
         let cluster = Cluster::recover(self.clock.moment(), self.config.settings.clone(), records)?
             .with_policies(self.config.policies.clone());
         let herald = self.herald.clone();
@@ -321,9 +324,8 @@ impl House {
             Mind::start(cluster, store, footing.session.clone(), self.clock, herald.clone(), begin);
         tokio::spawn(check_back::run(mind.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
         tokio::spawn(callback::run(mind.clone()));
-        if let (Some(part), Some(known)) = (&footing.part, known) {
-            let (maps, directory) = (part.maps().clone(), part.directory());
-            tokio::spawn(upkeep::run(mind.clone(), maps, known, directory, self.clock));
+        if let (Some(part), Some(lists)) = (&footing.part, lists) {
+            tokio::spawn(upkeep::run(mind.clone(), lists, part.directory(), self.clock));
         }
         let router = doors(&mind, self.publisher.clone(), herald, Roster::of(footing), term);
         Ok(Life { mind, task, router })

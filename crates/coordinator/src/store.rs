@@ -10,13 +10,14 @@ use crate::limits::MAPS_AT_ONCE;
 use apart::Apart;
 use partage_coordination::{Coordination, Error, Key, KeyError, Leadership, Scope, Transaction};
 use partage_core::cluster::{Cluster, Records, Write};
+use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NameError};
 use partage_metadata::{ChangeError, Maps, OpenError};
 use partage_wire::stored::{self, EncodeError, Room, Shelf, StoreOp, StoredError, Transactions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use apart::Known;
+pub use apart::Lists;
 
 /// The store did not keep what was decided, or does not hold what it should.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +51,17 @@ pub enum StoreError {
     /// This coordinator's own files of the maps.
     #[error(transparent)]
     Files(#[from] OpenError),
+    /// Somebody else has its name.
+    #[error(
+        "coordinator {id} is at {address} already: give this one another --id, or wait until the session of that one \
+         has ended"
+    )]
+    IdTaken {
+        /// The name.
+        id: String,
+        /// Who has it.
+        address: String,
+    },
     /// A directory is missing.
     #[error(
         "a coordinator on {backend} keeps its part of the maps in files: say where with --data-dir (data_dir), a \
@@ -85,8 +97,8 @@ fn room(coordination: &dyn Coordination, more: usize) -> Room {
 }
 
 impl Store {
-    /// Reads everything, and is ready to write on. With `maps` they are kept by metadata servers; one that is in the
-    /// backend goes to them with its next change.
+    /// Reads everything, and is ready to write on. With `maps` they are kept by metadata servers: those that are in the
+    /// backend go there.
     pub async fn open(
         coordination: Arc<dyn Coordination>,
         leadership: Leadership,
@@ -96,7 +108,7 @@ impl Store {
         let mut recovered = stored::read(entries)?;
         let heads = std::mem::take(&mut recovered.heads);
         let (finish, mut records, shelf) = recovered.finish(room(&*coordination, 0));
-        let apart = maps.map(Apart::new);
+        let apart = maps.map(|maps| Apart::new(maps, coordination.clone(), leadership.clone()));
         records.put_maps(match (&apart, heads.first_key_value()) {
             (Some(apart), _) => apart.read(heads).await?,
             (None, None) => BTreeMap::new(),
@@ -107,7 +119,23 @@ impl Store {
         });
         let mut store = Store { coordination, leadership, shelf, apart };
         store.carry_out(finish).await?;
+        store.move_out(&records).await?;
         Ok((store, records))
+    }
+
+    /// Gives the maps that the backend has to metadata servers, where they keep the maps.
+    async fn move_out(&mut self, records: &Records) -> Result<(), StoreError> {
+        let Some(apart) = self.apart.take() else { return Ok(()) };
+        let kept: BTreeSet<_> = apart.lists().known.all().into_iter().map(|(name, _)| name).collect();
+        let here = records.keyspaces.iter().map(|(_, map)| map);
+        let here = here.filter(|map| map.generation().sequence > 0 && !kept.contains(map.keyspace()));
+        for map in here {
+            tracing::info!(keyspace = %map.keyspace(), "its map moves to the metadata servers");
+            let empty = ShardMap::empty(map.keyspace().clone(), map.sharding(), map.partition_key());
+            self.commit_apart(&apart, &[Write::Map(map.whole())], |_| Some(empty.clone())).await?;
+        }
+        self.apart = Some(apart);
+        Ok(())
     }
 
     /// Takes away all that is stored, whole or not, and is ready to write there.
@@ -124,9 +152,9 @@ impl Store {
         Ok(store)
     }
 
-    /// What is known of the maps that metadata servers keep; none where they do not.
-    pub fn known(&self) -> Option<Known> {
-        self.apart.as_ref().map(Apart::known)
+    /// Who keeps the maps; none where the backend does.
+    pub fn lists(&self) -> Option<Lists> {
+        self.apart.as_ref().map(Apart::lists)
     }
 
     /// Makes `writes` durable, all or none; `cluster` is as it is after them. Where metadata servers keep the maps, and
@@ -140,8 +168,12 @@ impl Store {
             let batch = self.shelf.encode(writes, map)?;
             return self.carry_out(batch.transactions(room(&*self.coordination, 0)).all()).await;
         };
+        let empty = |name: &KeyspaceName| {
+            let map = &cluster.keyspaces().get(name)?.map;
+            Some(ShardMap::empty(name.clone(), map.sharding(), map.partition_key()))
+        };
         for some in in_turn(writes) {
-            self.commit_apart(&apart, some, cluster).await?;
+            self.commit_apart(&apart, some, empty).await?;
         }
         // After an error the store is of no more use.
         self.apart = Some(apart);
@@ -152,11 +184,13 @@ impl Store {
         &mut self,
         apart: &Apart,
         writes: &[Write],
-        cluster: &Cluster,
+        empty: impl Fn(&KeyspaceName) -> Option<ShardMap>,
     ) -> Result<(), StoreError> {
         let (batch, diffs) = self.shelf.encode_apart(writes)?;
-        let changes: Vec<_> =
-            diffs.iter().map(|(name, diffs)| apart.change(name, diffs, cluster)).collect::<Result<_, _>>()?;
+        let changes: Vec<_> = diffs
+            .iter()
+            .map(|(name, diffs)| apart.change(name, diffs, empty(name)))
+            .collect::<Result<_, _>>()?;
         let Transactions { before, commit, after } =
             batch.transactions(room(&*self.coordination, 2 * changes.len()));
         self.carry_out(before).await?;
@@ -218,7 +252,12 @@ fn in_turn(writes: &[Write]) -> Vec<&[Write]> {
                 let is_more = changed.len() >= MAPS_AT_ONCE && !changed.contains(&diff.keyspace);
                 is_more || dropped.contains(&diff.keyspace)
             }
-            Write::Keyspace(record) => dropped.contains(&record.keyspace.name),
+            // Its map follows: a keyspace without one, if that were all, would have no shards for ever.
+            Write::Keyspace(record) => {
+                let name = &record.keyspace.name;
+                let is_more = changed.len() >= MAPS_AT_ONCE && !changed.contains(name);
+                is_more || dropped.contains(name)
+            }
             Write::Cluster(_)
             | Write::DropKeyspace(_)
             | Write::Node(_)
@@ -233,6 +272,8 @@ fn in_turn(writes: &[Write]) -> Vec<&[Write]> {
         }
         if let Write::Map(diff) = write {
             changed.insert(&diff.keyspace);
+        } else if let Write::Keyspace(record) = write {
+            changed.insert(&record.keyspace.name);
         } else if let Write::DropKeyspace(name) = write {
             dropped.insert(name);
         }
@@ -270,7 +311,6 @@ mod tests {
     use partage_core::cluster::KeyspaceRecord;
     use partage_core::id::TransactionId;
     use partage_core::keyspace::Keyspace;
-    use partage_core::map::ShardMap;
     use partage_core::metadata::Head;
     use partage_core::sharding::{PartitionKey, Sharding};
     use std::time::Duration;
@@ -297,6 +337,21 @@ mod tests {
         let pieces = in_turn(&writes);
         assert_eq!(pieces.iter().map(|piece| piece.len()).collect::<Vec<_>>(), [MAPS_AT_ONCE + 1, 1]);
         assert_eq!(pieces.concat(), writes, "in order, and nothing is left out");
+    }
+
+    fn created(number: usize) -> [Write; 2] {
+        let keyspace = Keyspace::new(named(number), Sharding::Named);
+        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 };
+        [Write::Keyspace(record), change(number)]
+    }
+
+    #[test]
+    fn a_keyspace_is_not_cut_off_from_its_first_map() {
+        let writes: Vec<_> = (0..2 * MAPS_AT_ONCE + 1).flat_map(created).collect();
+        let pieces = in_turn(&writes);
+        let lengths: Vec<_> = pieces.iter().map(|piece| piece.len()).collect();
+        assert_eq!(lengths, [2 * MAPS_AT_ONCE, 2 * MAPS_AT_ONCE, 2]);
+        assert!(pieces.iter().all(|piece| matches!(piece.first(), Some(Write::Keyspace(_)))));
     }
 
     #[test]

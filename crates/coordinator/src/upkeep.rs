@@ -5,21 +5,16 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::mind::Mind;
 use crate::part::Addresses;
-use crate::store::Known;
-use partage_core::metadata::upkeep::Absences;
-use partage_metadata::Maps;
+use crate::store::{Lists, StoreError};
+use partage_core::metadata::upkeep::{Absences, Replacement};
+use partage_core::name::KeyspaceName;
+use partage_metadata::ChangeError;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::watch;
 
 /// Looks again and again, and when somebody comes or goes, until the mind is gone.
-pub async fn run(
-    mind: Mind,
-    maps: Maps,
-    known: Known,
-    mut directory: watch::Receiver<Addresses>,
-    clock: Clock,
-) {
+pub async fn run(mind: Mind, lists: Lists, mut directory: watch::Receiver<Addresses>, clock: Clock) {
     let mut absences = Absences::default();
     let mut ticks = tokio::time::interval(Duration::from_millis(limits::UPKEEP_MS));
     loop {
@@ -27,30 +22,50 @@ pub async fn run(
             _ = ticks.tick() => {}
             Ok(()) = directory.changed() => {}
         }
+        let all = lists.known.all();
+        let listed: BTreeSet<_> =
+            all.iter().flat_map(|(_, seen)| seen.head.servers.iter().cloned()).collect();
+        let (present, _) = lists.maps.present();
+        absences.look(clock.now(), &listed, &present);
         if mind.call(|_, _| ()).await.is_err() {
             return;
         }
-        let all = known.all();
-        let listed: BTreeSet<_> =
-            all.iter().flat_map(|(_, seen)| seen.head.servers.iter().cloned()).collect();
-        let (present, _) = maps.present();
-        absences.look(clock.now(), &listed, &present);
         for (keyspace, seen) in all {
-            let seed = maps.seed();
+            let seed = lists.maps.seed();
             let Some(replacement) = absences.mend(clock.now(), &seen.head.servers, &present, seed) else {
                 continue;
             };
-            let (joins, leaves) = (&replacement.joins, replacement.leaves.as_ref());
-            match maps.replace(&keyspace, Some(joins), leaves).await {
-                Ok(()) => tracing::info!(%keyspace, %joins, ?leaves, "another server keeps the map"),
-                // Tried again with the next look.
-                Err(error) => {
-                    tracing::warn!(%keyspace, %joins, %error, "the map is not kept by another server yet")
-                }
+            if mind.call(|_, _| ()).await.is_err() {
+                return;
             }
-            if let Ok(Some(now)) = maps.head(&keyspace).await {
-                known.refresh(&keyspace, now);
+            let Replacement { joins, leaves } = &replacement;
+            match replace(&lists, &keyspace, &replacement).await {
+                Ok(()) => tracing::info!(%keyspace, ?joins, ?leaves, "the map is kept by other servers"),
+                // Tried again with the next look.
+                Err(error) => tracing::warn!(%keyspace, ?joins, %error, "the map is not kept by others yet"),
+            }
+            if let Ok(Some(now)) = lists.maps.head(&keyspace).await {
+                lists.known.refresh(&keyspace, now);
             }
         }
     }
+}
+
+/// What was done before an error stays, and the next look goes on from there.
+async fn replace(
+    lists: &Lists,
+    keyspace: &KeyspaceName,
+    replacement: &Replacement,
+) -> Result<(), StoreError> {
+    if let Some(server) = &replacement.joins {
+        lists.maps.join(keyspace, server).await?;
+    }
+    let Some(server) = &replacement.leaves else { return Ok(()) };
+    let seen = lists.maps.head(keyspace).await.map_err(ChangeError::from)?;
+    let seen = seen.ok_or_else(|| ChangeError::NoMap(keyspace.clone()))?;
+    let servers: Vec<_> = seen.head.servers.iter().filter(|other| *other != server).cloned().collect();
+    if servers.len() < seen.head.servers.len() {
+        lists.set(keyspace, seen, servers).await?;
+    }
+    Ok(())
 }

@@ -222,43 +222,49 @@ impl Maps {
         keyspace: &KeyspaceName,
         servers: Vec<NodeId>,
     ) -> Result<Generation, ChangeError> {
+        self.prepare_servers(seen, keyspace, servers).await?.commit().await
+    }
+
+    /// Makes sure that most of `servers` have the map on disk; they keep it when that is swapped in (T8).
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn prepare_servers(
+        &self,
+        seen: Seen,
+        keyspace: &KeyspaceName,
+        servers: Vec<NodeId>,
+    ) -> Result<Prepared, ChangeError> {
         if servers.is_empty() {
             return Err(ChangeError::NoServers);
         }
         let (changing, effects) = Changing::list(seen, servers);
         let prepared = Prepared { maps: self.clone(), keyspace: keyspace.clone(), changing };
-        prepared.store(effects, None).await?.commit().await
+        prepared.store(effects, None).await
     }
 
-    /// Has `joins` fetch the map and swap itself into the list, and takes `leaves` out of it: the replacement of
-    /// a server that is gone, without a person. Either may be left out.
+    /// Has everybody look: the map behind that head was deleted.
+    pub fn tell_deleted(&self, keyspace: &KeyspaceName, head: &Head) {
+        self.notices.tell(keyspace, &head.servers, Notice::Committed(head.at));
+    }
+
+    /// Has `server` fetch the map and swap itself into the list (T8).
     ///
     /// # Errors
-    /// Why not; what was done before stays, and calling it again goes on from there.
-    pub async fn replace(
-        &self,
-        keyspace: &KeyspaceName,
-        joins: Option<&NodeId>,
-        leaves: Option<&NodeId>,
-    ) -> Result<(), ChangeError> {
-        if let Some(server) = joins {
-            let joined = match self.here_if(server) {
-                Some(here) => here.join(keyspace).await.map_err(|refused| refused.to_string()),
-                None => {
-                    let joined = self.peers.join(server, keyspace).await;
-                    joined.map_err(|status| status.message().to_owned())
-                }
-            };
-            let no_answer = |why| ChangeError::NoAnswer { keyspace: keyspace.clone(), why };
-            joined.map_err(|why| no_answer(format!("{server} cannot join: {why}")))?;
-        }
-        let Some(server) = leaves else { return Ok(()) };
-        let seen = self.head(keyspace).await?.ok_or_else(|| ChangeError::NoMap(keyspace.clone()))?;
-        let servers: Vec<_> = seen.head.servers.iter().filter(|other| *other != server).cloned().collect();
-        if servers.len() == seen.head.servers.len() {
-            return Ok(());
-        }
-        self.set_servers(seen, keyspace, servers).await.map(drop)
+    /// Why not; calling it again goes on from there.
+    pub async fn join(&self, keyspace: &KeyspaceName, server: &NodeId) -> Result<(), ChangeError> {
+        let joined = match self.here_if(server) {
+            Some(here) => here.join(keyspace).await.map_err(|refused| refused.to_string()),
+            None => {
+                let joined = self.peers.join(server, keyspace).await;
+                joined.map_err(|status| status.message().to_owned())
+            }
+        };
+        let no_answer = |why| ChangeError::NoAnswer {
+            keyspace: keyspace.clone(),
+            why: format!("{server} cannot join: {why}"),
+        };
+        joined.map(drop).map_err(no_answer)
     }
 
     async fn ask(

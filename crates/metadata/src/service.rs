@@ -19,12 +19,14 @@ use tonic::{Request, Response, Status, Streaming};
 /// Answers for a metadata server.
 pub struct MetadataService {
     keepers: Keepers,
-    maps: Maps,
+    /// None: changes are not made at this door.
+    maps: Option<Maps>,
 }
 
 impl MetadataService {
-    /// In front of that server; changes are made by `maps`.
-    pub fn server(keepers: Keepers, maps: Maps) -> MetadataServer<MetadataService> {
+    /// In front of that server. Changes that others ask for are made by `maps`; without, they are refused: where a
+    /// leader changes maps together with other records, nobody else may.
+    pub fn server(keepers: Keepers, maps: Option<Maps>) -> MetadataServer<MetadataService> {
         MetadataServer::new(MetadataService { keepers, maps })
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES)
@@ -122,12 +124,18 @@ impl Metadata for MetadataService {
         &self,
         request: Request<Streaming<proto::MapPart>>,
     ) -> Result<Response<proto::MapAnswer>, Status> {
+        let elsewhere = || {
+            Status::failed_precondition(
+                "the leader alone changes maps here: send it a command, by any coordinator",
+            )
+        };
+        let maps = self.maps.as_ref().ok_or_else(elsewhere)?;
         let at = match joined(request).await? {
             Change::Operation(diff) => {
-                let (seen, map) = self.maps.latest(&diff.keyspace).await.map_err(failed)?;
-                self.maps.change(seen, &map, (*diff).clone()).await.map_err(failed)?
+                let (seen, map) = maps.latest(&diff.keyspace).await.map_err(failed)?;
+                maps.change(seen, &map, (*diff).clone()).await.map_err(failed)?
             }
-            Change::Whole(map) => self.maps.create((*map).clone()).await.map_err(failed)?,
+            Change::Whole(map) => maps.create((*map).clone()).await.map_err(failed)?,
         };
         Ok(Response::new(answer_form(at)))
     }

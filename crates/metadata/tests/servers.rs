@@ -71,7 +71,7 @@ impl Town {
         let data = self.dir.path().join(name(server).as_str());
         let keepers = Keepers::start(name(server), &data, heads.clone(), self.peers.clone()).unwrap();
         let maps = Maps::new(heads, self.peers.clone(), self.notices.clone(), Some(keepers.clone()));
-        let service = MetadataService::server(keepers.clone(), maps);
+        let service = MetadataService::server(keepers.clone(), Some(maps));
         let serving = Server::builder().add_service(service);
         let task = tokio::spawn(async move {
             serving.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap();
@@ -219,7 +219,9 @@ async fn t8_a_server_that_was_away_catches_up_and_one_that_is_gone_is_replaced()
     assert_eq!(town.fetch(2, at).await.generation(), at, "T8: it answers when it has the latest map");
     town.stop(0).await;
     town.start(3).await;
-    town.maps.replace(&keyspace(), Some(&name(3)), Some(&name(0))).await.unwrap();
+    town.maps.join(&keyspace(), &name(3)).await.unwrap();
+    let seen = town.maps.head(&keyspace()).await.unwrap().unwrap();
+    town.maps.set_servers(seen, &keyspace(), vec![name(1), name(2), name(3)]).await.unwrap();
     assert_eq!(town.servers().await, [name(1), name(2), name(3)]);
     town.stop(1).await;
     let at = town.change("w6").await.unwrap();

@@ -6,14 +6,13 @@
 use super::StoreError;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use partage_coordination::{Error, Transaction, Version};
-use partage_core::cluster::Cluster;
+use partage_coordination::{Coordination, Error, Leadership, Transaction, Version};
 use partage_core::id::Generation;
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::metadata::change::{Change, Failed};
 use partage_core::metadata::upkeep::remaining;
 use partage_core::metadata::{Head, Seen};
-use partage_core::name::KeyspaceName;
+use partage_core::name::{KeyspaceName, NodeId};
 use partage_metadata::limits::AGAIN;
 use partage_metadata::{Base, ChangeError, Maps, Prepared, swapped};
 use partage_wire::stored::EncodeError;
@@ -22,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-use crate::limits::{MAPS_AT_ONCE, PREPARE_AGAIN_MS};
+use crate::limits::{MAPS_AT_ONCE, PREPARE_AGAIN_MS, PREPARE_MS};
 
 /// The heads of all maps, as they were last seen. A copy is the same.
 #[derive(Clone, Default)]
@@ -46,8 +45,8 @@ impl Known {
         self.lock().insert(name.clone(), seen);
     }
 
-    fn remove(&self, name: &KeyspaceName) {
-        self.lock().remove(name);
+    fn remove(&self, name: &KeyspaceName) -> Option<Seen> {
+        self.lock().remove(name)
     }
 
     /// Takes up what was read of a map that is there, if it is later than what is known.
@@ -58,10 +57,40 @@ impl Known {
     }
 }
 
+/// Who keeps the maps, in the hands of the leader: a list of servers changes only while it leads.
+#[derive(Clone)]
+pub struct Lists {
+    coordination: Arc<dyn Coordination>,
+    leadership: Leadership,
+    /// The maps.
+    pub maps: Maps,
+    /// Their heads.
+    pub known: Known,
+}
+
+impl Lists {
+    /// Makes `servers` those that keep the map behind `seen`, if most of them have it.
+    ///
+    /// # Errors
+    /// Why not; nothing has happened, but for an outcome that nobody knows.
+    pub async fn set(
+        &self,
+        name: &KeyspaceName,
+        seen: Seen,
+        servers: Vec<NodeId>,
+    ) -> Result<Generation, StoreError> {
+        let prepared = self.maps.prepare_servers(seen, name, servers).await?;
+        let transaction = prepared.swap_in(self.leadership.fence(Transaction::new()))?;
+        let outcome = self.coordination.commit(transaction).await;
+        Ok(prepared.finish(swapped(&outcome)).await?)
+    }
+}
+
 /// The maps, in the hands of the leader.
 pub struct Apart {
     maps: Maps,
     known: Known,
+    lists: Lists,
 }
 
 /// What a commit does to one map.
@@ -79,13 +108,15 @@ impl MapChange {
 
 impl Apart {
     /// By way of those servers; nothing is known yet.
-    pub fn new(maps: Maps) -> Apart {
-        Apart { maps, known: Known::default() }
+    pub fn new(maps: Maps, coordination: Arc<dyn Coordination>, leadership: Leadership) -> Apart {
+        let known = Known::default();
+        let lists = Lists { coordination, leadership, maps: maps.clone(), known: known.clone() };
+        Apart { maps, known, lists }
     }
 
-    /// What is known of the heads.
-    pub fn known(&self) -> Known {
-        self.known.clone()
+    /// Who keeps the maps.
+    pub fn lists(&self) -> Lists {
+        self.lists.clone()
     }
 
     /// Reads the maps behind these heads. A server that is still on its way is waited for, for a while.
@@ -121,25 +152,25 @@ impl Apart {
         }
     }
 
-    /// What these diffs do to the map of a keyspace. `cluster` is as it is after them.
+    /// What these diffs do to the map of a keyspace. `empty` is how it began.
     ///
     /// # Errors
-    /// When they do not lead to the map that `cluster` has.
+    /// When they do not follow on the map that metadata servers have of it, or on none.
     pub fn change(
         &self,
         name: &KeyspaceName,
         diffs: &[&MapDiff],
-        cluster: &Cluster,
+        empty: Option<ShardMap>,
     ) -> Result<MapChange, StoreError> {
         let changes = if self.known.get(name).is_some() {
             diffs.iter().map(|diff| Change::Operation(Arc::new(MapDiff::clone(diff)))).collect()
         } else {
             let to = diffs.last().map_or(Generation::default(), |diff| diff.to);
-            let map = cluster.keyspaces().get(name).map(|keyspace| &keyspace.map);
-            let at = map.map_or("none".to_owned(), |map| map.generation().to_string());
-            let map = map.filter(|map| map.generation() == to);
-            let map = map.ok_or(EncodeError::OtherMap { keyspace: name.clone(), to, at })?;
-            vec![Change::Whole(Arc::new(map.clone()))]
+            let other = |at: String| EncodeError::OtherMap { keyspace: name.clone(), to, at };
+            let mut map = empty.ok_or_else(|| other("none".to_owned()))?;
+            let applied = diffs.iter().try_for_each(|diff| map.apply(diff));
+            applied.map_err(|why| other(why.to_string()))?;
+            vec![Change::Whole(Arc::new(map))]
         };
         Ok(MapChange { name: name.clone(), changes })
     }
@@ -153,27 +184,21 @@ impl Apart {
     }
 
     async fn prepare_one(&self, change: &MapChange) -> Result<Prepared, StoreError> {
-        let began = Instant::now();
+        let (began, patience) = (Instant::now(), Duration::from_millis(PREPARE_MS));
         let mut base = self.base(&change.name)?;
         loop {
             let failed = match self.store(&base, change).await {
                 Ok(prepared) => return Ok(prepared),
-                Err(ChangeError::Failed(failed @ Failed::TooFew { .. })) if began.elapsed() < AGAIN => failed,
+                Err(ChangeError::Failed(failed @ Failed::TooFew { .. })) if began.elapsed() < patience => {
+                    failed
+                }
                 Err(error) => {
                     self.maps.abandon(&change.name, &base, change.to());
                     return Err(error.into());
                 }
             };
-            tracing::warn!(keyspace = %change.name, %failed, "a change of the map is prepared again");
-            base = match base {
-                Base::Head(seen) => Base::Head(self.mend(&change.name, &seen).await?),
-                // Somebody who was drawn has just gone. Who is left out keeps nothing, and may join later.
-                Base::Nothing(drawn) => {
-                    let (present, me) = self.maps.present();
-                    let fewer = remaining(&drawn, &present, me.as_ref()).into_iter().next();
-                    Base::Nothing(fewer.unwrap_or(drawn))
-                }
-            };
+            tracing::info!(keyspace = %change.name, %failed, "a change of the map is prepared again");
+            base = self.mend(&change.name, base, began.elapsed() >= patience / 2).await?;
             sleep(Duration::from_millis(PREPARE_AGAIN_MS)).await;
         }
     }
@@ -191,26 +216,56 @@ impl Apart {
         last
     }
 
-    /// Too few have stored a change on `seen`. Either the list is another by now, or it is made shorter.
-    async fn mend(&self, name: &KeyspaceName, seen: &Seen) -> Result<Seen, StoreError> {
-        let now = self.look(name, seen).await?;
-        if now.version != seen.version {
-            return Ok(now);
-        }
+    /// Too few have stored a change. Somebody may just be behind; if it is another list by now, that one is asked. Who
+    /// is not there is left out, and after a while whoever does not answer.
+    async fn mend(&self, name: &KeyspaceName, base: Base, is_late: bool) -> Result<Base, StoreError> {
+        let base = match base {
+            Base::Head(seen) => {
+                let now = self.look(name, &seen).await?;
+                if now.version != seen.version {
+                    return Ok(Base::Head(now));
+                }
+                Base::Head(now)
+            }
+            nothing @ Base::Nothing(_) => nothing,
+        };
+        let servers = match &base {
+            Base::Head(seen) => &seen.head.servers,
+            Base::Nothing(drawn) => drawn,
+        };
         let (present, me) = self.maps.present();
-        for list in remaining(&seen.head.servers, &present, me.as_ref()) {
+        let is_missing = servers.iter().any(|server| !present.contains(server));
+        if !is_missing && !is_late {
+            return Ok(base);
+        }
+        let lists = remaining(servers, &present, me.as_ref());
+        match base {
+            // Who is left out keeps nothing of it, and may join later.
+            Base::Nothing(drawn) => Ok(Base::Nothing(lists.into_iter().next().unwrap_or(drawn))),
+            Base::Head(seen) => Ok(Base::Head(self.shorten(name, seen, lists).await?)),
+        }
+    }
+
+    /// The first of the lists that most of its servers can keep.
+    async fn shorten(
+        &self,
+        name: &KeyspaceName,
+        seen: Seen,
+        lists: Vec<Vec<NodeId>>,
+    ) -> Result<Seen, StoreError> {
+        for list in lists {
             let names = list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            match self.maps.set_servers(now.clone(), name, list).await {
+            match self.lists.set(name, seen.clone(), list).await {
                 Ok(_) => {
                     tracing::warn!(keyspace = %name, servers = names, "the map is kept by fewer servers for now");
-                    return self.look(name, seen).await;
+                    return self.look(name, &seen).await;
                 }
                 Err(error) => {
                     tracing::debug!(keyspace = %name, servers = names, %error, "not by these alone")
                 }
             }
         }
-        Ok(now)
+        Ok(seen)
     }
 
     /// The head as it is now: the same map, with any list.
@@ -265,6 +320,8 @@ impl Apart {
 
     /// There is no such map any more.
     pub fn forget(&self, name: &KeyspaceName) {
-        self.known.remove(name);
+        if let Some(seen) = self.known.remove(name) {
+            self.maps.tell_deleted(name, &seen.head);
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! | is shorter than it should be, and others are there   | one of them joins                                  |
 //! | has one that is gone for long, and others are there  | one of them joins, and then that one leaves        |
 //! | has one that is gone for long, and nobody else       | stays: who is gone may come back with its files    |
+//! | is longer than it should be, with one gone for long  | that one leaves                                    |
 //! | had no majority when a change was to be stored       | those that are there, see [`remaining`]            |
 
 use super::{SERVERS, choose};
@@ -20,7 +21,7 @@ pub const AWAY_MS: u64 = 60_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
     /// Becomes one of the servers.
-    pub joins: NodeId,
+    pub joins: Option<NodeId>,
     /// Is none any more.
     pub leaves: Option<NodeId>,
 }
@@ -54,11 +55,15 @@ impl Absences {
         if servers.len() >= SERVERS && leaves.is_none() {
             return None;
         }
+        if servers.len() > SERVERS {
+            // Somebody has taken its place already.
+            return Some(Replacement { joins: None, leaves });
+        }
         let others: Vec<_> = present.iter().filter(|server| !servers.contains(server)).cloned().collect();
         let joins = choose(&others, 1, seed).pop()?;
         // A list that is too short has room for both.
         let leaves = leaves.filter(|_| servers.len() >= SERVERS);
-        Some(Replacement { joins, leaves })
+        Some(Replacement { joins: Some(joins), leaves })
     }
 }
 
@@ -93,7 +98,7 @@ mod tests {
     fn a_short_list_grows_and_a_whole_one_stays() {
         let (servers, present) = (names(&[1]), names(&[1, 2]));
         let mended = looked(0, &servers, &present).mend(Millis(1), &servers, &present, 7);
-        assert_eq!(mended, Some(Replacement { joins: names(&[2])[0].clone(), leaves: None }));
+        assert_eq!(mended, Some(Replacement { joins: Some(names(&[2])[0].clone()), leaves: None }));
         let (servers, present) = (names(&[1, 2, 3]), names(&[1, 2, 3, 4]));
         assert_eq!(looked(0, &servers, &present).mend(Millis(u64::MAX), &servers, &present, 7), None);
     }
@@ -104,9 +109,18 @@ mod tests {
         let absences = looked(100, &servers, &present);
         assert_eq!(absences.mend(Millis(99 + AWAY_MS), &servers, &present, 7), None);
         let mended = absences.mend(Millis(100 + AWAY_MS), &servers, &present, 7).unwrap();
-        assert_eq!((mended.joins, mended.leaves), (names(&[4])[0].clone(), Some(names(&[3])[0].clone())));
+        assert_eq!((mended.joins, mended.leaves), (names(&[4]).pop(), names(&[3]).pop()));
         let nobody_else = names(&[1, 2]);
         assert_eq!(absences.mend(Millis(100 + AWAY_MS), &servers, &nobody_else, 7), None);
+    }
+
+    #[test]
+    fn who_joined_for_another_that_did_not_leave_yet_is_enough() {
+        let (servers, present) = (names(&[1, 2, 3, 4]), names(&[1, 2, 4]));
+        let mended = looked(0, &servers, &present).mend(Millis(AWAY_MS), &servers, &present, 7).unwrap();
+        assert_eq!((mended.joins, mended.leaves), (None, names(&[3]).pop()));
+        let all = names(&[1, 2, 3, 4]);
+        assert_eq!(looked(0, &servers, &all).mend(Millis(AWAY_MS), &servers, &all, 7), None);
     }
 
     #[test]
@@ -138,14 +152,18 @@ mod tests {
             let present = names(&present.into_iter().collect::<Vec<_>>());
             let absences = looked(0, &servers, &present);
             if let Some(mended) = absences.mend(Millis(now), &servers, &present, seed) {
-                prop_assert!(present.contains(&mended.joins) && !servers.contains(&mended.joins));
+                prop_assert!(mended.joins.is_some() || mended.leaves.is_some());
+                if let Some(joins) = mended.joins {
+                    prop_assert!(present.contains(&joins) && !servers.contains(&joins));
+                }
                 if let Some(leaves) = mended.leaves {
                     prop_assert!(servers.contains(&leaves) && !present.contains(&leaves));
                     prop_assert!(now >= AWAY_MS && servers.len() >= SERVERS);
                 }
             } else {
                 let grows = servers.len() < SERVERS && present.iter().any(|one| !servers.contains(one));
-                prop_assert!(!grows);
+                let away = servers.iter().any(|one| !present.contains(one)) && now >= AWAY_MS;
+                prop_assert!(!grows && !(away && servers.len() > SERVERS));
             }
         }
     }
