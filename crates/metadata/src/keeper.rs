@@ -116,7 +116,11 @@ impl Keepers {
         let rooms = Rooms { lock: Some(lock), ..Rooms::default() };
         let keepers = Keepers { house: Arc::new(house), rooms: Arc::new(Mutex::new(rooms)) };
         for name in names.iter().filter(|name| *name != LOCK) {
-            if let Ok(keyspace) = KeyspaceName::new(name) {
+            // An empty one is of a keyspace that was deleted.
+            let is_empty = || keepers.house.disk.list(&data.join(name)).map(|files| files.is_empty());
+            if let Ok(keyspace) = KeyspaceName::new(name)
+                && !is_empty().map_err(failed)?
+            {
                 keepers.line(&keyspace)?;
             }
         }
@@ -148,6 +152,11 @@ impl Keepers {
         &self.house.me
     }
 
+    /// Of how many keyspaces it has files, or was spoken to lately.
+    pub fn keyspaces(&self) -> usize {
+        self.rooms().lines.values().filter(|line| !line.inbox.is_closed()).count()
+    }
+
     /// Bytes handed to the disk for METADATA files so far.
     pub fn written_bytes(&self) -> u64 {
         self.house.written_bytes.load(Ordering::Relaxed)
@@ -160,6 +169,11 @@ impl Keepers {
         }
         if rooms.has_stopped {
             return Err(Refused::Disk("this metadata server is stopping: ask another one".to_owned()));
+        }
+        // Tasks that have ended, as their keyspace is none of this server's business any more.
+        while rooms.tasks.try_join_next().is_some() {}
+        if rooms.lines.len() >= limits::KEYSPACES {
+            rooms.lines.retain(|_, line| !line.inbox.is_closed());
         }
         if rooms.lines.len() >= limits::KEYSPACES {
             return Err(Refused::Full("keyspaces"));
@@ -303,7 +317,7 @@ impl Task {
         let mut tick = interval(Duration::from_millis(LOOK_MS));
         let refresh = || Instant::now() + entropy::around(Duration::from_millis(REFRESH_MS));
         let mut next = refresh();
-        let mut due = effects;
+        let (mut due, mut is_rest) = (effects, false);
         loop {
             shelf = match self.carry(&mut server, shelf, due, &mut replies, &mut beside).await {
                 Ok(shelf) => shelf,
@@ -312,6 +326,10 @@ impl Task {
                     return;
                 }
             };
+            // Who speaks to it just now tries again, and begins a new one.
+            if is_rest && server.is_idle() && replies.is_empty() && beside.is_empty() && inbox.is_empty() {
+                return;
+            }
             let event = tokio::select! {
                 message = inbox.recv() => match message {
                     Some(Message::Event(event)) => event,
@@ -330,6 +348,7 @@ impl Task {
                     Event::Refresh
                 }
             };
+            is_rest = event == Event::Tick;
             due = server.take(self.now(), event);
         }
     }

@@ -8,7 +8,7 @@ use partage_core::hash::HashFunction;
 use partage_core::id::{Generation, Incarnation, PlacementId, ShardId};
 use partage_core::key::HashRange;
 use partage_core::map::ShardMap;
-use partage_core::metadata::change::{Change, Failed, Swapped};
+use partage_core::metadata::change::{Change, Failed, Notice, Swapped};
 use partage_core::metadata::discover::Status;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::sharding::{Bounds, PartitionKey, Sharding};
@@ -318,4 +318,23 @@ async fn a_deleted_keyspace_is_created_anew_under_its_name_at_once() {
         until("the old map is gone", files).await;
     }
     assert_eq!(town.change("w").await.unwrap().sequence, 2);
+}
+
+/// Names come and go; a server that remembered each would be full one day.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyspace_that_is_none_of_its_business_is_forgotten() {
+    let town = Town::of(1).await;
+    town.maps.create(first()).await.unwrap();
+    let (keepers, _) = &town.running[&name(0)];
+    let notice = Notice::Committed(Generation::default());
+    for number in 0..100 {
+        let other = KeyspaceName::new(&format!("other-{number}")).unwrap();
+        keepers.tell(&other, notice).await.unwrap();
+    }
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while keepers.keyspaces() > 1 {
+        assert!(tokio::time::Instant::now() < until, "{} are remembered", keepers.keyspaces());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(town.maps.latest(&keyspace()).await.is_ok(), "its own is kept");
 }

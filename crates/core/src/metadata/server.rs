@@ -469,8 +469,8 @@ impl Server {
     }
 
     /// Whether the keyspace is none of its business, as far as it knows: then it leaves the coordination service
-    /// alone until somebody speaks to it.
-    fn is_idle(&self) -> bool {
+    /// alone until somebody speaks to it, and may be forgotten.
+    pub fn is_idle(&self) -> bool {
         let asked = !self.waiting.is_empty() || !self.creating.is_empty();
         let has_nothing = self.books.is_empty() && self.writes.is_empty() && !asked;
         let is_listed = self.head().is_some_and(|head| head.servers.contains(&self.me));
