@@ -538,6 +538,81 @@ public class Ask { public static void main(String[] a) throws Exception {
 """
 
 
+def number(data):
+    """A length in groups of 7 bits, lowest first, and what follows it."""
+    value = 0
+    for at, byte in enumerate(data):
+        value |= (byte & 0x7F) << 7 * at
+        if byte < 0x80:
+            return value, data[at + 1:]
+
+
+def sum_at(place, data):
+    """The checksum of what lies at a place."""
+    return crc32c(data, crc32c(place.to_bytes(8, "little")))
+
+
+def hashed_entries(file, data_end, table):
+    begins, found = 16, []
+    for page, at in enumerate(table):
+        count = int.from_bytes(file[at + 4:at + 6], "little")
+        end = at + 6 + 5 * count
+        assert int.from_bytes(file[at:at + 4], "little") == sum_at(page, file[at + 4:end]), f"directory {page}"
+        distances = [int.from_bytes(file[i:i + 4], "little") for i in range(at + 6 + count, end, 4)]
+        places = [at - distance for distance in distances] + [at]
+        assert places[0] == begins, f"page {page}"
+        begins = end
+        for place, until, fingerprint in zip(places, places[1:], file[at + 6:]):
+            entry = file[place:until]
+            assert int.from_bytes(entry[:4], "little") == sum_at(place, entry[4:]) and entry[4] == 0
+            size, rest = number(entry[5:])
+            if xxhash is not None:
+                value = xxh3_64(rest[:size])
+                assert (value * len(table) >> 64, value & 0xFF) == (page, fingerprint), rest[:size]
+            found.append((rest[:size], rest[size:]))
+    assert begins == data_end
+    return found
+
+
+def ordered_entries(file, data_end):
+    block = file[16:data_end]
+    assert int.from_bytes(block[:4], "little") == sum_at(16, block[4:]) and block[4] == 0
+    size, raw = number(block[5:])
+    assert size == len(raw)
+    count = int.from_bytes(raw[-4:], "little")
+    table = len(raw) - 4 - 4 * count
+    begins = [int.from_bytes(raw[i:i + 4], "little") for i in range(table, len(raw) - 4, 4)] + [table]
+    entries = [number(raw[begin:end]) for begin, end in zip(begins, begins[1:])]
+    return [(rest[:size], rest[size:]) for size, rest in entries]
+
+
+def store_cases():
+    """Reads the uncompressed store files; the compressed ones as far as their footers go."""
+    held = json.loads((HERE / "store.json").read_text())
+    wanted = {bytes.fromhex(key): bytes.fromhex(value) for key, value in held["entries"]}
+    for case in held["files"]:
+        file = bytes.fromhex(case["file"])
+        footer = file[-96:]
+        assert file[:12] == b"PARTAGE\x1a\1\0\0\0" and int.from_bytes(file[12:16], "little") == crc32c(file[:12])
+        assert footer[88:] == b"\x1aEGATRAP" and int.from_bytes(footer[84:88], "little") == crc32c(footer[:84])
+        assert footer[0] == ["hashed", "ordered"].index(case["layout"])
+        assert footer[1] == ["none", "lz4", "zstd"].index(case["compression"])
+        keys, replaced, parts, key_bytes, value_bytes, data, index, dictionary = [
+            int.from_bytes(footer[i:i + 8], "little") for i in range(20, 84, 8)]
+        assert (keys, keys + replaced) == (len(wanted), len(held["entries"]))
+        assert (key_bytes, value_bytes) == (sum(map(len, wanted)), sum(map(len, wanted.values())))
+        end = 16 + data
+        table = file[end:end + index]
+        assert int.from_bytes(footer[4:8], "little") == crc32c(table) and 16 + data + index + dictionary + 96 == len(file)
+        if case["compression"] == "none":
+            pages = [int.from_bytes(table[i:i + 8], "little") for i in range(0, 8 * parts, 8)]
+            ordered = case["layout"] == "ordered"
+            entries = ordered_entries(file, end) if ordered else hashed_entries(file, end, pages)
+            assert sorted(entries) == sorted(wanted.items()), case["layout"]
+            assert not ordered or entries == sorted(entries)
+    return held
+
+
 def ask_others():
     """Yields (who, hash, key, their value)."""
     for key in KEYS:
@@ -592,6 +667,7 @@ def differences(path, ours, theirs):
 def main():
     files = {"hashes.json": hash_cases, "schemes.json": scheme_cases, "placements.json": placement_cases}
     files["metadata.json"] = metadata_cases
+    files["store.json"] = store_cases
     if "--write" in sys.argv:
         for name, cases in files.items():
             (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")

@@ -1,0 +1,292 @@
+//! The layout for lookups: pages in the order of their keys' hashes, and a table that says where each page is.
+//!
+//! A cloakroom: the ticket's number says which hook, and on a hook hang about four coats with small labels. The hash
+//! of a key, as a part of 2^64, times the number of pages is its page; there is nothing to search. One look into the
+//! table (8 bytes a page, so 2 a key), one at the page's directory with a fingerprint of each key, one at the entry
+//! just before it: two misses of the cache to places that cannot be foreseen, the third is next door.
+//!
+//! ```text
+//! entry      checksum u32 · coding u8 · key length · [length uncompressed] · key · value
+//! directory  checksum u32 · count u16 · count fingerprints u8 · count distances u32
+//! ```
+//!
+//! A page is its entries and then its directory, which the table points at: so a page is written without being held in
+//! memory. The fingerprint is the lowest byte of the hash, the distance goes back from the directory to the entry.
+//! The checksum of a directory covers its page's number, that of an entry its offset.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::codec::{Coding, Decoder, Encoder};
+use super::error::{BuildError, Part, ReadError, Reason};
+use super::form::{Footer, HEADER_BYTES, Layout, placed_crc, put_number, take, take_number, u32_at, u64_at};
+use super::mapped::Mapped;
+use super::output::Output;
+use super::sort::{Entry, rank};
+use crate::limits::{KEY_BYTES, PAGE_KEYS, PAGE_MOST_KEYS, VALUE_BYTES};
+
+/// Checksum and count.
+const DIRECTORY_HEAD: u64 = 6;
+/// Checksum and coding.
+const ENTRY_HEAD: u64 = 5;
+
+/// How many pages so many keys get.
+pub fn pages(keys: u64) -> u64 {
+    keys.div_ceil(PAGE_KEYS).max(1)
+}
+
+fn page_of(rank: u64, pages: u64) -> u64 {
+    ((u128::from(rank) * u128::from(pages)) >> 64) as u64
+}
+
+fn fingerprint(rank: u64) -> u8 {
+    rank as u8
+}
+
+/// Writes pages from entries in the order of their hashes.
+#[derive(Debug)]
+pub struct PageWriter {
+    pages: u64,
+    page: u64,
+    fingerprints: Vec<u8>,
+    begins: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+impl PageWriter {
+    pub fn new(pages: u64) -> PageWriter {
+        PageWriter { pages, page: 0, fingerprints: Vec::new(), begins: Vec::new(), bytes: Vec::new() }
+    }
+
+    pub fn add(
+        &mut self,
+        entry: Entry<'_>,
+        encoder: &mut Encoder,
+        out: &mut Output,
+    ) -> Result<(), BuildError> {
+        let page = page_of(entry.rank, self.pages);
+        while self.page < page {
+            self.close(out)?;
+        }
+        if self.begins.len() == PAGE_MOST_KEYS {
+            return Err(self.full(out.at));
+        }
+        let (coding, stored) = encoder.encode(entry.value).map_err(|e| out.failed(e))?;
+        let bytes = &mut self.bytes;
+        bytes.clear();
+        bytes.extend([0, 0, 0, 0, coding as u8]);
+        put_number(bytes, entry.key.len() as u64);
+        if coding != Coding::Plain {
+            put_number(bytes, entry.value.len() as u64);
+        }
+        bytes.extend_from_slice(entry.key);
+        bytes.extend_from_slice(&stored);
+        let crc = placed_crc(out.at, &bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        self.fingerprints.push(fingerprint(entry.rank));
+        self.begins.push(out.at);
+        out.write(bytes)
+    }
+
+    /// Closes the rest, and says how many pages there are.
+    pub fn finish(&mut self, out: &mut Output) -> Result<u64, BuildError> {
+        while self.page < self.pages {
+            self.close(out)?;
+        }
+        Ok(self.pages)
+    }
+
+    fn close(&mut self, out: &mut Output) -> Result<(), BuildError> {
+        let directory = out.at;
+        let mut bytes = vec![0; 4];
+        bytes.extend((self.begins.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&self.fingerprints);
+        for begin in &self.begins {
+            let Ok(distance) = u32::try_from(directory - begin) else { return Err(self.full(directory)) };
+            bytes.extend(distance.to_le_bytes());
+        }
+        let crc = placed_crc(self.page, &bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        out.write(&bytes)?;
+        out.write_index(&directory.to_le_bytes())?;
+        self.page += 1;
+        self.begins.clear();
+        self.fingerprints.clear();
+        Ok(())
+    }
+
+    fn full(&self, at: u64) -> BuildError {
+        let bytes = at - self.begins.first().unwrap_or(&at);
+        BuildError::PageFull { page: self.page, keys: self.begins.len(), bytes }
+    }
+}
+
+/// Looks keys up in pages.
+#[derive(Debug, Clone, Copy)]
+pub struct Pages<'a> {
+    pub map: &'a Mapped,
+    pub footer: &'a Footer,
+    pub decoder: &'a Decoder,
+}
+
+struct Directory<'a> {
+    at: u64,
+    fingerprints: &'a [u8],
+    distances: &'a [u8],
+}
+
+impl Directory<'_> {
+    fn end(&self) -> u64 {
+        self.at + DIRECTORY_HEAD + (self.fingerprints.len() + self.distances.len()) as u64
+    }
+
+    /// Where an entry lies. For the number after the last: from the directory's place.
+    fn begin(&self, entry: usize) -> u64 {
+        if entry == self.fingerprints.len() {
+            return self.at;
+        }
+        self.at.saturating_sub(u64::from(u32_at(self.distances, 4 * entry)))
+    }
+
+    fn entry(&self, entry: usize) -> Range<u64> {
+        self.begin(entry)..self.begin(entry + 1)
+    }
+}
+
+impl<'a> Pages<'a> {
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Cow<'a, [u8]>>, ReadError> {
+        let rank = rank(Layout::Hashed, key);
+        let directory = self.directory(page_of(rank, self.footer.parts))?;
+        let wanted = fingerprint(rank);
+        for (number, have) in directory.fingerprints.iter().enumerate() {
+            if *have != wanted {
+                continue;
+            }
+            let at = directory.entry(number);
+            let (found, value) = self.checked_entry(at.clone())?;
+            if found == key {
+                return self.decoded(at.start, value).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks at the places where these keys' pages are, and at nothing else: the processor fetches them side by side,
+    /// which it cannot when each lookup must end before the next begins. Returns what keeps the looks from being
+    /// left out as useless.
+    pub fn touch(&self, keys: &[&[u8]]) -> u8 {
+        let bytes = self.map.bytes();
+        let index = self.footer.index().start as usize;
+        let place = |key: &&[u8]| {
+            let page = page_of(rank(Layout::Hashed, key), self.footer.parts) as usize;
+            bytes.get(index + 8 * page..index + 8 * page + 8).map_or(0, |entry| u64_at(entry, 0))
+        };
+        // Two rounds: all looks into the table, then all looks at pages.
+        let places: Vec<u64> = keys.iter().map(place).collect();
+        places.iter().fold(0, |all, at| all ^ bytes.get(*at as usize).copied().unwrap_or(0))
+    }
+
+    fn directory(&self, page: u64) -> Result<Directory<'a>, ReadError> {
+        let index_at = self.footer.index().start + 8 * page;
+        let data = self.footer.data();
+        let at = u64_at(self.map.slice(index_at..index_at + 8)?, 0);
+        if at < data.start || at > data.end.saturating_sub(DIRECTORY_HEAD) {
+            return Err(self.contradiction(index_at, Part::Index, "a page outside the data"));
+        }
+        let head = self.map.slice(at..at + DIRECTORY_HEAD)?;
+        let count = usize::from(u16::from_le_bytes([head[4], head[5]]));
+        let end = at + DIRECTORY_HEAD + 5 * count as u64;
+        if end > data.end {
+            return Err(self.checksum(at, Part::Directory));
+        }
+        let bytes = self.map.slice(at..end)?;
+        if placed_crc(page, &bytes[4..]) != u32_at(bytes, 0) {
+            return Err(self.checksum(at, Part::Directory));
+        }
+        let (fingerprints, distances) = bytes[DIRECTORY_HEAD as usize..].split_at(count);
+        Ok(Directory { at, fingerprints, distances })
+    }
+
+    /// The key and what is stored of the value.
+    fn checked_entry(&self, at: Range<u64>) -> Result<(&'a [u8], Stored<'a>), ReadError> {
+        if at.start < HEADER_BYTES as u64 || at.start + ENTRY_HEAD > at.end {
+            return Err(self.contradiction(at.start, Part::Entry, "it has no room"));
+        }
+        let bytes = self.map.slice(at.clone())?;
+        if placed_crc(at.start, &bytes[4..]) != u32_at(bytes, 0) {
+            return Err(self.checksum(at.start, Part::Entry));
+        }
+        read_entry(bytes)
+            .ok_or_else(|| self.contradiction(at.start, Part::Entry, "its lengths or its coding"))
+    }
+
+    fn decoded(&self, at: u64, stored: Stored<'a>) -> Result<Cow<'a, [u8]>, ReadError> {
+        self.decoder
+            .decode(stored.coding, stored.bytes, stored.length)
+            .ok_or_else(|| self.contradiction(at, Part::Entry, "its value does not decompress"))
+    }
+
+    /// Reads everything there is.
+    pub fn verify(&self) -> Result<(), ReadError> {
+        let footer = self.footer;
+        let (mut at, mut keys, mut key_bytes, mut value_bytes) = (footer.data().start, 0, 0, 0);
+        for page in 0..footer.parts {
+            let directory = self.directory(page)?;
+            if directory.begin(0) != at {
+                return Err(self.contradiction(at, Part::Directory, "a gap before its page"));
+            }
+            let mut last = None;
+            for number in 0..directory.fingerprints.len() {
+                let range = directory.entry(number);
+                let (key, stored) = self.checked_entry(range.clone())?;
+                let value = self.decoded(range.start, stored)?;
+                let rank = rank(Layout::Hashed, key);
+                if page_of(rank, footer.parts) != page || directory.fingerprints[number] != fingerprint(rank)
+                {
+                    return Err(self.contradiction(range.start, Part::Entry, "a key on another's page"));
+                }
+                if last.replace((rank, key)).is_some_and(|last| last >= (rank, key)) {
+                    return Err(self.contradiction(range.start, Part::Entry, "keys out of order"));
+                }
+                keys += 1;
+                key_bytes += key.len() as u64;
+                value_bytes += value.len() as u64;
+            }
+            at = directory.end();
+        }
+        if at != footer.data().end {
+            return Err(self.contradiction(at, Part::Footer, "data after the last page"));
+        }
+        if (keys, key_bytes, value_bytes) != (footer.keys, footer.key_bytes, footer.value_bytes) {
+            return Err(self.contradiction(at, Part::Footer, "its counts"));
+        }
+        Ok(())
+    }
+
+    fn contradiction(&self, at: u64, what: Part, how: &'static str) -> ReadError {
+        self.map.refused(at, Reason::Contradiction { what, how })
+    }
+
+    fn checksum(&self, at: u64, what: Part) -> ReadError {
+        self.map.refused(at, Reason::Checksum { what })
+    }
+}
+
+/// A value as it lies in the file.
+#[derive(Clone, Copy)]
+struct Stored<'a> {
+    coding: Coding,
+    bytes: &'a [u8],
+    length: usize,
+}
+
+fn read_entry(bytes: &[u8]) -> Option<(&[u8], Stored<'_>)> {
+    let coding = Coding::from_byte(*bytes.get(4)?)?;
+    let mut rest = bytes.get(ENTRY_HEAD as usize..)?;
+    let key_bytes = take_number(&mut rest).filter(|n| *n <= KEY_BYTES as u64)?;
+    let length = if coding == Coding::Plain { None } else { Some(take_number(&mut rest)?) };
+    let key = take(&mut rest, key_bytes)?;
+    let length = usize::try_from(length.unwrap_or(rest.len() as u64)).ok()?;
+    (length <= VALUE_BYTES).then_some((key, Stored { coding, bytes: rest, length }))
+}

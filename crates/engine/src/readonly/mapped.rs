@@ -1,0 +1,72 @@
+//! A file as a slice of memory: the only unsafe call of the crate.
+//!
+//! A window in the wall: what stands in the file is seen through it without being carried over first. The kernel reads
+//! a page when it is looked at, and forgets it when memory is short, so a store may be larger than memory.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use memmap2::{Advice, Mmap};
+
+use super::error::{ReadError, Reason};
+
+/// A mapped store file.
+#[derive(Debug)]
+pub struct Mapped {
+    map: Mmap,
+    path: PathBuf,
+}
+
+impl Mapped {
+    /// Maps the whole file for reading.
+    pub fn open(path: &Path) -> Result<Mapped, ReadError> {
+        let failed = |source| ReadError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        if length == 0 {
+            return Err(ReadError::refused(path, 0, Reason::Short { bytes: 0 }));
+        }
+        let map = map(&file).map_err(failed)?;
+        // Lookups jump about: without this the kernel reads 128 KiB where 4 would do. It is a hint, and may fail.
+        let _ = map.advise(Advice::Random);
+        Ok(Mapped { map, path: path.to_owned() })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All of its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Some of its bytes, or the error that the file should have them and has not.
+    pub fn slice(&self, range: Range<u64>) -> Result<&[u8], ReadError> {
+        let begin = usize::try_from(range.start).ok();
+        let end = usize::try_from(range.end).ok();
+        begin
+            .zip(end)
+            .and_then(|(begin, end)| self.map.get(begin..end))
+            .ok_or_else(|| self.refused(range.start, Reason::Outside { end: range.end }))
+    }
+
+    /// That this file is refused, and why.
+    pub fn refused(&self, offset: u64, reason: Reason) -> ReadError {
+        ReadError::refused(&self.path, offset, reason)
+    }
+}
+
+#[expect(unsafe_code, reason = "the one way to map a file; the proof is in the function")]
+fn map(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: the bytes of a map must not change while a slice of them is lent. The mapping is read-only and private
+    // to this module, so no code of this process writes through it. The file is a store file: the builder writes it
+    // under another name, syncs it, and only then gives it this name, never over an existing file; nobody opens it for
+    // writing after that. To delete it is to unlink it, after which the map stays valid until it is dropped.
+    // A stranger who writes into the file all the same breaks this condition, as with every mapped file. What is
+    // read is checked in place against its checksum, every index is bounds-checked, and no reference to anything but
+    // plain bytes is made, for which any content is valid; a file cut off under the map ends the process (SIGBUS).
+    unsafe { Mmap::map(file) }
+}

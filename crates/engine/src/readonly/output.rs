@@ -1,0 +1,130 @@
+//! The file under construction: data that is only added to, the index beside it, and the name it gets at last.
+//!
+//! The index of a large file is larger than the builder's memory, so it is spilled to a file without a name while the
+//! data is written, and copied behind it.
+
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use super::error::BuildError;
+use super::form::{FOOTER_BYTES, Footer, HEADER_BYTES, header};
+use crate::limits::RUN_BUFFER_BYTES;
+
+/// Beginning of the name of a file that is not finished. Nothing that begins with a dot is a store.
+pub const UNFINISHED: &str = ".partage-unfinished-";
+
+/// A store file that is being written.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    file: BufWriter<NamedTempFile>,
+    index: BufWriter<File>,
+    /// Offset of the next byte of data.
+    pub at: u64,
+    index_bytes: u64,
+    index_crc: u32,
+}
+
+/// What the sections came to.
+#[derive(Debug, Clone, Copy)]
+pub struct Sections {
+    pub data_bytes: u64,
+    pub index_bytes: u64,
+    pub index_crc: u32,
+}
+
+impl Output {
+    /// Begins a file for `path`; what is spilled goes to `spill`.
+    pub fn new(path: &Path, spill: &Path) -> Result<Output, BuildError> {
+        let failed = |source| BuildError::Io { path: path.to_owned(), doing: "making the file", source };
+        let mut builder = tempfile::Builder::new();
+        // As any file: what the user's mask leaves of it.
+        builder.prefix(UNFINISHED).permissions(Permissions::from_mode(0o666));
+        let mut file = builder.tempfile_in(folder_of(path)).map_err(failed)?;
+        file.write_all(&header()).map_err(failed)?;
+        let index = tempfile::tempfile_in(spill).map_err(failed)?;
+        Ok(Output {
+            path: path.to_owned(),
+            file: BufWriter::with_capacity(RUN_BUFFER_BYTES, file),
+            index: BufWriter::with_capacity(RUN_BUFFER_BYTES, index),
+            at: HEADER_BYTES as u64,
+            index_bytes: 0,
+            index_crc: 0,
+        })
+    }
+
+    /// Adds data.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
+        self.file.write_all(bytes).map_err(|e| self.failed(e))?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Adds to the index.
+    pub fn write_index(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
+        self.index.write_all(bytes).map_err(|e| self.failed(e))?;
+        self.index_bytes += bytes.len() as u64;
+        self.index_crc = crc32c::crc32c_append(self.index_crc, bytes);
+        Ok(())
+    }
+
+    /// What has been written.
+    pub fn sections(&self) -> Sections {
+        Sections {
+            data_bytes: self.at - HEADER_BYTES as u64,
+            index_bytes: self.index_bytes,
+            index_crc: self.index_crc,
+        }
+    }
+
+    /// Writes the rest, makes it durable, and gives the file its name. Returns its length.
+    pub fn finish(mut self, dictionary: &[u8], footer: &Footer) -> Result<u64, BuildError> {
+        let path = self.path.clone();
+        let failed = |source| BuildError::Io { path: path.clone(), doing: "writing the file", source };
+        self.copy_index().map_err(failed)?;
+        self.file.write_all(dictionary).map_err(failed)?;
+        self.file.write_all(&footer.encode()).map_err(failed)?;
+        let file = self.file.into_inner().map_err(|e| failed(e.into_error()))?;
+        file.as_file().sync_all().map_err(failed)?;
+        file.persist_noclobber(&self.path).map_err(|e| match e.error.kind() {
+            io::ErrorKind::AlreadyExists => BuildError::Exists(path.clone()),
+            _ => failed(e.error),
+        })?;
+        // The name is durable only when its folder is.
+        File::open(folder_of(&self.path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        Ok(self.at + self.index_bytes + (dictionary.len() + FOOTER_BYTES) as u64)
+    }
+
+    fn copy_index(&mut self) -> io::Result<()> {
+        self.index.flush()?;
+        let index = self.index.get_mut();
+        index.rewind()?;
+        let (mut buffer, mut crc) = (vec![0; RUN_BUFFER_BYTES], 0);
+        loop {
+            let count = index.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            crc = crc32c::crc32c_append(crc, &buffer[..count]);
+            self.file.write_all(&buffer[..count])?;
+        }
+        if crc == self.index_crc {
+            return Ok(());
+        }
+        Err(io::Error::other("the index came back changed from the temporary folder; check the disk"))
+    }
+
+    /// That writing failed.
+    pub fn failed(&self, source: io::Error) -> BuildError {
+        BuildError::Io { path: self.path.clone(), doing: "writing the file", source }
+    }
+}
+
+/// The folder that a path lies in.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
