@@ -242,6 +242,9 @@ fn wrong_use_is_named() {
     let nowhere = folder.path().join("no/folder");
     let refused = Builder::new(&nowhere, Options::default()).unwrap().finish().unwrap_err();
     assert!(matches!(&refused, BuildError::Io { path, .. } if *path == nowhere), "{refused}");
+    let elsewhere = Options { temporary: Some(nowhere.clone()), ..Options::default() };
+    let refused = Builder::new(&path, elsewhere).unwrap().finish().unwrap_err();
+    assert!(matches!(&refused, BuildError::Io { path, .. } if *path == nowhere), "{refused}");
     let first = Builder::new(&path, Options::default()).unwrap();
     let second = Builder::new(&path, Options::default()).unwrap();
     first.finish().unwrap();

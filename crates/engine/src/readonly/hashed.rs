@@ -290,3 +290,33 @@ fn read_entry(bytes: &[u8]) -> Option<(&[u8], Stored<'_>)> {
     let length = usize::try_from(length.unwrap_or(rest.len() as u64)).ok()?;
     (length <= VALUE_BYTES).then_some((key, Stored { coding, bytes: rest, length }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readonly::{BuildError, Compression};
+
+    #[test]
+    fn a_page_takes_its_limit_of_keys_and_not_one_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut out = Output::new(&folder.path().join("store"), folder.path()).unwrap();
+        let mut encoder = Encoder::new(Compression::None, &[]).unwrap();
+        let mut writer = PageWriter::new(1);
+        let entry = |n: &u64| Entry { rank: *n, key: b"k", value: b"" };
+        for n in 0..PAGE_MOST_KEYS as u64 {
+            writer.add(entry(&n), &mut encoder, &mut out).unwrap();
+        }
+        let refused = writer.add(entry(&u64::MAX), &mut encoder, &mut out).unwrap_err();
+        assert!(matches!(refused, BuildError::PageFull { page: 0, keys: PAGE_MOST_KEYS, .. }), "{refused}");
+        assert!(refused.to_string().contains("build it ordered"));
+        assert_eq!(writer.finish(&mut out).unwrap(), 1);
+    }
+
+    #[test]
+    fn pages_follow_the_hash_to_both_ends() {
+        assert_eq!([pages(0), pages(1), pages(4), pages(5)], [1, 1, 1, 2]);
+        for count in [1, 2, 3, 1_000_003, u64::MAX] {
+            assert_eq!((page_of(0, count), page_of(u64::MAX, count)), (0, count - 1));
+        }
+    }
+}

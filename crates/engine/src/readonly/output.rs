@@ -46,7 +46,11 @@ impl Output {
         builder.prefix(UNFINISHED).permissions(Permissions::from_mode(0o666));
         let mut file = builder.tempfile_in(folder_of(path)).map_err(failed)?;
         file.write_all(&header()).map_err(failed)?;
-        let index = tempfile::tempfile_in(spill).map_err(failed)?;
+        let index = tempfile::tempfile_in(spill).map_err(|source| BuildError::Io {
+            path: spill.to_owned(),
+            doing: "making a temporary file",
+            source,
+        })?;
         Ok(Output {
             path: path.to_owned(),
             file: BufWriter::with_capacity(RUN_BUFFER_BYTES, file),
