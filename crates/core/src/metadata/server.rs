@@ -10,7 +10,10 @@
 //! |                         | it is behind                              | refuses, and looks at the head           |
 //! | asked for the map       |                                           | looks at the head first, then answers    |
 //! | asked to join           |                                           | fetches, then swaps itself into the list |
-//! | told: committed         |                                           | looks at the head                        |
+//! | told: committed         | it waits for that                         | waits on, for the news                   |
+//! |                         | anything else                             | looks at the head                        |
+//! | heard: another head     | it leads to what is stored here           | takes it up                              |
+//! |                         | anything else                             | looks at the head                        |
 //! | told: aborted           | it has it, and it does not count          | drops it, and what is built on it        |
 //! | the head, read          | it is in the list and can get there       | applies, drops what can count no more    |
 //! |                         | it is in the list and cannot              | fetches from another server              |
@@ -291,6 +294,8 @@ impl Server {
             Event::Store(request, Change::Operation(diff)) => self.store(request, diff, out),
             Event::Store(request, Change::Whole(map)) => self.store_whole(request, map, out),
             Event::Ask(request, sequence) => self.ask(request, sequence, out),
+            // What is stored here is heard of by the news of the head; if that is lost, by the next look.
+            Event::Tell(Notice::Committed(generation)) if self.awaits(generation) => {}
             Event::Tell(Notice::Committed(_)) => self.look(out),
             Event::Tell(Notice::Aborted(generation)) => self.abort(generation, out),
             Event::Join(request) => self.join(request, out),
@@ -452,8 +457,31 @@ impl Server {
         }
     }
 
-    /// Looks when it is not as it was last read, and any of its business.
+    /// Whether a change that is stored here leads to that map, and has not counted so far.
+    fn awaits(&self, generation: Generation) -> bool {
+        let is_seen = matches!(self.seen, Some(Some(_)));
+        is_seen && self.books.values().any(|book| book.pending.contains_key(&generation.transaction))
+    }
+
+    /// Whether a head that was heard of can be taken up without a look: it is that of the next map of the same servers,
+    /// which is here, and nothing is under way that is judged by when a look began.
+    fn follows(&self, now: &Seen) -> bool {
+        let Some(Some(seen)) = &self.seen else { return false };
+        let is_next = seen.version < now.version
+            && seen.head.servers == now.head.servers
+            && seen.head.at.sequence < now.head.at.sequence;
+        let is_at_rest = self.reading.is_none() && self.joining.is_none() && self.doubt.is_none();
+        is_next && is_at_rest && self.current().is_some() && self.has(now.head.at)
+    }
+
+    /// Takes up a head that is the next one. Looks when it is another one than was last read, and any of its business.
     fn hear(&mut self, head: &Option<Seen>, out: &mut Vec<Effect>) {
+        if let Some(now) = head
+            && self.follows(now)
+        {
+            self.seen = Some(head.clone());
+            return self.settle(out);
+        }
         let is_listed = head.as_ref().is_some_and(|seen| seen.head.servers.contains(&self.me));
         if self.seen.as_ref() != Some(head) && (is_listed || !self.is_idle()) {
             self.look(out);

@@ -49,6 +49,37 @@ fn a_keyspace_in_which_nothing_happens_is_left_alone() {
 }
 
 #[test]
+fn news_of_the_next_head_are_taken_up_without_a_look() {
+    let (mut server, map, seen) = settled();
+    let diff = Arc::new(map.edit().commit(TransactionId([8; 20])));
+    let begun = server.take(Millis(1), Event::Store(2, Change::Operation(diff.clone())));
+    let [Effect::Append(number, ..)] = begun[..] else { panic!("{begun:?}") };
+    server.take(Millis(1), Event::Written(number, Ok(())));
+    assert_eq!(server.take(Millis(2), Event::Tell(Notice::Committed(diff.to))), [], "the news will say so");
+    let next = Seen { head: Head { at: diff.to, ..seen.head.clone() }, version: 9 };
+    let taken = server.take(Millis(3), Event::News(Some(next.clone())));
+    assert!(matches!(taken[..], [Effect::Settled(_)]), "{taken:?}");
+    assert_eq!(server.current().unwrap().generation(), diff.to);
+    // Late news of the head before do not lead back.
+    let looks = server.take(Millis(4), Event::News(Some(seen)));
+    assert!(matches!(looks[..], [Effect::Read(_)]), "{looks:?}");
+    assert_eq!(server.current().unwrap().generation(), diff.to);
+}
+
+#[test]
+fn a_change_whose_news_are_lost_is_found_with_the_next_look() {
+    let (mut server, map, seen) = settled();
+    let diff = Arc::new(map.edit().commit(TransactionId([8; 20])));
+    let begun = server.take(Millis(1), Event::Store(2, Change::Operation(diff.clone())));
+    let [Effect::Append(number, ..)] = begun[..] else { panic!("{begun:?}") };
+    server.take(Millis(1), Event::Written(number, Ok(())));
+    server.take(Millis(2), Event::Tell(Notice::Committed(diff.to)));
+    let next = Seen { head: Head { at: diff.to, ..seen.head }, version: 9 };
+    look(&mut server, Millis(LOOK_MS), Event::Tick, Some(next));
+    assert_eq!(server.current().unwrap().generation(), diff.to);
+}
+
+#[test]
 fn t8_news_of_another_head_make_it_look_and_fetch() {
     let (mut server, map, seen) = settled();
     let next = after(&map, |edit| drop(edit.add_replica(ShardId(1), &node("w"), NEW, None)));
