@@ -247,34 +247,26 @@ fn in_turn(writes: &[Write]) -> Vec<&[Write]> {
     let (mut pieces, mut begin) = (Vec::new(), 0);
     let (mut changed, mut dropped) = (BTreeSet::new(), BTreeSet::new());
     for (at, write) in writes.iter().enumerate() {
-        let begins_anew = match write {
-            Write::Map(diff) => {
-                let is_more = changed.len() >= MAPS_AT_ONCE && !changed.contains(&diff.keyspace);
-                is_more || dropped.contains(&diff.keyspace)
-            }
+        let map = match write {
+            Write::Map(diff) => Some(&diff.keyspace),
             // Its map follows: a keyspace without one, if that were all, would have no shards for ever.
-            Write::Keyspace(record) => {
-                let name = &record.keyspace.name;
-                let is_more = changed.len() >= MAPS_AT_ONCE && !changed.contains(name);
-                is_more || dropped.contains(name)
-            }
+            Write::Keyspace(record) => Some(&record.keyspace.name),
             Write::Cluster(_)
             | Write::DropKeyspace(_)
             | Write::Node(_)
             | Write::DropNode(_)
             | Write::Plan(_)
-            | Write::DropPlan(_) => false,
+            | Write::DropPlan(_) => None,
         };
+        let is_more = |name: &KeyspaceName| changed.len() >= MAPS_AT_ONCE && !changed.contains(name);
+        let begins_anew = map.is_some_and(|name| is_more(name) || dropped.contains(name));
         if begins_anew {
             pieces.push(&writes[begin..at]);
             begin = at;
             (changed, dropped) = (BTreeSet::new(), BTreeSet::new());
         }
-        if let Write::Map(diff) = write {
-            changed.insert(&diff.keyspace);
-        } else if let Write::Keyspace(record) = write {
-            changed.insert(&record.keyspace.name);
-        } else if let Write::DropKeyspace(name) = write {
+        changed.extend(map);
+        if let Write::DropKeyspace(name) = write {
             dropped.insert(name);
         }
     }

@@ -87,11 +87,7 @@ impl Lists {
 }
 
 /// The maps, in the hands of the leader.
-pub struct Apart {
-    maps: Maps,
-    known: Known,
-    lists: Lists,
-}
+pub struct Apart(Lists);
 
 /// What a commit does to one map.
 pub struct MapChange {
@@ -109,14 +105,12 @@ impl MapChange {
 impl Apart {
     /// By way of those servers; nothing is known yet.
     pub fn new(maps: Maps, coordination: Arc<dyn Coordination>, leadership: Leadership) -> Apart {
-        let known = Known::default();
-        let lists = Lists { coordination, leadership, maps: maps.clone(), known: known.clone() };
-        Apart { maps, known, lists }
+        Apart(Lists { coordination, leadership, maps, known: Known::default() })
     }
 
     /// Who keeps the maps.
     pub fn lists(&self) -> Lists {
-        self.lists.clone()
+        self.0.clone()
     }
 
     /// Reads the maps behind these heads. A server that is still on its way is waited for, for a while.
@@ -133,7 +127,7 @@ impl Apart {
                 // Only a leader changes maps, and that is us.
                 return Err(StoreError::Deposed);
             }
-            self.known.insert(&name, seen);
+            self.0.known.insert(&name, seen);
             Ok((name, Arc::unwrap_or_clone(map)))
         });
         read.buffer_unordered(MAPS_AT_ONCE).try_collect().await
@@ -142,7 +136,7 @@ impl Apart {
     async fn latest(&self, name: &KeyspaceName) -> Result<(Seen, Arc<ShardMap>), ChangeError> {
         let began = Instant::now();
         loop {
-            match self.maps.latest(name).await {
+            match self.0.maps.latest(name).await {
                 Err(ChangeError::NoAnswer { why, .. }) if began.elapsed() < AGAIN => {
                     tracing::debug!(keyspace = %name, why, "no metadata server gives the map yet");
                     sleep(Duration::from_millis(PREPARE_AGAIN_MS)).await;
@@ -162,7 +156,7 @@ impl Apart {
         diffs: &[&MapDiff],
         empty: Option<ShardMap>,
     ) -> Result<MapChange, StoreError> {
-        let changes = if self.known.get(name).is_some() {
+        let changes = if self.0.known.get(name).is_some() {
             diffs.iter().map(|diff| Change::Operation(Arc::new(MapDiff::clone(diff)))).collect()
         } else {
             let to = diffs.last().map_or(Generation::default(), |diff| diff.to);
@@ -193,7 +187,7 @@ impl Apart {
                     failed
                 }
                 Err(error) => {
-                    self.maps.abandon(&change.name, &base, change.to());
+                    self.0.maps.abandon(&change.name, &base, change.to());
                     return Err(error.into());
                 }
             };
@@ -204,14 +198,14 @@ impl Apart {
     }
 
     fn base(&self, name: &KeyspaceName) -> Result<Base, ChangeError> {
-        self.known.get(name).map_or_else(|| self.maps.draw(), |seen| Ok(Base::Head(seen)))
+        self.0.known.get(name).map_or_else(|| self.0.maps.draw(), |seen| Ok(Base::Head(seen)))
     }
 
     /// Each on the one before it; the swap of the last one counts for all.
     async fn store(&self, base: &Base, change: &MapChange) -> Result<Prepared, ChangeError> {
         let mut last = Err(Failed::Conflict.into());
         for step in &change.changes {
-            last = Ok(self.maps.prepare(&change.name, base.clone(), step.clone()).await?);
+            last = Ok(self.0.maps.prepare(&change.name, base.clone(), step.clone()).await?);
         }
         last
     }
@@ -233,7 +227,7 @@ impl Apart {
             Base::Head(seen) => &seen.head.servers,
             Base::Nothing(drawn) => drawn,
         };
-        let (present, me) = self.maps.present();
+        let (present, me) = self.0.maps.present();
         let is_missing = servers.iter().any(|server| !present.contains(server));
         if !is_missing && !is_late {
             return Ok(base);
@@ -255,7 +249,7 @@ impl Apart {
     ) -> Result<Seen, StoreError> {
         for list in lists {
             let names = list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            match self.lists.set(name, seen.clone(), list).await {
+            match self.0.set(name, seen.clone(), list).await {
                 Ok(_) => {
                     tracing::warn!(keyspace = %name, servers = names, "the map is kept by fewer servers for now");
                     return self.look(name, &seen).await;
@@ -270,9 +264,9 @@ impl Apart {
 
     /// The head as it is now: the same map, with any list.
     async fn look(&self, name: &KeyspaceName, seen: &Seen) -> Result<Seen, StoreError> {
-        let now = self.maps.head(name).await.map_err(ChangeError::from)?;
+        let now = self.0.maps.head(name).await.map_err(ChangeError::from)?;
         let now = now.filter(|now| now.head.at == seen.head.at).ok_or(StoreError::Deposed)?;
-        self.known.insert(name, now.clone());
+        self.0.known.insert(name, now.clone());
         Ok(now)
     }
 
@@ -289,7 +283,7 @@ impl Apart {
     pub async fn lists_changed(&self, changes: &[MapChange]) -> Result<bool, StoreError> {
         let mut changed = false;
         for change in changes {
-            let Some(seen) = self.known.get(&change.name) else { continue };
+            let Some(seen) = self.0.known.get(&change.name) else { continue };
             changed |= self.look(&change.name, &seen).await?.version != seen.version;
         }
         Ok(changed)
@@ -306,7 +300,7 @@ impl Apart {
             match outcome {
                 Ok(version) => {
                     let seen = Seen { head: prepared.head().clone(), version: version.get() };
-                    self.known.insert(&change.name, seen);
+                    self.0.known.insert(&change.name, seen);
                 }
                 // Nobody knows yet: the servers find out.
                 Err(error) if !error.is_definite() => continue,
@@ -320,8 +314,8 @@ impl Apart {
 
     /// There is no such map any more.
     pub fn forget(&self, name: &KeyspaceName) {
-        if let Some(seen) = self.known.remove(name) {
-            self.maps.tell_deleted(name, &seen.head);
+        if let Some(seen) = self.0.known.remove(name) {
+            self.0.maps.tell_deleted(name, &seen.head);
         }
     }
 }
