@@ -1,0 +1,15 @@
+//! Datasets: what a batch job wrote to a folder or a bucket, served by key.
+//!
+//! A library with many branches. The publisher delivers an edition in crates; each branch takes its share, binds
+//! it, and lends from the old edition until every volume of the new one stands in some branch. Then it lends from
+//! the new one only.
+//!
+//! ```text
+//!  source          format              store file             catalogue           serve
+//!  where files     what records        one for each           what this node      HTTP, to clients
+//!  are       ──►   are in them   ──►   partition        ──►   has, and who  ──►   and to peers
+//!                                      (engine)               has the rest
+//! ```
+//!
+//! What is decided (which partition a key is in, which partitions are a node's, when a version is upgraded to or
+//! removed, which peer is asked next) is in `partage_core::dataset`.
