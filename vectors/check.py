@@ -474,6 +474,44 @@ def placement_cases():
     return {"cases": cases}
 
 
+# ── Partitions of datasets ──────────────────────────────────────────────────────────────────────────────
+
+PARTITIONERS = ("java-bytes", "java-string", "hadoop-bytes")
+M31 = (1 << 31) - 1
+
+
+def near_limit(distance):
+    """A key whose java-bytes hash is that far below 2^31 - 1: its digits in base 31."""
+    number, digits = M31 - distance, []
+    while number:
+        number, digit = divmod(number, 31)
+        digits.append(digit)
+    return bytes(reversed(digits))
+
+
+def dataset_partition(name, key, n):
+    """The partition, and where else Cascading may have put the key, or None."""
+    h = HASHES[name][1](key) & M31
+    elsewhere = ((h + 31 & M31) % n - 31) % n
+    return [h % n, elsewhere if h > M31 - 32 and elsewhere != h % n else None]
+
+
+def partition_cases():
+    pathological = bytes([112, 23, 173, 120, 140, 94, 133, 241, 67, 39, 248, 103])
+    keys = KEYS + [b"bar", b"fol", pathological] + [near_limit(d) for d in (0, 1, 30, 31, 32)]
+    return {
+        "cases": [
+            {
+                "key": k.hex(),
+                "partitions": n,
+                "in": {p: dataset_partition(p, k, n) for p in PARTITIONERS},
+            }
+            for n in (1, 5, 20, 1000)
+            for k in keys
+        ]
+    }
+
+
 # ── METADATA files ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -668,6 +706,7 @@ def main():
     files = {"hashes.json": hash_cases, "schemes.json": scheme_cases, "placements.json": placement_cases}
     files["metadata.json"] = metadata_cases
     files["store.json"] = store_cases
+    files["partitions.json"] = partition_cases
     if "--write" in sys.argv:
         for name, cases in files.items():
             (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")

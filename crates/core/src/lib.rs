@@ -7,6 +7,7 @@
 pub mod brake;
 pub mod check;
 pub mod cluster;
+pub mod dataset;
 pub mod exchange;
 pub mod handover;
 pub mod hash;

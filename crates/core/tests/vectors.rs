@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helping functions too")]
 
+use partage_core::dataset::Partitioner;
 use partage_core::hash::HashFunction;
 use partage_core::key::Key;
 use partage_core::lookup::{HashIndex, RangeIndex};
@@ -197,6 +198,21 @@ fn placements_by_every_policy() {
             let found: Vec<Vec<&str>> = solution.placement.iter().map(named).collect();
             let found = serde_json::json!(found);
             assert_eq!(found, case["placed"][policy], "{policy} says {found} of {case}");
+        }
+    }
+}
+
+#[test]
+fn partitions_of_datasets() {
+    let file = file("partitions.json");
+    assert!(list(&file, "cases").len() >= 100);
+    for case in list(&file, "cases") {
+        let (key, partitions) = (key(case), number(case, "partitions") as u32);
+        for partitioner in Partitioner::ALL {
+            let found = (partitioner.partition(&key, partitions), partitioner.alternative(&key, partitions));
+            let expected = list(&case["in"], partitioner.name());
+            let both = (expected[0].as_u64(), expected[1].as_u64());
+            assert_eq!((Some(found.0.into()), found.1.map(u64::from)), both, "{partitioner} of {case}");
         }
     }
 }
