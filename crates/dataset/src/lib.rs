@@ -13,3 +13,6 @@
 //!
 //! What is decided (which partition a key is in, which partitions are a node's, when a version is upgraded to or
 //! removed, which peer is asked next) is in `partage_core::dataset`.
+
+pub mod catalogue;
+pub mod clock;

@@ -1,0 +1,206 @@
+//! A dataset: the version that clients get, and those that peers may ask for by name.
+
+use super::stripes::Inside;
+use super::version::Version;
+use arc_swap::{ArcSwap, Guard};
+use partage_core::dataset::name::{DatasetName, VersionName};
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// How a dataset is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// `content-type` of its values. What is no header value is refused by [`Dataset::new`].
+    pub content_type: String,
+    /// How many nodes should have each partition: for status pages, which tell too few and too many.
+    pub replication: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { content_type: "application/octet-stream".to_owned(), replication: 2 }
+    }
+}
+
+/// A dataset or a version that cannot be taken up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// It would break the header.
+    #[error("dataset {dataset}: {content_type:?} is no content type: use visible ASCII, such as text/plain")]
+    ContentType {
+        /// Whose.
+        dataset: String,
+        /// As it was given.
+        content_type: String,
+    },
+    /// A version without partitions has no place for a key.
+    #[error("version {version} has no partitions: a version has at least one file")]
+    NoPartitions {
+        /// Which.
+        version: String,
+    },
+    /// Once is enough.
+    #[error("version {version} of dataset {dataset} is there already: retire it first")]
+    Twice {
+        /// Whose.
+        dataset: String,
+        /// Which.
+        version: String,
+    },
+}
+
+/// The version is not prepared here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("dataset {dataset} has no version {version} here: prepare it first")]
+pub struct UnknownVersion {
+    /// Whose.
+    pub dataset: String,
+    /// Which.
+    pub version: String,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Versions {
+    serving: Option<Arc<Version>>,
+    prepared: BTreeMap<VersionName, Arc<Version>>,
+}
+
+/// A dataset of the catalogue.
+#[derive(Debug)]
+pub struct Dataset {
+    name: DatasetName,
+    options: Options,
+    versions: ArcSwap<Versions>,
+}
+
+impl Dataset {
+    /// One without versions.
+    pub fn new(name: DatasetName, options: Options) -> Result<Dataset, NotTaken> {
+        let visible = |byte: u8| (b' '..=b'~').contains(&byte);
+        if options.content_type.is_empty() || !options.content_type.bytes().all(visible) {
+            let (dataset, content_type) = (name.to_string(), options.content_type);
+            return Err(NotTaken::ContentType { dataset, content_type });
+        }
+        Ok(Dataset { name, options, versions: ArcSwap::default() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &DatasetName {
+        &self.name
+    }
+
+    /// How it is served.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// From now on peers that ask for this version by name get it, as far as it is here. Clients do not.
+    pub fn prepare(&self, version: Version) -> Result<Arc<Version>, NotTaken> {
+        let version = Arc::new(version);
+        let before = self.versions.rcu(|versions| {
+            let mut versions = Versions::clone(versions);
+            versions.prepared.entry(version.name().clone()).or_insert_with(|| version.clone());
+            versions
+        });
+        if before.prepared.contains_key(version.name()) {
+            let (dataset, version) = (self.name.to_string(), version.name().to_string());
+            return Err(NotTaken::Twice { dataset, version });
+        }
+        Ok(version)
+    }
+
+    /// From now on clients get this version, and no other.
+    pub fn upgrade(&self, version: &str) -> Result<(), UnknownVersion> {
+        let before = self.versions.rcu(|versions| {
+            let mut versions = Versions::clone(versions);
+            if let Some(next) = versions.prepared.get(version) {
+                versions.serving = Some(next.clone());
+            }
+            versions
+        });
+        match before.prepared.contains_key(version) {
+            true => Ok(()),
+            false => Err(UnknownVersion { dataset: self.name.to_string(), version: version.to_owned() }),
+        }
+    }
+
+    /// From now on no request gets this version. Those that have it keep it: [`Version::in_flight`] tells how many.
+    /// What they read stays readable until they end, also when its file is deleted.
+    pub fn retire(&self, version: &str) -> Option<Arc<Version>> {
+        let before = self.versions.rcu(|versions| {
+            let mut versions = Versions::clone(versions);
+            versions.prepared.remove(version);
+            versions.serving.take_if(|serving| serving.name().as_str() == version);
+            versions
+        });
+        before.prepared.get(version).cloned()
+    }
+
+    /// The version that clients get now, for who keeps the dataset.
+    pub fn serving(&self) -> Option<Arc<Version>> {
+        self.versions.load().serving.clone()
+    }
+
+    /// A prepared version, for who keeps the dataset.
+    pub fn version(&self, name: &str) -> Option<Arc<Version>> {
+        self.versions.load().prepared.get(name).cloned()
+    }
+
+    /// All prepared versions, in the order of their names.
+    pub fn versions(&self) -> Vec<Arc<Version>> {
+        self.versions.load().prepared.values().cloned().collect()
+    }
+
+    /// The version for a request of a client: it counts as in flight until the reading is dropped.
+    pub fn read(&self) -> Option<Reading> {
+        Reading::new(self.versions.load(), None)
+    }
+
+    /// The version that a peer asks for.
+    pub fn read_named(&self, version: &str) -> Option<Reading> {
+        Reading::new(self.versions.load(), Some(version))
+    }
+}
+
+/// One request's hold on one version (D5): whatever the dataset does meanwhile, it is this one to the end.
+#[derive(Debug)]
+pub struct Reading {
+    versions: Guard<Arc<Versions>>,
+    /// `None` is the one that clients get.
+    named: Option<VersionName>,
+    column: usize,
+}
+
+impl Reading {
+    fn new(versions: Guard<Arc<Versions>>, named: Option<&str>) -> Option<Reading> {
+        let named = match named {
+            None => None,
+            Some(name) => Some(versions.prepared.get_key_value(name)?.0.clone()),
+        };
+        let inside: &Inside = find(&versions, named.as_ref())?.inside();
+        let column = inside.enter();
+        Some(Reading { versions, named, column })
+    }
+}
+
+fn find<'a>(versions: &'a Versions, named: Option<&VersionName>) -> Option<&'a Arc<Version>> {
+    match named {
+        None => versions.serving.as_ref(),
+        Some(name) => versions.prepared.get(name),
+    }
+}
+
+impl Deref for Reading {
+    type Target = Version;
+
+    fn deref(&self) -> &Version {
+        find(&self.versions, self.named.as_ref()).expect("it was found in these when the reading began")
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.inside().leave(self.column);
+    }
+}

@@ -1,0 +1,224 @@
+//! One version of a dataset on this node: which partitions are here, and who has the others.
+
+use super::dataset::NotTaken;
+use super::meter::Meter;
+use super::stripes::Inside;
+use arc_swap::{ArcSwap, Guard};
+use partage_core::dataset::name::VersionName;
+use partage_core::dataset::partition::Partitioner;
+use partage_core::time::Millis;
+use partage_engine::readonly::Reader;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where one partition is.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// Here.
+    pub here: Option<Arc<Reader>>,
+    /// `host:port` of the other nodes that have it.
+    pub peers: Arc<[Arc<str>]>,
+}
+
+/// How a version stands on one node (S17).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum State {
+    /// It is known, and its share is being loaded.
+    #[default]
+    Building,
+    /// Clients of this node get it.
+    Active,
+    /// A later one is active; it goes when nobody asks for it any more.
+    Removing,
+    /// It could not be loaded.
+    Error {
+        /// File, offset, reason, way out.
+        reason: String,
+    },
+}
+
+impl State {
+    /// As pages write it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            State::Building => "BUILDING",
+            State::Active => "ACTIVE",
+            State::Removing => "REMOVING",
+            State::Error { .. } => "ERROR",
+        }
+    }
+}
+
+/// How far loading is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Partitions that this node loads or has loaded.
+    pub partitions: u32,
+    /// Bytes read from the source so far.
+    pub bytes: u64,
+    /// Bytes there are to be read, as far as is known.
+    pub bytes_in_all: u64,
+}
+
+/// What is told of a version, beside where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Story {
+    state: State,
+    progress: Progress,
+    /// Seconds since 1970.
+    active_at: Option<u64>,
+}
+
+/// A version as requests see it.
+#[derive(Debug)]
+pub struct Version {
+    name: VersionName,
+    source: String,
+    partitioner: Partitioner,
+    places: ArcSwap<Vec<Place>>,
+    created_at: u64,
+    story: ArcSwap<Story>,
+    last_request: AtomicU64,
+    inside: Inside,
+    meter: Meter,
+}
+
+impl Version {
+    /// A version of `partitions` partitions of which none is anywhere yet. `source` says where it comes from, for
+    /// status pages; `created_at` is in seconds since 1970.
+    pub fn new(
+        name: VersionName,
+        source: &str,
+        partitions: u32,
+        partitioner: Partitioner,
+        created_at: u64,
+    ) -> Result<Version, NotTaken> {
+        if partitions == 0 {
+            return Err(NotTaken::NoPartitions { version: name.to_string() });
+        }
+        Ok(Version {
+            name,
+            source: source.to_owned(),
+            partitioner,
+            places: ArcSwap::from_pointee(vec![Place::default(); partitions as usize]),
+            created_at,
+            story: ArcSwap::default(),
+            last_request: AtomicU64::new(0),
+            inside: Inside::default(),
+            meter: Meter::default(),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &VersionName {
+        &self.name
+    }
+
+    /// Where it comes from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// How many partitions there are.
+    pub fn partitions(&self) -> u32 {
+        self.places.load().len() as u32
+    }
+
+    /// Which partition a key is in.
+    pub fn partitioner(&self) -> Partitioner {
+        self.partitioner
+    }
+
+    /// Seconds since 1970.
+    pub fn created_at(&self) -> u64 {
+        self.created_at
+    }
+
+    /// A partition is here from now on. A number out of range is not taken, and `false` is returned.
+    pub fn hold(&self, partition: u32, reader: Arc<Reader>) -> bool {
+        self.change(partition, |place| place.here = Some(reader.clone()))
+    }
+
+    /// A partition is no longer here.
+    pub fn let_go(&self, partition: u32) -> bool {
+        self.change(partition, |place| place.here = None)
+    }
+
+    /// Who else has a partition, as the mirror says now.
+    pub fn found_at(&self, partition: u32, peers: Arc<[Arc<str>]>) -> bool {
+        self.change(partition, |place| place.peers = peers.clone())
+    }
+
+    fn change(&self, partition: u32, change: impl Fn(&mut Place)) -> bool {
+        let before = self.places.rcu(|places| {
+            let mut places = Vec::clone(places);
+            places.get_mut(partition as usize).map(&change);
+            places
+        });
+        (partition as usize) < before.len()
+    }
+
+    /// Where each partition is, at one moment.
+    pub fn places(&self) -> Guard<Arc<Vec<Place>>> {
+        self.places.load()
+    }
+
+    /// How it stands here.
+    pub fn state(&self) -> State {
+        self.story.load().state.clone()
+    }
+
+    /// Says how it stands here.
+    pub fn set_state(&self, state: State) {
+        let now = crate::clock::unix_seconds();
+        self.story.rcu(|story| {
+            let active_at = match state {
+                State::Active => story.active_at.or(Some(now)),
+                _ => story.active_at,
+            };
+            Story { state: state.clone(), active_at, ..Story::clone(story) }
+        });
+    }
+
+    /// How far loading is.
+    pub fn progress(&self) -> Progress {
+        self.story.load().progress
+    }
+
+    /// Says how far loading is.
+    pub fn set_progress(&self, progress: Progress) {
+        self.story.rcu(|story| Story { progress, ..Story::clone(story) });
+    }
+
+    /// Since when it is active here, in seconds since 1970.
+    pub fn active_at(&self) -> Option<u64> {
+        self.story.load().active_at
+    }
+
+    /// How many requests have hold of it now. Once it is retired this only falls.
+    pub fn in_flight(&self) -> u64 {
+        self.inside.count()
+    }
+
+    /// When the last request for it came, by [`super::Catalogue::clock`]; 0 if none did.
+    pub fn last_request(&self) -> Millis {
+        Millis(self.last_request.load(Ordering::Relaxed))
+    }
+
+    /// A request for it came.
+    pub fn asked_at(&self, now: Millis) {
+        // Written only when it changes: a line that nobody writes is in every core's cache.
+        if self.last_request.load(Ordering::Relaxed) < now.0 {
+            self.last_request.fetch_max(now.0, Ordering::Relaxed);
+        }
+    }
+
+    /// What requests for it have been.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    pub(super) fn inside(&self) -> &Inside {
+        &self.inside
+    }
+}

@@ -1,0 +1,39 @@
+//! The one place of this crate that reads a clock.
+
+use partage_core::time::Millis;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Counts from its own start; a copy counts from the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Begins to count.
+    #[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
+    pub fn start() -> Clock {
+        Clock { start: Instant::now() }
+    }
+
+    /// Milliseconds since the start, for `core`.
+    pub fn now(&self) -> Millis {
+        Millis(self.passed().as_millis() as u64)
+    }
+
+    /// Nanoseconds since the start.
+    pub fn nanos(&self) -> u64 {
+        self.passed().as_nanos() as u64
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
+    fn passed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// Seconds since 1970, for what people read: dates in headers and on pages.
+#[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_secs())
+}
