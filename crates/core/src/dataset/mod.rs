@@ -7,11 +7,19 @@
 //! |---|---|
 //! | what a dataset and a version may be called | [`name`] |
 //! | which partition a key is in, and by which hash a version's files were written | [`partition`] |
+//! | which partitions a node takes | [`assign`], by its [seat](seats) |
+//! | which peer is asked for what is not here, and when the next | [`fetch`] |
 //!
 //! What drives these decisions is in `crates/dataset`; `tests/sim` drives the same with faults.
 
+pub mod assign;
+pub mod fetch;
 pub mod name;
 pub mod partition;
+pub mod seats;
 
+pub use assign::{Dealing, Replication, ReplicationError, UnknownDealing};
+pub use fetch::{Failure, Fetch, FetchSettings, Next};
 pub use name::{DatasetName, DatasetNameError, VersionName};
 pub use partition::{Partitioner, Recognised, Sample, UnknownPartitioner};
+pub use seats::{Address, AddressError, Claim, Right, Seat, Wish};
