@@ -59,6 +59,30 @@ pub enum Planted {
     Leave,
     /// T7: a map that is to be created is dropped while its swap may come yet.
     Creation,
+    /// S2: with the session with the coordination service, a dataset node loses all that it knew of its peers.
+    S2,
+    /// S9: a dataset node publishes nothing again when a new session begins.
+    S9,
+    /// S10: clients get a version of which any partition is anywhere.
+    S10,
+    /// S11: of two dataset nodes that took the same seat none yields.
+    S11,
+    /// S12: a partition is published when its loading begins.
+    S12,
+    /// S13: a peer answers only for the version that its own clients get.
+    S13,
+    /// S14: clients get any version that is whole, be it an earlier one.
+    S14,
+    /// S15: a version goes while a request reads from it.
+    S15,
+    /// S15: a version goes though peers ask for it.
+    Timer,
+    /// S16: after an error of a peer nobody else is asked.
+    S16,
+    /// S19: a version that failed is not tried again.
+    S19,
+    /// D5: a peer answers from the version that it has in front, whichever it is asked for.
+    D5,
     /// C3: a head that is no later, but of a keyspace that was created anew, says that a change has failed.
     Anew,
 }
@@ -67,6 +91,22 @@ impl Planted {
     /// Those that the simulator of metadata servers must catch.
     pub const METADATA: [Planted; 6] =
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
+
+    /// Those that the simulator of dataset nodes must catch.
+    pub const DATASETS: [Planted; 12] = [
+        Planted::S2,
+        Planted::S9,
+        Planted::S10,
+        Planted::S11,
+        Planted::S12,
+        Planted::S13,
+        Planted::S14,
+        Planted::S15,
+        Planted::Timer,
+        Planted::S16,
+        Planted::S19,
+        Planted::D5,
+    ];
 
     /// Those that the simulator of the cluster must catch.
     pub const CLUSTER: [Planted; 21] = [

@@ -22,6 +22,7 @@
 //! failed again (the client may).
 
 use crate::hash::mix;
+use crate::planted::{self, Planted};
 use crate::time::Millis;
 
 /// How long peers are waited for.
@@ -111,7 +112,7 @@ impl Fetch {
     /// error.
     pub fn failed(&mut self, now: Millis) {
         self.failed = (self.failed + 1).min(self.asked);
-        self.next = now;
+        self.next = if planted::is(Planted::S16) { self.until } else { now };
     }
 }
 

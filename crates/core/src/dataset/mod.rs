@@ -8,6 +8,7 @@
 //! | what a dataset and a version may be called | [`name`] |
 //! | which partition a key is in, and by which hash a version's files were written | [`partition`] |
 //! | which partitions a node takes | [`assign`], by its [seat](seats) |
+//! | what a node tells, loads, and gives its clients | [`node`] |
 //! | which peer is asked for what is not here, and when the next | [`fetch`] |
 //!
 //! What drives these decisions is in `crates/dataset`; `tests/sim` drives the same with faults.
@@ -15,6 +16,7 @@
 pub mod assign;
 pub mod fetch;
 pub mod name;
+pub mod node;
 pub mod partition;
 pub mod seats;
 

@@ -1,0 +1,536 @@
+//! One node of a leaderless dataset cluster: what it tells, what it loads, and what it gives its clients (S9 to S15, S18).
+//!
+//! A branch of the library. It hangs out its sign, waits until no more signs go up, and knows from the signs alone which
+//! volumes are its own. It says of each volume when it stands on the shelf, lends it to other branches from that moment,
+//! and to its readers as soon as every volume of the edition stands in enough branches; then it lends no older one.
+//!
+//! | event                     | seen                                        | does                                        |
+//! |---------------------------|---------------------------------------------|---------------------------------------------|
+//! | a session begins          |                                             | publishes all it has, again                 |
+//! | the session is lost       |                                             | nothing: what it knows holds on (S2)        |
+//! | the mirror changes        | a partition of a shown version              | shows the version anew                      |
+//! |                           | nodes are other ones                        | waits anew until they are stable            |
+//! |                           | its own key is gone that it published       | publishes it again                          |
+//! |                           | a key of its own for what it does not have  | withdraws it                                |
+//! |                           | an order that is higher than the one it has | follows it, and publishes it                |
+//! | the source was listed     | a version that clients may get next         | finds out how it is divided                 |
+//! |                           | versions that failed, or are not whole      | tries again; deals anew                     |
+//! | the source fails          |                                             | nothing                                     |
+//! | a version was inspected   | nodes are stable                            | loads its share                             |
+//! |                           | it is divided otherwise than at its peers   | ERROR                                       |
+//! | a partition is ready      |                                             | shows and publishes it: peers may ask       |
+//! | loading failed            |                                             | ERROR with the reason, until a refresh      |
+//! | any                       | a later version has min_replication         | remembers, then gives it to clients         |
+//! |                           | clients will not get what is being loaded   | stops to load it                            |
+//! |                           | a version that clients do not get, for long | asks the driver to let it go                |
+//! | it was used meanwhile     |                                             | begins its time anew                        |
+//! | it was let go             |                                             | withdraws its keys, deletes it              |
+//! | an operator's order       | it is higher than the one it has            | follows it, and publishes it                |
+//! | it leaves                 |                                             | withdraws all; loads nothing more           |
+//!
+//! - (na) clients get versions in one direction only (S14, [`Shelf`]);
+//! - (nb) they get a version only when each partition is at `min` nodes, or when they had it before a restart (S10);
+//! - (nc) a partition is published only while it is here, and again whenever a session begins (S12);
+//! - (nd) nothing waits for the coordination service or the source but loading (S2);
+//! - (ne) a version goes only when nobody asked for it for `keep_ms` and nobody reads from it (S15).
+//!
+//! Not done: taking away replicas that are too many (they go with their version), and moving those of the version that
+//! clients get to nodes that join (the next version will; S18 says how to switch on making good for lost ones).
+
+mod hearsay;
+mod presence;
+mod shelf;
+mod version;
+
+pub use hearsay::{Holders, Key, Layout, News, Pin, Value};
+pub use presence::Presence;
+pub use shelf::{Served, Shelf};
+pub use version::{State, Version};
+
+use super::assign::{Dealing, Replication};
+use super::name::{DatasetName, VersionName};
+use super::seats::{Address, Seat, Wish};
+use crate::planted::{self, Planted};
+use crate::time::Millis;
+use shelf::Around;
+use std::collections::{BTreeMap, BTreeSet};
+use version::Inspection;
+
+/// How a node behaves.
+#[derive(Debug, Clone)]
+pub struct NodeSettings {
+    /// Where peers reach it.
+    pub address: Address,
+    /// Which seat it wants.
+    pub wish: Wish,
+    /// How many nodes have each partition.
+    pub replication: Replication,
+    /// How partitions are dealt to seats.
+    pub dealing: Dealing,
+    /// How long nodes must be the same before shares are computed (S9).
+    pub stable_ms: u64,
+    /// How long a version stays that nobody asks for and clients do not get (S15).
+    pub keep_ms: u64,
+    /// How long a node that was restarted waits for its peers before it gives clients what it has of what they had.
+    pub resume_ms: u64,
+    /// Whether replicas that are lost are made good (S18).
+    pub re_replicate: bool,
+}
+
+impl NodeSettings {
+    /// The defaults: 10 seconds of rest, 10 minutes for an old version, and sharding that is static.
+    pub fn new(address: Address) -> NodeSettings {
+        NodeSettings {
+            address,
+            wish: Wish::Any { before: None },
+            replication: Replication::default(),
+            dealing: Dealing::default(),
+            stable_ms: 10_000,
+            keep_ms: 600_000,
+            resume_ms: 5_000,
+            re_replicate: false,
+        }
+    }
+}
+
+/// What the local store has of a dataset when a node starts (S20).
+#[derive(Debug, Clone, Default)]
+pub struct Stored {
+    /// What clients got last.
+    pub served: Option<Served>,
+    /// The order that held.
+    pub pin: Pin,
+    /// The partitions that can be read, by version.
+    pub versions: BTreeMap<VersionName, (Layout, BTreeSet<u32>)>,
+}
+
+/// What a node is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A session with the coordination service began.
+    Session,
+    /// It is lost, or cannot be told.
+    SessionLost,
+    /// The mirror of the keys of all nodes.
+    Mirror {
+        /// Whether this is all there is; else it is what has changed.
+        is_whole: bool,
+        /// The keys.
+        news: Vec<News>,
+    },
+    /// The source has these versions of a dataset.
+    Listed(DatasetName, Vec<VersionName>),
+    /// How the source divides a version, or why it cannot be told.
+    Inspected(DatasetName, VersionName, Result<Layout, String>),
+    /// A partition is ready to be read.
+    Ready(DatasetName, VersionName, u32),
+    /// Loading ended without what is still lacking.
+    LoadFailed(DatasetName, VersionName, String),
+    /// It was asked for at that time, so it is not let go.
+    Used(DatasetName, VersionName, Millis),
+    /// No request can get it any more.
+    Retired(DatasetName, VersionName),
+    /// An operator's order.
+    Pin(DatasetName, Pin),
+    /// It is to leave.
+    Leave,
+    /// Nothing but the time.
+    Tick,
+}
+
+/// What a node's driver does, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Publish a key of this node in the session that there is.
+    Publish(Key, Value),
+    /// Take it back.
+    Withdraw(Key),
+    /// Remember the seat for the next start.
+    Sit(Seat),
+    /// The other nodes are other ones.
+    Neighbours,
+    /// Find out how the source divides a version: [`Event::Inspected`].
+    Inspect(DatasetName, VersionName),
+    /// Load partitions: [`Event::Ready`] for each, or [`Event::LoadFailed`]. Those of an earlier one go on.
+    Load {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// How it is divided.
+        layout: Layout,
+        /// Which partitions.
+        partitions: BTreeSet<u32>,
+    },
+    /// Stop to load a version. What is ready stays.
+    Cancel(DatasetName, VersionName),
+    /// Show requests what there is of a version now: [`Shelf::versions`].
+    Show(DatasetName, VersionName),
+    /// Write down [`Shelf::served`] and [`Shelf::pin`], on disk before the next effect.
+    Remember(DatasetName),
+    /// Clients get this version from now on.
+    Upgrade(DatasetName, VersionName),
+    /// Let no request get this version any more: [`Event::Retired`]. But if [`may_retire`] forbids it: [`Event::Used`].
+    Retire {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Which.
+        version: VersionName,
+        /// It is to be unused since then.
+        unused_since: Millis,
+    },
+    /// Delete a version from the local store, once no request reads from it.
+    Delete(DatasetName, VersionName),
+}
+
+/// Whether a version may go that was to be unused since then: nobody reads from it, and nobody asked for it since (S15).
+pub fn may_retire(in_flight: u64, last_request: Millis, unused_since: Millis) -> bool {
+    let is_idle = in_flight == 0 || planted::is(Planted::S15);
+    is_idle && (last_request <= unused_since || planted::is(Planted::Timer))
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Node {
+    settings: NodeSettings,
+    presence: Presence,
+    /// What others are to see of it.
+    published: BTreeMap<Key, Value>,
+    shelves: BTreeMap<DatasetName, Shelf>,
+    started: Millis,
+    is_leaving: bool,
+    now: Millis,
+}
+
+impl Node {
+    /// A node that has this in its local store, and what follows from that.
+    pub fn start(
+        settings: NodeSettings,
+        stored: BTreeMap<DatasetName, Stored>,
+        now: Millis,
+    ) -> (Node, Vec<Effect>) {
+        let presence = Presence::new(settings.address.clone(), settings.wish, settings.stable_ms, now);
+        let (published, shelves) = (BTreeMap::new(), BTreeMap::new());
+        let mut node = Node { settings, presence, published, shelves, started: now, is_leaving: false, now };
+        for (dataset, stored) in stored {
+            let mut shelf = Shelf { before: stored.served, pin: stored.pin, ..Shelf::default() };
+            for (name, (layout, here)) in stored.versions {
+                for partition in &here {
+                    let key = Key::Partition(dataset.clone(), name.clone(), *partition);
+                    node.published.insert(key, Value::Layout(layout));
+                }
+                shelf.versions.insert(name, Version { layout: Some(layout), here, ..Version::default() });
+            }
+            if shelf.pin.order > 0 {
+                node.published.insert(Key::Pin(dataset.clone()), Value::Pin(shelf.pin.clone()));
+            }
+            node.shelves.insert(dataset, shelf);
+        }
+        let mut effects = Vec::new();
+        node.settle(&mut effects);
+        (node, effects)
+    }
+
+    /// What follows from what has come.
+    pub fn take(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        let mut effects = Vec::new();
+        let out = &mut effects;
+        match event {
+            Event::Session => self.begin(out),
+            Event::SessionLost => {
+                self.presence.has_session = false;
+                if planted::is(Planted::S2) {
+                    self.shelves.values_mut().for_each(Shelf::forget_holders);
+                }
+            }
+            Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
+            Event::Listed(dataset, versions) => self.list(dataset, &versions),
+            Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
+            Event::Ready(dataset, version, partition) => self.ready(dataset, version, partition, out),
+            Event::LoadFailed(dataset, version, reason) => {
+                self.version(&dataset, &version).fail(reason);
+                out.push(Effect::Show(dataset, version));
+            }
+            Event::Used(dataset, version, at) => {
+                let version = self.version(&dataset, &version);
+                version.is_retiring = false;
+                version.idle = version.idle.map(|since| since.max(at));
+            }
+            Event::Retired(dataset, version) => self.retired(dataset, version, out),
+            Event::Pin(dataset, pin) => self.follow(dataset, pin, out),
+            Event::Leave => self.leave(out),
+            Event::Tick => {}
+        }
+        self.settle(out);
+        effects
+    }
+
+    /// Where it stands among the others.
+    pub fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
+    /// A dataset, if it is known here.
+    pub fn shelf(&self, dataset: &DatasetName) -> Option<&Shelf> {
+        self.shelves.get(dataset)
+    }
+
+    /// All datasets that are known here.
+    pub fn shelves(&self) -> impl Iterator<Item = (&DatasetName, &Shelf)> {
+        self.shelves.iter()
+    }
+
+    /// What others are to see of it.
+    pub fn published(&self) -> &BTreeMap<Key, Value> {
+        &self.published
+    }
+
+    /// When [`Event::Tick`] is due, if nothing else comes before.
+    pub fn deadline(&self) -> Millis {
+        let stable = self.presence.stable_at().filter(|at| *at > self.now);
+        let is_waiting = self.shelves.values().any(|shelf| shelf.serving.is_none() && shelf.before.is_some());
+        let resume = is_waiting.then(|| self.started + self.settings.resume_ms);
+        let shelves = self.shelves.values().filter_map(|shelf| shelf.deadline(&self.settings));
+        shelves.chain(stable).chain(resume).min().unwrap_or(Millis::NEVER)
+    }
+
+    fn version(&mut self, dataset: &DatasetName, version: &VersionName) -> &mut Version {
+        self.shelf_mut(dataset).version(version)
+    }
+
+    fn shelf_mut(&mut self, dataset: &DatasetName) -> &mut Shelf {
+        self.shelves.entry(dataset.clone()).or_default()
+    }
+
+    fn publish(&mut self, key: Key, value: Value, out: &mut Vec<Effect>) {
+        if self.is_leaving {
+            return;
+        }
+        self.published.insert(key.clone(), value.clone());
+        if self.presence.has_session {
+            out.push(Effect::Publish(key, value));
+        }
+    }
+
+    fn withdraw(&mut self, key: Key, out: &mut Vec<Effect>) {
+        self.published.remove(&key);
+        if self.presence.has_session {
+            out.push(Effect::Withdraw(key));
+        }
+    }
+
+    /// A session: everything is published in it, also what was in the one before.
+    fn begin(&mut self, out: &mut Vec<Effect>) {
+        let is_first = !self.presence.has_heard();
+        self.presence.begin(self.now);
+        if !planted::is(Planted::S9) || is_first {
+            out.extend(self.published.iter().map(|(key, value)| Effect::Publish(key.clone(), value.clone())));
+        }
+    }
+
+    /// The mirror, or what has changed in it.
+    fn hear(&mut self, is_whole: bool, news: Vec<News>, out: &mut Vec<Effect>) {
+        let before = self.presence.remembered();
+        let mut touched = BTreeSet::new();
+        let mut lost: BTreeSet<Key> = BTreeSet::new();
+        if is_whole {
+            self.presence.heard(self.now);
+            self.presence.forget();
+            lost = self.published.keys().cloned().collect();
+            for (dataset, shelf) in &mut self.shelves {
+                let held = shelf.versions.iter().filter(|(_, version)| !version.holders.is_empty());
+                touched.extend(held.map(|(name, _)| (dataset.clone(), name.clone())));
+                shelf.forget_holders();
+            }
+        }
+        for news in news {
+            if let Some((key, is_there)) = self.of_mine(&news) {
+                match is_there {
+                    true if self.published.contains_key(&key) => drop(lost.remove(&key)),
+                    true if matches!(key, Key::Partition(..)) => self.withdraw(key, out),
+                    true => {}
+                    false => drop(lost.insert(key)),
+                }
+                if matches!(news, News::Partition { .. }) {
+                    continue;
+                }
+            }
+            self.hear_one(news, &mut touched, out);
+        }
+        if self.presence.has_session && !planted::is(Planted::S9) {
+            let again = lost.into_iter().filter_map(|key| self.published.get_key_value(&key));
+            out.extend(again.map(|(key, value)| Effect::Publish(key.clone(), value.clone())));
+        }
+        if self.presence.compare(&before, self.now) {
+            out.push(Effect::Neighbours);
+        }
+        let shown = touched.into_iter().filter(|(dataset, version)| {
+            self.shelves
+                .get(dataset)
+                .and_then(|shelf| shelf.versions.get(version))
+                .is_some_and(|v| v.is_shown)
+        });
+        out.extend(shown.map(|(dataset, version)| Effect::Show(dataset, version)));
+    }
+
+    /// Which key of its own the news are of, and whether it is there.
+    fn of_mine(&self, news: &News) -> Option<(Key, bool)> {
+        let me = self.presence.me();
+        match news {
+            News::Node(address, claim) if address == me => Some((Key::Node, claim.is_some())),
+            News::Partition { dataset, version, partition, address, layout } if address == me => {
+                let key = Key::Partition(dataset.clone(), version.clone(), *partition);
+                Some((key, layout.is_some()))
+            }
+            News::Pin(dataset, address, pin) if address == me => {
+                Some((Key::Pin(dataset.clone()), pin.is_some()))
+            }
+            News::Node(..) | News::Partition { .. } | News::Pin(..) => None,
+        }
+    }
+
+    fn hear_one(
+        &mut self,
+        news: News,
+        touched: &mut BTreeSet<(DatasetName, VersionName)>,
+        out: &mut Vec<Effect>,
+    ) {
+        match news {
+            News::Node(address, claim) => self.presence.hear(address, claim),
+            News::Partition { dataset, version, partition, address, layout } => {
+                self.version(&dataset, &version).holders.hear(partition, &address, layout);
+                touched.insert((dataset, version));
+            }
+            News::Pin(dataset, _, Some(pin)) => self.follow(dataset, pin, out),
+            News::Pin(_, _, None) => {}
+        }
+    }
+
+    fn list(&mut self, dataset: DatasetName, versions: &[VersionName]) {
+        let min = self.settings.replication.min;
+        let shelf = self.shelf_mut(&dataset);
+        for name in versions {
+            shelf.version(name);
+        }
+        for (name, version) in &mut shelf.versions {
+            version.is_listed = versions.contains(name);
+            version.refresh(min);
+        }
+    }
+
+    fn inspected(
+        &mut self,
+        dataset: DatasetName,
+        name: VersionName,
+        found: Result<Layout, String>,
+        out: &mut Vec<Effect>,
+    ) {
+        let version = self.version(&dataset, &name);
+        version.inspection = Inspection::None;
+        match (found, version.layout) {
+            (Ok(found), Some(known)) if found != known => version.fail(format!(
+                "the source has it as {} partitions by {}, the cluster as {} by {}: a version must not change; \
+                 give the new files a new version",
+                found.partitions, found.partitioner, known.partitions, known.partitioner
+            )),
+            (Ok(found), _) => version.layout = Some(found),
+            (Err(reason), _) => {
+                version.inspection = Inspection::Failed;
+                version.fail(reason);
+            }
+        }
+        out.push(Effect::Show(dataset, name));
+    }
+
+    fn ready(&mut self, dataset: DatasetName, name: VersionName, partition: u32, out: &mut Vec<Effect>) {
+        let version = self.version(&dataset, &name);
+        version.loading.remove(&partition);
+        let Some(layout) = version.layout.filter(|layout| partition < layout.partitions) else { return };
+        version.here.insert(partition);
+        out.push(Effect::Show(dataset.clone(), name.clone()));
+        self.publish(Key::Partition(dataset, name, partition), Value::Layout(layout), out);
+    }
+
+    fn retired(&mut self, dataset: DatasetName, name: VersionName, out: &mut Vec<Effect>) {
+        let version = self.version(&dataset, &name);
+        let here = std::mem::take(&mut version.here);
+        version.loading.clear();
+        version.share = None;
+        (version.is_shown, version.is_retiring, version.idle) = (false, false, None);
+        for partition in here {
+            self.withdraw(Key::Partition(dataset.clone(), name.clone(), partition), out);
+        }
+        out.push(Effect::Delete(dataset, name));
+    }
+
+    /// Follows an order, if it is higher than the one that holds.
+    fn follow(&mut self, dataset: DatasetName, pin: Pin, out: &mut Vec<Effect>) {
+        let shelf = self.shelf_mut(&dataset);
+        if pin > shelf.pin {
+            shelf.pin = pin.clone();
+            out.push(Effect::Remember(dataset.clone()));
+            self.publish(Key::Pin(dataset), Value::Pin(pin), out);
+        }
+    }
+
+    fn leave(&mut self, out: &mut Vec<Effect>) {
+        for key in self.published.keys().cloned().collect::<Vec<_>>() {
+            self.withdraw(key, out);
+        }
+        self.is_leaving = true;
+        for (dataset, shelf) in &mut self.shelves {
+            for (name, version) in &mut shelf.versions {
+                if !std::mem::take(&mut version.loading).is_empty() {
+                    out.push(Effect::Cancel(dataset.clone(), name.clone()));
+                }
+            }
+        }
+    }
+
+    /// What follows from all that is known now.
+    fn settle(&mut self, out: &mut Vec<Effect>) {
+        if !self.is_leaving
+            && let Some(claim) = self.presence.sit(self.now)
+        {
+            out.push(Effect::Sit(claim.seat));
+            self.publish(Key::Node, Value::Claim(claim), out);
+        }
+        self.presence.rest(self.now);
+        let seats = self.presence.seats();
+        let is_stable = self.presence.is_stable(self.now);
+        let around = Around {
+            settings: &self.settings,
+            now: self.now,
+            dealer: self.presence.seat().filter(|_| is_stable).map(|seat| (seat, &seats)),
+            seat_of: &|address| self.presence.seat_of(address),
+            may_resume: self.now >= self.started + self.settings.resume_ms,
+            is_leaving: self.is_leaving,
+        };
+        for (dataset, shelf) in &mut self.shelves {
+            shelf.settle(dataset, &around, out);
+        }
+        if planted::is(Planted::S12) {
+            self.publish_too_early(out);
+        }
+        // The driver looks up what to show when it does so: once for all is enough.
+        let mut shown = BTreeSet::new();
+        out.retain(|effect| match effect {
+            Effect::Show(dataset, version) => shown.insert((dataset.clone(), version.clone())),
+            _ => true,
+        });
+    }
+
+    /// A planted bug.
+    fn publish_too_early(&mut self, out: &mut Vec<Effect>) {
+        for effect in out.clone() {
+            if let Effect::Load { dataset, version, layout, partitions } = effect {
+                let key = |partition| Key::Partition(dataset.clone(), version.clone(), partition);
+                partitions.into_iter().for_each(|p| self.publish(key(p), Value::Layout(layout), out));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

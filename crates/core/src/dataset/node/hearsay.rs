@@ -1,0 +1,117 @@
+//! What a node hears of the others: the keys of the coordination service, and the mirror of them.
+//!
+//! Notes on the board, as they were when somebody last came by with a copy. The copy may be a second old or a year. So
+//! nothing here is asked whether it is true, only what it says.
+
+use super::super::name::{DatasetName, VersionName};
+use super::super::partition::Partitioner;
+use super::super::seats::{Address, Claim};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How the keys of a version are divided. Two that differ are two versions, whatever they are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Layout {
+    /// By which hash.
+    pub partitioner: Partitioner,
+    /// Into how many partitions: as many as the version has files.
+    pub partitions: u32,
+}
+
+/// An operator's order which version clients get; it holds in the whole cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Pin {
+    /// Of two orders the higher one holds. 0 is that of nobody.
+    pub order: u64,
+    /// This version, or the latest.
+    pub version: Option<VersionName>,
+}
+
+/// A key that a node publishes of itself. Its address is part of the key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// It is there, at a seat (S9).
+    Node,
+    /// It has a partition, ready to be read (S12).
+    Partition(DatasetName, VersionName, u32),
+    /// It knows of an order.
+    Pin(DatasetName),
+}
+
+/// What is published at a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// At [`Key::Node`].
+    Claim(Claim),
+    /// At [`Key::Partition`].
+    Layout(Layout),
+    /// At [`Key::Pin`].
+    Pin(Pin),
+}
+
+/// One key of the mirror that has changed. Without its value it is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// Of a node.
+    Node(Address, Option<Claim>),
+    /// Of a partition at a node.
+    Partition {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// Its number.
+        partition: u32,
+        /// Who has it.
+        address: Address,
+        /// How the version is divided there.
+        layout: Option<Layout>,
+    },
+    /// Of an order, as a node knows it.
+    Pin(DatasetName, Address, Option<Pin>),
+}
+
+/// Who else has which partitions of one version.
+#[derive(Debug, Clone, Default)]
+pub struct Holders(BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>);
+
+impl Holders {
+    /// Takes in that `address` has a partition, or has it no longer.
+    pub(super) fn hear(&mut self, partition: u32, address: &Address, layout: Option<Layout>) {
+        for partitions in self.0.values_mut() {
+            if let Some(holders) = partitions.get_mut(&partition) {
+                holders.remove(address);
+                if holders.is_empty() {
+                    partitions.remove(&partition);
+                }
+            }
+        }
+        self.0.retain(|_, partitions| !partitions.is_empty());
+        if let Some(layout) = layout.filter(|layout| partition < layout.partitions) {
+            self.0.entry(layout).or_default().entry(partition).or_default().insert(address.clone());
+        }
+    }
+
+    /// Who has a partition of the version that is divided so.
+    pub fn of(&self, layout: Layout, partition: u32) -> impl Iterator<Item = &Address> {
+        self.0.get(&layout).and_then(|partitions| partitions.get(&partition)).into_iter().flatten()
+    }
+
+    /// How many have it.
+    pub fn count(&self, layout: Layout, partition: u32) -> usize {
+        let partitions = self.0.get(&layout);
+        partitions.and_then(|partitions| partitions.get(&partition)).map_or(0, BTreeSet::len)
+    }
+
+    /// Whether nobody has anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How those have divided it that have most of it.
+    pub(super) fn layout(&self) -> Option<Layout> {
+        let held =
+            |partitions: &BTreeMap<u32, BTreeSet<Address>>| partitions.values().map(BTreeSet::len).sum();
+        let most = self.0.iter().max_by_key(|(_, partitions)| -> usize { held(partitions) });
+        most.map(|(layout, _)| *layout)
+    }
+}

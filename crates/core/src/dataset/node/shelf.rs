@@ -1,0 +1,308 @@
+//! One dataset at a node: which version clients get, which comes next, and which may go.
+//!
+//! A shelf with one edition in front, the next behind it until it is whole, and the last ones on the way out.
+//!
+//! **What clients get** only goes forward (S14): from one `(order, version)` to a higher one. Without an order of an
+//! operator that is the next higher version. A pin is an order, and has a higher number than all before; so a version
+//! that is lower than what clients get becomes higher by it, once. What was served in an earlier life counts, too.
+
+use super::Effect;
+use super::hearsay::{Holders, Layout, Pin};
+use super::version::{Inspection, State, Version};
+use super::{DatasetName, NodeSettings, VersionName};
+use crate::dataset::seats::{Address, Seat};
+use crate::planted::{self, Planted};
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many versions later than what clients get are loaded at a time: the one that was begun, so that a source which
+/// is quicker than the loading starves nobody, and the latest.
+const LOADING: usize = 2;
+
+/// What clients get, and by which order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Served {
+    /// The order of [`Pin`] that held when it was decided.
+    pub order: u64,
+    /// The version.
+    pub version: VersionName,
+}
+
+/// What a shelf must know of the rest of the node.
+pub(super) struct Around<'a> {
+    pub(super) settings: &'a NodeSettings,
+    pub(super) now: Millis,
+    /// Whether shares may be computed, and its own seat.
+    pub(super) dealer: Option<(Seat, &'a BTreeSet<Seat>)>,
+    pub(super) seat_of: &'a dyn Fn(&Address) -> Option<Seat>,
+    /// Whether what was served before may be served again though it is not whole.
+    pub(super) may_resume: bool,
+    pub(super) is_leaving: bool,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Shelf {
+    pub(super) serving: Option<Served>,
+    /// What was served in an earlier life.
+    pub(super) before: Option<Served>,
+    pub(super) pin: Pin,
+    pub(super) versions: BTreeMap<VersionName, Version>,
+}
+
+impl Shelf {
+    /// What clients get.
+    pub fn serving(&self) -> Option<&VersionName> {
+        self.serving.as_ref().map(|served| &served.version)
+    }
+
+    /// What clients get or got last, and by which order: what the local store should remember.
+    pub fn served(&self) -> Option<&Served> {
+        self.serving.as_ref().or(self.before.as_ref())
+    }
+
+    /// The order of an operator that holds.
+    pub fn pin(&self) -> &Pin {
+        &self.pin
+    }
+
+    /// All versions that are known, the lowest first.
+    pub fn versions(&self) -> impl Iterator<Item = (&VersionName, &Version)> {
+        self.versions.iter()
+    }
+
+    /// How a version stands here.
+    pub fn state(&self, name: &VersionName) -> Option<State> {
+        let version = self.versions.get(name)?;
+        Some(match version {
+            _ if self.serving() == Some(name) => State::Active,
+            version if version.failure.is_some() => State::Error,
+            _ if self.is_ahead(name) => State::Building,
+            _ => State::Removing,
+        })
+    }
+
+    pub(super) fn version(&mut self, name: &VersionName) -> &mut Version {
+        self.versions.entry(name.clone()).or_default()
+    }
+
+    /// Nobody else has anything, as far as is known.
+    pub(super) fn forget_holders(&mut self) {
+        self.versions.values_mut().for_each(|version| version.holders = Holders::default());
+    }
+
+    /// Whether a version is what clients get, or may be next.
+    fn is_ahead(&self, name: &VersionName) -> bool {
+        if self.serving() == Some(name) {
+            return true;
+        }
+        match (&self.pin.version, self.served()) {
+            (Some(pinned), _) if pinned != name => false,
+            (Some(_), Some(served)) if self.pin.order > served.order => true,
+            (_, Some(served)) => *name > served.version,
+            (_, None) => true,
+        }
+    }
+
+    /// The versions that clients may get next, the best first; with what is served itself, if it may be resumed.
+    fn ahead(&self) -> Vec<VersionName> {
+        let again = self.before.as_ref().filter(|_| self.serving.is_none()).map(|served| &served.version);
+        let is_pinned = |name: &VersionName| self.pin.version.as_ref().is_none_or(|pinned| pinned == name);
+        let may = |name: &&VersionName| {
+            let is_next = self.is_ahead(name) && self.serving() != Some(*name);
+            is_next || (again == Some(*name) && is_pinned(name))
+        };
+        self.versions.keys().rev().filter(may).cloned().collect()
+    }
+
+    /// What follows from what is known now.
+    pub(super) fn settle(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
+        self.learn(dataset, out);
+        self.upgrade(dataset, around, out);
+        if !around.is_leaving {
+            self.load(dataset, around, out);
+        }
+        self.cancel(dataset, out);
+        self.retire(dataset, around, out);
+        self.versions.retain(|_, version| !version.is_forgotten());
+    }
+
+    /// The versions that are to be loaded, the best first: the latest, earlier ones as long as those before them have
+    /// failed, and what clients get if nothing later holds out hope.
+    fn wanted(&self) -> Vec<VersionName> {
+        let serving = self.serving().filter(|name| self.pin.version.as_ref().is_none_or(|pin| pin == *name));
+        let mut wanted = Vec::new();
+        for name in self.ahead().into_iter().chain(serving.cloned()) {
+            let version = &self.versions[&name];
+            let is_hope = version.is_listed && !version.has_failed;
+            wanted.push(name);
+            if is_hope {
+                break;
+            }
+        }
+        wanted
+    }
+
+    /// Finds out how versions are divided: from those who have them, else from the source.
+    fn learn(&mut self, dataset: &DatasetName, out: &mut Vec<Effect>) {
+        let ahead: BTreeSet<VersionName> = self.ahead().into_iter().collect();
+        let wanted = self.wanted();
+        for (name, version) in &mut self.versions {
+            let is_of_interest = ahead.contains(name) || !version.here.is_empty();
+            if version.layout.is_none() && is_of_interest {
+                version.layout = version.holders.layout();
+            }
+            if version.layout.is_some() && !version.is_shown && is_of_interest {
+                version.is_shown = true;
+                out.push(Effect::Show(dataset.clone(), name.clone()));
+            }
+            let is_open = version.layout.is_none() && version.is_listed && wanted.contains(name);
+            if is_open && version.inspection == Inspection::None {
+                version.inspection = Inspection::Asked;
+                out.push(Effect::Inspect(dataset.clone(), name.clone()));
+            }
+        }
+    }
+
+    /// Gives clients the best version that is whole in the cluster (S10), or what they had in an earlier life.
+    fn upgrade(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
+        let min = around.settings.replication.min;
+        let mut ahead = self.ahead();
+        if planted::is(Planted::S14) {
+            ahead = self.versions.keys().filter(|name| self.serving() != Some(*name)).cloned().collect();
+        }
+        let whole = |name: &VersionName| self.versions[name].is_complete(min);
+        let next = ahead.into_iter().find(whole);
+        let mut next = next.map(|version| Served { order: self.pin.order, version });
+        if next.is_none() && self.serving.is_none() && around.may_resume {
+            next = self.resumed();
+        }
+        if let Some(served) = next {
+            let version = served.version.clone();
+            self.serving = Some(served);
+            self.before = None;
+            out.extend([Effect::Remember(dataset.clone()), Effect::Upgrade(dataset.clone(), version)]);
+        }
+        if let Some(serving) = &mut self.serving
+            && self.pin.version.as_ref() == Some(&serving.version)
+            && serving.order < self.pin.order
+        {
+            serving.order = self.pin.order;
+            out.push(Effect::Remember(dataset.clone()));
+        }
+    }
+
+    /// What was served before, as far as it is there; if nothing of it is, it does not count any more.
+    fn resumed(&mut self) -> Option<Served> {
+        let before = self.before.take()?;
+        let there = self.versions.get(&before.version);
+        there.is_some_and(|version| version.layout.is_some() && version.is_somewhere()).then_some(before)
+    }
+
+    /// Loads the node's share of the latest version, and of earlier ones as long as later ones fail.
+    fn load(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
+        let Some((seat, seats)) = around.dealer else { return };
+        for name in self.wanted() {
+            let has_room = self.later_loads() < LOADING || self.serving() == Some(&name);
+            let version = self.version(&name);
+            let can_load = version.is_listed && version.failure.is_none();
+            let may_begin = has_room || !version.loading.is_empty();
+            let Some(layout) = version.layout.filter(|_| can_load && may_begin) else { continue };
+            let share = version.share(layout, around, seat, seats);
+            let is_lacking = |p: &u32| !version.here.contains(p) && !version.loading.contains(p);
+            let partitions: BTreeSet<u32> = share.into_iter().filter(is_lacking).collect();
+            if !partitions.is_empty() {
+                version.loading.extend(&partitions);
+                out.push(Effect::Load {
+                    dataset: dataset.clone(),
+                    version: name.clone(),
+                    layout,
+                    partitions,
+                });
+                out.push(Effect::Show(dataset.clone(), name));
+            }
+        }
+    }
+
+    /// How many versions that clients do not get yet are being loaded.
+    fn later_loads(&self) -> usize {
+        let is_later = |name: &VersionName| self.serving() != Some(name);
+        self.versions.iter().filter(|(name, version)| !version.loading.is_empty() && is_later(name)).count()
+    }
+
+    /// Stops to load what clients will not get any more.
+    fn cancel(&mut self, dataset: &DatasetName, out: &mut Vec<Effect>) {
+        let left: Vec<VersionName> =
+            self.versions.keys().filter(|name| !self.is_ahead(name)).cloned().collect();
+        for name in left {
+            let version = self.version(&name);
+            if !std::mem::take(&mut version.loading).is_empty() {
+                out.push(Effect::Cancel(dataset.clone(), name));
+            }
+        }
+    }
+
+    /// Lets versions go that nobody has asked for in a long time (S15).
+    fn retire(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
+        // Before anything is served there is nothing that could take an old version's place.
+        let keeps_all = self.serving.is_none();
+        let ahead: BTreeSet<VersionName> =
+            self.versions.keys().filter(|name| self.is_ahead(name)).cloned().collect();
+        for (name, version) in &mut self.versions {
+            if keeps_all || ahead.contains(name) || !version.is_shown {
+                version.idle = None;
+                continue;
+            }
+            let was_idle = version.idle.is_some();
+            let since = *version.idle.get_or_insert(around.now);
+            if !was_idle {
+                out.push(Effect::Show(dataset.clone(), name.clone()));
+            }
+            if since + around.settings.keep_ms <= around.now && !version.is_retiring {
+                version.is_retiring = true;
+                out.push(Effect::Retire {
+                    dataset: dataset.clone(),
+                    version: name.clone(),
+                    unused_since: since,
+                });
+            }
+        }
+    }
+
+    /// When it has to be looked at again.
+    pub(super) fn deadline(&self, settings: &NodeSettings) -> Option<Millis> {
+        let waiting = self.versions.values().filter(|version| !version.is_retiring);
+        waiting.filter_map(|version| version.idle).map(|since| since + settings.keep_ms).min()
+    }
+}
+
+impl Version {
+    /// What this node is to have of it: computed once, and added to where replicas were lost, if that is wished (S18).
+    fn share(
+        &mut self,
+        layout: Layout,
+        around: &Around<'_>,
+        seat: Seat,
+        seats: &BTreeSet<Seat>,
+    ) -> BTreeSet<u32> {
+        let NodeSettings { replication, dealing, re_replicate, .. } = around.settings;
+        let (is_computed, mends) = (self.share.is_some(), *re_replicate);
+        if is_computed && !mends {
+            return self.share.clone().unwrap_or_default();
+        }
+        let dealt = dealing.deal(seats, layout.partitions, replication.wanted);
+        let held = |partition| self.holders.count(layout, partition);
+        let share = if is_computed {
+            let holders = |partition| -> Vec<Seat> {
+                self.holders.of(layout, partition).filter_map(|address| (around.seat_of)(address)).collect()
+            };
+            let mut share = self.share.clone().unwrap_or_default();
+            share.extend(replication.mend(&dealt, seat, &self.here, holders));
+            share
+        } else {
+            replication.share(&dealt, seat, held)
+        };
+        self.share = Some(share.clone());
+        share
+    }
+}

@@ -1,0 +1,483 @@
+//! One node, told what happens around it.
+
+use super::*;
+use crate::dataset::partition::Partitioner;
+use crate::dataset::seats::{Claim, Right};
+
+const LAYOUT: Layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4 };
+
+fn dataset() -> DatasetName {
+    DatasetName::new("names").unwrap()
+}
+
+fn version(name: &str) -> VersionName {
+    VersionName::new(name).unwrap()
+}
+
+fn address(node: u32) -> Address {
+    Address::new(&format!("node-{node}:9599")).unwrap()
+}
+
+fn settings(node: u32) -> NodeSettings {
+    NodeSettings {
+        wish: Wish::Configured(Seat(node)),
+        dealing: Dealing::RingIndex,
+        ..NodeSettings::new(address(node))
+    }
+}
+
+/// A node with its time, and what it was told to do since that was last asked.
+struct Stage {
+    node: Node,
+    now: u64,
+    effects: Vec<Effect>,
+}
+
+impl Stage {
+    fn new(settings: NodeSettings) -> Stage {
+        Stage::with(settings, BTreeMap::new())
+    }
+
+    fn with(settings: NodeSettings, stored: BTreeMap<DatasetName, Stored>) -> Stage {
+        let (node, effects) = Node::start(settings, stored, Millis(0));
+        Stage { node, now: 0, effects }
+    }
+
+    /// A node in a cluster at rest, with one peer at seat 2 that has nothing.
+    fn settled(settings: NodeSettings) -> Stage {
+        let mut stage = Stage::new(settings);
+        stage.take(Event::Session);
+        stage.whole(vec![node_news(2, 2)]);
+        stage.wait(10_000);
+        stage.effects.clear();
+        stage
+    }
+
+    fn take(&mut self, event: Event) {
+        self.effects.extend(self.node.take(Millis(self.now), event));
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.now += ms;
+        self.take(Event::Tick);
+    }
+
+    fn whole(&mut self, news: Vec<News>) {
+        self.take(Event::Mirror { is_whole: true, news });
+    }
+
+    fn hear(&mut self, news: Vec<News>) {
+        self.take(Event::Mirror { is_whole: false, news });
+    }
+
+    fn list(&mut self, versions: &[&str]) {
+        self.take(Event::Listed(dataset(), versions.iter().map(|name| version(name)).collect()));
+    }
+
+    fn inspected(&mut self, name: &str) {
+        self.take(Event::Inspected(dataset(), version(name), Ok(LAYOUT)));
+    }
+
+    /// The source has a version, and this node loads all of its share.
+    fn load(&mut self, name: &str) {
+        self.inspected(name);
+        for partition in self.loads(name) {
+            self.take(Event::Ready(dataset(), version(name), partition));
+        }
+    }
+
+    /// The partitions that are being loaded.
+    fn loads(&self, name: &str) -> Vec<u32> {
+        let shelf = self.node.shelf(&dataset()).unwrap();
+        shelf.versions[&version(name)].loading.iter().copied().collect()
+    }
+
+    fn serving(&self) -> Option<&str> {
+        self.node.shelf(&dataset()).and_then(Shelf::serving).map(VersionName::as_str)
+    }
+
+    fn did(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    fn has(&self, effect: &Effect) -> bool {
+        self.effects.contains(effect)
+    }
+
+    fn state(&self, name: &str) -> Option<State> {
+        self.node.shelf(&dataset()).and_then(|shelf| shelf.state(&version(name)))
+    }
+}
+
+fn node_news(node: u32, seat: u32) -> News {
+    News::Node(address(node), Some(Claim { seat: Seat(seat), right: Right::Configured }))
+}
+
+fn has(name: &str, node: u32, partitions: impl IntoIterator<Item = u32>) -> Vec<News> {
+    news(name, node, partitions, Some(LAYOUT))
+}
+
+fn news(
+    name: &str,
+    node: u32,
+    partitions: impl IntoIterator<Item = u32>,
+    layout: Option<Layout>,
+) -> Vec<News> {
+    let of = |partition| News::Partition {
+        dataset: dataset(),
+        version: version(name),
+        partition,
+        address: address(node),
+        layout,
+    };
+    partitions.into_iter().map(of).collect()
+}
+
+fn partition_key(name: &str, partition: u32) -> Key {
+    Key::Partition(dataset(), version(name), partition)
+}
+
+#[test]
+fn s9_it_loads_when_nodes_have_been_stable_and_not_before() {
+    let mut stage = Stage::new(settings(1));
+    stage.take(Event::Session);
+    let claim = Claim { seat: Seat(1), right: Right::Configured };
+    assert!(stage.has(&Effect::Publish(Key::Node, Value::Claim(claim))));
+    stage.list(&["1"]);
+    stage.inspected("1");
+    stage.wait(60_000);
+    assert!(stage.loads("1").is_empty(), "the mirror was never heard");
+    stage.whole(vec![]);
+    stage.wait(9_999);
+    stage.hear(vec![node_news(2, 2)]);
+    assert_eq!(stage.node.deadline(), Millis(79_999));
+    stage.wait(9_999);
+    assert!(stage.loads("1").is_empty(), "another one came");
+    stage.wait(1);
+    assert_eq!(stage.loads("1"), [0, 1, 2, 3], "two nodes, two replicas");
+}
+
+#[test]
+fn s9_nodes_that_never_rest_are_dealt_to_as_they_are() {
+    let mut stage = Stage::new(settings(1));
+    stage.take(Event::Session);
+    stage.whole(vec![]);
+    stage.list(&["1"]);
+    stage.inspected("1");
+    for round in 0..11 {
+        stage.hear(vec![node_news(2, 2 + round % 2)]);
+        stage.wait(5_000);
+    }
+    assert!(stage.loads("1").is_empty());
+    stage.hear(vec![node_news(2, 9)]);
+    stage.wait(5_000);
+    assert!(!stage.loads("1").is_empty());
+}
+
+#[test]
+fn s10_clients_get_it_when_each_partition_has_enough_replicas_anywhere() {
+    let mut stage = Stage::settled(NodeSettings {
+        replication: Replication { wanted: 2, min: 2, max: None },
+        ..settings(1)
+    });
+    stage.list(&["1"]);
+    stage.load("1");
+    assert_eq!((stage.serving(), stage.state("1")), (None, Some(State::Building)));
+    stage.hear(has("1", 2, 0..3));
+    assert_eq!(stage.serving(), None);
+    stage.hear(has("1", 2, 3..4));
+    assert_eq!((stage.serving(), stage.state("1")), (Some("1"), Some(State::Active)));
+    let did = stage.did();
+    let at = |effect: Effect| did.iter().rposition(|done| *done == effect).unwrap();
+    assert!(at(Effect::Remember(dataset())) < at(Effect::Upgrade(dataset(), version("1"))));
+}
+
+#[test]
+fn s13_a_node_that_joins_serves_at_once_what_others_have() {
+    let mut stage = Stage::new(settings(3));
+    stage.take(Event::Session);
+    let mut all = has("7", 1, 0..4);
+    all.push(node_news(1, 1));
+    stage.whole(all);
+    assert_eq!(stage.serving(), Some("7"), "neither rest nor the source was waited for");
+    let did = stage.did();
+    let at = |effect: &Effect| did.iter().position(|done| done == effect).unwrap();
+    let (show, upgrade) = (Effect::Show(dataset(), version("7")), Effect::Upgrade(dataset(), version("7")));
+    assert!(at(&show) < at(&upgrade), "{did:?}");
+    let known = &stage.node.shelf(&dataset()).unwrap().versions[&version("7")];
+    assert_eq!(known.peers(2).collect::<Vec<_>>(), [&address(1)]);
+}
+
+#[test]
+fn s13_peers_are_served_before_clients() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.inspected("1");
+    stage.did();
+    stage.take(Event::Ready(dataset(), version("1"), 2));
+    let publish = Effect::Publish(partition_key("1", 2), Value::Layout(LAYOUT));
+    assert_eq!(
+        stage.did(),
+        [Effect::Show(dataset(), version("1")), publish],
+        "it can be read before it is said to be"
+    );
+    assert_eq!(stage.serving(), None);
+}
+
+#[test]
+fn s14_only_forward_and_never_back_to_what_is_whole_again() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["2"]);
+    stage.load("2");
+    assert_eq!(stage.serving(), Some("2"));
+    stage.hear(news("2", 2, 0..4, None));
+    stage.list(&["1"]);
+    stage.hear(has("1", 2, 0..4));
+    assert_eq!(stage.serving(), Some("2"));
+    assert_eq!(stage.loads("1"), [0; 0]);
+    assert!(!stage.has(&Effect::Inspect(dataset(), version("1"))), "what is earlier is none of its business");
+}
+
+#[test]
+fn s15_an_old_version_goes_when_nobody_asked_for_it_for_ten_minutes() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.load("1");
+    stage.list(&["1", "2"]);
+    stage.load("2");
+    assert_eq!((stage.serving(), stage.state("1")), (Some("2"), Some(State::Removing)));
+    let began = stage.now;
+    stage.did();
+    stage.wait(599_999);
+    assert!(stage.did().is_empty());
+    stage.wait(1);
+    let retire =
+        |since| Effect::Retire { dataset: dataset(), version: version("1"), unused_since: Millis(since) };
+    assert_eq!(stage.did(), [retire(began)]);
+    // A request came a minute ago.
+    stage.take(Event::Used(dataset(), version("1"), Millis(stage.now - 60_000)));
+    assert_eq!(stage.node.deadline(), Millis(stage.now + 540_000));
+    stage.wait(540_000);
+    assert_eq!(stage.did(), [retire(stage.now - 600_000)]);
+    stage.take(Event::Retired(dataset(), version("1")));
+    let did = stage.did();
+    let withdrawn = did.iter().filter(|effect| matches!(effect, Effect::Withdraw(_))).count();
+    assert!(withdrawn == 4 && did.contains(&Effect::Delete(dataset(), version("1"))), "{did:?}");
+}
+
+#[test]
+fn s15_what_is_read_or_was_asked_for_stays() {
+    assert!(may_retire(0, Millis(7), Millis(7)));
+    assert!(!may_retire(1, Millis(7), Millis(7)) && !may_retire(0, Millis(8), Millis(7)));
+}
+
+#[test]
+fn s2_without_the_coordination_service_it_goes_on() {
+    let mut stage = Stage::settled(settings(1));
+    stage.hear(has("1", 2, 0..4));
+    stage.take(Event::SessionLost);
+    stage.wait(365 * 24 * 3_600_000);
+    let known = &stage.node.shelf(&dataset()).unwrap().versions[&version("1")];
+    assert_eq!((stage.serving(), known.peers(0).count()), (Some("1"), 1));
+    stage.list(&["1", "2"]);
+    stage.load("2");
+    assert_eq!(stage.serving(), Some("2"), "it has all partitions itself, and needs nobody to know that");
+    assert!(!stage.effects.iter().any(|effect| matches!(effect, Effect::Publish(..))));
+    stage.did();
+    stage.take(Event::Session);
+    let published = stage.did().iter().filter(|effect| matches!(effect, Effect::Publish(..))).count();
+    assert_eq!(published, 5, "its seat and four partitions");
+}
+
+#[test]
+fn s12_what_is_gone_is_published_again_and_what_it_lacks_is_withdrawn() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.load("1");
+    stage.did();
+    stage.hear(news("1", 1, [2], None));
+    assert_eq!(stage.did(), [Effect::Publish(partition_key("1", 2), Value::Layout(LAYOUT))]);
+    stage.hear(has("0", 1, [3]));
+    assert_eq!(stage.did(), [Effect::Withdraw(partition_key("0", 3))]);
+    let mut all = has("1", 1, 0..3);
+    all.push(node_news(1, 1));
+    all.push(node_news(2, 2));
+    stage.whole(all);
+    assert!(stage.has(&Effect::Publish(partition_key("1", 3), Value::Layout(LAYOUT))));
+    assert!(!stage.has(&Effect::Publish(partition_key("1", 1), Value::Layout(LAYOUT))));
+}
+
+#[test]
+fn s19_a_version_that_fails_leaves_the_old_one_and_is_tried_again_at_the_next_refresh() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.load("1");
+    stage.list(&["1", "2"]);
+    stage.inspected("2");
+    assert_eq!(stage.loads("2").len(), 4);
+    stage.take(Event::LoadFailed(dataset(), version("2"), "part-3: byte 17: no checksum".to_owned()));
+    assert_eq!((stage.serving(), stage.state("2")), (Some("1"), Some(State::Error)));
+    let shelf = stage.node.shelf(&dataset()).unwrap();
+    assert_eq!(shelf.versions[&version("2")].failure(), Some("part-3: byte 17: no checksum"));
+    stage.wait(3_600_000);
+    assert!(stage.loads("2").is_empty());
+    stage.list(&["1", "2"]);
+    assert_eq!((stage.loads("2").len(), stage.state("2")), (4, Some(State::Building)));
+    stage.load("2");
+    assert_eq!(stage.serving(), Some("2"));
+}
+
+#[test]
+fn s19_an_earlier_version_is_loaded_while_the_latest_fails() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["2", "3"]);
+    assert!(stage.has(&Effect::Inspect(dataset(), version("3"))));
+    assert!(
+        !stage.has(&Effect::Inspect(dataset(), version("2"))),
+        "the latest alone, as long as it holds out hope"
+    );
+    stage.take(Event::Inspected(dataset(), version("3"), Err("part-0: not a SequenceFile".to_owned())));
+    assert!(stage.has(&Effect::Inspect(dataset(), version("2"))));
+    stage.load("2");
+    assert_eq!((stage.serving(), stage.state("3")), (Some("2"), Some(State::Error)));
+    stage.list(&["2", "3"]);
+    stage.load("3");
+    assert_eq!(stage.serving(), Some("3"));
+}
+
+#[test]
+fn a_version_that_the_source_divides_otherwise_than_its_peers_is_an_error() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.hear(has("1", 2, [0]));
+    stage.take(Event::Inspected(dataset(), version("1"), Ok(Layout { partitions: 5, ..LAYOUT })));
+    let shelf = stage.node.shelf(&dataset()).unwrap();
+    let told = shelf.versions[&version("1")].failure().unwrap();
+    assert!(told.contains("5 partitions") && told.contains("4 by java-bytes"), "{told}");
+    // Who divides it otherwise has another version, whatever its name.
+    let strange = Layout { partitioner: Partitioner::HadoopBytes, ..LAYOUT };
+    stage.hear(news("1", 3, 0..4, Some(strange)));
+    assert_eq!(stage.serving(), None);
+}
+
+#[test]
+fn a_source_that_is_quicker_than_the_loading_starves_nobody() {
+    let mut stage = Stage::settled(settings(1));
+    for name in ["1", "2", "3", "4"] {
+        let listed: Vec<String> = (1..=name.parse().unwrap()).map(|v: u32| v.to_string()).collect();
+        stage.list(&listed.iter().map(String::as_str).collect::<Vec<_>>());
+        stage.inspected(name);
+    }
+    let loading: Vec<bool> = ["1", "2", "3", "4"].iter().map(|name| !stage.loads(name).is_empty()).collect();
+    assert_eq!(loading, [true, true, false, false]);
+    stage.load("1");
+    assert_eq!(stage.serving(), Some("1"));
+    assert!(!stage.loads("4").is_empty() && stage.loads("3").is_empty());
+    stage.load("4");
+    assert_eq!(stage.serving(), Some("4"));
+    assert!(stage.has(&Effect::Cancel(dataset(), version("2"))), "it is too late for that one");
+}
+
+#[test]
+fn s14_an_order_of_the_operator_goes_back_once_and_holds_in_the_cluster() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1", "2"]);
+    stage.load("2");
+    let pin = Pin { order: 7, version: Some(version("1")) };
+    stage.take(Event::Pin(dataset(), pin.clone()));
+    assert!(stage.has(&Effect::Publish(Key::Pin(dataset()), Value::Pin(pin.clone()))));
+    assert!(stage.has(&Effect::Remember(dataset())));
+    assert_eq!(stage.serving(), Some("2"), "until the other one is whole");
+    stage.load("1");
+    assert_eq!((stage.serving(), stage.state("2")), (Some("1"), Some(State::Removing)));
+    stage.list(&["1", "2", "3"]);
+    assert!(!stage.has(&Effect::Inspect(dataset(), version("3"))), "it is pinned");
+    // An older order, heard late, changes nothing; a later one does.
+    stage.hear(vec![News::Pin(dataset(), address(2), Some(Pin { order: 6, version: Some(version("2")) }))]);
+    assert_eq!(stage.node.shelf(&dataset()).unwrap().pin(), &pin);
+    stage.hear(vec![News::Pin(dataset(), address(2), Some(Pin { order: 8, version: None }))]);
+    assert!(stage.has(&Effect::Inspect(dataset(), version("3"))));
+    stage.load("3");
+    assert_eq!(stage.serving(), Some("3"));
+}
+
+fn stored(name: &str, here: impl IntoIterator<Item = u32>) -> BTreeMap<DatasetName, Stored> {
+    let served = Some(Served { order: 0, version: version(name) });
+    let versions = [(version(name), (LAYOUT, here.into_iter().collect()))].into();
+    [(dataset(), Stored { served, versions, ..Stored::default() })].into()
+}
+
+#[test]
+fn s20_a_restart_serves_what_it_has_without_source_and_coordination() {
+    let mut whole = Stage::with(settings(1), stored("3", 0..4));
+    assert_eq!(whole.serving(), Some("3"), "it has all, so it needs to wait for nobody");
+    whole.take(Event::Session);
+    assert!(whole.has(&Effect::Publish(partition_key("3", 0), Value::Layout(LAYOUT))));
+
+    let mut part = Stage::with(settings(1), stored("3", 0..2));
+    assert_eq!((part.serving(), part.node.deadline()), (None, Millis(5_000)));
+    part.wait(5_000);
+    assert_eq!(part.serving(), Some("3"), "what it had is better than nothing");
+}
+
+#[test]
+fn s14_holds_over_a_restart() {
+    let mut stage = Stage::with(settings(1), stored("3", 0..2));
+    stage.take(Event::Session);
+    stage.whole(has("2", 2, 0..4));
+    assert_eq!(stage.serving(), None, "clients had a later one");
+    stage.hear(has("4", 2, 0..4));
+    assert_eq!(stage.serving(), Some("4"));
+}
+
+#[test]
+fn s14_what_is_nowhere_any_more_does_not_hold_back() {
+    let mut stage = Stage::with(settings(1), stored("3", []));
+    stage.take(Event::Session);
+    stage.whole(has("2", 2, 0..4));
+    stage.wait(5_000);
+    stage.wait(1);
+    assert_eq!(stage.serving(), Some("2"));
+}
+
+#[test]
+fn s18_lost_replicas_are_made_good_only_if_that_is_wished() {
+    for (re_replicate, expected) in [(false, vec![]), (true, vec![0, 1, 2, 3])] {
+        let mut stage = Stage::new(NodeSettings { re_replicate, ..settings(3) });
+        stage.take(Event::Session);
+        let mut all: Vec<News> = vec![node_news(1, 1), node_news(2, 2)];
+        all.extend((1..3).flat_map(|node| has("1", node, 0..4)));
+        stage.whole(all);
+        stage.list(&["1"]);
+        stage.wait(10_000);
+        for partition in stage.loads("1") {
+            stage.take(Event::Ready(dataset(), version("1"), partition));
+        }
+        let here = |stage: &Stage| stage.node.shelf(&dataset()).unwrap().versions[&version("1")].here.clone();
+        let first = here(&stage);
+        stage.hear([vec![News::Node(address(2), None)], news("1", 2, 0..4, None)].concat());
+        stage.wait(9_999);
+        assert!(stage.loads("1").is_empty());
+        stage.wait(1);
+        let lacking: Vec<u32> = expected.into_iter().filter(|partition| !first.contains(partition)).collect();
+        assert_eq!(stage.loads("1"), lacking);
+    }
+}
+
+#[test]
+fn it_leaves_and_nobody_asks_it_any_more() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.load("1");
+    stage.list(&["1", "2"]);
+    stage.inspected("2");
+    stage.did();
+    stage.take(Event::Leave);
+    let did = stage.did();
+    assert_eq!(did.iter().filter(|effect| matches!(effect, Effect::Withdraw(_))).count(), 5);
+    assert!(did.contains(&Effect::Cancel(dataset(), version("2"))));
+    stage.list(&["1", "2", "3"]);
+    stage.wait(10_000);
+    assert!(!stage.did().iter().any(|effect| matches!(effect, Effect::Publish(..) | Effect::Load { .. })));
+    assert_eq!(stage.serving(), Some("1"), "clients that are still there get what there is");
+}
