@@ -16,3 +16,5 @@
 
 pub mod catalogue;
 pub mod clock;
+pub mod format;
+pub mod limits;

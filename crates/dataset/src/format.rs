@@ -1,0 +1,107 @@
+//! What records are in a file: keys and values, one after the other, out of a stream of bytes.
+//!
+//! A customs hall. Every container is opened in its own way, and what comes out of it is always the same: a label and
+//! a parcel. What is not what its papers say is stopped here, with the place in it and the reason.
+//!
+//! ```text
+//!  bytes ──► .gz .zst ──► csv, tsv, JSON Lines ──┐
+//!    │                                           ├──► Records: (key, value), ...
+//!    ├──────────────────► SequenceFile ──────────┤
+//!    └──► a file ───────► Parquet ───────────────┘
+//! ```
+//!
+//! A reader holds one record, or one block of a SequenceFile, or one page of each column of a Parquet file, and the
+//! limits are in [`limits`](crate::limits). It never trusts a length that it reads: memory grows with the bytes
+//! that are there, not with those that are promised.
+
+mod columns;
+mod compressed;
+mod delimited;
+mod error;
+mod input;
+mod json_lines;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod recognise;
+mod sequence;
+
+pub use columns::Columns;
+pub use error::{FormatError, Place, Reason};
+pub use recognise::{Format, UnknownFormat};
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use error::Failure;
+use input::Input;
+use recognise::{Content, content};
+
+/// How the files of a dataset are read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// `None`: recognised for each file, by its content, then by its name.
+    pub format: Option<Format>,
+    /// Which columns are key and value; not asked of SequenceFiles.
+    pub columns: Columns,
+    /// Where a Parquet file is kept while it is read, since it is read from its end. `None`: the system's folder.
+    pub temporary: Option<PathBuf>,
+}
+
+/// The records of a file, one at a time.
+pub trait Records: Send {
+    /// The next key and value, until there are no more. After an error there is nothing more to be had.
+    fn next(&mut self) -> Result<Option<Record<'_>>, FormatError>;
+}
+
+/// A key and its value, for as long as the reader is not asked for the next.
+pub type Record<'a> = (&'a [u8], &'a [u8]);
+
+/// Begins to read a file. `file` is its name, for the format and for errors.
+pub fn records(
+    file: &str,
+    bytes: impl Read + Send + 'static,
+    options: &Options,
+) -> Result<Box<dyn Records>, FormatError> {
+    begin(file, Input::new(Box::new(bytes)), options).map_err(|failure| failure.of(file))
+}
+
+fn begin(file: &str, mut input: Input, options: &Options) -> Result<Box<dyn Records>, Failure> {
+    let content = content(&mut input)?;
+    let format = recognise::format(file, content, options.format)?;
+    let name = file.to_owned();
+    let columns = &options.columns;
+    Ok(match format {
+        Format::SequenceFile => Box::new(sequence::SequenceFile::open(name, input)?),
+        Format::Csv | Format::Tsv => {
+            let text = compressed::text(file, content, input)?;
+            Box::new(delimited::Delimited::open(name, text, format, columns)?)
+        }
+        Format::JsonLines => {
+            let text = compressed::text(file, content, input)?;
+            Box::new(json_lines::JsonLines::open(name, text, columns)?)
+        }
+        Format::Parquet => parquet_records(name, input, content, options)?,
+    })
+}
+
+#[cfg(feature = "parquet")]
+fn parquet_records(
+    name: String,
+    input: Input,
+    content: Content,
+    options: &Options,
+) -> Result<Box<dyn Records>, Failure> {
+    if content != Content::Parquet {
+        return Err(Failure::at_start(Reason::Foreign { format: Format::Parquet }));
+    }
+    let reader = parquet::Parquet::open(name, input, &options.columns, options.temporary.as_deref())?;
+    Ok(Box::new(reader))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet_records(_: String, _: Input, _: Content, _: &Options) -> Result<Box<dyn Records>, Failure> {
+    Err(Failure::at_start(Reason::NotBuiltIn))
+}
+
+#[cfg(test)]
+mod tests;

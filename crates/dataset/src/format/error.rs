@@ -1,0 +1,237 @@
+//! Why a file was not read to its end: which file, where in it, and what to do.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::recognise::Format;
+use crate::limits::{RECORD_BYTES, SEQUENCE_BLOCK_BYTES};
+
+/// A file that cannot be read, or not to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {place}: {reason}")]
+pub struct FormatError {
+    /// The file, as it was named.
+    pub file: String,
+    /// Where in it.
+    pub place: Place,
+    /// What is wrong.
+    pub reason: Reason,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In bytes, from 0.
+    Offset(u64),
+    /// A line of text, from 1; of a compressed file, uncompressed.
+    Line(u64),
+    /// A row of a table that has no lines, from 1.
+    Row(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Offset(offset) => write!(f, "offset {offset}"),
+            Place::Line(line) => write!(f, "line {line}"),
+            Place::Row(row) => write!(f, "row {row}"),
+        }
+    }
+}
+
+/// What is wrong with a file at some place.
+#[derive(Debug, thiserror::Error)]
+pub enum Reason {
+    /// It could not be read from where it lies.
+    #[error("{0}")]
+    Read(io::Error),
+    /// What must be copied before it can be read was not.
+    #[error("copying it to {}: {source}; make room there, or choose another folder", folder.display())]
+    Temporary {
+        /// Where to.
+        folder: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It ends in the middle of something.
+    #[error("the file ends within {what}: cut off; write it again")]
+    CutOff {
+        /// What is not whole.
+        what: &'static str,
+    },
+    /// Another kind of file.
+    #[error("not {}; check the dataset's format, or take the file out", .format.with_article())]
+    Foreign {
+        /// What it should be.
+        format: Format,
+    },
+    /// Neither its content nor its name says what it is.
+    #[error(
+        "neither the beginning of the file nor its name says what it is; give the dataset a format: {}",
+        Format::names()
+    )]
+    Unrecognised,
+    /// A file whose name ends in `.gz` or `.zst` and which is neither.
+    #[error("the name ends in {ending}, but the file is not {compression}; name it for what it is")]
+    Misnamed {
+        /// The end of the name.
+        ending: &'static str,
+        /// What would end so.
+        compression: &'static str,
+    },
+    /// Left out when Partage was built.
+    #[error("Parquet was left out when this Partage was built; build it with the feature `parquet`")]
+    NotBuiltIn,
+    /// A SequenceFile from before 2007, or after what is known here.
+    #[error(
+        "SequenceFile of version {version}; versions 4 to 6 can be read: write it with a Hadoop of today"
+    )]
+    Version {
+        /// Its version.
+        version: u8,
+    },
+    /// A SequenceFile's codec that is not known here.
+    #[error(
+        "compressed with {class}, which cannot be read here; write it with gzip, deflate, snappy, lz4, zstd, bzip2, \
+         or uncompressed"
+    )]
+    Codec {
+        /// The Java class.
+        class: String,
+    },
+    /// Something in the file cannot be as it is.
+    #[error("{what}: {how}; the file is damaged: write it again")]
+    Damaged {
+        /// Which part.
+        what: &'static str,
+        /// In what way.
+        how: String,
+    },
+    /// Not where the file says that there is one.
+    #[error("no sync marker where one must be; the file is damaged, or two were mixed: write it again")]
+    Sync,
+    /// More than a reader holds.
+    #[error("{what} of {bytes} bytes, more than the limit of {limit}; {way_out}")]
+    TooLong {
+        /// What it is.
+        what: &'static str,
+        /// Its length, as far as it is known.
+        bytes: u64,
+        /// The limit.
+        limit: usize,
+        /// What to do.
+        way_out: &'static str,
+    },
+    /// Columns are to be read, and nobody said which is the key.
+    #[error("the dataset has no key column; name one")]
+    NoKeyColumn,
+    /// A column that is not in the file.
+    #[error("no column {column:?}; {}", list(.known))]
+    NoColumn {
+        /// The column.
+        column: String,
+        /// Those that are there, or some.
+        known: Vec<String>,
+    },
+    /// A row in which a column is not there.
+    #[error("no {column:?} in this row; every row must have it")]
+    Missing {
+        /// The column.
+        column: String,
+    },
+    /// A row whose key says nothing.
+    #[error("the key, {column:?}, is {found}; a key is text, a number, a truth value or bytes")]
+    KeyValue {
+        /// The column.
+        column: String,
+        /// What it is instead.
+        found: &'static str,
+    },
+    /// A row that does not follow the format's rules.
+    #[error("not {}: {how}", .format.with_article())]
+    Malformed {
+        /// Whose rules.
+        format: Format,
+        /// What is wrong.
+        how: String,
+    },
+}
+
+impl Reason {
+    /// That a record is longer than a reader holds.
+    pub fn record_too_long(bytes: u64) -> Reason {
+        Reason::TooLong {
+            what: "a record",
+            bytes,
+            limit: RECORD_BYTES,
+            way_out: "divide it, or look for a quote that is not closed",
+        }
+    }
+
+    /// That a part of a SequenceFile's block is longer than a reader holds.
+    pub fn block_too_long(bytes: u64) -> Reason {
+        Reason::TooLong {
+            what: "a block",
+            bytes,
+            limit: SEQUENCE_BLOCK_BYTES,
+            way_out: "write it with a smaller io.seqfile.compress.blocksize, if it is not damaged",
+        }
+    }
+
+    /// What a stream that is being uncompressed failed of.
+    pub fn uncompressing(compression: &'static str, error: io::Error) -> Reason {
+        match error.kind() {
+            _ if is_of_source(&error) => Reason::Read(error),
+            io::ErrorKind::UnexpectedEof => Reason::CutOff { what: compression },
+            _ => Reason::Damaged { what: compression, how: error.to_string() },
+        }
+    }
+}
+
+fn list(columns: &[String]) -> String {
+    if columns.is_empty() { "there are none".to_owned() } else { format!("there are {}", columns.join(", ")) }
+}
+
+/// An error of reading the bytes of a file, marked so that it is told from one of uncompressing them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct OfSource(io::Error);
+
+/// Marks what went wrong in the source.
+pub fn of_source(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), OfSource(error))
+}
+
+fn is_of_source(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<OfSource>())
+}
+
+/// A place and a reason; whose file it is, is said where its name is known.
+#[derive(Debug)]
+pub struct Failure {
+    place: Place,
+    reason: Reason,
+}
+
+impl Failure {
+    /// At some place.
+    pub fn new(place: Place, reason: Reason) -> Failure {
+        Failure { place, reason }
+    }
+
+    /// At an offset.
+    pub fn at(offset: u64, reason: Reason) -> Failure {
+        Failure::new(Place::Offset(offset), reason)
+    }
+
+    /// Of the file as a whole.
+    pub fn at_start(reason: Reason) -> Failure {
+        Failure::at(0, reason)
+    }
+
+    /// Of this file.
+    pub fn of(self, file: &str) -> FormatError {
+        FormatError { file: file.to_owned(), place: self.place, reason: self.reason }
+    }
+}

@@ -1,0 +1,191 @@
+//! Apache Parquet, by its own library.
+//!
+//! A Parquet file is read from its end, so it is first copied to a temporary file without a name. Only the columns that
+//! are wanted are read, a page of each at a time.
+//!
+//! The library trusts a file more than we do: it may panic over a damaged one. That is caught here and is an
+//! error like any other.
+
+use std::fs::File;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::reader::RowIter;
+use parquet::record::{Field, Row};
+use parquet::schema::types::Type;
+
+use super::columns::{Columns, Object, Selection, find};
+use super::error::{Failure, FormatError, Place, Reason};
+use super::input::Input;
+use super::recognise::Format;
+use super::{Record, Records};
+use crate::limits::RECORD_BYTES;
+
+/// A file of rows with typed fields.
+pub struct Parquet {
+    file: String,
+    rows: RowIter<'static>,
+    /// Of those columns that are read.
+    names: Vec<String>,
+    key: usize,
+    values: Selection,
+    number: u64,
+    key_bytes: Vec<u8>,
+    value_bytes: Vec<u8>,
+}
+
+impl Parquet {
+    /// Copies the file, reads its footer and finds the columns.
+    pub fn open(
+        file: String,
+        input: Input,
+        columns: &Columns,
+        temporary: Option<&Path>,
+    ) -> Result<Parquet, Failure> {
+        columns.key().map_err(Failure::at_start)?;
+        let copy = copy(input, temporary)?;
+        let opened = guarded(|| SerializedFileReader::new(copy)).map_err(Failure::at_start)?;
+        let schema = opened.metadata().file_metadata().schema();
+        let names = |schema: &Type| schema.get_fields().iter().map(|f| f.name().to_owned()).collect();
+        let all: Vec<String> = names(schema);
+        let wanted = find(columns, &all).map_err(Failure::at_start)?;
+        let wanted = projection(schema, &wanted).map_err(Failure::at_start)?;
+        let names: Vec<String> = names(&wanted);
+        let (key, values) = find(columns, &names).map_err(Failure::at_start)?;
+        let rows = guarded(|| RowIter::from_file_into(Box::new(opened)).project(Some(wanted)));
+        let rows = rows.map_err(Failure::at_start)?;
+        let (key_bytes, value_bytes) = (Vec::new(), Vec::new());
+        Ok(Parquet { file, rows, names, key, values, number: 0, key_bytes, value_bytes })
+    }
+
+    fn read_row(&mut self) -> Result<bool, Reason> {
+        let Some(row) = guarded(|| self.rows.next().transpose())? else { return Ok(false) };
+        let fields = fields(&row);
+        if fields.len() != self.names.len() {
+            return Err(damaged(format!("a row of {} columns, not {}", fields.len(), self.names.len())));
+        }
+        self.key_bytes.clear();
+        let found = match fields[self.key] {
+            Field::Null => Some("null"),
+            Field::Group(_) | Field::MapInternal(_) => Some("an object"),
+            Field::ListInternal(_) => Some("a list"),
+            _ => None,
+        };
+        if let Some(found) = found {
+            return Err(Reason::KeyValue { column: self.names[self.key].clone(), found });
+        }
+        write_plain(&mut self.key_bytes, fields[self.key]);
+        self.value_bytes.clear();
+        match &self.values {
+            Selection::One(column) => write_plain(&mut self.value_bytes, fields[*column]),
+            Selection::Row => {
+                write_object(&mut self.value_bytes, &self.names, &fields, 0..self.names.len());
+            }
+            Selection::Several(columns) => {
+                write_object(&mut self.value_bytes, &self.names, &fields, columns.iter().copied());
+            }
+        }
+        match self.key_bytes.len() + self.value_bytes.len() {
+            bytes @ RECORD_BYTES.. => Err(Reason::record_too_long(bytes as u64)),
+            _ => Ok(true),
+        }
+    }
+}
+
+impl Records for Parquet {
+    fn next(&mut self) -> Result<Option<Record<'_>>, FormatError> {
+        self.number += 1;
+        match self.read_row() {
+            Ok(true) => Ok(Some((&self.key_bytes, &self.value_bytes))),
+            Ok(false) => Ok(None),
+            Err(reason) => Err(Failure::new(Place::Row(self.number), reason).of(&self.file)),
+        }
+    }
+}
+
+/// A file that can be read from its end, and vanishes when it is closed.
+fn copy(mut input: Input, temporary: Option<&Path>) -> Result<File, Failure> {
+    let (file, folder) = match temporary {
+        Some(folder) => (tempfile::tempfile_in(folder), folder.to_owned()),
+        None => (tempfile::tempfile(), PathBuf::from("the folder for temporary files")),
+    };
+    let failed = |source| Reason::Temporary { folder: folder.clone(), source };
+    let mut file = file.map_err(failed).map_err(Failure::at_start)?;
+    loop {
+        let at = input.at();
+        let piece = input.next_piece()?;
+        if piece.is_empty() {
+            return Ok(file);
+        }
+        file.write_all(piece).map_err(failed).map_err(|reason| Failure::at(at, reason))?;
+    }
+}
+
+/// The columns that are wanted, in the order of the file.
+fn projection(schema: &Type, (key, values): &(usize, Selection)) -> Result<Type, Reason> {
+    let is_wanted = |column: usize| match values {
+        Selection::Row => true,
+        Selection::One(value) => column == *value || column == *key,
+        Selection::Several(values) => values.contains(&column) || column == *key,
+    };
+    let fields = schema.get_fields().iter().enumerate().filter(|(column, _)| is_wanted(*column));
+    let fields: Vec<Arc<Type>> = fields.map(|(_, field)| Arc::clone(field)).collect();
+    Type::group_type_builder(schema.name()).with_fields(fields).build().map_err(of_library)
+}
+
+fn fields(row: &Row) -> Vec<&Field> {
+    row.get_column_iter().map(|(_, field)| field).collect()
+}
+
+fn write_object(
+    into: &mut Vec<u8>,
+    names: &[String],
+    fields: &[&Field],
+    columns: impl Iterator<Item = usize>,
+) {
+    let mut object = Object::begin(into);
+    for column in columns {
+        write_json(object.field(&names[column]), fields[column]);
+    }
+    object.end();
+}
+
+/// Text and bytes as they are, null as nothing, all else as JSON.
+fn write_plain(into: &mut Vec<u8>, field: &Field) {
+    match field {
+        Field::Null => {}
+        Field::Bytes(bytes) => into.extend_from_slice(bytes.data()),
+        field => match field.to_json_value() {
+            serde_json::Value::String(text) => into.extend_from_slice(text.as_bytes()),
+            json => into.extend_from_slice(json.to_string().as_bytes()),
+        },
+    }
+}
+
+fn write_json(into: &mut Vec<u8>, field: &Field) {
+    into.extend_from_slice(field.to_json_value().to_string().as_bytes());
+}
+
+/// Calls the library, and takes a panic of it for what it is: a file that it did not expect.
+fn guarded<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Reason> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(error)) => Err(of_library(error)),
+        Err(_) => Err(damaged("its library gave it up".to_owned())),
+    }
+}
+
+fn of_library(error: ParquetError) -> Reason {
+    match error {
+        ParquetError::EOF(_) => Reason::CutOff { what: "the Parquet file" },
+        error => Reason::Malformed { format: Format::Parquet, how: error.to_string() },
+    }
+}
+
+fn damaged(how: String) -> Reason {
+    Reason::Damaged { what: "the Parquet file", how }
+}

@@ -1,0 +1,111 @@
+//! Parquet files that pyarrow wrote: `vectors/datasets`.
+
+#![cfg(feature = "parquet")]
+
+use std::io::Cursor;
+
+use partage_dataset::format::{Columns, FormatError, Options, Place, Reason, records};
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+macro_rules! file {
+    ($name:literal) => {
+        ($name, include_bytes!(concat!("../../../vectors/datasets/", $name)) as &[u8])
+    };
+}
+
+const TABLES: [(&str, &[u8]); 5] = [
+    file!("table-none.parquet"),
+    file!("table-snappy.parquet"),
+    file!("table-gzip.parquet"),
+    file!("table-lz4.parquet"),
+    file!("table-zstd.parquet"),
+];
+
+fn columns(key: &str, values: &[&str]) -> Options {
+    let values = values.iter().map(|name| (*name).to_owned()).collect();
+    let columns = Columns { key: Some(key.to_owned()), values, header: true };
+    Options { columns, ..Options::default() }
+}
+
+fn read((file, bytes): (&str, &[u8]), options: &Options) -> Result<Pairs, FormatError> {
+    let mut records = records(file, Cursor::new(bytes.to_vec()), options)?;
+    let mut pairs = Vec::new();
+    while let Some((key, value)) = records.next()? {
+        pairs.push((key.to_vec(), value.to_vec()));
+    }
+    Ok(pairs)
+}
+
+fn of_60(pair: impl Fn(u8) -> (Vec<u8>, Vec<u8>)) -> Pairs {
+    (0..60).map(pair).collect()
+}
+
+fn text_of(i: u8) -> String {
+    if i.is_multiple_of(3) { String::new() } else { format!("value {i}, ").repeat(usize::from(i) % 7) }
+}
+
+#[test]
+fn pyarrows_tables_are_read_in_every_compression() {
+    for table in TABLES {
+        let id = |i| format!("key-{i}").into_bytes();
+        let texts = read(table, &columns("id", &["text"])).unwrap();
+        assert_eq!(texts, of_60(|i| (id(i), text_of(i).into_bytes())), "{}", table.0);
+        let bytes = read(table, &columns("id", &["bytes"])).unwrap();
+        assert_eq!(bytes, of_60(|i| (id(i), vec![i, 255])), "{}", table.0);
+        let by_bytes = read(table, &columns("bytes", &["number"])).unwrap();
+        assert_eq!(by_bytes, of_60(|i| (vec![i, 255], i.to_string().into_bytes())), "{}", table.0);
+        let several = read(table, &columns("number", &["text", "id"])).unwrap();
+        let (key, value) = &several[2];
+        assert_eq!(key, b"2");
+        assert_eq!(value, br#"{"text":"value 2, value 2, ","id":"key-2"}"#);
+        let rows = read(table, &columns("id", &[])).unwrap();
+        assert_eq!(rows[3].1, br#"{"id":"key-3","number":3,"bytes":"A/8=","text":null}"#);
+    }
+}
+
+#[test]
+fn types_are_json_where_they_are_not_text_or_bytes() {
+    let types = file!("types.parquet");
+    let rows = read(types, &columns("k", &[])).unwrap();
+    let json = r#"{"k":1,"yes":true,"real":0.1,"day":"2024-02-29","at":"2024-02-29 01:02:03.000 +00:00","price":"-12.50","list":[1,null,3],"group":{"a":"x","b":[{"c":1}]},"map":{"p":1,"q":2},"nothing":null}"#;
+    assert_eq!(String::from_utf8(rows[0].1.clone()).unwrap(), json);
+    let one =
+        |column| String::from_utf8(read(types, &columns("k", &[column])).unwrap()[0].1.clone()).unwrap();
+    assert_eq!([one("day"), one("list"), one("nothing")], ["2024-02-29", "[1,null,3]", ""]);
+    for (key, found) in
+        [("nothing", "null"), ("list", "a list"), ("group", "an object"), ("map", "an object")]
+    {
+        let failure = read(types, &columns(key, &["k"])).unwrap_err();
+        assert_eq!(failure.place, Place::Row(1));
+        assert!(matches!(failure.reason, Reason::KeyValue { found: f, .. } if f == found), "{failure}");
+    }
+}
+
+#[test]
+fn a_column_that_is_not_there_is_named() {
+    assert_eq!(
+        read(TABLES[0], &columns("id", &["txt"])).unwrap_err().to_string(),
+        "table-none.parquet: offset 0: no column \"txt\"; there are id, number, bytes, text"
+    );
+}
+
+#[test]
+fn damage_is_an_error_or_another_value_and_never_a_panic() {
+    let (file, bytes) = file!("small.parquet");
+    let options = columns("k", &["v"]);
+    assert_eq!(read((file, bytes), &options).unwrap().len(), 2);
+    for length in 0..bytes.len() {
+        read((file, &bytes[..length]), &options).unwrap_err();
+    }
+    // What the library does over damage is its own; that it never takes us along is ours.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut noticed = 0;
+    for bit in 0..8 * bytes.len() {
+        let mut damaged = bytes.to_vec();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        noticed += u32::from(read((file, &damaged), &options).is_err());
+    }
+    let _ = std::panic::take_hook();
+    assert!(noticed > 1_000, "{noticed}");
+}
