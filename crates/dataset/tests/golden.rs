@@ -3,6 +3,8 @@
 //! The SequenceFiles come from Hadoop's own classes; the versions that Hadoop no longer writes are made of them by what
 //! its reader leaves out of the header.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 use std::io::Cursor;
 
 use partage_dataset::format::{FormatError, Options, Place, Reason, records};

@@ -1,6 +1,7 @@
 //! Parquet files that pyarrow wrote: `vectors/datasets`.
 
 #![cfg(feature = "parquet")]
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::io::Cursor;
 
