@@ -31,7 +31,10 @@ fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "a program of its own, which reads its command line")]
     let words: Vec<String> = std::env::args().collect();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let ran = runtime.map_err(Failed::from).and_then(|runtime| runtime.block_on(run(&words)));
+    // In a task, as a coordinator commits: the main thread would have to be woken for each message.
+    let ran = runtime.map_err(Failed::from).and_then(|runtime| {
+        runtime.block_on(async { tokio::spawn(async move { run(&words).await }).await? })
+    });
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -3,7 +3,7 @@
 //! ```text
 //!  whoever changes a map          metadata server                     coordination service
 //!  ─────────────────────          ───────────────                     ────────────────────
-//!  Maps::prepare ──── store ────► service ─► keeper ─► book (fsync)
+//!  Maps::prepare ──── line ─────► service ─► keeper ─► book (fsync)
 //!            ◄───── stored ──────    (a majority)
 //!  Prepared::condition ──────────────── swap of the head ───────────► keyspaces/<name>/map/metadata
 //!  Prepared::finish ── committed ► keeper ─── reads the head ───────►
@@ -23,6 +23,7 @@ mod entropy;
 mod head;
 mod keeper;
 pub mod limits;
+mod line;
 mod maps;
 mod notices;
 mod peers;

@@ -1,13 +1,15 @@
 //! The other metadata servers: where they are, and what is asked of them.
 
-use crate::limits::{ASK, CONNECT, FETCH, STORE};
+use crate::limits::{ASK, CONNECT, FETCH, STORE, STORE_OPERATION};
+use crate::line::Line;
 use futures::stream;
 use partage_core::id::Generation;
 use partage_core::map::ShardMap;
 use partage_core::metadata::change::{Change, Notice};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_wire::limits::MESSAGE_BYTES;
-use partage_wire::metadata::{ChangeJoiner, MapQuestion, answer, in_parts, notice_form};
+use partage_wire::metadata::{ChangeJoiner, MapQuestion, answer, in_one, in_parts, notice_form};
+use partage_wire::proto;
 use partage_wire::proto::metadata_client::MetadataClient;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,6 +53,8 @@ impl<D: Directory + Clone> Directory for tokio::sync::watch::Receiver<D> {
 pub struct Peers {
     directory: Arc<dyn Directory>,
     channels: Arc<Mutex<BTreeMap<String, Channel>>>,
+    /// By the address, as the channels are.
+    lines: Arc<Mutex<BTreeMap<String, Line>>>,
 }
 
 type Client = MetadataClient<Channel>;
@@ -58,7 +62,7 @@ type Client = MetadataClient<Channel>;
 impl Peers {
     /// To the servers of that directory.
     pub fn new(directory: Arc<dyn Directory>) -> Peers {
-        Peers { directory, channels: Arc::default() }
+        Peers { directory, channels: Arc::default(), lines: Arc::default() }
     }
 
     /// All servers that are there.
@@ -66,10 +70,13 @@ impl Peers {
         self.directory.present()
     }
 
-    fn client(&self, server: &NodeId) -> Result<Client, Status> {
+    fn address(&self, server: &NodeId) -> Result<String, Status> {
         let address = self.directory.address(server);
-        let address =
-            address.ok_or_else(|| Status::unavailable(format!("metadata server {server} is not there")))?;
+        address.ok_or_else(|| Status::unavailable(format!("metadata server {server} is not there")))
+    }
+
+    fn client(&self, server: &NodeId) -> Result<Client, Status> {
+        let address = self.address(server)?;
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(channel) = channels.get(&address) {
             return Ok(client(channel.clone()));
@@ -89,9 +96,29 @@ impl Peers {
 
     /// Has `server` store a change.
     pub(crate) async fn store(&self, server: &NodeId, change: &Change) -> Result<(), Status> {
+        if let Some(operation) = in_one(change) {
+            return self.store_operation(server, operation).await;
+        }
         let mut client = self.client(server)?;
         let parts: Vec<_> = in_parts(change).collect();
         within(STORE, client.store(stream::iter(parts))).await.map(drop)
+    }
+
+    async fn store_operation(&self, server: &NodeId, operation: proto::MapDiff) -> Result<(), Status> {
+        let address = self.address(server)?;
+        let line = {
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.retain(|_, line| !line.is_broken());
+            match lines.get(&address) {
+                Some(line) => line.clone(),
+                None => lines.entry(address.clone()).or_insert(Line::begin(self.client(server)?)).clone(),
+            }
+        };
+        timeout(STORE_OPERATION, line.store(operation)).await.unwrap_or_else(|_| {
+            // Whoever does not answer may not hear either: the next one is said on another line.
+            self.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+            Err(late(STORE_OPERATION))
+        })
     }
 
     /// Which map `server` has on disk, if it is the latest.

@@ -10,11 +10,12 @@ use partage_core::metadata::discover::Discoverer;
 use partage_core::metadata::server::Refused;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::metadata::{
-    ChangeJoiner, DiscoverRequest, MapQuestion, answer_form, discoveries_form, in_parts, notice,
+    ChangeJoiner, DiscoverRequest, MapQuestion, answer_form, discoveries_form, in_parts, notice, one,
 };
 use partage_wire::proto::metadata_server::{Metadata, MetadataServer};
 use partage_wire::{Malformed, proto};
-use tonic::{Request, Response, Status, Streaming};
+use std::sync::Arc;
+use tonic::{Code, Request, Response, Status, Streaming};
 
 /// Answers for a metadata server.
 pub struct MetadataService {
@@ -72,8 +73,35 @@ async fn joined(request: Request<Streaming<proto::MapPart>>) -> Result<Change, S
     Err(Status::invalid_argument("the change was cut off: its last part is missing"))
 }
 
+async fn store_one(
+    keepers: Keepers,
+    order: Result<proto::StoreOrder, Status>,
+) -> Result<proto::StoreOutcome, Status> {
+    let order = order?;
+    let diff = one(order.operation).map_err(malformed)?;
+    let keyspace = diff.keyspace.clone();
+    let stored = keepers.store(&keyspace, Change::Operation(Arc::new(diff))).await.map_err(refused);
+    let (code, message) =
+        stored.err().map_or((Code::Ok, String::new()), |why| (why.code(), why.message().to_owned()));
+    Ok(proto::StoreOutcome { number: order.number, code: (code as i32).cast_unsigned(), message })
+}
+
 #[tonic::async_trait]
 impl Metadata for MetadataService {
+    type StoreEachStream = BoxStream<'static, Result<proto::StoreOutcome, Status>>;
+
+    async fn store_each(
+        &self,
+        request: Request<Streaming<proto::StoreOrder>>,
+    ) -> Result<Response<Self::StoreEachStream>, Status> {
+        let keepers = self.keepers.clone();
+        let orders = request.into_inner();
+        // Each is begun before the next one is, and so they are in order where order counts.
+        let outcomes =
+            orders.map(move |order| store_one(keepers.clone(), order)).buffer_unordered(limits::LINE);
+        Ok(Response::new(outcomes.boxed()))
+    }
+
     type FetchStream = BoxStream<'static, Result<proto::MapPart, Status>>;
 
     async fn store(

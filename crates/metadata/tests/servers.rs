@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test on real servers says what it saw")]
 
+use futures::StreamExt;
 use partage_coordination::Coordination;
 use partage_coordination::embedded::Embedded;
 use partage_core::hash::HashFunction;
 use partage_core::id::{Generation, Incarnation, PlacementId, ShardId};
 use partage_core::key::HashRange;
-use partage_core::map::ShardMap;
+use partage_core::map::{MapDiff, ShardMap};
 use partage_core::metadata::change::{Change, Failed, Notice, Swapped};
 use partage_core::metadata::discover::Status;
 use partage_core::name::{KeyspaceName, NodeId};
@@ -16,6 +17,7 @@ use partage_metadata::{
     Base, ChangeError, Heads, Keepers, Maps, MetadataService, Notices, Peers, transaction,
 };
 use partage_wire::metadata::{DiscoverRequest, MapQuestion, discoveries};
+use partage_wire::proto;
 use partage_wire::proto::metadata_client::MetadataClient;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -243,6 +245,36 @@ async fn without_a_majority_nothing_changes_and_nothing_is_left() {
     assert_eq!(town.fetch(0, at).await.generation(), at);
     town.start(1).await;
     assert_eq!(town.change("w").await.unwrap().sequence, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_operation_on_a_line_is_answered_by_its_number() {
+    let town = Town::of(1).await;
+    town.maps.create(first()).await.unwrap();
+    let mut map = ShardMap::clone(&town.maps.latest(&keyspace()).await.unwrap().1);
+    let address = town.directory.borrow()[&name(0)].clone();
+    let mut client = MetadataClient::connect(format!("http://{address}")).await.unwrap();
+    let order = |number, diff: &MapDiff| proto::StoreOrder { number, operation: Some(diff.into()) };
+    let mut nobodys = map.edit().commit(transaction());
+    nobodys.keyspace = KeyspaceName::new("nobodys").unwrap();
+    let mut orders = vec![order(4, &nobodys)];
+    for number in [9, 2, 7] {
+        let diff = map.edit().commit(transaction());
+        map.apply(&diff).unwrap();
+        orders.push(order(number, &diff));
+    }
+    let outcomes = client.store_each(futures::stream::iter(orders)).await.unwrap().into_inner();
+    let outcomes: BTreeMap<_, _> =
+        outcomes.map(|one| one.unwrap()).map(|one| (one.number, one)).collect().await;
+    assert_eq!(outcomes.keys().copied().collect::<Vec<_>>(), [2, 4, 7, 9]);
+    for number in [9, 2, 7] {
+        assert_eq!(outcomes[&number].code, 0, "on the one before it: {:?}", outcomes[&number]);
+    }
+    assert!(outcomes[&4].code != 0 && !outcomes[&4].message.is_empty(), "{:?}", outcomes[&4]);
+    let nothing = proto::StoreOrder { number: 1, operation: None };
+    let mut outcomes = client.store_each(futures::stream::iter([nothing])).await.unwrap().into_inner();
+    let refused = outcomes.message().await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,6 +31,22 @@ pub fn in_parts(change: &Change) -> impl Iterator<Item = proto::MapPart> + use<>
     (0..count).map(part)
 }
 
+/// The operation that a change is, if one message holds it.
+pub fn in_one(change: &Change) -> Option<proto::MapDiff> {
+    match change {
+        Change::Operation(diff) if diff.changed.len() <= SHARDS_IN_PART => Some((&**diff).into()),
+        Change::Operation(_) | Change::Whole(_) => None,
+    }
+}
+
+/// The operation in a message.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn one(form: Option<proto::MapDiff>) -> Result<MapDiff, Malformed> {
+    required(form, "operation")
+}
+
 /// Puts the parts of a change together.
 #[derive(Debug, Default)]
 pub struct ChangeJoiner {
