@@ -18,3 +18,4 @@ pub mod catalogue;
 pub mod clock;
 pub mod format;
 pub mod limits;
+pub mod settings;

@@ -16,3 +16,6 @@ pub const SEQUENCE_NAME_BYTES: usize = 64 << 10;
 
 /// Most metadata pairs in a SequenceFile's header: Hadoop itself writes none.
 pub const SEQUENCE_METADATA: usize = 1_024;
+
+/// Bytes of a dataset's settings: a page of text, and far from what would hurt.
+pub const SETTINGS_BYTES: usize = 64 << 10;

@@ -4,10 +4,12 @@
 //! the known one that it is nearest to: a misspelt limit that is silently ignored is found on the worst day.
 
 mod coordinator;
+mod dataset;
 mod node;
 mod router;
 
 pub use coordinator::{CoordinationFile, CoordinatorFile};
+pub use dataset::DatasetFile;
 pub use node::NodeFile;
 pub use router::{HedgeFile, Place, RouterFile, RuleFile};
 

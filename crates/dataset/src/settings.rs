@@ -1,0 +1,227 @@
+//! What a dataset is: the settings that lie beside its versions in the source, checked.
+
+use crate::catalogue::Options as Served;
+use crate::format::{Columns, Format, Options as Read, UnknownFormat};
+use crate::limits::SETTINGS_BYTES;
+use partage_engine::readonly::{Compression, Layout};
+use partage_wire::config::{self, ConfigError, DatasetFile};
+
+/// The file of the settings, in the dataset's folder. Its name begins with `_`, so it is no version.
+pub const FILE: &str = "_dataset.toml";
+
+/// Of zstd, when nobody says.
+const LEVEL: i32 = 3;
+
+/// Everything that is said of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatasetSettings {
+    /// How its files are read.
+    pub read: Read,
+    /// How its store files are laid out.
+    pub layout: Layout,
+    /// How its store files are compressed.
+    pub compression: Compression,
+    /// `content-type` of its values.
+    pub content_type: String,
+    /// Whether a version counts only when it has a `_SUCCESS`.
+    pub needs_success: bool,
+}
+
+impl Default for DatasetSettings {
+    fn default() -> DatasetSettings {
+        DatasetSettings {
+            read: Read::default(),
+            layout: Layout::Hashed,
+            compression: Compression::None,
+            content_type: Served::default().content_type,
+            needs_success: false,
+        }
+    }
+}
+
+/// Settings that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// No TOML, or a key that is not known.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No text.
+    #[error(
+        "{file}: it is not UTF-8 text of at most {SETTINGS_BYTES} bytes: write TOML, see the book's page on sources"
+    )]
+    NoText {
+        /// Which.
+        file: String,
+    },
+    /// A format that there is not.
+    #[error("{file}: {why}")]
+    Format {
+        /// Which.
+        file: String,
+        /// What is wrong.
+        why: UnknownFormat,
+    },
+    /// A word that is none of those that may stand there.
+    #[error("{file}: {key} = {value:?} is none of {known}")]
+    Word {
+        /// Which.
+        file: String,
+        /// Which key.
+        key: &'static str,
+        /// As given, cut to 64 characters.
+        value: String,
+        /// What may stand there.
+        known: &'static str,
+    },
+    /// A level without zstd, or out of range.
+    #[error("{file}: level = {level} goes with compression = \"zstd\" and is 1 to 19")]
+    Level {
+        /// Which.
+        file: String,
+        /// As given.
+        level: i32,
+    },
+    /// Columns that a SequenceFile does not have.
+    #[error("{file}: a SequenceFile has no columns: leave out key, values and header")]
+    NoColumns {
+        /// Which.
+        file: String,
+    },
+    /// It would break the header.
+    #[error("{file}: content_type = {value:?} is none: use visible ASCII, such as text/plain")]
+    ContentType {
+        /// Which.
+        file: String,
+        /// As given.
+        value: String,
+    },
+}
+
+impl DatasetSettings {
+    /// Reads the bytes of a settings file; `name` is how errors call it.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what may stand there.
+    pub fn parse(name: &str, bytes: &[u8]) -> Result<DatasetSettings, SettingsError> {
+        let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= SETTINGS_BYTES);
+        let text = text.ok_or_else(|| SettingsError::NoText { file: name.to_owned() })?;
+        DatasetSettings::check(name, config::parse(name, text)?)
+    }
+
+    /// Checks what a file says.
+    ///
+    /// # Errors
+    /// As [`DatasetSettings::parse`].
+    pub fn check(name: &str, file: DatasetFile) -> Result<DatasetSettings, SettingsError> {
+        let named = || name.to_owned();
+        let format = file.format.as_deref().map(str::parse::<Format>).transpose();
+        let format = format.map_err(|why| SettingsError::Format { file: named(), why })?;
+        let has_columns = file.key.is_some() || !file.values.is_empty() || file.header.is_some();
+        if format == Some(Format::SequenceFile) && has_columns {
+            return Err(SettingsError::NoColumns { file: named() });
+        }
+        let columns = Columns { key: file.key, values: file.values, header: file.header.unwrap_or(true) };
+        let content_type = file.content_type.unwrap_or(Served::default().content_type);
+        let is_visible = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+        if content_type.is_empty() || !content_type.bytes().all(is_visible) {
+            return Err(SettingsError::ContentType { file: named(), value: short(&content_type) });
+        }
+        Ok(DatasetSettings {
+            read: Read { format, columns, temporary: None },
+            layout: layout(name, file.layout.as_deref())?,
+            compression: compression(name, file.compression.as_deref(), file.level)?,
+            content_type,
+            needs_success: file.success.unwrap_or(false),
+        })
+    }
+}
+
+fn layout(file: &str, word: Option<&str>) -> Result<Layout, SettingsError> {
+    match word {
+        None | Some("hashed") => Ok(Layout::Hashed),
+        Some("ordered") => Ok(Layout::Ordered),
+        Some(other) => Err(unknown(file, "layout", other, "hashed, ordered")),
+    }
+}
+
+fn compression(file: &str, word: Option<&str>, level: Option<i32>) -> Result<Compression, SettingsError> {
+    let compression = match word {
+        None | Some("none") => Compression::None,
+        Some("lz4") => Compression::Lz4,
+        Some("zstd") => Compression::Zstd { level: level.unwrap_or(LEVEL) },
+        Some(other) => return Err(unknown(file, "compression", other, "none, lz4, zstd")),
+    };
+    match (level, compression) {
+        (Some(1..=19) | None, Compression::Zstd { .. }) | (None, _) => Ok(compression),
+        (Some(level), _) => Err(SettingsError::Level { file: file.to_owned(), level }),
+    }
+}
+
+fn unknown(file: &str, key: &'static str, value: &str, known: &'static str) -> SettingsError {
+    SettingsError::Word { file: file.to_owned(), key, value: short(value), known }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<DatasetSettings, String> {
+        DatasetSettings::parse("colours/_dataset.toml", text.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_says_what_no_file_says() {
+        assert_eq!(parse("").unwrap(), DatasetSettings::default());
+    }
+
+    #[test]
+    fn every_key_counts() {
+        let said = parse(
+            "format = 'csv'\nkey = 'k'\nvalues = ['a', 'b']\nheader = false\nlayout = 'ordered'\n\
+             compression = 'zstd'\nlevel = 7\ncontent_type = 'text/plain; charset=utf-8'\nsuccess = true",
+        );
+        let columns = Columns { key: Some("k".into()), values: vec!["a".into(), "b".into()], header: false };
+        let expected = DatasetSettings {
+            read: Read { format: Some(Format::Csv), columns, temporary: None },
+            layout: Layout::Ordered,
+            compression: Compression::Zstd { level: 7 },
+            content_type: "text/plain; charset=utf-8".into(),
+            needs_success: true,
+        };
+        assert_eq!(said.unwrap(), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_way_out() {
+        for (text, told) in [
+            ("formt = 'csv'", "did you mean \"format\""),
+            ("format = 'xml'", "sequencefile, csv, tsv, jsonl, parquet"),
+            ("format = 'sequencefile'\nkey = 'k'", "leave out key"),
+            ("layout = 'sorted'", "hashed, ordered"),
+            ("compression = 'gzip'", "none, lz4, zstd"),
+            ("compression = 'zstd'\nlevel = 20", "1 to 19"),
+            ("level = 3", "goes with compression"),
+            ("content_type = \"text\\nplain\"", "visible ASCII"),
+            ("key = 7", "line 1"),
+        ] {
+            let said = parse(text).unwrap_err();
+            assert!(said.contains(told) && said.contains("colours/_dataset.toml"), "{text}: {said}");
+        }
+        let long = vec![b' '; SETTINGS_BYTES + 1];
+        for bytes in [&[0xff][..], &long] {
+            assert!(matches!(DatasetSettings::parse("f", bytes), Err(SettingsError::NoText { .. })));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let file = DatasetFile { key: Some("k".into()), level: Some(4), ..DatasetFile::default() };
+        let text = toml::to_string(&file).unwrap();
+        assert_eq!(text, "key = \"k\"\nlevel = 4\n");
+        assert_eq!(config::parse::<DatasetFile>("f", &text).unwrap(), file);
+    }
+}
