@@ -29,8 +29,8 @@ impl CoreTime {
         let mut by_name = BTreeMap::new();
         for thread in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
             let read = |file: &str| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
-            let nanoseconds = read("schedstat").split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
-            *by_name.entry(read("comm").trim().to_owned()).or_default() += nanoseconds.unwrap_or(0.0) / 1e9;
+            *by_name.entry(read("comm").trim().to_owned()).or_default() +=
+                thread_nanoseconds(&thread.path()) / 1e9;
         }
         CoreTime(by_name)
     }
@@ -40,6 +40,18 @@ impl CoreTime {
         let of = |times: &CoreTime| times.0.get(name).copied().unwrap_or(0.0);
         of(self) - of(before)
     }
+}
+
+/// Seconds on a core, user and system, of all threads that another process has now.
+pub fn core_seconds_of(pid: u32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| thread_nanoseconds(&thread.path())).sum::<f64>() / 1e9
+}
+
+/// The kernel's count for one thread.
+fn thread_nanoseconds(thread: &std::path::Path) -> f64 {
+    let text = std::fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0.0)
 }
 
 /// One of the memory figures that the kernel keeps for this process, such as `VmRSS` or `VmHWM`, in bytes.

@@ -26,7 +26,7 @@ pub use meter::{Hop, Meter, Outcome, Series};
 pub use version::{Place, Progress, State, Version};
 
 use crate::clock::Clock;
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use partage_core::dataset::name::DatasetName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,6 +109,11 @@ impl Catalogue {
     /// All, in the order of their names.
     pub fn datasets(&self) -> Vec<Arc<Dataset>> {
         self.shelf.load().values().cloned().collect()
+    }
+
+    /// All of one moment, without counting anybody: for the way of a request.
+    pub(crate) fn shelf(&self) -> Guard<Arc<Shelf>> {
+        self.shelf.load()
     }
 
     /// Who this node is, and who the others are.

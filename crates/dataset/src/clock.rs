@@ -26,6 +26,12 @@ impl Clock {
         self.passed().as_nanos() as u64
     }
 
+    /// That time, as timers want it.
+    pub fn at(&self, time: Millis) -> tokio::time::Instant {
+        let far = Duration::from_secs(365 * 24 * 3600);
+        tokio::time::Instant::from_std(self.start + Duration::from_millis(time.0).min(far))
+    }
+
     #[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
     fn passed(&self) -> Duration {
         self.start.elapsed()

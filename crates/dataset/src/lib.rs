@@ -16,6 +16,8 @@
 
 pub mod catalogue;
 pub mod clock;
+mod entropy;
 pub mod format;
 pub mod limits;
 pub mod settings;
+pub mod serve;

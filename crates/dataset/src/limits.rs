@@ -1,5 +1,102 @@
 //! Every limit of the dataset service, with its reason.
 
+use std::time::Duration;
+
+/// Connections at a time, of clients and peers together: a few kilobytes each, and below the files that a process may
+/// have open by common settings of a service.
+pub const CONNECTIONS: usize = 20_000;
+
+/// Connections that wait for the thread they were given to. It takes them at once unless it waits for the disk.
+pub const ARRIVALS: usize = 1_024;
+
+/// Most threads of a server: more only wait for each other.
+pub const THREADS: usize = 256;
+
+/// Requests at a time that wait for peers. At 100 ms each this is 40,000 a second, if all time out.
+pub const WAITING: usize = 4_096;
+
+/// How long a client may take for the rest of a request's head: what a bad mobile line needs, and no longer, since its
+/// connection is one of [`CONNECTIONS`].
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long what is being answered may go on when the server ends.
+pub const CLOSING: Duration = Duration::from_millis(500);
+
+/// After an error of `accept` (no file left, mostly): some connections will have ended.
+pub const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is read from a connection at a time: 16 pipelined requests of common size, and a whole multi-get of 100 keys.
+pub const QUICK_READ_BYTES: usize = 8 << 10;
+
+/// Answers are written when so many bytes of them are there, or when there is nothing more to be answered.
+pub const QUICK_WRITE_BYTES: usize = 64 << 10;
+
+/// Longest head of a request for the quick clerk, who reads it anew whenever more of it has come. Longer ones are
+/// hyper's, which takes [`HEAD_BYTES`].
+pub const QUICK_HEAD_BYTES: usize = 4 << 10;
+
+/// Most headers of a request for the quick clerk: browsers send about 20.
+pub const QUICK_HEADERS: usize = 32;
+
+/// Longest head of a request: a key of 64 KiB, nearly all of it escaped, does not fit into a URL of any library; what is
+/// longer than 64 KiB is 414, and asked for by `POST`.
+pub const HEAD_BYTES: usize = 256 << 10;
+
+/// Longest body of a multi-get: [`MANY_KEYS`] keys of 1 KiB, and many shorter ones with JSON around them.
+pub const MANY_BYTES: usize = 16 << 20;
+
+/// Most keys of a multi-get (S17).
+pub const MANY_KEYS: usize = 10_000;
+
+/// Values below this are not compressed: headers and one packet more do not matter to the client then, and the
+/// processor does.
+pub const COMPRESSED_BYTES: usize = 1_024;
+
+/// Longest head of a peer's answer, and most headers in it: it is ours, or that of Sequins.
+pub const PEER_HEAD_BYTES: usize = 16 << 10;
+/// See [`PEER_HEAD_BYTES`].
+pub const PEER_HEADERS: usize = 32;
+
+/// Longest body of a peer's answer: the longest value, and some values of a list beside it.
+pub const PEER_BODY_BYTES: usize = partage_engine::limits::VALUE_BYTES + (16 << 20);
+
+/// Idle connections to one peer that a thread keeps: as many as requests wait for it at a time, mostly.
+pub const IDLE_PER_PEER: usize = 64;
+
+/// Peers to which a thread keeps connections: more than clusters have nodes.
+pub const PEERS_KEPT: usize = 1_024;
+
+/// Keys of a multi-get that are answered together: enough that a request to a peer pays, few enough that the answer
+/// begins at once and is never much in memory.
+pub const MANY_TOGETHER: usize = 256;
+
+/// Requests at a time on one connection of HTTP/2: what hyper recommends.
+pub const STREAMS: u32 = 200;
+
+/// Entries of a scan unless the request says how many.
+pub const SCAN_ENTRIES: usize = 1_000;
+
+/// Most entries of a scan: who wants more goes on after the last, and so may change the node.
+pub const SCAN_MOST_ENTRIES: usize = 100_000;
+
+/// Entries of one partition that a scan reads at a time, here or from a peer.
+pub const SCAN_TOGETHER: usize = 256;
+
+/// Parts of this size are sent of a scan, and a partition's entries are read ahead no further.
+pub const SCAN_PART_BYTES: usize = 256 << 10;
+
+/// How long a status page waits for what the other nodes say.
+pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Most nodes that a status page asks: it is for people, and one node of more tells as much.
+pub const STATUS_NODES: usize = 256;
+
+/// Longest body of a multi-get for the quick clerk, who holds it whole: a thousand keys of common length.
+pub const QUICK_BODY_BYTES: usize = 64 << 10;
+
+/// Longest answer to a multi-get by the quick clerk; longer ones are streamed.
+pub const QUICK_MANY_BYTES: usize = 1 << 20;
+
 /// Bytes that are read from a file at a time: long enough that calls do not count, short enough to stay in a cache.
 pub const READ_BYTES: usize = 256 << 10;
 

@@ -4,6 +4,7 @@ use super::stripes::Inside;
 use super::version::Version;
 use arc_swap::{ArcSwap, Guard};
 use partage_core::dataset::name::{DatasetName, VersionName};
+use partage_core::time::Millis;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -135,6 +136,16 @@ impl Dataset {
             versions
         });
         before.prepared.get(version).cloned()
+    }
+
+    /// [`Dataset::retire`], unless a request has hold of the version or came for it at `since` or later: then when the
+    /// last one came. `None` if there is no such version.
+    pub fn retire_unused(&self, version: &str, since: Millis) -> Option<Result<Arc<Version>, Millis>> {
+        let found = self.version(version)?;
+        if found.in_flight() > 0 || found.last_request() >= since {
+            return Some(Err(found.last_request()));
+        }
+        self.retire(version).map(Ok)
     }
 
     /// The version that clients get now, for who keeps the dataset.

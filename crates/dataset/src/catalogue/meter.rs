@@ -68,13 +68,22 @@ pub struct Series {
 }
 
 impl Meter {
-    /// Counts `requests` equal ones.
+    /// Counts one request.
     pub fn count(&self, outcome: Outcome, hop: Hop, nanos: u64, keys: u64, bytes: u64) {
+        self.add(outcome, hop, nanos, [1, keys, bytes]);
+    }
+
+    /// Counts several that were answered together, with a key each: each took as long as all.
+    pub fn count_many(&self, outcome: Outcome, hop: Hop, nanos: u64, requests: u64, bytes: u64) {
+        self.add(outcome, hop, nanos, [requests, requests, bytes]);
+    }
+
+    fn add(&self, outcome: Outcome, hop: Hop, nanos: u64, [requests, keys, bytes]: [u64; 3]) {
         let row = &self.0[column()].0[outcome as usize * HOPS.len() + hop as usize];
         let micros = nanos / 1_000;
         let bucket = (u64::BITS - micros.leading_zeros()) as usize;
-        row.count[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
-        row.nanos.fetch_add(nanos, Ordering::Relaxed);
+        row.count[bucket.min(BUCKETS - 1)].fetch_add(requests, Ordering::Relaxed);
+        row.nanos.fetch_add(nanos.saturating_mul(requests), Ordering::Relaxed);
         row.keys.fetch_add(keys, Ordering::Relaxed);
         row.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -1,6 +1,7 @@
 use super::*;
 use partage_core::dataset::name::VersionName;
 use partage_core::dataset::partition::Partitioner;
+use partage_core::time::Millis;
 use partage_engine::readonly::{Builder, Reader};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -132,6 +133,19 @@ fn d5_and_monotonic_reads_while_versions_change() {
 }
 
 #[test]
+fn s15_a_version_goes_when_its_timer_has_run_out_and_nobody_reads() {
+    let catalogue = Catalogue::default();
+    let names = dataset(&catalogue, "names");
+    names.prepare(version("1", 1)).unwrap().asked_at(Millis(50));
+    assert_eq!(names.retire_unused("1", Millis(50)).unwrap().unwrap_err(), Millis(50));
+    let reading = names.read_named("1").unwrap();
+    assert!(names.retire_unused("1", Millis(51)).unwrap().is_err(), "one is in flight");
+    drop(reading);
+    assert!(names.retire_unused("1", Millis(51)).unwrap().is_ok());
+    assert!(names.retire_unused("1", Millis(51)).is_none());
+}
+
+#[test]
 fn a_version_tells_how_it_stands_and_when_it_was_asked() {
     let version = version("1", 1);
     assert_eq!(version.state(), State::Building);
@@ -141,7 +155,7 @@ fn a_version_tells_how_it_stands_and_when_it_was_asked() {
     version.set_state(State::Error { reason: "part-0: byte 7".into() });
     assert_eq!(version.state().word(), "ERROR");
     assert_eq!(version.last_request().0, 0);
-    version.asked_at(partage_core::time::Millis(9));
-    version.asked_at(partage_core::time::Millis(7));
+    version.asked_at(Millis(9));
+    version.asked_at(Millis(7));
     assert_eq!(version.last_request().0, 9);
 }

@@ -8,8 +8,8 @@ use partage_core::dataset::name::VersionName;
 use partage_core::dataset::partition::Partitioner;
 use partage_core::time::Millis;
 use partage_engine::readonly::Reader;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Where one partition is.
 #[derive(Debug, Clone, Default)]
@@ -81,6 +81,7 @@ pub struct Version {
     last_request: AtomicU64,
     inside: Inside,
     meter: Meter,
+    plain_head: OnceLock<Box<[u8]>>,
 }
 
 impl Version {
@@ -106,6 +107,7 @@ impl Version {
             last_request: AtomicU64::new(0),
             inside: Inside::default(),
             meter: Meter::default(),
+            plain_head: OnceLock::new(),
         })
     }
 
@@ -211,6 +213,11 @@ impl Version {
         if self.last_request.load(Ordering::Relaxed) < now.0 {
             self.last_request.fetch_max(now.0, Ordering::Relaxed);
         }
+    }
+
+    /// The lines that all answers of it begin with, which `write` makes when they are first needed.
+    pub(crate) fn plain_head(&self, write: impl FnOnce() -> Box<[u8]>) -> &[u8] {
+        self.plain_head.get_or_init(write)
     }
 
     /// What requests for it have been.

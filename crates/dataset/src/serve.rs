@@ -1,0 +1,47 @@
+//! HTTP, to clients and to peers.
+//!
+//! A lending desk with two clerks. The quick one hands out single books that stand in this house, all day, and does
+//! nothing else. Whoever wants anything more is led to the other one, who knows every rule of the trade.
+//!
+//! ```text
+//!              ┌─ quick: GET and HEAD of a key, and lists of keys, over HTTP/1.1 ─┐
+//! connection ──┤                    │ anything else: the connection is passed on  ├──► lookup ─► reader
+//!              └─ full: hyper, HTTP/1.1 and HTTP/2 ◄─────────────────────────────┘        └──► fetch ─► peers
+//! ```
+//!
+//! Why two: a request that hyper reads and answers costs about three times what the lookup and the two system calls
+//! do. The quick clerk parses by `httparse`, which hyper uses too, and takes only requests about which the two cannot
+//! differ; a test sends the same to both and compares every byte.
+//!
+//! Threads are ours, one runtime on each, and a connection stays on its thread: nothing is handed between cores on
+//! the way of a request. A lookup may wait for the disk, and its thread waits with it: with stores larger than
+//! memory, use more threads than cores.
+//!
+//! One door speaks both protocols: the answers have our headers and those of Sequins, and a mark for peers,
+//! `?proxy=<version>`, that is Sequins' own.
+
+mod answer;
+mod ask;
+mod encoding;
+mod fetch;
+mod full;
+mod lookup;
+mod many;
+mod metrics;
+mod page;
+mod peers;
+mod quick;
+mod range;
+mod refusal;
+mod scan;
+mod server;
+mod status;
+
+pub use server::{ServeError, Server, Settings};
+
+/// Of an answer: the version it is from.
+pub const VERSION: &str = "partage-version";
+/// The same, as Sequins names it.
+pub const SEQUINS_VERSION: &str = "x-sequins-version";
+/// Of an answer: the peer that gave it.
+pub const SEQUINS_PROXIED_TO: &str = "x-sequins-proxied-to";

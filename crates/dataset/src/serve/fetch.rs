@@ -1,0 +1,169 @@
+//! A request that is answered by a peer: the driver of `core::dataset::fetch` (S16).
+
+use super::ask::{Ask, Wants, encoded};
+use super::peers::PeerError;
+use super::refusal::Refusal;
+use super::server::Desk;
+use super::{SEQUINS_PROXIED_TO, VERSION, answer};
+use crate::catalogue::{Hop, Outcome, Place, Reading};
+use bytes::Bytes;
+use futures::stream::{FuturesUnordered, StreamExt};
+use http::{Method, Response, StatusCode};
+use partage_core::dataset::fetch::{Failure, Fetch, Next};
+use partage_wire::headers::PROXIED_TO;
+use std::sync::Arc;
+
+/// What is sent to a peer, as it goes over the line.
+#[derive(Debug, Clone)]
+pub struct Errand {
+    bytes: Vec<u8>,
+    is_head: bool,
+    /// What an answer must be of: another one is no answer (D5).
+    version: String,
+}
+
+impl Errand {
+    /// For one key, with what the client wants of it.
+    pub fn key(ask: &Ask<'_>, version: &str) -> Errand {
+        let method = if ask.is_head { Method::HEAD } else { Method::GET };
+        let path = format!("/{}/{}?proxy={version}", ask.dataset, encoded(&ask.key));
+        Errand::new(&method, &path, version, &ask.wants, &[])
+    }
+
+    /// Any, with a body.
+    pub fn new(method: &Method, path: &str, version: &str, wants: &Wants<'_>, body: &[u8]) -> Errand {
+        let mut bytes = Vec::with_capacity(path.len() + body.len() + 128);
+        bytes.extend_from_slice(method.as_str().as_bytes());
+        bytes.extend_from_slice(b" ");
+        bytes.extend_from_slice(path.as_bytes());
+        bytes.extend_from_slice(b" HTTP/1.1\r\nhost: peer\r\n");
+        let headers = [
+            ("range", wants.range),
+            ("if-range", wants.if_range),
+            ("if-none-match", wants.if_none_match),
+            ("accept-encoding", wants.accept_encoding),
+        ];
+        for (name, value) in headers {
+            if let Some(value) = value {
+                bytes.extend_from_slice(name.as_bytes());
+                bytes.extend_from_slice(b": ");
+                bytes.extend_from_slice(value);
+                bytes.extend_from_slice(b"\r\n");
+            }
+        }
+        if *method == Method::POST {
+            let kind = super::many::KEYS;
+            bytes.extend_from_slice(
+                format!("content-type: {kind}\r\ncontent-length: {}\r\n", body.len()).as_bytes(),
+            );
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(body);
+        Errand { bytes, is_head: *method == Method::HEAD, version: version.to_owned() }
+    }
+
+    /// Of a key that is there or is not; of a part, or that it has not changed; that what is asked for makes no sense.
+    fn is_answered_by(&self, response: &Response<Bytes>) -> bool {
+        let answers = matches!(
+            response.status(),
+            StatusCode::OK
+                | StatusCode::PARTIAL_CONTENT
+                | StatusCode::NOT_MODIFIED
+                | StatusCode::NOT_FOUND
+                | StatusCode::RANGE_NOT_SATISFIABLE
+                | StatusCode::BAD_REQUEST
+        );
+        answers && response.headers().get(VERSION).is_some_and(|version| *version == self.version)
+    }
+}
+
+impl Desk {
+    /// The first answer of those who are asked; it says who gave it. The others are dropped, and their connections
+    /// with them.
+    pub async fn fetch(&self, peers: &[Arc<str>], errand: &Errand) -> Result<Response<Bytes>, Failure> {
+        let clock = self.house.clock;
+        let mut fetch = Fetch::new(peers.len(), self.draw(), self.house.settings.fetch, clock.now());
+        let mut asked = FuturesUnordered::new();
+        loop {
+            match fetch.next(clock.now()) {
+                Next::Ask(peer) => asked.push(self.attempt(&peers[peer], errand)),
+                Next::Fail(failure) => return Err(failure),
+                Next::Wait(until) => {
+                    let answered = tokio::select! {
+                        biased;
+                        Some(answered) = asked.next() => answered,
+                        () = tokio::time::sleep_until(clock.at(until)) => continue,
+                    };
+                    match answered {
+                        Ok(response) => return Ok(response),
+                        Err((peer, error)) => {
+                            tracing::debug!("peer {peer} failed: {error}");
+                            fetch.failed(clock.now());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn attempt<'a>(
+        &self,
+        peer: &'a Arc<str>,
+        errand: &Errand,
+    ) -> Result<Response<Bytes>, (&'a Arc<str>, PeerError)> {
+        let mut response =
+            self.pool.ask(peer, &errand.bytes, errand.is_head).await.map_err(|error| (peer, error))?;
+        if !errand.is_answered_by(&response) {
+            let version = response.headers().get(VERSION).and_then(|v| v.to_str().ok()).unwrap_or_default();
+            let wrong = PeerError::Wrong { status: response.status(), version: version.to_owned() };
+            return Err((peer, wrong));
+        }
+        let name = answer::text(peer);
+        response.headers_mut().insert(PROXIED_TO, name.clone());
+        response.headers_mut().insert(SEQUINS_PROXIED_TO, name);
+        Ok(response)
+    }
+}
+
+impl Desk {
+    /// The answer of a peer that has the partition, or why there is none; counted.
+    pub async fn proxied(
+        &self,
+        reading: &Reading,
+        places: &[Place],
+        partition: u32,
+        began: u64,
+        errand: impl FnOnce(&str) -> Errand,
+    ) -> Response<Bytes> {
+        let version = reading.name().as_str();
+        let peers = places.get(partition as usize).map(|place| place.peers.clone()).unwrap_or_default();
+        let fetched = match self.house.waiting.try_acquire() {
+            Err(_) => Err(Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "busy",
+                format!(
+                    "{} requests wait for peers, the limit: try again, or another node",
+                    self.house.settings.waiting
+                ),
+            )),
+            Ok(_permit) => self.fetch(&peers, &errand(version)).await.map_err(|failure| {
+                let text = format!("partition {partition} of version {version}: {failure}");
+                match failure {
+                    Failure::TimedOut(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", text),
+                    Failure::NoPeers | Failure::All(_) => {
+                        Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", text)
+                    }
+                }
+            }),
+        };
+        let outcome = match &fetched {
+            Ok(response) if response.status() == StatusCode::NOT_FOUND => Outcome::Absent,
+            Ok(_) => Outcome::Found,
+            Err(_) => Outcome::Failed,
+        };
+        let bytes = fetched.as_ref().map_or(0, |response| response.body().len() as u64);
+        let nanos = self.house.clock.nanos().saturating_sub(began);
+        reading.meter().count(outcome, Hop::Proxied, nanos, 1, bytes);
+        fetched.unwrap_or_else(|refusal| answer::refused(&refusal))
+    }
+}

@@ -1,0 +1,415 @@
+//! Many keys at a time: `POST /<dataset>`, up to [`limits::MANY_KEYS`].
+//!
+//! ```text
+//! application/x-partage-keys     for each key: its length u32 little-endian, the key
+//! application/x-partage-values   for each, in the same order: the length u32 of its value, the value;
+//!                                or ffffffff: it is not there; or fffffffe: nobody could tell
+//! ```
+//!
+//! JSON has `{"keys": ["a", …]}` and `{"entries": [{"key": "a", "value": "text"}, …]}`. The answer has the form of the
+//! question. Keys are answered some hundred at a time, as a stream; those that are elsewhere are asked for together,
+//! by who has them.
+
+use super::answer;
+use super::ask::{Wants, by_peer};
+use super::fetch::Errand;
+use super::full::{Body, whole};
+use super::lookup::{Looked, look};
+use super::refusal::Refusal;
+use super::server::Desk;
+use crate::catalogue::{Hop, Outcome, Place, Reading, Version};
+use crate::limits;
+use base64::Engine;
+use bytes::Bytes;
+use futures::stream;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use partage_engine::readonly::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The form of a question in bytes.
+pub const KEYS: &str = "application/x-partage-keys";
+/// The form of its answer.
+pub const VALUES: &str = "application/x-partage-values";
+const JSON: &str = "application/json";
+
+/// Instead of a length: the key is not there.
+const ABSENT: u32 = u32::MAX;
+/// Instead of a length: it is not known whether the key is there.
+const UNKNOWN: u32 = u32::MAX - 1;
+
+/// What became of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slot<'a> {
+    /// Its value.
+    Value(Value<'a>),
+    /// It is not there.
+    Absent,
+    /// Who has the partition could not answer.
+    Unknown,
+    /// A peer must be asked.
+    Elsewhere(u32),
+}
+
+/// The keys of a question in bytes.
+pub fn keys(body: &[u8]) -> Result<Vec<&[u8]>, Refusal> {
+    let mut keys = Vec::with_capacity((body.len() / 20).min(limits::MANY_KEYS));
+    let mut rest = body;
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<4>().ok_or_else(|| cut_off(body.len()))?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (key, after) = after.split_at_checked(length).ok_or_else(|| cut_off(body.len()))?;
+        if keys.len() == limits::MANY_KEYS {
+            return Err(too_many());
+        }
+        keys.push(key);
+        rest = after;
+    }
+    Ok(keys)
+}
+
+fn cut_off(bytes: usize) -> Refusal {
+    let text = format!(
+        "the body ends within a key, after {bytes} bytes: before each key stands its length, u32 little-endian"
+    );
+    Refusal::bad("body", text)
+}
+
+fn too_many() -> Refusal {
+    Refusal::bad("keys", format!("more than {} keys: ask for them in several requests", limits::MANY_KEYS))
+}
+
+/// Looks for all keys in what is here.
+pub fn slots<'a>(version: &Version, places: &'a [Place], keys: &[&[u8]]) -> Vec<Slot<'a>> {
+    let count = places.len() as u32;
+    let partitioner = version.partitioner();
+    let single = |key: &[u8]| match look(version, places, key) {
+        Looked::Value(value) => Slot::Value(value),
+        Looked::Absent => Slot::Absent,
+        Looked::Elsewhere(partition) => Slot::Elsewhere(partition),
+    };
+    let mut slots = vec![Slot::Absent; keys.len()];
+    let mut order: Vec<(u32, u32)> =
+        (0..).zip(keys).map(|(number, key)| (partitioner.partition(key, count), number)).collect();
+    if count > 1 {
+        order.sort_unstable();
+    }
+    let mut together: Vec<&[u8]> = Vec::with_capacity(keys.len());
+    for run in order.chunk_by(|a, b| a.0 == b.0) {
+        together.clear();
+        together.extend(run.iter().map(|(_, number)| keys[*number as usize]));
+        let here = places[run[0].0 as usize].here.as_ref();
+        match here.map(|reader| reader.get_many(&together)) {
+            Some(Ok(values)) => {
+                for ((_, number), value) in run.iter().zip(values) {
+                    let slot = &mut slots[*number as usize];
+                    *slot = match value {
+                        Some(value) => Slot::Value(value),
+                        None if partitioner.alternative(keys[*number as usize], count).is_none() => {
+                            Slot::Absent
+                        }
+                        None => single(keys[*number as usize]),
+                    };
+                }
+            }
+            // Not here, or one of them is damaged: one by one.
+            Some(Err(_)) | None => {
+                run.iter().for_each(|(_, number)| slots[*number as usize] = single(keys[*number as usize]));
+            }
+        }
+    }
+    slots
+}
+
+/// Writes slots as an answer in bytes.
+pub fn write(out: &mut Vec<u8>, slots: &[Slot<'_>]) {
+    for slot in slots {
+        match slot {
+            Slot::Value(value) => {
+                out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+                out.extend_from_slice(value);
+            }
+            Slot::Absent => out.extend_from_slice(&ABSENT.to_le_bytes()),
+            Slot::Unknown | Slot::Elsewhere(_) => out.extend_from_slice(&UNKNOWN.to_le_bytes()),
+        }
+    }
+}
+
+/// How long [`write`] makes them.
+pub fn length(slots: &[Slot<'_>]) -> usize {
+    let of = |slot: &Slot<'_>| if let Slot::Value(value) = slot { value.len() } else { 0 };
+    slots.iter().map(|slot| 4 + of(slot)).sum()
+}
+
+/// The head of an answer in bytes that is sent whole.
+pub fn write_head(out: &mut Vec<u8>, version: &str, length: usize, date: &[u8]) {
+    let mut response = Response::new(Bytes::new());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(VALUES));
+    answer::name_version(response.headers_mut(), version);
+    answer::write_head(out, &response, Some(length), date);
+    out.reserve(length);
+}
+
+/// Reads an answer in bytes to so many keys.
+fn read(mut rest: &[u8], count: usize) -> Option<Vec<Slot<'static>>> {
+    let mut slots = Vec::with_capacity(count);
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let (slot, after) = match u32::from_le_bytes(*length) {
+            ABSENT => (Slot::Absent, after),
+            UNKNOWN => (Slot::Unknown, after),
+            length => {
+                let (value, after) = after.split_at_checked(length as usize)?;
+                (Slot::Value(Cow::Owned(value.to_vec())), after)
+            }
+        };
+        slots.push(slot);
+        rest = after;
+    }
+    (slots.len() == count).then_some(slots)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Bytes,
+    Json,
+}
+
+/// Answers `POST /<dataset>`.
+pub async fn answer(
+    desk: &Arc<Desk>,
+    name: &str,
+    parts: &Parts,
+    body: Incoming,
+) -> Result<Response<Body>, Refusal> {
+    let by_peer = by_peer(parts.uri.query())?;
+    let form = form(&parts.headers)?;
+    let body = Limited::new(body, limits::MANY_BYTES).collect().await.map_err(|error| {
+        let text = format!("the body was not read: {error}; it may have up to {} bytes", limits::MANY_BYTES);
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body", text)
+    })?;
+    let body = body.to_bytes();
+    let keys = match form {
+        Form::Bytes => keys(&body)?.into_iter().map(|key| body.slice_ref(key)).collect(),
+        Form::Json => json_keys(&body)?,
+    };
+    let (began, is_by_peer) = (desk.house.clock.nanos(), by_peer.is_some());
+    let (_, reading) = desk.house.open(name, by_peer.as_deref(), began)?;
+    let version = reading.name().to_string();
+    let mut asked =
+        Asked { desk: desk.clone(), dataset: name.to_owned(), reading, keys, at: 0, form, is_by_peer, began };
+    let mut response = match asked.keys.len() <= limits::MANY_TOGETHER {
+        true => whole(Response::new(Bytes::from(asked.next().await.unwrap_or_default()))),
+        false => {
+            let frames = stream::unfold(asked, |mut asked| async move {
+                let bytes = asked.next().await?;
+                Some((Ok(Frame::data(Bytes::from(bytes))), asked))
+            });
+            Response::new(StreamBody::new(frames).boxed_unsync())
+        }
+    };
+    let kind = if form == Form::Bytes { VALUES } else { JSON };
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer::name_version(response.headers_mut(), &version);
+    Ok(response)
+}
+
+fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    match kind.split(';').next().unwrap_or("").trim() {
+        kind if kind.eq_ignore_ascii_case(KEYS) => Ok(Form::Bytes),
+        kind if kind.eq_ignore_ascii_case(JSON) => Ok(Form::Json),
+        _ => {
+            let text = format!("several keys are asked for as {JSON} or {KEYS}: say which in content-type");
+            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", text))
+        }
+    }
+}
+
+fn json_keys(body: &[u8]) -> Result<Vec<Bytes>, Refusal> {
+    let form = "send {\"keys\": [\"one\", \"another\"]}";
+    let body: serde_json::Value = serde_json::from_slice(body)
+        .map_err(|error| Refusal::bad("body", format!("the body is no JSON: {error}; {form}")))?;
+    let wrong = |what: String| Refusal::bad("body", format!("{what}: {form}"));
+    let keys =
+        body.get("keys").and_then(|keys| keys.as_array()).ok_or_else(|| wrong("there are no keys".into()))?;
+    if keys.len() > limits::MANY_KEYS {
+        return Err(too_many());
+    }
+    let key = |(number, key): (usize, &serde_json::Value)| match key.as_str() {
+        Some(key) => Ok(Bytes::copy_from_slice(key.as_bytes())),
+        None => Err(wrong(format!("key {number} is not a string"))),
+    };
+    keys.iter().enumerate().map(key).collect()
+}
+
+/// A question that is being answered.
+struct Asked {
+    desk: Arc<Desk>,
+    dataset: String,
+    reading: Reading,
+    keys: Vec<Bytes>,
+    at: usize,
+    form: Form,
+    is_by_peer: bool,
+    began: u64,
+}
+
+impl Asked {
+    /// The next part of the answer.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        let from = self.at;
+        if from > self.keys.len() || (from == self.keys.len() && from > 0) {
+            return None;
+        }
+        let to = (from + limits::MANY_TOGETHER).min(self.keys.len());
+        self.at = to.max(1);
+        let keys: Vec<&[u8]> = self.keys[from..to].iter().map(AsRef::as_ref).collect();
+        let places = self.reading.places();
+        let mut slots = slots(&self.reading, &places, &keys);
+        if !self.is_by_peer {
+            self.fetch(&places, &keys, &mut slots).await;
+        }
+        let mut out = Vec::new();
+        match self.form {
+            Form::Bytes => write(&mut out, &slots),
+            Form::Json => self.write_json(&mut out, &keys, &slots, from == 0, to == self.keys.len()),
+        }
+        if to == self.keys.len() {
+            let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
+            let hop = if self.is_by_peer { Hop::Peer } else { Hop::Here };
+            self.reading.meter().count(Outcome::Found, hop, nanos, self.keys.len() as u64, out.len() as u64);
+        }
+        Some(out)
+    }
+
+    /// Asks peers for what is elsewhere: one request to each group of peers that has some of it, all at a time.
+    async fn fetch(&self, places: &[Place], keys: &[&[u8]], slots: &mut [Slot<'_>]) {
+        let mut groups: BTreeMap<&[Arc<str>], Vec<usize>> = BTreeMap::new();
+        for (number, slot) in slots.iter().enumerate() {
+            if let Slot::Elsewhere(partition) = slot {
+                groups.entry(&places[*partition as usize].peers).or_default().push(number);
+            }
+        }
+        let version = self.reading.name().as_str();
+        let path = format!("/{}?proxy={version}", self.dataset);
+        let asked = groups.into_iter().map(|(peers, numbers)| {
+            let mut body = Vec::new();
+            for number in &numbers {
+                body.extend_from_slice(&(keys[*number].len() as u32).to_le_bytes());
+                body.extend_from_slice(keys[*number]);
+            }
+            let errand = Errand::new(&Method::POST, &path, version, &Wants::default(), &body);
+            async move {
+                let answered = self.desk.fetch(peers, &errand).await.ok();
+                let found = answered.and_then(|answer| read(answer.body(), numbers.len()));
+                (numbers, found)
+            }
+        });
+        for (numbers, found) in futures::future::join_all(asked).await {
+            match found {
+                Some(found) => {
+                    numbers.into_iter().zip(found).for_each(|(number, slot)| slots[number] = slot);
+                }
+                None => numbers.into_iter().for_each(|number| slots[number] = Slot::Unknown),
+            }
+        }
+    }
+
+    fn write_json(
+        &self,
+        out: &mut Vec<u8>,
+        keys: &[&[u8]],
+        slots: &[Slot<'_>],
+        is_first: bool,
+        is_last: bool,
+    ) {
+        if is_first {
+            let version = self.reading.name().as_str();
+            out.extend_from_slice(format!("{{\"version\":\"{version}\",\"entries\":[").as_bytes());
+        }
+        for (number, (key, slot)) in keys.iter().zip(slots).enumerate() {
+            if number > 0 || !is_first {
+                out.extend_from_slice(b",\n");
+            }
+            let mut entry = serde_json::Map::new();
+            entry.insert("key".to_owned(), String::from_utf8_lossy(key).into());
+            match slot {
+                Slot::Value(value) => {
+                    let (name, value) = json_bytes("value", value);
+                    entry.insert(name, value);
+                }
+                Slot::Absent => drop(entry.insert("value".to_owned(), serde_json::Value::Null)),
+                Slot::Unknown | Slot::Elsewhere(_) => {
+                    entry.insert("error".to_owned(), "nobody who has its partition answered".into());
+                }
+            }
+            out.extend_from_slice(serde_json::Value::Object(entry).to_string().as_bytes());
+        }
+        if is_last {
+            out.extend_from_slice(b"]}\n");
+        }
+    }
+}
+
+/// Text as it is; bytes that are no text as `<name>_base64`.
+pub fn json_bytes(name: &str, bytes: &[u8]) -> (String, serde_json::Value) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (name.to_owned(), text.into()),
+        Err(_) => {
+            let coded = base64::engine::general_purpose::STANDARD.encode(bytes);
+            (format!("{name}_base64"), coded.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn asked(keys: &[Vec<u8>]) -> Vec<u8> {
+        keys.iter().flat_map(|key| [&(key.len() as u32).to_le_bytes(), key.as_slice()].concat()).collect()
+    }
+
+    #[test]
+    fn bodies_that_are_cut_off_or_too_long_are_refused() {
+        let body = asked(&[b"one".to_vec(), b"two".to_vec()]);
+        for cut in (1..body.len()).filter(|cut| *cut != 7) {
+            assert!(keys(&body[..cut]).unwrap_err().text.contains("length"), "{cut}");
+        }
+        let most = vec![b"k".to_vec(); limits::MANY_KEYS];
+        assert_eq!(keys(&asked(&most)).unwrap().len(), limits::MANY_KEYS);
+        let more = vec![b"k".to_vec(); limits::MANY_KEYS + 1];
+        assert!(keys(&asked(&more)).unwrap_err().text.contains("10000"));
+        for bad in ["", "[]", "{\"keys\":1}", "{\"keys\":[1]}"] {
+            assert!(json_keys(bad.as_bytes()).unwrap_err().text.contains("send {"), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_come_back_and_no_body_panics(keys_in in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20), noise in prop::collection::vec(any::<u8>(), 0..100)) {
+            let body = asked(&keys_in);
+            let found = keys(&body).unwrap();
+            prop_assert_eq!(found, keys_in.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let _ = keys(&noise);
+            let _ = json_keys(&noise);
+            let _ = read(&noise, 3);
+        }
+
+        #[test]
+        fn answers_come_back(values in prop::collection::vec(prop::option::of(prop::collection::vec(any::<u8>(), 0..20)), 0..20)) {
+            let slots: Vec<Slot<'_>> = values.into_iter().map(|value| value.map_or(Slot::Absent, |value| Slot::Value(value.into()))).collect();
+            let mut out = Vec::new();
+            write(&mut out, &slots);
+            prop_assert_eq!(read(&out, slots.len()).unwrap(), slots.clone());
+            prop_assert!(read(&out, slots.len() + 1).is_none());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The status page for people: no script, nothing from elsewhere, and every text escaped.
+
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Squares that are shown for a version; of more partitions only the counts are.
+const SQUARES: u64 = 2_048;
+
+/// The page of all datasets, or of one.
+pub fn render(status: &Value, dataset: Option<&str>) -> String {
+    let mut page = String::with_capacity(16 << 10);
+    let title = dataset.map_or_else(|| "Datasets".to_owned(), |name| format!("Dataset {name}"));
+    page += "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">";
+    add(
+        &mut page,
+        format_args!("<title>{}</title><style>{}</style><main>", Text(&title), include_str!("page.css")),
+    );
+    add(&mut page, format_args!("<header><h1>{}</h1>", Text(&title)));
+    add(
+        &mut page,
+        format_args!(
+            "<span class=\"soft\">as node {} and its peers tell it</span>",
+            Text(word(status, "node"))
+        ),
+    );
+    if dataset.is_some() {
+        page += "<a href=\"/\">all datasets</a>";
+    }
+    page += "</header>";
+    let silent: Vec<&str> = list(&status["unreachable"]).filter_map(Value::as_str).collect();
+    if !silent.is_empty() {
+        let silent = silent.join(", ");
+        add(
+            &mut page,
+            format_args!(
+                "<p class=\"alert\">No word from {}: what only they have is not counted.</p>",
+                Text(&silent)
+            ),
+        );
+    }
+    let mut is_empty = true;
+    for (name, one) in status["dbs"].as_object().into_iter().flatten() {
+        is_empty = false;
+        of_dataset(&mut page, name, one);
+    }
+    if is_empty {
+        page += "<p>There are no datasets here yet.</p>";
+    }
+    page += "<footer>The same as JSON: <code>curl -H 'accept: application/json'</code> &middot; \
+             <a href=\"/-/metrics\">metrics</a> &middot; <a href=\"/-/health\">health</a></footer></main></html>";
+    page
+}
+
+/// Writing to a string cannot fail.
+fn add(page: &mut String, text: std::fmt::Arguments<'_>) {
+    let _ = page.write_fmt(text);
+}
+
+/// Text as it stands in HTML.
+struct Text<'a>(&'a str);
+
+impl std::fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.chars().try_for_each(|letter| match letter {
+            '<' => f.write_str("&lt;"),
+            '>' => f.write_str("&gt;"),
+            '&' => f.write_str("&amp;"),
+            '"' => f.write_str("&quot;"),
+            '\'' => f.write_str("&#39;"),
+            letter => f.write_char(letter),
+        })
+    }
+}
+
+fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or(0)
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn of_dataset(page: &mut String, name: &str, one: &Value) {
+    add(page, format_args!("<section><header><h2><a href=\"/{0}\">{0}</a></h2>", Text(name)));
+    add(page, format_args!("<span class=\"soft\">{}</span></header>", Text(word(one, "content_type"))));
+    let versions = one["versions"].as_object();
+    if versions.is_none_or(serde_json::Map::is_empty) {
+        *page += "<article class=\"soft\">No version yet.</article>";
+    }
+    // The latest first.
+    for (name, version) in versions.into_iter().flatten().rev() {
+        of_version(page, name, version);
+    }
+    *page += "</section>";
+}
+
+fn of_version(page: &mut String, name: &str, version: &Value) {
+    let nodes = || version["nodes"].as_object().into_iter().flatten().map(|(_, node)| node);
+    add(page, format_args!("<article><header><h3>{}</h3>", Text(name)));
+    for state in ["ACTIVE", "BUILDING", "REMOVING", "ERROR"] {
+        let count = nodes().filter(|node| node["state"] == *state).count();
+        if count > 0 {
+            let class = state.to_ascii_lowercase();
+            add(page, format_args!("<span class=\"tag {class}\">{state} &times; {count}</span>"));
+        }
+    }
+    add(
+        page,
+        format_args!(
+            "<span class=\"soft\">{}</span></header><div class=\"facts\">",
+            Text(word(version, "path"))
+        ),
+    );
+    let fact = |page: &mut String, what: &str, value: String, class: &str| {
+        add(page, format_args!("<div><b class=\"{class}\">{value}</b><span>{what}</span></div>"));
+    };
+    let (missing, few, many) = (
+        number(version, "missing_partitions"),
+        number(version, "underreplicated_partitions"),
+        number(version, "overreplicated_partitions"),
+    );
+    fact(page, "partitions", number(version, "num_partitions").to_string(), "");
+    let average = version["average_replication"].as_f64().unwrap_or(0.0);
+    fact(
+        page,
+        "replicas on average",
+        format!("{average:.2} of {}", number(version, "target_replication")),
+        "",
+    );
+    fact(page, "missing", missing.to_string(), if missing > 0 { "bad" } else { "" });
+    fact(page, "too few replicas", few.to_string(), if few > 0 { "warn" } else { "" });
+    fact(page, "too many", many.to_string(), "");
+    fact(page, "keys, over all replicas", spaced(nodes().map(|node| number(node, "keys")).sum()), "");
+    fact(page, "on disk, over all replicas", size(nodes().map(|node| number(node, "bytes")).sum()), "");
+    *page += "</div>";
+    squares(page, version);
+    *page += "<table><tr><th>node<th>state<th>partitions<th>keys<th>bytes<th>in flight<th>loading</tr>";
+    nodes().for_each(|node| of_node(page, node));
+    *page += "</table></article>";
+}
+
+/// One square a partition, coloured by how many have it.
+fn squares(page: &mut String, version: &Value) {
+    let partitions = number(version, "num_partitions");
+    if partitions > SQUARES {
+        return;
+    }
+    let target = number(version, "target_replication");
+    let mut replicas = vec![0; partitions as usize];
+    for node in version["nodes"].as_object().into_iter().flatten().map(|(_, node)| node) {
+        for partition in list(&node["partitions"]).filter(|_| node["state"] != "ERROR") {
+            if let Some(count) = replicas.get_mut(partition.as_u64().unwrap_or(u64::MAX) as usize) {
+                *count += 1;
+            }
+        }
+    }
+    *page += "<div class=\"grid\">";
+    for (partition, count) in replicas.into_iter().enumerate() {
+        let class = match count {
+            0 => "r0",
+            count if count < target => "few",
+            count if count > target => "many",
+            _ => "",
+        };
+        add(page, format_args!("<i class=\"{class}\" title=\"partition {partition}: on {count}\"></i>"));
+    }
+    *page += "</div>";
+}
+
+fn of_node(page: &mut String, node: &Value) {
+    let state = word(node, "state");
+    let class = state.to_ascii_lowercase();
+    add(page, format_args!("<tr><td>{}", Text(word(node, "name"))));
+    if !word(node, "shard_id").is_empty() {
+        add(page, format_args!(" <span class=\"soft\">({})</span>", Text(word(node, "shard_id"))));
+    }
+    add(page, format_args!("<td><span class=\"tag {}\">{}</span>", Text(&class), Text(state)));
+    if node["current"] == true {
+        *page += " <span class=\"soft\">clients get it</span>";
+    }
+    if !word(node, "error").is_empty() {
+        add(page, format_args!("<br><span class=\"bad\">{}</span>", Text(word(node, "error"))));
+    }
+    add(page, format_args!("<td class=\"parts\">{}", runs(&node["partitions"])));
+    let (keys, bytes) = (spaced(number(node, "keys")), size(number(node, "bytes")));
+    add(page, format_args!("<td>{keys}<td>{bytes}<td>{}<td>", number(node, "in_flight")));
+    let (done, all) = (number(&node["loading"], "bytes"), number(&node["loading"], "bytes_in_all"));
+    match all {
+        0 => *page += "<span class=\"soft\">&ndash;</span></tr>",
+        _ => add(
+            page,
+            format_args!(
+                "<progress max=\"{all}\" value=\"{done}\"></progress> {} of {}</tr>",
+                size(done),
+                size(all)
+            ),
+        ),
+    }
+}
+
+/// `0–3, 7`.
+fn runs(partitions: &Value) -> String {
+    let numbers: Vec<u64> = list(partitions).filter_map(Value::as_u64).collect();
+    let runs = numbers.chunk_by(|a, b| *b == a + 1).map(|run| match run {
+        [one] => one.to_string(),
+        [first, second] => format!("{first}, {second}"),
+        [first, .., last] => format!("{first}&ndash;{last}"),
+        [] => String::new(),
+    });
+    runs.collect::<Vec<_>>().join(", ")
+}
+
+/// Digits in groups of three.
+fn spaced(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn size(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_comes_from_elsewhere_is_escaped() {
+        let status = json!({
+            "node": "<b>&",
+            "unreachable": ["\"x'"],
+            "dbs": { "a": { "content_type": "<i>", "versions": { "1": {
+                "path": "<script>", "num_partitions": 2, "target_replication": 1,
+                "nodes": { "n": { "name": "<n>", "state": "ERROR", "error": "<oops>", "partitions": [0] } },
+            } } } },
+        });
+        let page = render(&status, Some("a"));
+        for raw in ["<b>", "<i>", "<script>", "<n>", "<oops>", "\"x'"] {
+            assert!(!page.contains(raw), "{raw}");
+        }
+        assert!(page.contains("&lt;oops&gt;") && page.contains("partition 1: on 0"));
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(runs(&json!([0, 1, 2, 3, 7, 9, 10])), "0&ndash;3, 7, 9, 10");
+        assert_eq!([spaced(0), spaced(999), spaced(1234567)], ["0", "999", "1,234,567"]);
+        assert_eq!([size(1023), size(1536), size(3 << 30)], ["1023 B", "1.5 KiB", "3.0 GiB"]);
+    }
+}

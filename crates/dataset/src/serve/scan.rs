@@ -1,0 +1,475 @@
+//! Entries in the order of their keys: `GET /<dataset>?prefix=…` or `?from=…&to=…`, for datasets that were built ordered.
+//!
+//! Each partition is in order by itself, here or with a peer. Of each the next entries are held; the smallest of all
+//! is the next of the whole.
+
+use super::answer;
+use super::ask::Wants;
+use super::fetch::Errand;
+use super::full::{Body, whole};
+use super::many::json_bytes;
+use super::refusal::Refusal;
+use super::server::Desk;
+use crate::catalogue::{Hop, Outcome, Reading};
+use crate::limits;
+use bytes::Bytes;
+use futures::stream;
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use partage_core::dataset::fetch::Failure;
+use partage_engine::readonly::{Pair, ReadError, Reader};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The answer in bytes: for each entry the length u32 of the key, the key, the length u32 of the value, the value.
+pub const ENTRIES: &str = "application/x-partage-entries";
+
+/// Which entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Span {
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    limit: usize,
+    /// Of which partitions: of all, unless a peer says.
+    partitions: Option<Vec<u32>>,
+    by_peer: Option<String>,
+}
+
+/// Whether the query of a dataset asks for entries.
+pub fn is_scan(fields: &[(&str, Vec<u8>)]) -> bool {
+    fields.iter().any(|(name, _)| ["prefix", "from", "after", "to", "limit"].contains(name))
+}
+
+fn span(fields: &[(&str, Vec<u8>)]) -> Result<Span, Refusal> {
+    let mut span = Span {
+        from: Bound::Unbounded,
+        to: Bound::Unbounded,
+        limit: limits::SCAN_ENTRIES,
+        partitions: None,
+        by_peer: None,
+    };
+    let mut prefix = None;
+    for (name, value) in fields {
+        let text = || String::from_utf8_lossy(value).into_owned();
+        match *name {
+            "prefix" => prefix = Some(value.clone()),
+            "from" => span.from = Bound::Included(value.clone()),
+            "after" => span.from = Bound::Excluded(value.clone()),
+            "to" => span.to = Bound::Excluded(value.clone()),
+            "proxy" if !value.is_empty() => span.by_peer = Some(text()),
+            "limit" => {
+                let limit =
+                    text().parse().ok().filter(|limit| (1..=limits::SCAN_MOST_ENTRIES).contains(limit));
+                let most = limits::SCAN_MOST_ENTRIES;
+                let wrong =
+                    || Refusal::bad("limit", format!("limit is a number from 1 to {most}, not {:?}", text()));
+                span.limit = limit.ok_or_else(wrong)?;
+            }
+            "partition" => {
+                let numbers: Result<Vec<u32>, _> = text().split(',').map(str::parse).collect();
+                let wrong =
+                    |_| Refusal::bad("partition", "partition is a list of numbers, as in 0,7".to_owned());
+                span.partitions = Some(numbers.map_err(wrong)?);
+            }
+            other => {
+                let other: String = other.chars().take(64).collect();
+                let text = format!("a scan has no {other:?}: it has prefix, from, after, to and limit");
+                return Err(Refusal::bad("query", text));
+            }
+        }
+    }
+    if let Some(prefix) = prefix {
+        narrow(&mut span, prefix);
+    }
+    Ok(span)
+}
+
+/// Keeps to keys that begin so.
+fn narrow(span: &mut Span, prefix: Vec<u8>) {
+    let after_all = after_all(&prefix);
+    let begins_later = match &span.from {
+        Bound::Unbounded => false,
+        Bound::Included(from) | Bound::Excluded(from) => *from >= prefix,
+    };
+    if !begins_later {
+        span.from = Bound::Included(prefix);
+    }
+    let ends_sooner = match (&span.to, &after_all) {
+        (Bound::Excluded(to), Bound::Excluded(end)) => to < end,
+        (Bound::Excluded(_), _) => true,
+        _ => false,
+    };
+    if !ends_sooner {
+        span.to = after_all;
+    }
+}
+
+/// The first key behind all that begin so.
+fn after_all(prefix: &[u8]) -> Bound<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while end.pop_if(|byte| *byte == 0xff).is_some() {}
+    match end.last_mut() {
+        Some(last) => {
+            *last += 1;
+            Bound::Excluded(end)
+        }
+        None => Bound::Unbounded,
+    }
+}
+
+/// Whether nothing can be between the bounds; the engine's own ranges are not asked for what is inside out.
+fn is_empty(from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
+    match (from, to) {
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to)) => from >= to,
+        _ => false,
+    }
+}
+
+/// Answers a scan.
+pub async fn answer(
+    desk: &Arc<Desk>,
+    name: &str,
+    fields: &[(&str, Vec<u8>)],
+    parts: &Parts,
+) -> Result<Response<Body>, Refusal> {
+    let span = span(fields)?;
+    let began = desk.house.clock.nanos();
+    let (_, reading) = desk.house.open(name, span.by_peer.as_deref(), began)?;
+    let version = reading.name().to_string();
+    let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    let in_bytes = span.by_peer.is_some() || accept.contains(ENTRIES);
+    let mut scan = Scan::new(desk.clone(), name, reading, span, in_bytes, began)?;
+    // The first part before the head goes out: what cannot be scanned at all is then told by the status.
+    let first = match scan.part().await {
+        Ok(first) => first,
+        Err(Broken::Refused(refusal)) => {
+            let mut response = answer::refused(&refusal);
+            answer::name_version(response.headers_mut(), &version);
+            return Ok(whole(response));
+        }
+        Err(Broken::Told(response)) => return Ok(whole(response)),
+    };
+    let mut response = match scan.is_over {
+        true => whole(Response::new(Bytes::from(first))),
+        false => {
+            let rest = stream::unfold((scan, Some(first)), |(mut scan, first)| async move {
+                let part = match first {
+                    Some(first) => Ok(first),
+                    None if scan.is_over => return None,
+                    None => scan.part().await.map_err(|broken| {
+                        scan.is_over = true;
+                        std::io::Error::other(broken.text())
+                    }),
+                };
+                Some((part.map(|part| Frame::data(Bytes::from(part))), (scan, None)))
+            });
+            Response::new(StreamBody::new(rest).boxed_unsync())
+        }
+    };
+    let kind = if in_bytes { ENTRIES } else { "application/json" };
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer::name_version(response.headers_mut(), &version);
+    Ok(response)
+}
+
+/// Why there are no further entries.
+enum Broken {
+    Refused(Refusal),
+    /// A peer has told why.
+    Told(Response<Bytes>),
+}
+
+impl Broken {
+    fn text(&self) -> String {
+        match self {
+            Broken::Refused(refusal) => refusal.text.clone(),
+            Broken::Told(response) => format!("a peer answered {}", response.status()),
+        }
+    }
+}
+
+/// Where entries come from, each in order by itself.
+enum Source {
+    Here(Arc<Reader>),
+    Peers(Arc<[Arc<str>]>, Vec<u32>),
+}
+
+struct Cursor {
+    source: Source,
+    held: VecDeque<Pair>,
+    /// After which nothing was read yet.
+    from: Bound<Vec<u8>>,
+    is_over: bool,
+}
+
+struct Scan {
+    desk: Arc<Desk>,
+    dataset: String,
+    reading: Reading,
+    span: Span,
+    cursors: Vec<Cursor>,
+    given: usize,
+    in_bytes: bool,
+    began: u64,
+    is_over: bool,
+}
+
+impl Scan {
+    fn new(
+        desk: Arc<Desk>,
+        dataset: &str,
+        reading: Reading,
+        span: Span,
+        in_bytes: bool,
+        began: u64,
+    ) -> Result<Scan, Refusal> {
+        let places = reading.places();
+        let all = 0..places.len() as u32;
+        let mut sources = Vec::new();
+        let mut groups: BTreeMap<Arc<[Arc<str>]>, Vec<u32>> = BTreeMap::new();
+        for partition in span.partitions.clone().unwrap_or_else(|| all.collect()) {
+            let version = reading.name().as_str();
+            let place = places.get(partition as usize);
+            match place.and_then(|place| place.here.clone()) {
+                Some(reader) => sources.push(Source::Here(reader)),
+                None if span.by_peer.is_some() => {
+                    return Err(Refusal::not_that_partition(dataset, version, partition));
+                }
+                None => {
+                    let peers = place.map(|place| place.peers.clone()).unwrap_or_default();
+                    groups.entry(peers).or_default().push(partition);
+                }
+            }
+        }
+        sources.extend(groups.into_iter().map(|(peers, partitions)| Source::Peers(peers, partitions)));
+        let is_over = is_empty(&span.from, &span.to);
+        let cursors = sources
+            .into_iter()
+            .map(|source| Cursor { source, held: VecDeque::new(), from: span.from.clone(), is_over })
+            .collect();
+        drop(places);
+        let dataset = dataset.to_owned();
+        Ok(Scan { desk, dataset, reading, span, cursors, given: 0, in_bytes, began, is_over: false })
+    }
+
+    /// The next part of the answer.
+    async fn part(&mut self) -> Result<Vec<u8>, Broken> {
+        let mut out = Vec::new();
+        if self.given == 0 && !self.in_bytes {
+            let version = self.reading.name().as_str();
+            out.extend_from_slice(format!("{{\"version\":\"{version}\",\"entries\":[").as_bytes());
+        }
+        while out.len() < limits::SCAN_PART_BYTES {
+            let next = match self.given < self.span.limit {
+                true => self.next().await?,
+                false => None,
+            };
+            let Some(pair) = next else {
+                return self.end(out).await;
+            };
+            self.write(&mut out, &pair);
+            self.given += 1;
+        }
+        // A peer comes again for what is behind; it would have to hold the whole in memory.
+        if self.span.by_peer.is_some() {
+            return self.end(out).await;
+        }
+        Ok(out)
+    }
+
+    async fn end(&mut self, mut out: Vec<u8>) -> Result<Vec<u8>, Broken> {
+        if !self.in_bytes {
+            let has_more = self.given == self.span.limit && self.next().await?.is_some();
+            out.extend_from_slice(format!("],\"more\":{has_more}}}\n").as_bytes());
+        }
+        let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
+        let hop = if self.span.by_peer.is_some() { Hop::Peer } else { Hop::Here };
+        self.reading.meter().count(Outcome::Found, hop, nanos, self.given as u64, out.len() as u64);
+        self.is_over = true;
+        Ok(out)
+    }
+
+    fn write(&self, out: &mut Vec<u8>, (key, value): &Pair) {
+        if self.in_bytes {
+            for bytes in [key, value] {
+                out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
+            return;
+        }
+        if self.given > 0 {
+            out.extend_from_slice(b",\n");
+        }
+        let entry: serde_json::Map<_, _> =
+            [json_bytes("key", key), json_bytes("value", value)].into_iter().collect();
+        out.extend_from_slice(serde_json::Value::Object(entry).to_string().as_bytes());
+    }
+
+    /// The smallest of what the cursors have next.
+    async fn next(&mut self) -> Result<Option<Pair>, Broken> {
+        for at in 0..self.cursors.len() {
+            if self.cursors[at].held.is_empty() && !self.cursors[at].is_over {
+                self.fill(at).await?;
+            }
+        }
+        let first = |cursor: &&mut Cursor| cursor.held.front().map(|(key, _)| key.clone());
+        let with_some = self.cursors.iter_mut().filter(|cursor| !cursor.held.is_empty());
+        Ok(with_some.min_by_key(first).and_then(|cursor| cursor.held.pop_front()))
+    }
+
+    async fn fill(&mut self, at: usize) -> Result<(), Broken> {
+        let count = limits::SCAN_TOGETHER.min(self.span.limit + 1);
+        let cursor = &self.cursors[at];
+        let pairs = match &cursor.source {
+            Source::Here(reader) => {
+                here(reader, &cursor.from, &self.span.to, count).map_err(Broken::Refused)?
+            }
+            Source::Peers(peers, partitions) => {
+                let path = self.path(&cursor.from, partitions, count);
+                let version = self.reading.name().as_str();
+                let errand = Errand::new(&Method::GET, &path, version, &Wants::default(), &[]);
+                let answer = self
+                    .desk
+                    .fetch(peers, &errand)
+                    .await
+                    .map_err(|failure| Broken::Refused(failed(failure, partitions)))?;
+                if answer.status() != StatusCode::OK {
+                    return Err(Broken::Told(answer));
+                }
+                read(answer.body()).ok_or_else(|| {
+                    let text =
+                        "a peer's entries are not understood: do all nodes run one version?".to_owned();
+                    Broken::Refused(Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", text))
+                })?
+            }
+        };
+        let cursor = &mut self.cursors[at];
+        match pairs.last() {
+            Some((last, _)) => cursor.from = Bound::Excluded(last.clone()),
+            None => cursor.is_over = true,
+        }
+        cursor.held.extend(pairs);
+        Ok(())
+    }
+
+    fn path(&self, from: &Bound<Vec<u8>>, partitions: &[u32], count: usize) -> String {
+        let version = self.reading.name().as_str();
+        let numbers: Vec<String> = partitions.iter().map(u32::to_string).collect();
+        let mut path =
+            format!("/{}?proxy={version}&limit={count}&partition={}", self.dataset, numbers.join(","));
+        match from {
+            Bound::Unbounded => {}
+            Bound::Included(key) => path += &format!("&from={}", super::ask::encoded(key)),
+            Bound::Excluded(key) => path += &format!("&after={}", super::ask::encoded(key)),
+        }
+        if let Bound::Excluded(to) = &self.span.to {
+            path += &format!("&to={}", super::ask::encoded(to));
+        }
+        path
+    }
+}
+
+fn failed(failure: Failure, partitions: &[u32]) -> Refusal {
+    let text = format!("partitions {partitions:?}: {failure}");
+    match failure {
+        Failure::TimedOut(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", text),
+        Failure::NoPeers | Failure::All(_) => Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", text),
+    }
+}
+
+/// Some entries of a reader, bounded in number and in bytes.
+fn here(
+    reader: &Reader,
+    from: &Bound<Vec<u8>>,
+    to: &Bound<Vec<u8>>,
+    count: usize,
+) -> Result<Vec<Pair>, Refusal> {
+    let refused = |error: ReadError| match error {
+        ReadError::NotOrdered(_) => {
+            let text =
+                "this dataset is not ordered, so it has no ranges: have it built with the ordered layout";
+            Refusal::bad("not_ordered", text.to_owned())
+        }
+        error => {
+            tracing::error!("{error}");
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error.to_string())
+        }
+    };
+    let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+    let mut pairs = Vec::new();
+    let mut bytes = 0;
+    for pair in reader.scan(range).map_err(refused)?.take(count) {
+        let pair = pair.map_err(refused)?;
+        bytes += pair.0.len() + pair.1.len();
+        pairs.push(pair);
+        if bytes >= limits::SCAN_PART_BYTES {
+            break;
+        }
+    }
+    Ok(pairs)
+}
+
+fn read(mut rest: &[u8]) -> Option<Vec<Pair>> {
+    let mut pairs = Vec::new();
+    let take = |rest: &mut &[u8]| -> Option<Vec<u8>> {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let (bytes, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        *rest = after;
+        Some(bytes.to_vec())
+    };
+    while !rest.is_empty() {
+        pairs.push((take(&mut rest)?, take(&mut rest)?));
+    }
+    Some(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(fields: &[(&str, &str)]) -> Result<Span, Refusal> {
+        let fields: Vec<(&str, Vec<u8>)> =
+            fields.iter().map(|(name, value)| (*name, value.as_bytes().to_vec())).collect();
+        span(&fields)
+    }
+
+    #[test]
+    fn a_query_becomes_bounds() {
+        let a = of(&[("prefix", "ab"), ("limit", "5")]).unwrap();
+        assert_eq!(
+            (a.from, a.to, a.limit),
+            (Bound::Included(b"ab".into()), Bound::Excluded(b"ac".into()), 5)
+        );
+        let b = of(&[("from", "b"), ("to", "c")]).unwrap();
+        assert_eq!((b.from, b.to), (Bound::Included(b"b".into()), Bound::Excluded(b"c".into())));
+        let c = of(&[("prefix", "ab"), ("after", "abx"), ("to", "aby")]).unwrap();
+        assert_eq!((c.from, c.to), (Bound::Excluded(b"abx".into()), Bound::Excluded(b"aby".into())));
+        for bad in [("limit", "0"), ("limit", "100001"), ("limit", "x"), ("partition", "a"), ("form", "1")] {
+            assert!(of(&[bad]).is_err(), "{bad:?}");
+        }
+        assert_eq!(after_all(b"a\xff\xff"), Bound::Excluded(b"b".to_vec()));
+        assert_eq!(after_all(b"\xff"), Bound::Unbounded);
+    }
+
+    proptest! {
+        #[test]
+        fn a_prefix_and_bounds_hold_what_they_say(prefix in "[ab\u{ff}]{0,3}", from in "[ab]{0,3}", to in "[ab]{0,3}", key in "[ab\u{ff}]{0,4}") {
+            let span = of(&[("prefix", &prefix), ("from", &from), ("to", &to)]).unwrap();
+            let (key, bytes) = (key.as_bytes(), |text: &String| text.as_bytes().to_vec());
+            let expected = key.starts_with(&bytes(&prefix)) && key >= bytes(&from).as_slice() && key < bytes(&to).as_slice();
+            let from = match &span.from { Bound::Included(from) => key >= from.as_slice(), Bound::Excluded(from) => key > from.as_slice(), Bound::Unbounded => true };
+            let to = match &span.to { Bound::Excluded(to) => key < to.as_slice(), _ => true };
+            prop_assert_eq!(from && to, expected);
+        }
+
+        #[test]
+        fn no_answer_of_a_peer_panics(noise in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = read(&noise);
+        }
+    }
+}

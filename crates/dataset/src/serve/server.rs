@@ -1,0 +1,306 @@
+//! Listens, and spreads connections over threads.
+
+use super::peers::Pool;
+use super::refusal::Refusal;
+use super::{full, quick};
+use crate::catalogue::{Catalogue, Dataset, Reading};
+use crate::clock::{Clock, unix_seconds};
+use crate::limits;
+use arc_swap::{ArcSwap, Guard};
+use partage_core::dataset::fetch::FetchSettings;
+use partage_core::dataset::name::DatasetName;
+use partage_core::time::Millis;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// What `POST /-/refresh` calls: it should return at once.
+pub type Refresh = Arc<dyn Fn() + Send + Sync>;
+
+/// How a server serves.
+#[derive(Clone)]
+pub struct Settings {
+    /// Threads, each with its share of the connections; 0 for one a core.
+    pub threads: usize,
+    /// When peers are asked, and for how long.
+    pub fetch: FetchSettings,
+    /// Connections at a time.
+    pub connections: usize,
+    /// Requests at a time that wait for peers; further ones are answered 503.
+    pub waiting: usize,
+    /// Called by `POST /-/refresh`; without it that is a 404.
+    pub refresh: Option<Refresh>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            threads: 0,
+            fetch: FetchSettings::default(),
+            connections: limits::CONNECTIONS,
+            waiting: limits::WAITING,
+            refresh: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings")
+            .field("threads", &self.threads)
+            .field("fetch", &self.fetch)
+            .field("connections", &self.connections)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The server could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("the door for dataset requests at {at} cannot be opened: {source}")]
+pub struct ServeError {
+    /// Where it should listen.
+    pub at: String,
+    /// What the system said.
+    pub source: std::io::Error,
+}
+
+/// What all threads share.
+pub struct House {
+    pub catalogue: Arc<Catalogue>,
+    pub settings: Settings,
+    pub clock: Clock,
+    pub stopping: AtomicBool,
+    pub connections: AtomicUsize,
+    pub waiting: Semaphore,
+    /// As `date` writes it, not more than a second or two ago.
+    date: ArcSwap<String>,
+}
+
+impl House {
+    /// The time of day, for headers.
+    pub fn date(&self) -> Guard<Arc<String>> {
+        self.date.load()
+    }
+
+    fn tell_date(&self) {
+        let now = std::time::UNIX_EPOCH + Duration::from_secs(unix_seconds());
+        self.date.store(Arc::new(httpdate::fmt_http_date(now)));
+    }
+
+    /// A dataset, without counting.
+    pub fn shelf(&self) -> Guard<Arc<BTreeMap<DatasetName, Arc<Dataset>>>> {
+        self.catalogue.shelf()
+    }
+
+    /// The dataset, and the version that a request is answered from, all of it (D5).
+    pub fn open(
+        &self,
+        name: &str,
+        by_peer: Option<&str>,
+        nanos: u64,
+    ) -> Result<(Arc<Dataset>, Reading), Refusal> {
+        let shelf = self.shelf();
+        let (dataset, reading) = match (shelf.get(name), by_peer) {
+            (None, None) => return Err(Refusal::no_dataset(name)),
+            (None, Some(_)) => return Err(Refusal::not_that_version(name, "any")),
+            (Some(dataset), None) => (dataset, dataset.read().ok_or_else(|| Refusal::no_version(name))?),
+            (Some(dataset), Some(version)) => {
+                let reading = dataset.read_named(version);
+                (dataset, reading.ok_or_else(|| Refusal::not_that_version(name, version))?)
+            }
+        };
+        reading.asked_at(Millis(nanos / 1_000_000));
+        Ok((dataset.clone(), reading))
+    }
+}
+
+/// What one thread has.
+pub struct Desk {
+    pub house: Arc<House>,
+    pub pool: Pool,
+    draws: AtomicU64,
+}
+
+impl Desk {
+    fn new(house: Arc<House>) -> Desk {
+        Desk { house, pool: Pool::default(), draws: AtomicU64::new(crate::entropy::seed()) }
+    }
+
+    /// Another number each time.
+    pub fn draw(&self) -> u64 {
+        self.draws.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A server that runs until it is stopped or dropped.
+pub struct Server {
+    address: SocketAddr,
+    house: Arc<House>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Serves what the catalogue holds, from now on.
+    pub fn start(
+        listener: TcpListener,
+        catalogue: Arc<Catalogue>,
+        settings: Settings,
+    ) -> Result<Server, ServeError> {
+        let named = |source| ServeError { at: format!("{listener:?}"), source };
+        let address = listener.local_addr().map_err(named)?;
+        let failed = |source| ServeError { at: address.to_string(), source };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let count = if settings.threads == 0 { cores } else { settings.threads.min(limits::THREADS) };
+        let house = Arc::new(House {
+            clock: catalogue.clock(),
+            waiting: Semaphore::new(settings.waiting),
+            catalogue,
+            settings,
+            stopping: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            date: ArcSwap::default(),
+        });
+        house.tell_date();
+        let (stop, stopped) = watch::channel(false);
+        let mut threads = Vec::new();
+        let mut doors = Vec::new();
+        for number in 0..count {
+            let (door, arrivals) = mpsc::channel(limits::ARRIVALS);
+            doors.push(door);
+            let (house, stopped) = (house.clone(), stopped.clone());
+            let work =
+                move |runtime: tokio::runtime::Runtime| runtime.block_on(desk(house, arrivals, stopped));
+            threads.push(thread(&format!("dataset-{number}"), work).map_err(failed)?);
+        }
+        let (shared, stopped) = (house.clone(), stopped);
+        let work = move |runtime: tokio::runtime::Runtime| {
+            if let Err(error) = runtime.block_on(accept(listener, shared, doors, stopped)) {
+                tracing::error!("the door for dataset requests at {address} is closed: {error}");
+            }
+        };
+        threads.push(thread("dataset-door", work).map_err(failed)?);
+        Ok(Server { address, house, stop, threads })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, closes each with its next answer, and waits for [`limits::CLOSING`].
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.house.stopping.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the dataset server ended by a panic");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn thread(
+    name: &str,
+    work: impl FnOnce(tokio::runtime::Runtime) + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || work(runtime))
+}
+
+async fn accept(
+    listener: TcpListener,
+    house: Arc<House>,
+    doors: Vec<mpsc::Sender<std::net::TcpStream>>,
+    mut stopped: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut turn = 0;
+    loop {
+        let accepted = tokio::select! {
+            _ = stopped.changed() => return Ok(()),
+            _ = tick.tick() => {
+                house.tell_date();
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted.and_then(|(stream, _)| stream.into_std()) {
+            // A connection too many is closed at once: its client sees that, and tries another node.
+            Ok(_) if house.connections.load(Ordering::Relaxed) >= house.settings.connections => {
+                tracing::warn!(
+                    "{} connections are open, the limit: a further one is closed",
+                    house.settings.connections
+                );
+            }
+            Ok(stream) => {
+                turn = (turn + 1) % doors.len();
+                // The thread is behind with its arrivals, or at its end: the client comes again.
+                let _ = doors[turn].try_send(stream);
+            }
+            Err(error) => {
+                tracing::warn!("a connection was not accepted: {error}");
+                tokio::time::sleep(limits::ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn desk(
+    house: Arc<House>,
+    mut arrivals: mpsc::Receiver<std::net::TcpStream>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let desk = Arc::new(Desk::new(house));
+    loop {
+        let stream = tokio::select! {
+            _ = stopped.changed() => break,
+            Some(stream) = arrivals.recv() => stream,
+        };
+        tokio::spawn(connection(desk.clone(), stream));
+    }
+    // What is being answered now may still be.
+    tokio::time::sleep(limits::CLOSING).await;
+}
+
+async fn connection(desk: Arc<Desk>, stream: std::net::TcpStream) {
+    let house = desk.house.clone();
+    house.connections.fetch_add(1, Ordering::Relaxed);
+    let served = async {
+        stream.set_nodelay(true)?;
+        let stream = TcpStream::from_std(stream)?;
+        match quick::serve(&desk, stream).await? {
+            quick::End::Closed => Ok(()),
+            quick::End::PassedOn { stream, read } => full::serve(desk, stream, read).await,
+        }
+    };
+    let ended: std::io::Result<()> = served.await;
+    if let Err(error) = ended {
+        tracing::debug!("a connection broke: {error}");
+    }
+    house.connections.fetch_sub(1, Ordering::Relaxed);
+}

@@ -1,0 +1,128 @@
+//! Status, health, metrics, refresh.
+
+use crate::town::{Town, dataset, entries};
+use partage_dataset::catalogue::{Neighbours, NodeCard, Progress, State};
+use partage_dataset::serve::Settings;
+use partage_engine::readonly::Layout;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn town() -> Town {
+    let town = Town::new(3);
+    town.serve("names", "v1", &entries(100, "value"), &[&[0, 1], &[1], &[2, 0], &[]]);
+    town.prepare("names", "v2", Layout::Hashed, &entries(1, "value"), &[&[2]]);
+    dataset(&town.nodes[2], "names").version("v2").unwrap().set_progress(Progress {
+        partitions: 1,
+        bytes: 5,
+        bytes_in_all: 9,
+    });
+    dataset(&town.nodes[1], "names")
+        .version("v2")
+        .unwrap()
+        .set_state(State::Error { reason: "part-0: byte 7: no".into() });
+    acquaint(&town, &[]);
+    town
+}
+
+fn acquaint(town: &Town, more: &[Arc<str>]) {
+    for (number, node) in town.nodes.iter().enumerate() {
+        let card = |number: usize| NodeCard { shard_id: number.to_string(), address: town.address(number) };
+        let mut others: Vec<NodeCard> =
+            (0..town.nodes.len()).filter(|other| *other != number).map(card).collect();
+        others.extend(
+            more.iter().map(|address| NodeCard { shard_id: String::new(), address: address.clone() }),
+        );
+        node.catalogue.set_neighbours(Neighbours { me: card(number), others });
+    }
+}
+
+#[test]
+fn s17_status_is_the_same_from_every_node() {
+    let town = town();
+    let mut told: Vec<serde_json::Value> =
+        (0..3).map(|node| town.get(node, "/").json()["dbs"].clone()).collect();
+    let first = told.remove(0);
+    let v1 = &first["names"]["versions"]["v1"];
+    assert_eq!(v1["num_partitions"], 4);
+    assert_eq!(v1["replication_histogram"], serde_json::json!({ "0": 1, "1": 1, "2": 2 }));
+    assert_eq!(
+        (v1["missing_partitions"].as_u64(), v1["underreplicated_partitions"].as_u64()),
+        (Some(1), Some(1))
+    );
+    assert_eq!(v1["nodes"][&*town.address(0)]["partitions"], serde_json::json!([0, 2]));
+    assert_eq!(v1["nodes"][&*town.address(0)]["shard_id"], "0");
+    assert_eq!(v1["nodes"][&*town.address(2)]["current"], true);
+    let v2 = &first["names"]["versions"]["v2"]["nodes"];
+    assert_eq!(v2[&*town.address(0)]["state"], "BUILDING");
+    assert_eq!(v2[&*town.address(2)]["loading"]["bytes"], 5);
+    assert_eq!(v2[&*town.address(1)]["error"], "part-0: byte 7: no");
+    assert!(told.iter().all(|other| *other == first), "{told:?}");
+    let one = town.get(1, "/names/").json();
+    assert_eq!(one["versions"], first["names"]["versions"]);
+    assert_eq!(town.get(1, "/nothing").status, 404);
+}
+
+#[test]
+fn who_is_silent_is_named() {
+    let town = town();
+    acquaint(&town, &["127.0.0.1:1".into()]);
+    assert_eq!(town.get(0, "/").json()["unreachable"], serde_json::json!(["127.0.0.1:1"]));
+    let page = town.ask(0, "GET /names HTTP/1.1\r\nhost: a\r\naccept: text/html,*/*\r\n\r\n");
+    assert!(page.header("content-type").starts_with("text/html"));
+    for part in
+        ["No word from 127.0.0.1:1", "partition 3: on 0", "byte 7: no", "too few replicas", "<progress"]
+    {
+        assert!(page.text().contains(part), "{part}");
+    }
+}
+
+#[test]
+fn health_is_told_in_both_tongues() {
+    let town = town();
+    assert_eq!(town.get(0, "/-/health").json()["status"], "ok");
+    let healthz = town.get(0, "/healthz");
+    assert_eq!(healthz.status, 200);
+    assert_eq!(healthz.json()["names"]["v1"]["state"], "ACTIVE");
+    assert_eq!(healthz.json()["names"]["v1"]["current"], true);
+    let empty = Town::new(1);
+    assert_eq!((empty.get(0, "/healthz").status, empty.get(0, "/-/health").status), (404, 200));
+}
+
+#[test]
+fn metrics_count_requests_by_what_became_of_them() {
+    let town = town();
+    for number in 0..20 {
+        town.get(0, &format!("/names/key{number:05}"));
+    }
+    let text = |node| town.get(node, "/-/metrics").text();
+    let sum = |text: &str, what: &str| -> f64 {
+        let lines = text.lines().filter(|line| line.contains(what) && line.contains("_count{"));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    };
+    let mine = text(0);
+    assert!(mine.contains("partage_dataset_partitions{dataset=\"names\",version=\"v1\"} 2"), "{mine}");
+    assert!(mine.contains("partage_dataset_state{dataset=\"names\",version=\"v1\",state=\"active\"} 1"));
+    assert!(mine.contains("le=\"+Inf\"") && mine.ends_with("# EOF\n"));
+    let by_hop = ["here", "proxied"].map(|hop| sum(&mine, &format!("hop=\"{hop}\"")));
+    assert_eq!(by_hop.iter().sum::<f64>(), 20.0, "{mine}");
+    let others: f64 = [1, 2].map(|node| sum(&text(node), "hop=\"peer\"")).iter().sum();
+    let failed = sum(&mine, "outcome=\"failed\"");
+    assert!(others >= by_hop[1] - failed && failed > 0.0, "partition 3 is nowhere");
+}
+
+#[test]
+fn refresh_calls_who_can() {
+    let called = Arc::new(AtomicUsize::new(0));
+    let hook = {
+        let called = called.clone();
+        Arc::new(move || {
+            called.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let town = Town::with(1, &Settings { threads: 1, refresh: Some(hook), ..Settings::default() });
+    let refresh = "POST /-/refresh HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(town.ask(0, refresh).status, 202);
+    assert_eq!(town.get(0, "/-/refresh").status, 405);
+    assert_eq!(called.load(Ordering::SeqCst), 1);
+    assert_eq!(Town::new(1).ask(0, refresh).status, 404);
+}

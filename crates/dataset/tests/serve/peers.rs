@@ -1,0 +1,262 @@
+//! Several nodes: proxying, hedging, dead and slow peers, versions by name (S13, S14, S16; D5).
+
+use crate::town::{Entries, SETTINGS, Town, dataset, entries};
+use partage_core::dataset::fetch::FetchSettings;
+use partage_dataset::serve::Settings;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Somebody at a port who reads a request and says this; counts them.
+fn stranger(says: &'static [u8]) -> (Arc<str>, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string().into();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 1_024]);
+            count.fetch_add(1, Ordering::SeqCst);
+            let _ = stream.write_all(says);
+            if says.is_empty() {
+                kept.push(stream);
+            }
+        }
+    });
+    (at, asked)
+}
+
+/// One key.
+fn one(value: &str) -> Entries {
+    [(b"key00000".to_vec(), value.as_bytes().to_vec())].into()
+}
+
+/// Nobody at a port.
+fn nobody() -> Arc<str> {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string().into()
+}
+
+fn known_at(town: &Town, node: usize, peers: &[Arc<str>]) {
+    let version = dataset(&town.nodes[node], "names").version("v1").unwrap();
+    (0..version.partitions()).for_each(|partition| {
+        version.let_go(partition);
+        version.found_at(partition, peers.into());
+    });
+}
+
+#[test]
+fn s16_every_node_answers_every_key() {
+    let town = Town::new(3);
+    let all = entries(60, "value");
+    town.serve("names", "v1", &all, &[&[0, 1], &[1, 2], &[2, 0], &[1]]);
+    let mut proxied = 0;
+    for node in 0..3 {
+        for number in 0..60 {
+            let answer = town.get(node, &format!("/names/key{number:05}"));
+            assert_eq!((answer.status, answer.text()), (200, format!("value{number}")));
+            assert_eq!(answer.header("partage-version"), "v1");
+            assert_eq!(answer.header("partage-proxied-to"), answer.header("x-sequins-proxied-to"));
+            if !answer.header("partage-proxied-to").is_empty() {
+                assert_ne!(answer.header("partage-proxied-to"), &*town.address(node));
+                proxied += 1;
+            }
+        }
+        for number in 60..80 {
+            assert_eq!(town.get(node, &format!("/names/key{number:05}")).status, 404);
+        }
+    }
+    assert!(proxied > 20, "{proxied}");
+}
+
+#[test]
+fn s16_what_a_client_wants_goes_along() {
+    let town = Town::new(2);
+    town.serve("names", "v1", &one("value"), &[&[1]]);
+    let with = |method: &str, header: &str| {
+        town.ask(0, &format!("{method} /names/key00000 HTTP/1.1\r\nhost: a\r\n{header}\r\n\r\n"))
+    };
+    let part = with("GET", "range: bytes=1-2");
+    assert_eq!((part.status, part.text().as_str(), part.header("content-range")), (206, "al", "bytes 1-2/5"));
+    let tag = part.header("etag").to_owned();
+    assert_eq!(with("GET", &format!("if-none-match: {tag}")).status, 304);
+    let head = with("HEAD", "x: y");
+    assert_eq!((head.status, head.header("content-length")), (200, "5"));
+    assert_eq!(with("GET", "range: bytes=9-").status, 416);
+}
+
+#[test]
+fn s16_peers_do_not_proxy_on_and_s13_they_answer_by_version() {
+    let town = Town::new(2);
+    let layout = partage_engine::readonly::Layout::Hashed;
+    town.serve("names", "v1", &one("old"), &[&[1]]);
+    town.prepare("names", "v2", layout, &one("new"), &[&[1]]);
+    let by_peer = |node, version: &str| town.get(node, &format!("/names/key00000?proxy={version}"));
+    assert_eq!(by_peer(1, "v1").text(), "old");
+    assert_eq!(by_peer(1, "v2").text(), "new", "s13: before its own clients get it");
+    assert_eq!(town.get(1, "/names/key00000").text(), "old");
+    let elsewhere = by_peer(0, "v1");
+    assert_eq!((elsewhere.status, elsewhere.json()["error"].as_str()), (421, Some("not_that_partition")));
+    let unknown = by_peer(1, "v3");
+    assert_eq!((unknown.status, unknown.json()["error"].as_str()), (421, Some("not_that_version")));
+    // One node has upgraded, the other has not: the one asks for what it serves.
+    dataset(&town.nodes[0], "names").upgrade("v2").unwrap();
+    assert_eq!(town.get(0, "/names/key00000").text(), "new");
+    assert_eq!(town.get(1, "/names/key00000").text(), "old");
+}
+
+#[test]
+fn s16_the_next_peer_is_asked_at_once_when_one_is_dead_or_wrong() {
+    let town = Town::with(
+        2,
+        &Settings {
+            threads: 1,
+            fetch: FetchSettings { stage_ms: 10_000, ..SETTINGS },
+            ..Settings::default()
+        },
+    );
+    town.serve("names", "v1", &one("value"), &[&[1]]);
+    let (lacks, _) = stranger(b"HTTP/1.1 421 Misdirected Request\r\ncontent-length: 0\r\n\r\n");
+    let (other, _) = stranger(b"HTTP/1.1 200 OK\r\npartage-version: v0\r\ncontent-length: 3\r\n\r\nold");
+    let (noise, _) = stranger(b"what?\r\n\r\n");
+    let (cut, _) = stranger(b"HTTP/1.1 200 OK\r\npartage-version: v1\r\ncontent-length: 30\r\n\r\nshort");
+    for bad in [nobody(), lacks, other, noise, cut] {
+        known_at(&town, 0, &[bad.clone(), town.address(1)]);
+        for _ in 0..8 {
+            let answer = town.get(0, "/names/key00000");
+            assert_eq!((answer.status, answer.text().as_str()), (200, "value"));
+            assert_eq!(answer.header("partage-version"), "v1");
+            assert_eq!(answer.header("partage-proxied-to"), &*town.address(1));
+        }
+        known_at(&town, 0, &[bad]);
+        let failed = town.get(0, "/names/key00000");
+        assert_eq!(
+            (failed.status, failed.json()["error"].as_str()),
+            (502, Some("no_peer")),
+            "d5: never another version"
+        );
+    }
+    known_at(&town, 0, &[]);
+    assert!(town.get(0, "/names/key00000").text().contains("lost until"));
+}
+
+#[test]
+fn s16_a_second_peer_is_asked_when_the_first_is_slow() {
+    let town = Town::new(2);
+    town.serve("names", "v1", &one("value"), &[&[1]]);
+    let (slow, asked) = stranger(b"");
+    known_at(&town, 0, &[slow, town.address(1)]);
+    for _ in 0..20 {
+        assert_eq!(town.get(0, "/names/key00000").text(), "value");
+    }
+    assert!(asked.load(Ordering::SeqCst) > 0, "it was the first of some");
+}
+
+#[test]
+fn s16_time_runs_out() {
+    let fetch = FetchSettings { stage_ms: 20, total_ms: 60 };
+    let town = Town::with(2, &Settings { threads: 1, fetch, ..Settings::default() });
+    town.serve("names", "v1", &one("value"), &[&[1]]);
+    known_at(&town, 0, &[stranger(b"").0, stranger(b"").0]);
+    let answer = town.get(0, "/names/key00000");
+    assert_eq!((answer.status, answer.json()["error"].as_str()), (504, Some("timed_out")));
+}
+
+#[test]
+fn more_than_the_limit_do_not_wait_for_peers() {
+    let town = Town::with(2, &Settings { threads: 1, fetch: SETTINGS, waiting: 0, ..Settings::default() });
+    town.serve("names", "v1", &one("value"), &[&[1]]);
+    let answer = town.get(0, "/names/key00000");
+    assert_eq!((answer.status, answer.json()["error"].as_str()), (503, Some("busy")));
+}
+
+#[test]
+fn a_peer_that_was_restarted_is_reached_again() {
+    let mut town = Town::new(2);
+    town.serve("names", "v1", &one("value"), &[&[1]]);
+    assert_eq!(town.get(0, "/names/key00000").text(), "value");
+    let old = town.nodes.pop().unwrap();
+    let (at, catalogue) = (old.at(), old.catalogue.clone());
+    old.server.stop();
+    assert_eq!(town.get(0, "/names/key00000").status, 502);
+    let listener = TcpListener::bind(at).unwrap();
+    let settings = Settings { threads: 1, ..Settings::default() };
+    let _again = partage_dataset::serve::Server::start(listener, catalogue, settings).unwrap();
+    assert_eq!(town.get(0, "/names/key00000").text(), "value");
+}
+
+/// Every value is the name of its version, so a mixed answer shows.
+#[test]
+fn d5_and_s14_while_versions_change_under_readers() {
+    let town = Town::new(2);
+    let layout = partage_engine::readonly::Layout::Hashed;
+    let add = |number: usize| {
+        let version = format!("v{number:04}");
+        let all =
+            (0..20).map(|key| (format!("key{key:05}").into_bytes(), version.clone().into_bytes())).collect();
+        town.prepare("names", &version, layout, &all, &[&[0], &[1], &[0, 1], &[1]]);
+    };
+    let upgrade = |node: usize, number: usize| {
+        dataset(&town.nodes[node], "names").upgrade(&format!("v{number:04}")).unwrap()
+    };
+    add(0);
+    (0..2).for_each(|node| upgrade(node, 0));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..4 {
+            let (town, over) = (&town, &over);
+            scope.spawn(move || {
+                let (mut last, mut line) =
+                    (String::new(), crate::town::Line::new(town.nodes[reader % 2].at()));
+                let mut number = 0;
+                while !over.load(Ordering::Relaxed) {
+                    number += 1;
+                    let keys: Vec<Vec<u8>> = (0..20).map(|key| format!("key{key:05}").into_bytes()).collect();
+                    if number % 5 == 0 {
+                        let answer = town.post(
+                            reader % 2,
+                            "/names",
+                            "application/x-partage-keys",
+                            &crate::town::question(&keys),
+                        );
+                        let version = answer.header("partage-version").to_owned();
+                        let expected: Vec<u8> = keys
+                            .iter()
+                            .flat_map(|_| [&5_u32.to_le_bytes()[..], version.as_bytes()].concat())
+                            .collect();
+                        assert_eq!(answer.body, expected, "d5: all of {version}");
+                        continue;
+                    }
+                    line.send(
+                        format!("GET /names/key{:05} HTTP/1.1\r\nhost: a\r\n\r\n", number % 20).as_bytes(),
+                    );
+                    let answer = line.answer(false);
+                    assert_eq!(
+                        (answer.status, answer.header("partage-version")),
+                        (200, answer.text().as_str())
+                    );
+                    assert!(answer.text() >= last, "s14: {} after {last}", answer.text());
+                    last = answer.text();
+                }
+            });
+        }
+        for number in 1..30 {
+            add(number);
+            upgrade(number % 2, number);
+            upgrade((number + 1) % 2, number);
+            if number > 1 {
+                let old = format!("v{:04}", number - 2);
+                let gone: Vec<_> =
+                    town.nodes.iter().filter_map(|node| dataset(node, "names").retire(&old)).collect();
+                gone.iter().for_each(|version| {
+                    while version.in_flight() > 0 {
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
