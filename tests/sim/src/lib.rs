@@ -7,6 +7,7 @@
 pub mod changes;
 pub mod clock;
 pub mod coordinator;
+pub mod dataset;
 pub mod draw;
 pub mod faults;
 pub mod fleet;

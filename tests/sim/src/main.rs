@@ -1,7 +1,7 @@
 //! The long run: `cargo run --release -p sim -- --seeds 100`, or one seed again with `--seed N`; and handovers
 //! interrupted at every step: `--interrupt all`.
 
-use partage_core::planted::Planted;
+use partage_core::planted::{self, Planted};
 use sim::fleet::{self, Figures, Fleet, Loss};
 use sim::interrupt::{self, Kill, Scenario};
 use sim::message::Place;
@@ -12,6 +12,7 @@ const USAGE: &str =
     "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--words N] [--plant INVARIANT]
        sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
+       sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
        sim --fleet N | --steady";
 
 struct Arguments {
@@ -25,6 +26,8 @@ struct Arguments {
     fleet: Option<usize>,
     /// Whether it is counted what the store is asked for while nothing changes.
     steady: bool,
+    /// Whether the cluster is one of dataset nodes without a coordinator.
+    datasets: bool,
     stride: u64,
     step: Option<u64>,
     victim: Place,
@@ -40,6 +43,7 @@ fn arguments() -> Result<Arguments, String> {
         interrupt: None,
         fleet: None,
         steady: false,
+        datasets: false,
         stride: 1,
         step: None,
         victim: Place::Coordinator(0),
@@ -62,6 +66,7 @@ fn arguments() -> Result<Arguments, String> {
             "--from" => found.from = number(&flag, &value()?)?,
             "--fleet" => found.fleet = Some(number(&flag, &value()?)? as usize),
             "--steady" => found.steady = true,
+            "--datasets" => found.datasets = true,
             "--words" => found.words = number(&flag, &value()?)? as usize,
             "--stride" => found.stride = number(&flag, &value()?)?.max(1),
             "--step" => found.step = Some(number(&flag, &value()?)?),
@@ -77,8 +82,10 @@ fn number(flag: &str, value: &str) -> Result<u64, String> {
 }
 
 fn planted(invariant: &str) -> Result<Planted, String> {
-    let found = Planted::CLUSTER.into_iter().find(|bug| format!("{bug:?}") == invariant);
-    found.ok_or_else(|| format!("{invariant:?} is none of the planted bugs {:?}\n{USAGE}", Planted::CLUSTER))
+    let known = || Planted::CLUSTER.into_iter().chain(Planted::DATASETS);
+    let found = known().find(|bug| format!("{bug:?}") == invariant);
+    let all = || known().collect::<Vec<_>>();
+    found.ok_or_else(|| format!("{invariant:?} is none of the planted bugs {:?}\n{USAGE}", all()))
 }
 
 fn scenarios(name: &str) -> Result<Vec<Scenario>, String> {
@@ -95,6 +102,9 @@ fn main() -> Result<(), String> {
     if arguments.steady {
         steady();
         return Ok(());
+    }
+    if arguments.datasets {
+        return datasets(&arguments);
     }
     match (&arguments.interrupt, arguments.step) {
         (None, _) => seeds(&arguments),
@@ -123,6 +133,28 @@ fn fleet(clients: usize) -> Result<(), String> {
         worst = worst.max(moves + deaths + u64::from(current_ms > 30_000));
     }
     if worst > 0 { Err("somebody noticed".to_owned()) } else { Ok(()) }
+}
+
+/// Dataset nodes without a coordinator.
+#[expect(clippy::print_stdout, reason = "this is a command of its own, beside cli")]
+fn datasets(arguments: &Arguments) -> Result<(), String> {
+    let Arguments { from, seeds, bug, .. } = *arguments;
+    let (mut failed, mut upgrades, mut reads, mut crashes) = (0u64, 0, 0, 0);
+    planted::plant(bug);
+    for seed in from..from + seeds {
+        let outcome = sim::dataset::run(seed);
+        upgrades += outcome.upgrades;
+        reads += outcome.reads.0;
+        crashes += outcome.crashes;
+        if let Some(broken) = outcome.broken {
+            failed += 1;
+            let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
+            println!("seed {seed} FAILED {broken}");
+            println!("  again: cargo run --release -p sim -- --datasets --seed {seed}{plant}");
+        }
+    }
+    println!("{seeds} seeds: {failed} failed; {upgrades} upgrades, {reads} reads, {crashes} crashes");
+    if failed > 0 { Err(format!("{failed} of {seeds} seeds failed")) } else { Ok(()) }
 }
 
 /// What reaches the store while nothing changes.

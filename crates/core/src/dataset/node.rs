@@ -15,6 +15,7 @@
 //! |                           | an order that is higher than the one it has | follows it, and publishes it                |
 //! | the source was listed     | a version that clients may get next         | finds out how it is divided                 |
 //! |                           | versions that failed, or are not whole      | tries again; deals anew                     |
+//! | a dataset is to be spread |                                             | deals what comes next so                    |
 //! | the source fails          |                                             | nothing                                     |
 //! | a version was inspected   | nodes are stable                            | loads its share                             |
 //! |                           | it is divided otherwise than at its peers   | ERROR                                       |
@@ -63,10 +64,8 @@ pub struct NodeSettings {
     pub address: Address,
     /// Which seat it wants.
     pub wish: Wish,
-    /// How many nodes have each partition.
-    pub replication: Replication,
-    /// How partitions are dealt to seats.
-    pub dealing: Dealing,
+    /// How datasets are spread that do not say it themselves.
+    pub spread: Spread,
     /// How long nodes must be the same before shares are computed (S9).
     pub stable_ms: u64,
     /// How long a version stays that nobody asks for and clients do not get (S15).
@@ -83,14 +82,22 @@ impl NodeSettings {
         NodeSettings {
             address,
             wish: Wish::Any { before: None },
-            replication: Replication::default(),
-            dealing: Dealing::default(),
+            spread: Spread::default(),
             stable_ms: 10_000,
             keep_ms: 600_000,
             resume_ms: 5_000,
             re_replicate: false,
         }
     }
+}
+
+/// How a dataset is spread over nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spread {
+    /// How many nodes have each partition.
+    pub replication: Replication,
+    /// How partitions are dealt to seats.
+    pub dealing: Dealing,
 }
 
 /// What the local store has of a dataset when a node starts (S20).
@@ -118,6 +125,8 @@ pub enum Event {
         /// The keys.
         news: Vec<News>,
     },
+    /// How a dataset is to be spread, if otherwise than the node's settings say.
+    Spread(DatasetName, Option<Spread>),
     /// The source has these versions of a dataset.
     Listed(DatasetName, Vec<VersionName>),
     /// How the source divides a version, or why it cannot be told.
@@ -242,9 +251,11 @@ impl Node {
                 self.presence.has_session = false;
                 if planted::is(Planted::S2) {
                     self.shelves.values_mut().for_each(Shelf::forget_holders);
+                    out.extend(self.all().map(|(dataset, version)| Effect::Show(dataset, version)));
                 }
             }
             Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
+            Event::Spread(dataset, spread) => self.shelf_mut(&dataset).spread = spread,
             Event::Listed(dataset, versions) => self.list(dataset, &versions),
             Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
             Event::Ready(dataset, version, partition) => self.ready(dataset, version, partition, out),
@@ -301,6 +312,15 @@ impl Node {
 
     fn shelf_mut(&mut self, dataset: &DatasetName) -> &mut Shelf {
         self.shelves.entry(dataset.clone()).or_default()
+    }
+
+    /// Every version that is known, by its dataset.
+    fn all(&self) -> impl Iterator<Item = (DatasetName, VersionName)> {
+        let of = |(dataset, shelf): (&DatasetName, &Shelf)| {
+            let names: Vec<_> = shelf.versions.keys().map(|name| (dataset.clone(), name.clone())).collect();
+            names
+        };
+        self.shelves.iter().flat_map(of)
     }
 
     fn publish(&mut self, key: Key, value: Value, out: &mut Vec<Effect>) {
@@ -408,8 +428,10 @@ impl Node {
     }
 
     fn list(&mut self, dataset: DatasetName, versions: &[VersionName]) {
-        let min = self.settings.replication.min;
+        let settings = self.settings.clone();
         let shelf = self.shelf_mut(&dataset);
+        let min = shelf.spread(&settings).replication.min;
+        shelf.was_listed = true;
         for name in versions {
             shelf.version(name);
         }

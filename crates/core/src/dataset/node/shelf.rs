@@ -9,7 +9,7 @@
 use super::Effect;
 use super::hearsay::{Holders, Layout, Pin};
 use super::version::{Inspection, State, Version};
-use super::{DatasetName, NodeSettings, VersionName};
+use super::{DatasetName, NodeSettings, Spread, VersionName};
 use crate::dataset::seats::{Address, Seat};
 use crate::planted::{self, Planted};
 use crate::time::Millis;
@@ -47,6 +47,10 @@ pub struct Shelf {
     /// What was served in an earlier life.
     pub(super) before: Option<Served>,
     pub(super) pin: Pin,
+    /// How it is to be spread, if otherwise than the node's settings say.
+    pub(super) spread: Option<Spread>,
+    /// Whether the source has told which versions there are.
+    pub(super) was_listed: bool,
     pub(super) versions: BTreeMap<VersionName, Version>,
 }
 
@@ -80,6 +84,11 @@ impl Shelf {
             _ if self.is_ahead(name) => State::Building,
             _ => State::Removing,
         })
+    }
+
+    /// How it is spread.
+    pub fn spread(&self, settings: &NodeSettings) -> Spread {
+        self.spread.unwrap_or(settings.spread)
     }
 
     pub(super) fn version(&mut self, name: &VersionName) -> &mut Version {
@@ -134,7 +143,7 @@ impl Shelf {
         let mut wanted = Vec::new();
         for name in self.ahead().into_iter().chain(serving.cloned()) {
             let version = &self.versions[&name];
-            let is_hope = version.is_listed && !version.has_failed;
+            let is_hope = version.is_listed && !version.is_doubtful;
             wanted.push(name);
             if is_hope {
                 break;
@@ -146,9 +155,10 @@ impl Shelf {
     /// Finds out how versions are divided: from those who have them, else from the source.
     fn learn(&mut self, dataset: &DatasetName, out: &mut Vec<Effect>) {
         let ahead: BTreeSet<VersionName> = self.ahead().into_iter().collect();
-        let wanted = self.wanted();
+        let (wanted, serving) = (self.wanted(), self.serving().cloned());
         for (name, version) in &mut self.versions {
-            let is_of_interest = ahead.contains(name) || !version.here.is_empty();
+            let is_in_front = ahead.contains(name) || serving.as_ref() == Some(name);
+            let is_of_interest = is_in_front || !version.here.is_empty();
             if version.layout.is_none() && is_of_interest {
                 version.layout = version.holders.layout();
             }
@@ -166,16 +176,18 @@ impl Shelf {
 
     /// Gives clients the best version that is whole in the cluster (S10), or what they had in an earlier life.
     fn upgrade(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
-        let min = around.settings.replication.min;
+        let min = self.spread(around.settings).replication.min;
         let mut ahead = self.ahead();
         if planted::is(Planted::S14) {
             ahead = self.versions.keys().filter(|name| self.serving() != Some(*name)).cloned().collect();
         }
-        let whole = |name: &VersionName| self.versions[name].is_complete(min);
+        // One that the driver may be letting go is not given to clients before it has said so.
+        let whole =
+            |name: &VersionName| self.versions[name].is_complete(min) && !self.versions[name].is_retiring;
         let next = ahead.into_iter().find(whole);
         let mut next = next.map(|version| Served { order: self.pin.order, version });
         if next.is_none() && self.serving.is_none() && around.may_resume {
-            next = self.resumed();
+            next = self.resumed(around);
         }
         if let Some(served) = next {
             let version = served.version.clone();
@@ -192,23 +204,32 @@ impl Shelf {
         }
     }
 
-    /// What was served before, as far as it is there; if nothing of it is, it does not count any more.
-    fn resumed(&mut self) -> Option<Served> {
-        let before = self.before.take()?;
+    /// What was served before, as far as it is there. Only when all have been heard, and neither a node nor the source
+    /// has it, it does not count any more.
+    fn resumed(&mut self, around: &Around<'_>) -> Option<Served> {
+        let before = self.before.clone()?;
         let there = self.versions.get(&before.version);
-        there.is_some_and(|version| version.layout.is_some() && version.is_somewhere()).then_some(before)
+        if there.is_some_and(|version| version.layout.is_some() && version.is_somewhere()) {
+            return Some(before);
+        }
+        let is_gone = !there.is_some_and(|version| version.is_listed || version.is_somewhere());
+        if is_gone && self.was_listed && around.dealer.is_some() {
+            self.before = None;
+        }
+        None
     }
 
     /// Loads the node's share of the latest version, and of earlier ones as long as later ones fail.
     fn load(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
         let Some((seat, seats)) = around.dealer else { return };
+        let spread = self.spread(around.settings);
         for name in self.wanted() {
             let has_room = self.later_loads() < LOADING || self.serving() == Some(&name);
             let version = self.version(&name);
             let can_load = version.is_listed && version.failure.is_none();
             let may_begin = has_room || !version.loading.is_empty();
             let Some(layout) = version.layout.filter(|_| can_load && may_begin) else { continue };
-            let share = version.share(layout, around, seat, seats);
+            let share = version.share(layout, spread, around, seat, seats);
             let is_lacking = |p: &u32| !version.here.contains(p) && !version.loading.contains(p);
             let partitions: BTreeSet<u32> = share.into_iter().filter(is_lacking).collect();
             if !partitions.is_empty() {
@@ -281,12 +302,13 @@ impl Version {
     fn share(
         &mut self,
         layout: Layout,
+        spread: Spread,
         around: &Around<'_>,
         seat: Seat,
         seats: &BTreeSet<Seat>,
     ) -> BTreeSet<u32> {
-        let NodeSettings { replication, dealing, re_replicate, .. } = around.settings;
-        let (is_computed, mends) = (self.share.is_some(), *re_replicate);
+        let Spread { replication, dealing } = spread;
+        let (is_computed, mends) = (self.share.is_some(), around.settings.re_replicate);
         if is_computed && !mends {
             return self.share.clone().unwrap_or_default();
         }

@@ -21,7 +21,7 @@ fn address(node: u32) -> Address {
 fn settings(node: u32) -> NodeSettings {
     NodeSettings {
         wish: Wish::Configured(Seat(node)),
-        dealing: Dealing::RingIndex,
+        spread: Spread { dealing: Dealing::RingIndex, ..Spread::default() },
         ..NodeSettings::new(address(node))
     }
 }
@@ -176,10 +176,9 @@ fn s9_nodes_that_never_rest_are_dealt_to_as_they_are() {
 
 #[test]
 fn s10_clients_get_it_when_each_partition_has_enough_replicas_anywhere() {
-    let mut stage = Stage::settled(NodeSettings {
-        replication: Replication { wanted: 2, min: 2, max: None },
-        ..settings(1)
-    });
+    let mut stage = Stage::settled(settings(1));
+    let replication = Replication { wanted: 2, min: 2, max: None };
+    stage.take(Event::Spread(dataset(), Some(Spread { replication, ..Spread::default() })));
     stage.list(&["1"]);
     stage.load("1");
     assert_eq!((stage.serving(), stage.state("1")), (None, Some(State::Building)));
@@ -431,11 +430,16 @@ fn s14_holds_over_a_restart() {
 }
 
 #[test]
-fn s14_what_is_nowhere_any_more_does_not_hold_back() {
+fn s14_only_what_is_nowhere_any_more_does_not_hold_back() {
     let mut stage = Stage::with(settings(1), stored("3", []));
     stage.take(Event::Session);
     stage.whole(has("2", 2, 0..4));
-    stage.wait(5_000);
+    stage.wait(20_000);
+    assert_eq!(stage.serving(), None, "the source was not heard yet");
+    stage.list(&["2", "3"]);
+    stage.wait(20_000);
+    assert_eq!(stage.serving(), None, "it will be loaded from there");
+    stage.list(&["2"]);
     stage.wait(1);
     assert_eq!(stage.serving(), Some("2"));
 }

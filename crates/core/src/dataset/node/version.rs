@@ -44,8 +44,9 @@ pub struct Version {
     pub(super) share: Option<BTreeSet<u32>>,
     pub(super) holders: Holders,
     pub(super) failure: Option<String>,
-    /// Whether it has failed since it was known: then an earlier version is loaded beside it.
-    pub(super) has_failed: bool,
+    /// Whether it has failed since it was known, here or, as it seems, elsewhere: then an earlier version is loaded
+    /// beside it.
+    pub(super) is_doubtful: bool,
     /// Since when it is neither what clients get nor what they may get next, nor asked for.
     pub(super) idle: Option<Millis>,
     /// Whether the driver was asked to let it go.
@@ -115,7 +116,7 @@ impl Version {
     /// It failed: what is being loaded is not any more.
     pub(super) fn fail(&mut self, reason: String) {
         self.loading.clear();
-        self.has_failed = true;
+        self.is_doubtful = true;
         self.failure = Some(reason);
     }
 
@@ -128,6 +129,8 @@ impl Version {
             self.inspection = Inspection::None;
         }
         if self.failure.is_some() || !self.is_complete(min) {
+            // All that is to be here is, and it is still not whole: others have trouble with it.
+            self.is_doubtful |= self.share.as_ref().is_some_and(|share| share.is_subset(&self.here));
             self.failure = None;
             self.share = None;
         }

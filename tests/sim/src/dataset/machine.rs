@@ -1,0 +1,153 @@
+//! A node: its mind, its disk, what requests see of it, and its session.
+
+use super::store::Named;
+use partage_core::dataset::node::{Layout, Node, NodeSettings, Pin, Served, Stored, Value};
+use partage_core::dataset::{Address, DatasetName, Seat, VersionName, Wish};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What survives a crash, unless the disk is lost with it.
+#[derive(Debug, Clone, Default)]
+pub struct Disk {
+    pub served: Option<Served>,
+    pub pin: Pin,
+    pub seat: Option<Seat>,
+    pub versions: BTreeMap<VersionName, (Layout, BTreeSet<u32>)>,
+}
+
+/// What requests see of a version.
+#[derive(Debug, Clone, Default)]
+pub struct Entry {
+    /// The partitions that are here, and since when.
+    pub here: BTreeMap<u32, u64>,
+    pub partitions: u32,
+    pub peers: BTreeMap<u32, Vec<Address>>,
+    pub last_request: u64,
+}
+
+/// What requests see.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue {
+    pub serving: Option<VersionName>,
+    pub shown: BTreeMap<VersionName, Entry>,
+    /// How many read from a version, be it shown or not.
+    pub in_flight: BTreeMap<VersionName, u64>,
+}
+
+impl Catalogue {
+    pub fn enter(&mut self, version: &VersionName, now: u64) {
+        *self.in_flight.entry(version.clone()).or_default() += 1;
+        if let Some(entry) = self.shown.get_mut(version) {
+            entry.last_request = now;
+        }
+    }
+
+    pub fn leave(&mut self, version: &VersionName) {
+        if let Some(count) = self.in_flight.get_mut(version) {
+            *count -= 1;
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Machine {
+    pub address: Address,
+    pub settings: NodeSettings,
+    /// Grows with every start; even while it is down.
+    pub life: u64,
+    pub mind: Option<Node>,
+    pub disk: Disk,
+    pub catalogue: Catalogue,
+    pub up_since: u64,
+    /// What its clients got before it was restarted.
+    pub gave: Option<VersionName>,
+    pub session: Option<u64>,
+    /// Until when it may believe in its session.
+    pub believes: u64,
+    /// Where it is in the log of the store; none before it has read the whole.
+    pub cursor: Option<usize>,
+    /// The content of its mirror, as it was delivered: what it can see, and since when.
+    pub seen: BTreeMap<Named, (Value, u64)>,
+    /// Loads that are cancelled or over have another number.
+    pub loads: BTreeMap<VersionName, u64>,
+}
+
+impl Machine {
+    pub fn new(settings: NodeSettings) -> Machine {
+        Machine {
+            address: settings.address.clone(),
+            settings,
+            life: 0,
+            mind: None,
+            disk: Disk::default(),
+            catalogue: Catalogue::default(),
+            up_since: 0,
+            gave: None,
+            session: None,
+            believes: 0,
+            cursor: None,
+            seen: BTreeMap::new(),
+            loads: BTreeMap::new(),
+        }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.mind.is_some()
+    }
+
+    /// The mirror gets these changes, or this is all there is.
+    pub fn see(&mut self, is_whole: bool, changes: &[(Named, Option<Value>)], now: u64) {
+        if is_whole {
+            let there = |named: &Named| changes.iter().any(|(other, _)| other == named);
+            self.seen.retain(|named, _| there(named));
+        }
+        for (named, value) in changes {
+            match value {
+                Some(value) => {
+                    self.seen.entry(named.clone()).or_insert((value.clone(), now)).0 = value.clone()
+                }
+                None => drop(self.seen.remove(named)),
+            }
+        }
+    }
+
+    /// What it starts with.
+    pub fn stored(&self, dataset: &DatasetName) -> BTreeMap<DatasetName, Stored> {
+        let Disk { served, pin, versions, .. } = self.disk.clone();
+        [(dataset.clone(), Stored { served, pin, versions })].into()
+    }
+
+    /// Its settings, with the seat it remembers.
+    pub fn settings(&self) -> NodeSettings {
+        let mut settings = self.settings.clone();
+        if let Wish::Any { before } = &mut settings.wish {
+            *before = self.disk.seat;
+        }
+        settings
+    }
+
+    /// It is down: all but the disk is gone.
+    pub fn crash(&mut self) {
+        self.life += 1;
+        self.mind = None;
+        self.catalogue = Catalogue::default();
+        self.session = None;
+        self.cursor = None;
+        self.seen.clear();
+        self.loads.clear();
+    }
+
+    /// Shows requests what the mind knows of a version.
+    pub fn show(&mut self, dataset: &DatasetName, name: &VersionName, now: u64) {
+        let Some(shelf) = self.mind.as_ref().and_then(|mind| mind.shelf(dataset)) else { return };
+        let Some((_, version)) = shelf.versions().find(|(known, _)| *known == name) else { return };
+        let Some(layout) = version.layout() else { return };
+        let entry = self.catalogue.shown.entry(name.clone()).or_default();
+        entry.partitions = layout.partitions;
+        entry.here.retain(|partition, _| version.here().contains(partition));
+        for partition in version.here() {
+            entry.here.entry(*partition).or_insert(now);
+        }
+        entry.peers = (0..layout.partitions).map(|p| (p, version.peers(p).cloned().collect())).collect();
+    }
+}

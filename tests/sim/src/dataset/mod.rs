@@ -1,0 +1,17 @@
+//! A leaderless dataset cluster in simulated time: nodes, a coordination service that forgets and goes away, mirrors of
+//! it that are late, a source that fails and has bad versions, and clients that read through any node. All from one seed.
+//!
+//! The machines are core's own ([`partage_core::dataset`]); here is what drives them, badly: nodes crash and come back
+//! with their store or without, links and sessions break, an operator rolls back. After every step the [oracle] looks:
+//! one request sees one version and versions never go back (D5, S14), no read fails while a replica lives and is seen
+//! (S16), nothing goes while it is read or asked for (S15), clients get nothing that is not at enough nodes (S10), and
+//! nothing is published that is not here (S12). Then all faults stop, and all nodes come to serve the latest version
+//! that is good, at seats of their own, with nothing left over.
+
+mod machine;
+mod oracle;
+mod reading;
+mod store;
+mod world;
+
+pub use world::{Outcome, run};

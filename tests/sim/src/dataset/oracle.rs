@@ -1,0 +1,102 @@
+//! What must hold, by whoever knows the truth.
+
+use super::machine::Machine;
+use super::reading::{Part, Reading};
+use partage_core::dataset::node::{Key, Served, Value};
+use partage_core::dataset::{DatasetName, VersionName};
+use std::collections::BTreeMap;
+
+/// What the oracle remembers.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    /// What the clients of each node saw last, and the last order of an operator then.
+    seen: BTreeMap<usize, (u64, VersionName)>,
+}
+
+impl Oracle {
+    /// The disk of a node is lost, and with it what its clients may rely on.
+    pub fn forget(&mut self, node: usize) {
+        self.seen.remove(&node);
+    }
+
+    /// A client's request begins, and will see that version, which the node gives by that order of an operator.
+    pub fn began(&mut self, node: usize, order: u64, version: &VersionName) -> Result<(), String> {
+        let now = (order, version.clone());
+        match self.seen.insert(node, now.clone()) {
+            Some(before) if now < before => {
+                Err(format!("S14: clients of node {node} saw {before:?} and now {now:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// D5: a request sees one version.
+pub fn answered(reading: &Reading) -> Result<(), String> {
+    let other = |part: &&Part| matches!(&part.answer, Some(Ok(version)) if *version != reading.version);
+    match reading.parts.iter().find(other) {
+        Some(part) => {
+            let (asked, partition, got) = (&reading.version, part.partition, &part.answer);
+            Err(format!("D5: a request of version {asked} got partition {partition} of {got:?}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// S10: what clients get from now on is at enough nodes, as far as this one can see, or was theirs before a restart.
+pub fn upgraded(machine: &Machine, dataset: &DatasetName, version: &VersionName) -> Result<(), String> {
+    let shelf = machine.mind.as_ref().and_then(|mind| mind.shelf(dataset));
+    let layout = shelf.and_then(|shelf| shelf.versions().find(|(name, _)| *name == version)?.1.layout());
+    let Some(layout) = layout else { return Err(format!("S10: {version} with nothing known of it")) };
+    let here = machine.disk.versions.get(version).map(|(_, here)| here.clone()).unwrap_or_default();
+    for partition in 0..layout.partitions {
+        let key = Key::Partition(dataset.clone(), version.clone(), partition);
+        let others = machine.seen.iter().filter(|((address, named), value)| {
+            *address != machine.address && *named == key && value.0 == Value::Layout(layout)
+        });
+        let replicas = others.count() + usize::from(here.contains(&partition));
+        if replicas < machine.settings.spread.replication.min as usize {
+            return Err(format!(
+                "S10: {} upgrades to {version} with {replicas} of partition {partition}",
+                machine.address
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// S14: what is remembered as served only goes forward.
+pub fn remembered(before: Option<&Served>, now: Option<&Served>) -> Result<(), String> {
+    match (before, now) {
+        (Some(before), Some(now)) if now < before => Err(format!("S14: {now:?} after {before:?}")),
+        _ => Ok(()),
+    }
+}
+
+/// S12: what is published is here.
+pub fn published(machine: &Machine, key: &Key) -> Result<(), String> {
+    if let Key::Partition(_, version, partition) = key
+        && !machine.disk.versions.get(version).is_some_and(|(_, here)| here.contains(partition))
+    {
+        let who = &machine.address;
+        return Err(format!("S12: {who} publishes partition {partition} of {version} and does not have it"));
+    }
+    Ok(())
+}
+
+/// S15: a version goes when nobody reads from it and nobody has asked for it in a long time.
+pub fn retired(machine: &Machine, version: &VersionName, now: u64) -> Result<(), String> {
+    let (who, catalogue) = (&machine.address, &machine.catalogue);
+    let readers = catalogue.in_flight.get(version).copied().unwrap_or_default();
+    if readers > 0 {
+        return Err(format!("S15: {who} lets {version} go while {readers} read from it"));
+    }
+    let last = catalogue.shown.get(version).map_or(0, |entry| entry.last_request);
+    if last > 0 && last + machine.settings.keep_ms > now {
+        return Err(format!("S15: {who} lets {version} go, asked for {} ms ago", now - last));
+    }
+    if catalogue.serving.as_ref() == Some(version) {
+        return Err(format!("S15: {who} lets {version} go, which its clients get"));
+    }
+    Ok(())
+}
