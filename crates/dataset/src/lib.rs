@@ -19,5 +19,5 @@ pub mod clock;
 mod entropy;
 pub mod format;
 pub mod limits;
-pub mod settings;
 pub mod serve;
+pub mod settings;

@@ -28,6 +28,7 @@ mod full;
 mod lookup;
 mod many;
 mod metrics;
+mod own;
 mod page;
 mod peers;
 mod quick;
@@ -37,6 +38,7 @@ mod scan;
 mod server;
 mod status;
 
+pub use own::Orders;
 pub use server::{ServeError, Server, Settings};
 
 /// Of an answer: the version it is from.

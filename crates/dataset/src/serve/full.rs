@@ -6,7 +6,7 @@ use super::fetch::Errand;
 use super::lookup::{Looked, look};
 use super::refusal::Refusal;
 use super::server::Desk;
-use super::{many, metrics, scan, status};
+use super::{many, own, scan, status};
 use crate::catalogue::{Hop, Outcome};
 use crate::limits;
 use bytes::Bytes;
@@ -90,7 +90,7 @@ async fn route(desk: &Arc<Desk>, request: Request<Incoming>) -> Result<Response<
         Target::Key(..) => Err(Refusal::method("GET and HEAD")),
         Target::Home if is_read => status::home(desk, &parts).await.map(whole),
         Target::Home => Err(Refusal::method("GET and HEAD")),
-        Target::Own(own) => own_page(desk, own, &parts.method).map(whole),
+        Target::Own(own) => own::page(desk, own, &parts.method, parts.uri.query()).map(whole),
         Target::Dataset("healthz") if is_read && !desk.house.shelf().contains_key("healthz") => {
             Ok(whole(status::healthz(&desk.house)))
         }
@@ -105,36 +105,6 @@ async fn route(desk: &Arc<Desk>, request: Request<Incoming>) -> Result<Response<
             many::answer(desk, dataset, &parts, body).await
         }
         Target::Dataset(_) => Err(Refusal::method("GET, HEAD and POST")),
-    }
-}
-
-fn own_page(desk: &Desk, name: &str, method: &Method) -> Result<Response<Bytes>, Refusal> {
-    let is_read = method == Method::GET || method == Method::HEAD;
-    match name {
-        "health" if is_read => Ok(status::health(&desk.house)),
-        "metrics" if is_read => metrics::answer(&desk.house),
-        "refresh" if method == Method::POST => match &desk.house.settings.refresh {
-            Some(refresh) => {
-                refresh();
-                let mut response = Response::new(Bytes::from_static(b"{\"refresh\":\"begun\"}"));
-                *response.status_mut() = StatusCode::ACCEPTED;
-                response
-                    .headers_mut()
-                    .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                Ok(response)
-            }
-            None => {
-                let text = "this server looks at no source that it could look at again".to_owned();
-                Err(Refusal::new(StatusCode::NOT_FOUND, "no_refresh", text))
-            }
-        },
-        "health" | "metrics" => Err(Refusal::method("GET and HEAD")),
-        "refresh" => Err(Refusal::method("POST")),
-        other => {
-            let other: String = other.chars().take(64).collect();
-            let text = format!("there is no page {other:?}: health, metrics and refresh are there");
-            Err(Refusal::new(StatusCode::NOT_FOUND, "no_page", text))
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Listens, and spreads connections over threads.
 
+use super::own::Orders;
 use super::peers::Pool;
 use super::refusal::Refusal;
 use super::{full, quick};
@@ -19,9 +20,6 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 
-/// What `POST /-/refresh` calls: it should return at once.
-pub type Refresh = Arc<dyn Fn() + Send + Sync>;
-
 /// How a server serves.
 #[derive(Clone)]
 pub struct Settings {
@@ -33,8 +31,8 @@ pub struct Settings {
     pub connections: usize,
     /// Requests at a time that wait for peers; further ones are answered 503.
     pub waiting: usize,
-    /// Called by `POST /-/refresh`; without it that is a 404.
-    pub refresh: Option<Refresh>,
+    /// Who carries out what an operator says at `/-/`; without it that is a 404.
+    pub orders: Option<Arc<dyn Orders>>,
 }
 
 impl Default for Settings {
@@ -44,7 +42,7 @@ impl Default for Settings {
             fetch: FetchSettings::default(),
             connections: limits::CONNECTIONS,
             waiting: limits::WAITING,
-            refresh: None,
+            orders: None,
         }
     }
 }

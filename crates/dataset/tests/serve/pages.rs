@@ -2,10 +2,9 @@
 
 use crate::town::{Town, dataset, entries};
 use partage_dataset::catalogue::{Neighbours, NodeCard, Progress, State};
-use partage_dataset::serve::Settings;
+use partage_dataset::serve::{Orders, Settings};
 use partage_engine::readonly::Layout;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 fn town() -> Town {
     let town = Town::new(3);
@@ -110,19 +109,48 @@ fn metrics_count_requests_by_what_became_of_them() {
     assert!(others >= by_hop[1] - failed && failed > 0.0, "partition 3 is nowhere");
 }
 
+/// What was ordered.
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Orders for Heard {
+    fn refresh(&self) {
+        self.0.lock().unwrap().push("refresh".to_owned());
+    }
+
+    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
+        if version == Some("..") {
+            return Err("\"..\" is no version".to_owned());
+        }
+        self.0.lock().unwrap().push(format!("{dataset} {version:?}"));
+        Ok(())
+    }
+}
+
 #[test]
-fn refresh_calls_who_can() {
-    let called = Arc::new(AtomicUsize::new(0));
-    let hook = {
-        let called = called.clone();
-        Arc::new(move || {
-            called.fetch_add(1, Ordering::SeqCst);
-        })
+fn orders_reach_who_can_carry_them_out() {
+    let heard = Arc::new(Heard::default());
+    let town = Town::with(1, &Settings { threads: 1, orders: Some(heard.clone()), ..Settings::default() });
+    town.serve("names", "v1", &entries(3, "value"), &[&[0]]);
+    let say = |town: &Town, method: &str, path: &str| {
+        town.ask(0, &format!("{method} /-/{path} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")).status
     };
-    let town = Town::with(1, &Settings { threads: 1, refresh: Some(hook), ..Settings::default() });
-    let refresh = "POST /-/refresh HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(town.ask(0, refresh).status, 202);
-    assert_eq!(town.get(0, "/-/refresh").status, 405);
-    assert_eq!(called.load(Ordering::SeqCst), 1);
-    assert_eq!(Town::new(1).ask(0, refresh).status, 404);
+    assert_eq!(say(&town, "POST", "refresh"), 202);
+    assert_eq!(say(&town, "POST", "pin/names?version=1"), 202);
+    assert_eq!(say(&town, "DELETE", "pin/names"), 202);
+    assert_eq!(*heard.0.lock().unwrap(), ["refresh", "names Some(\"1\")", "names None"]);
+    for (method, path, status) in [
+        ("GET", "refresh", 405),
+        ("GET", "pin/names", 405),
+        ("POST", "pin/names", 400),
+        ("DELETE", "pin/names?version=1", 400),
+        ("POST", "pin/names?version=..", 400),
+        ("POST", "pin/nothing?version=1", 404),
+        ("POST", "refresh/names", 404),
+    ] {
+        assert_eq!(say(&town, method, path), status, "{method} {path}");
+    }
+    assert_eq!(heard.0.lock().unwrap().len(), 3);
+    let silent = Town::new(1);
+    assert_eq!(["refresh", "pin/names?version=1"].map(|path| say(&silent, "POST", path)), [404, 404]);
 }

@@ -1,0 +1,84 @@
+//! The server's own pages, below `/-/`: health, metrics, and what an operator has it do.
+
+use super::ask::fields;
+use super::refusal::Refusal;
+use super::server::Desk;
+use super::{metrics, status};
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Response, StatusCode};
+
+/// What an operator may have the node do. Calls return at once.
+pub trait Orders: Send + Sync {
+    /// Look at the source now.
+    fn refresh(&self);
+
+    /// Give clients of a dataset this version, on every node; or none in particular, but the latest.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String>;
+}
+
+/// `/-/<name>`.
+pub fn page(
+    desk: &Desk,
+    name: &str,
+    method: &Method,
+    query: Option<&str>,
+) -> Result<Response<Bytes>, Refusal> {
+    let is_read = method == Method::GET || method == Method::HEAD;
+    match name.split_once('/').unwrap_or((name, "")) {
+        ("health", "") if is_read => Ok(status::health(&desk.house)),
+        ("metrics", "") if is_read => metrics::answer(&desk.house),
+        ("refresh", "") if method == Method::POST => {
+            orders(desk)?.refresh();
+            Ok(accepted("{\"refresh\":\"begun\"}"))
+        }
+        ("pin", dataset) if method == Method::POST || method == Method::DELETE => {
+            pin(desk, dataset, method, query)
+        }
+        ("health" | "metrics", "") => Err(Refusal::method("GET and HEAD")),
+        ("refresh", "") => Err(Refusal::method("POST")),
+        ("pin", _) => Err(Refusal::method("POST and DELETE")),
+        _ => {
+            let other: String = name.chars().take(64).collect();
+            let text = format!("there is no page {other:?}: health, metrics, refresh and pin are there");
+            Err(Refusal::new(StatusCode::NOT_FOUND, "no_page", text))
+        }
+    }
+}
+
+fn pin(desk: &Desk, dataset: &str, method: &Method, query: Option<&str>) -> Result<Response<Bytes>, Refusal> {
+    let orders = orders(desk)?;
+    if !desk.house.shelf().contains_key(dataset) {
+        return Err(Refusal::no_dataset(dataset));
+    }
+    let fields = fields(query.unwrap_or(""))?;
+    let version = fields.iter().find(|(name, _)| *name == "version");
+    let version = version.map(|(_, version)| String::from_utf8_lossy(version).into_owned());
+    match (version, method == Method::POST) {
+        (Some(version), true) => orders.pin(dataset, Some(&version)),
+        (None, false) => orders.pin(dataset, None),
+        (None, true) | (Some(_), false) => {
+            let text = "POST ?version=VERSION gives clients that version; DELETE, without one, the latest";
+            return Err(Refusal::bad("pin", text.to_owned()));
+        }
+    }
+    .map_err(|why| Refusal::bad("pin", why))?;
+    Ok(accepted("{\"pin\":\"told\"}"))
+}
+
+fn orders(desk: &Desk) -> Result<&dyn Orders, Refusal> {
+    desk.house.settings.orders.as_deref().ok_or_else(|| {
+        let text = "this server serves what it was given: nobody here takes orders".to_owned();
+        Refusal::new(StatusCode::NOT_FOUND, "no_orders", text)
+    })
+}
+
+fn accepted(body: &'static str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(body.as_bytes()));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
