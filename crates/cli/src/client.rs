@@ -1,24 +1,15 @@
 //! The client of the admin API, for the commands that ask and change a running cluster.
 
+use crate::http::{self, ANSWER, Lost, address, root_cause};
 use crate::output::Failure;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::client::legacy::{Client, connect::HttpConnector};
-use hyper_util::rt::TokioExecutor;
 use partage_wire::json::{Answer, Command, CommandRequest, ErrorBody};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::time::Duration;
-
-/// How long an answer may take: a plan of a million shards is made in less.
-const ANSWER: Duration = Duration::from_secs(30);
-
-/// How long a connection may take before the next coordinator is tried.
-const CONNECT: Duration = Duration::from_secs(3);
 
 /// Where the cluster is, and who asks.
 #[derive(Debug, Clone, Args)]
@@ -37,16 +28,6 @@ pub struct Door {
     /// Who asks: stands beside what was approved, drained or moved
     #[arg(long = "as", global = true, env = "USER", default_value = "anonymous", value_name = "NAME")]
     pub who: String,
-}
-
-/// A `host:port`, and nothing else.
-fn address(text: &str) -> Result<String, String> {
-    let bare = text.split_once("://").map_or(text, |(_, rest)| rest).trim_end_matches('/');
-    match bare.parse::<Authority>() {
-        Ok(authority) if authority.port_u16().is_some() && bare == text => Ok(text.to_owned()),
-        Ok(authority) if authority.port_u16().is_some() => Err(format!("give host:port alone: {bare}")),
-        Ok(_) | Err(_) => Err("give host:port, such as 127.0.0.1:7400".to_owned()),
-    }
 }
 
 /// Only say what would happen.
@@ -165,16 +146,7 @@ impl Door {
             .header("partage-user", &self.who)
             .body(Full::new(body))
             .map_err(|error| Failure::usage(format!("{coordinator:?} is no address: {error}")))?;
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT));
-        let client: Client<HttpConnector, Full<Bytes>> =
-            Client::builder(TokioExecutor::new()).build(connector);
-        let lost = |error: hyper_util::client::legacy::Error| Lost {
-            sent: !error.is_connect(),
-            why: root_cause(&error),
-        };
-        let answered = tokio::time::timeout(ANSWER, client.request(request)).await;
-        Ok(answered.map_or_else(|_| Err(Lost::late()), |answered| answered.map_err(lost)))
+        Ok(http::send(request).await)
     }
 
     fn unreachable(&self, why: impl std::fmt::Display) -> Failure {
@@ -185,31 +157,9 @@ impl Door {
     }
 }
 
-/// There was no answer.
-struct Lost {
-    /// Whether the request may have arrived.
-    sent: bool,
-    why: String,
-}
-
-impl Lost {
-    fn late() -> Lost {
-        Lost { sent: true, why: format!("no answer within {} s", ANSWER.as_secs()) }
-    }
-}
-
 fn body(value: &impl Serialize) -> Result<Bytes, Failure> {
     let bytes = serde_json::to_vec(value).map_err(|error| Failure::failed(error.to_string()))?;
     Ok(bytes.into())
-}
-
-/// The innermost reason: "connection refused" says more than "client error".
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
@@ -230,10 +180,4 @@ fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
     } else {
         failure.help(error.help)
     }
-}
-
-/// One path segment.
-pub fn segment(text: &str) -> String {
-    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes().map(|b| if safe(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

@@ -13,6 +13,7 @@ mod client;
 mod clock;
 mod coordination;
 mod draw;
+mod http;
 mod keys;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
 mod output;

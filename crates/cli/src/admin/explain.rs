@@ -2,7 +2,8 @@
 
 use super::hex::Hex;
 use super::shard::{bounds_text, key_text, replica_text, since};
-use crate::client::{Door, segment};
+use crate::client::Door;
+use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_wire::json::Explanation;

@@ -3,9 +3,10 @@
 use super::constraint::{Ahead, ConstraintArgs};
 use super::hex::Hex;
 use super::{carry_out, table};
-use crate::client::{Door, DryRun, segment};
+use crate::client::{Door, DryRun};
 use crate::clock::ago;
 use crate::draw;
+use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
 use partage_wire::json::{Bounds, Command, Constraint, KeyText, Move, Moves, Node, Replica, Shard, SplitAt};

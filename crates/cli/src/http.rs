@@ -1,0 +1,74 @@
+//! One question over HTTP, and what became of it.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::http::uri::Authority;
+use hyper::{Request, Response};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use std::time::Duration;
+
+/// How long an answer may take: a plan of a million shards is made in less.
+pub const ANSWER: Duration = Duration::from_secs(30);
+
+/// How long a connection may take before the next address is tried.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// A `host:port`, and nothing else.
+pub fn address(text: &str) -> Result<String, String> {
+    let bare = text.split_once("://").map_or(text, |(_, rest)| rest).trim_end_matches('/');
+    match bare.parse::<Authority>() {
+        Ok(authority) if authority.port_u16().is_some() && bare == text => Ok(text.to_owned()),
+        Ok(authority) if authority.port_u16().is_some() => Err(format!("give host:port alone: {bare}")),
+        Ok(_) | Err(_) => Err("give host:port, such as 127.0.0.1:7400".to_owned()),
+    }
+}
+
+/// There was no answer.
+pub struct Lost {
+    /// Whether the request may have arrived.
+    pub sent: bool,
+    /// Why.
+    pub why: String,
+}
+
+impl Lost {
+    /// Nobody has answered in time.
+    pub fn late() -> Lost {
+        Lost { sent: true, why: format!("no answer within {} s", ANSWER.as_secs()) }
+    }
+}
+
+/// Asks; returns with the head of the answer.
+pub async fn send(request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Lost> {
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(CONNECT));
+    let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
+    let lost = |error: hyper_util::client::legacy::Error| Lost {
+        sent: !error.is_connect(),
+        why: root_cause(&error),
+    };
+    let answered = tokio::time::timeout(ANSWER, client.request(request)).await;
+    answered.map_or_else(|_| Err(Lost::late()), |answered| answered.map_err(lost))
+}
+
+/// The innermost reason: "connection refused" says more than "client error".
+pub fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// One path segment.
+pub fn segment(text: &str) -> String {
+    segment_of(text.as_bytes())
+}
+
+/// One path segment, of any bytes.
+pub fn segment_of(bytes: &[u8]) -> String {
+    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    bytes.iter().map(|&b| if safe(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
