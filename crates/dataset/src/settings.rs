@@ -3,6 +3,7 @@
 use crate::catalogue::Options as Served;
 use crate::format::{Columns, Format, Options as Read, UnknownFormat};
 use crate::limits::SETTINGS_BYTES;
+use partage_core::dataset::{Dealing, Replication, ReplicationError, UnknownDealing};
 use partage_engine::readonly::{Compression, Layout};
 use partage_wire::config::{self, ConfigError, DatasetFile};
 
@@ -25,6 +26,37 @@ pub struct DatasetSettings {
     pub content_type: String,
     /// Whether a version counts only when it has a `_SUCCESS`.
     pub needs_success: bool,
+    /// How it is spread over the nodes, where it says so.
+    pub spread: SpreadSettings,
+}
+
+/// How a dataset is spread over the nodes; what is not said here is as the node is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpreadSettings {
+    /// See [`Replication::wanted`].
+    pub replication: Option<u32>,
+    /// See [`Replication::min`].
+    pub min_replication: Option<u32>,
+    /// See [`Replication::max`].
+    pub max_replication: Option<u32>,
+    /// How partitions are dealt.
+    pub dealing: Option<Dealing>,
+}
+
+impl SpreadSettings {
+    /// The node's, with what is said here in its place.
+    ///
+    /// # Errors
+    /// When they do not go together.
+    pub fn over(&self, node: Replication) -> Result<Replication, ReplicationError> {
+        let replication = Replication {
+            wanted: self.replication.unwrap_or(node.wanted),
+            min: self.min_replication.unwrap_or(node.min),
+            max: self.max_replication.or(node.max),
+        };
+        replication.check()?;
+        Ok(replication)
+    }
 }
 
 impl Default for DatasetSettings {
@@ -35,6 +67,7 @@ impl Default for DatasetSettings {
             compression: Compression::None,
             content_type: Served::default().content_type,
             needs_success: false,
+            spread: SpreadSettings::default(),
         }
     }
 }
@@ -72,6 +105,22 @@ pub enum SettingsError {
         value: String,
         /// What may stand there.
         known: &'static str,
+    },
+    /// A dealing that there is not.
+    #[error("{file}: {why}")]
+    Dealing {
+        /// Which.
+        file: String,
+        /// What is wrong.
+        why: UnknownDealing,
+    },
+    /// Numbers of replicas that do not go together, whatever the node is told.
+    #[error("{file}: {why}")]
+    Replication {
+        /// Which.
+        file: String,
+        /// What is wrong.
+        why: ReplicationError,
     },
     /// A level without zstd, or out of range.
     #[error("{file}: level = {level} goes with compression = \"zstd\" and is 1 to 19")]
@@ -126,12 +175,24 @@ impl DatasetSettings {
         if content_type.is_empty() || !content_type.bytes().all(is_visible) {
             return Err(SettingsError::ContentType { file: named(), value: short(&content_type) });
         }
+        let dealing = file.dealing.as_deref().map(str::parse::<Dealing>).transpose();
+        let spread = SpreadSettings {
+            replication: file.replication,
+            min_replication: file.min_replication,
+            max_replication: file.max_replication,
+            dealing: dealing.map_err(|why| SettingsError::Dealing { file: named(), why })?,
+        };
+        // Beside a node that would allow the most.
+        let wanted = spread.min_replication.unwrap_or(1).max(1);
+        let most = Replication { wanted, min: 1, max: None };
+        spread.over(most).map_err(|why| SettingsError::Replication { file: named(), why })?;
         Ok(DatasetSettings {
             read: Read { format, columns, temporary: None },
             layout: layout(name, file.layout.as_deref())?,
             compression: compression(name, file.compression.as_deref(), file.level)?,
             content_type,
             needs_success: file.success.unwrap_or(false),
+            spread,
         })
     }
 }
@@ -182,7 +243,8 @@ mod tests {
     fn every_key_counts() {
         let said = parse(
             "format = 'csv'\nkey = 'k'\nvalues = ['a', 'b']\nheader = false\nlayout = 'ordered'\n\
-             compression = 'zstd'\nlevel = 7\ncontent_type = 'text/plain; charset=utf-8'\nsuccess = true",
+             compression = 'zstd'\nlevel = 7\ncontent_type = 'text/plain; charset=utf-8'\nsuccess = true\n\
+             replication = 3\nmin_replication = 2\nmax_replication = 4\ndealing = 'ring_index'",
         );
         let columns = Columns { key: Some("k".into()), values: vec!["a".into(), "b".into()], header: false };
         let expected = DatasetSettings {
@@ -191,6 +253,12 @@ mod tests {
             compression: Compression::Zstd { level: 7 },
             content_type: "text/plain; charset=utf-8".into(),
             needs_success: true,
+            spread: SpreadSettings {
+                replication: Some(3),
+                min_replication: Some(2),
+                max_replication: Some(4),
+                dealing: Some(Dealing::RingIndex),
+            },
         };
         assert_eq!(said.unwrap(), expected);
     }
@@ -207,6 +275,9 @@ mod tests {
             ("level = 3", "goes with compression"),
             ("content_type = \"text\\nplain\"", "visible ASCII"),
             ("key = 7", "line 1"),
+            ("dealing = 'ring-index'", "ring_index"),
+            ("replication = 0", "replication"),
+            ("replication = 2\nmin_replication = 3", "3"),
         ] {
             let said = parse(text).unwrap_err();
             assert!(said.contains(told) && said.contains("colours/_dataset.toml"), "{text}: {said}");

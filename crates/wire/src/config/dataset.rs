@@ -31,6 +31,18 @@ pub struct DatasetFile {
     /// `content-type` of values; absent = `application/octet-stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// How many nodes have each partition; absent = as the node is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replication: Option<u32>,
+    /// How many nodes must have each partition before clients get a version; absent = as the node is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_replication: Option<u32>,
+    /// A partition that so many others have is not taken; absent = as the node is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_replication: Option<u32>,
+    /// `interleaved`, `ring_index`, `rendezvous`, `ring` or `jump`; absent = as the node is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dealing: Option<String>,
     /// Whether a version counts only when it has a `_SUCCESS`; absent = no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
