@@ -60,8 +60,9 @@ pub const LEAST_SAMPLES: usize = 64;
 /// anew.
 pub const DECODERS: usize = 32;
 
-/// Keys whose pages are looked up together in `get_many`: the processor then waits for several of them at a time.
-pub const TOGETHER: usize = 16;
+/// Keys whose pages are looked at together before the first is looked up: as many lines of memory as a processor waits
+/// for at a time, and a few more.
+pub const TOGETHER: usize = 32;
 
 /// Highest level of zstd that is taken: above it the tables alone are larger than a builder's memory.
 pub const ZSTD_MOST_LEVEL: i32 = 19;

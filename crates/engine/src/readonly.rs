@@ -47,4 +47,4 @@ pub use error::{BuildError, Part, ReadError, Reason};
 pub use form::{Compression, Layout, VERSION};
 pub use ordered::{Pair, Scan};
 pub use output::UNFINISHED;
-pub use reader::{Description, Reader, Value};
+pub use reader::{Description, Reader, Value, foresee};

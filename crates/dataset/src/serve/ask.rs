@@ -65,6 +65,9 @@ pub fn target(path: &str) -> Result<Target<'_>, Refusal> {
 
 /// Percent-decoded. What is no escape is refused: a `%` that is meant is written `%25`.
 fn decoded(text: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
+    if !text.contains(&b'%') {
+        return Ok(Cow::Borrowed(text));
+    }
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
         if !rest.get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit)) {

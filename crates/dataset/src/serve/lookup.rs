@@ -1,7 +1,8 @@
 //! A key in what is here of a version.
 
 use crate::catalogue::{Place, Version};
-use partage_engine::readonly::{ReadError, Value};
+use partage_engine::readonly::{Reader, Value, foresee};
+use std::sync::Arc;
 
 /// What is known here of a key.
 #[derive(Debug)]
@@ -16,24 +17,39 @@ pub enum Looked<'a> {
 
 /// Looks in the partition of a key, and, for a few keys of some versions, in the one where Cascading puts it.
 pub fn look<'a>(version: &Version, places: &'a [Place], key: &[u8]) -> Looked<'a> {
-    let mut elsewhere = None;
-    for partition in version.partitioner().places(key, places.len() as u32) {
-        match here(places, partition, key) {
-            Some(Ok(Some(value))) => return Looked::Value(value),
-            Some(Ok(None)) => {}
-            Some(Err(error)) => {
-                tracing::error!(
-                    "{error}; peers are asked for partition {partition} of version {}",
-                    version.name()
-                );
-                elsewhere = elsewhere.or(Some(partition));
-            }
-            None => elsewhere = elsewhere.or(Some(partition)),
-        }
+    let count = places.len() as u32;
+    let partition = version.partitioner().partition(key, count);
+    let first = look_in(version, places, partition, key);
+    if matches!(first, Looked::Value(_)) {
+        return first;
     }
-    elsewhere.map_or(Looked::Absent, Looked::Elsewhere)
+    match version.partitioner().alternative(key, count).map(|other| look_in(version, places, other, key)) {
+        Some(Looked::Value(value)) => Looked::Value(value),
+        Some(Looked::Elsewhere(other)) if matches!(first, Looked::Absent) => Looked::Elsewhere(other),
+        _ => first,
+    }
 }
 
-fn here<'a>(places: &'a [Place], partition: u32, key: &[u8]) -> Option<Result<Option<Value<'a>>, ReadError>> {
-    Some(places.get(partition as usize)?.here.as_ref()?.get(key))
+fn look_in<'a>(version: &Version, places: &'a [Place], partition: u32, key: &[u8]) -> Looked<'a> {
+    let Some(reader) = here(places, partition) else { return Looked::Elsewhere(partition) };
+    match reader.get(key) {
+        Ok(Some(value)) => Looked::Value(value),
+        Ok(None) => Looked::Absent,
+        Err(error) => {
+            let name = version.name();
+            tracing::error!("{error}; peers are asked for partition {partition} of version {name}");
+            Looked::Elsewhere(partition)
+        }
+    }
+}
+
+fn here(places: &[Place], partition: u32) -> Option<&Arc<Reader>> {
+    places.get(partition as usize)?.here.as_ref()
+}
+
+/// Has the memory fetched in which [`look`] will look for these keys: see [`foresee`].
+pub fn look_ahead<'a>(version: &Version, places: &'a [Place], keys: impl Iterator<Item = &'a [u8]>) {
+    let count = places.len() as u32;
+    let partitioner = version.partitioner();
+    foresee(keys.filter_map(|key| Some((&**here(places, partitioner.partition(key, count))?, key))));
 }

@@ -14,7 +14,7 @@ use super::answer;
 use super::ask::{Wants, by_peer};
 use super::fetch::Errand;
 use super::full::{Body, whole};
-use super::lookup::{Looked, look};
+use super::lookup::{Looked, look, look_ahead};
 use super::refusal::Refusal;
 use super::server::Desk;
 use crate::catalogue::{Hop, Outcome, Place, Reading, Version};
@@ -27,6 +27,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
+use partage_engine::limits::TOGETHER;
 use partage_engine::readonly::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -86,42 +87,14 @@ fn too_many() -> Refusal {
 
 /// Looks for all keys in what is here.
 pub fn slots<'a>(version: &Version, places: &'a [Place], keys: &[&[u8]]) -> Vec<Slot<'a>> {
-    let count = places.len() as u32;
-    let partitioner = version.partitioner();
-    let single = |key: &[u8]| match look(version, places, key) {
-        Looked::Value(value) => Slot::Value(value),
-        Looked::Absent => Slot::Absent,
-        Looked::Elsewhere(partition) => Slot::Elsewhere(partition),
-    };
-    let mut slots = vec![Slot::Absent; keys.len()];
-    let mut order: Vec<(u32, u32)> =
-        (0..).zip(keys).map(|(number, key)| (partitioner.partition(key, count), number)).collect();
-    if count > 1 {
-        order.sort_unstable();
-    }
-    let mut together: Vec<&[u8]> = Vec::with_capacity(keys.len());
-    for run in order.chunk_by(|a, b| a.0 == b.0) {
-        together.clear();
-        together.extend(run.iter().map(|(_, number)| keys[*number as usize]));
-        let here = places[run[0].0 as usize].here.as_ref();
-        match here.map(|reader| reader.get_many(&together)) {
-            Some(Ok(values)) => {
-                for ((_, number), value) in run.iter().zip(values) {
-                    let slot = &mut slots[*number as usize];
-                    *slot = match value {
-                        Some(value) => Slot::Value(value),
-                        None if partitioner.alternative(keys[*number as usize], count).is_none() => {
-                            Slot::Absent
-                        }
-                        None => single(keys[*number as usize]),
-                    };
-                }
-            }
-            // Not here, or one of them is damaged: one by one.
-            Some(Err(_)) | None => {
-                run.iter().for_each(|(_, number)| slots[*number as usize] = single(keys[*number as usize]));
-            }
-        }
+    let mut slots = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(TOGETHER) {
+        look_ahead(version, places, keys.iter().copied());
+        slots.extend(keys.iter().map(|key| match look(version, places, key) {
+            Looked::Value(value) => Slot::Value(value),
+            Looked::Absent => Slot::Absent,
+            Looked::Elsewhere(partition) => Slot::Elsewhere(partition),
+        }));
     }
     slots
 }

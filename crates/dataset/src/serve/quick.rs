@@ -11,7 +11,7 @@
 use super::answer;
 use super::ask::{Ask, Target, Wants, by_peer, target};
 use super::fetch::Errand;
-use super::lookup::{Looked, look};
+use super::lookup::{Looked, look, look_ahead};
 use super::many::{self, Slot};
 use super::refusal::Refusal;
 use super::server::Desk;
@@ -20,7 +20,9 @@ use crate::limits;
 use arc_swap::Guard;
 use bytes::Bytes;
 use http::Response;
+use partage_engine::limits::TOGETHER;
 use std::borrow::Cow;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,9 +59,9 @@ pub struct Many<'a> {
 
 /// Reads one request. Pure.
 pub fn see(input: &[u8]) -> Seen<'_> {
-    let mut lines = [httparse::EMPTY_HEADER; limits::QUICK_HEADERS];
-    let mut parsed = httparse::Request::new(&mut lines);
-    let length = match parsed.parse(input) {
+    let mut lines = [const { MaybeUninit::uninit() }; limits::QUICK_HEADERS];
+    let mut parsed = httparse::Request::new(&mut []);
+    let length = match parsed.parse_with_uninit_headers(input, &mut lines) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) if input.len() < limits::QUICK_HEAD_BYTES => return Seen::Part,
         Ok(httparse::Status::Partial) | Err(_) => return Seen::Other,
@@ -75,14 +77,14 @@ pub fn see(input: &[u8]) -> Seen<'_> {
     };
     let Some(wants) = wants(parsed.headers, body.is_some()) else { return Seen::Other };
     let path = parsed.path.unwrap_or("");
+    // What `http::Uri` would not take as it is, hyper refuses.
+    if !path.bytes().all(|byte| PLAIN[usize::from(byte)]) {
+        return Seen::Other;
+    }
     let (path, query) = match path.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (path, None),
     };
-    // What `http::Uri` would not take as it is, hyper refuses.
-    if path.bytes().chain(query.unwrap_or("").bytes()).any(|byte| !is_plain(byte)) {
-        return Seen::Other;
-    }
     match (target(path), by_peer(query), body) {
         (Ok(Target::Key(dataset, key)), Ok(by_peer), None) => {
             let is_head = parsed.method == Some("HEAD");
@@ -96,9 +98,21 @@ pub fn see(input: &[u8]) -> Seen<'_> {
     }
 }
 
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_.~%/:@!$&'()*+,;=?".contains(&byte)
-}
+/// By byte: whether it may stand in a path or query.
+static PLAIN: [bool; 256] = {
+    let (mut plain, others) = ([false; 256], b"-_.~%/:@!$&'()*+,;=?");
+    let mut byte = 0_u8;
+    while byte < 128 {
+        plain[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < others.len() {
+        plain[others[at] as usize] = true;
+        at += 1;
+    }
+    plain
+};
 
 /// The length of a body of keys, if there is one that is not long.
 fn body_bytes(headers: &[httparse::Header<'_>]) -> Option<usize> {
@@ -162,59 +176,89 @@ pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
         if read == 0 {
             return Ok(End::Closed);
         }
-        let mut batch = Batch::new(desk, &mut out);
         let mut at = 0;
-        let is_other = loop {
-            if at == input.len() {
-                break false;
-            }
-            match see(&input[at..]) {
-                Seen::Ask(ask, length) => {
-                    if let Some(proxied) = batch.answer(&ask) {
-                        drop(batch);
-                        if !out.is_empty() {
-                            stream.write_all(&out).await?;
-                            out.clear();
-                        }
-                        proxied.go(desk, &ask, &mut out).await;
-                        batch = Batch::new(desk, &mut out);
-                    }
-                    at += length;
-                }
-                Seen::Many(many, length) => {
-                    if !batch.many(&many) {
-                        break true;
-                    }
-                    at += length;
-                }
-                Seen::Part => break false,
-                Seen::Other => break true,
-            }
-            if batch.out.len() >= limits::QUICK_WRITE_BYTES {
-                drop(batch);
+        let next = loop {
+            let (done, next) = round(desk, &input[at..], &mut out).await;
+            at += done;
+            if !out.is_empty() {
                 stream.write_all(&out).await?;
                 out.clear();
-                batch = Batch::new(desk, &mut out);
+            }
+            match next {
+                After::Further => {}
+                next => break next,
             }
         };
-        drop(batch);
-        if !out.is_empty() {
-            stream.write_all(&out).await?;
-            out.clear();
-            out.shrink_to(2 * limits::QUICK_WRITE_BYTES);
-        }
+        out.shrink_to(2 * limits::QUICK_WRITE_BYTES);
         input.drain(..at);
-        if is_other || desk.house.stopping.load(Ordering::Relaxed) {
+        if next == After::Other || desk.house.stopping.load(Ordering::Relaxed) {
             return Ok(End::PassedOn { stream, read: Bytes::from(input) });
         }
         input.reserve(limits::QUICK_READ_BYTES);
     }
 }
 
+/// How it goes on after some requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// There may be more to answer.
+    Further,
+    /// More must be read first.
+    Part,
+    /// The next is for hyper.
+    Other,
+}
+
+/// Answers some of the requests at the beginning of what was read; how many bytes they were.
+async fn round(desk: &Desk, input: &[u8], out: &mut Vec<u8>) -> (usize, After) {
+    let mut seen = Vec::new();
+    let (mut end, mut next) = (0, After::Part);
+    while end < input.len() {
+        match see(&input[end..]) {
+            Seen::Part => break,
+            Seen::Other => {
+                next = After::Other;
+                break;
+            }
+            request @ (Seen::Ask(_, length) | Seen::Many(_, length)) => {
+                end += length;
+                seen.push(request);
+            }
+        }
+        if seen.len() == TOGETHER {
+            next = After::Further;
+            break;
+        }
+    }
+    let mut batch = Batch::new(desk, out);
+    batch.look_ahead(&seen);
+    let mut done = 0;
+    for request in &seen {
+        match request {
+            Seen::Ask(ask, length) => {
+                done += length;
+                if let Some(proxied) = batch.answer(ask) {
+                    drop(batch);
+                    proxied.go(desk, ask, out).await;
+                    return (done, After::Further);
+                }
+            }
+            Seen::Many(many, _) if !batch.many(many) => return (done, After::Other),
+            Seen::Many(_, length) => done += length,
+            Seen::Part | Seen::Other => {}
+        }
+        if batch.out.len() >= limits::QUICK_WRITE_BYTES {
+            return (done, After::Further);
+        }
+    }
+    (done, next)
+}
+
 /// Requests that came together. They are answered by one version of each dataset, and counted together.
 struct Batch<'a> {
     desk: &'a Desk,
     out: &'a mut Vec<u8>,
+    date: Guard<Arc<String>>,
     began: u64,
     held: Option<Held>,
     tally: [(u64, u64); 2],
@@ -243,14 +287,28 @@ struct Proxied {
 
 impl<'a> Batch<'a> {
     fn new(desk: &'a Desk, out: &'a mut Vec<u8>) -> Batch<'a> {
-        Batch { desk, out, began: desk.house.clock.nanos(), held: None, tally: Default::default() }
+        let (date, began) = (desk.house.date(), desk.house.clock.nanos());
+        Batch { desk, out, date, began, held: None, tally: Default::default() }
+    }
+
+    /// Has the memory fetched in which the keys will be looked for, if there are several and all of one dataset.
+    fn look_ahead(&mut self, seen: &[Seen<'_>]) {
+        let [Seen::Ask(first, _), _, ..] = seen else { return };
+        if self.hold(first.dataset, first.by_peer.as_deref()).is_err() {
+            return;
+        }
+        let Some(held) = &self.held else { return };
+        let keys = seen.iter().filter_map(|seen| match seen {
+            Seen::Ask(ask, _) if ask.dataset == first.dataset => Some(&*ask.key),
+            _ => None,
+        });
+        look_ahead(&held.reading, &held.places, keys);
     }
 
     /// Answers, unless a peer must.
     fn answer(&mut self, ask: &Ask<'_>) -> Option<Proxied> {
         if let Err(refusal) = self.hold(ask.dataset, ask.by_peer.as_deref()) {
-            let date = self.desk.house.date();
-            answer::write(self.out, &answer::refused(&refusal), ask.is_head, date.as_bytes());
+            answer::write(self.out, &answer::refused(&refusal), ask.is_head, self.date.as_bytes());
             return None;
         }
         let held = self.held.as_ref()?;
@@ -258,24 +316,22 @@ impl<'a> Batch<'a> {
             Looked::Value(value) => {
                 self.tally[Outcome::Found as usize].0 += 1;
                 self.tally[Outcome::Found as usize].1 += value.len() as u64;
-                let date = self.desk.house.date();
                 if answer::is_plain(&ask.wants, value.len()) {
                     let head = held.reading.plain_head(|| {
                         answer::plain_head(&answer::head_of(&held.reading, held.dataset.options()))
                     });
-                    answer::write_plain(self.out, head, &value, ask.is_head, date.as_bytes());
+                    answer::write_plain(self.out, head, &value, ask.is_head, self.date.as_bytes());
                 } else {
                     let head = answer::head_of(&held.reading, held.dataset.options());
                     let response = answer::found(&head, value, &ask.wants);
-                    answer::write(self.out, &response, ask.is_head, date.as_bytes());
+                    answer::write(self.out, &response, ask.is_head, self.date.as_bytes());
                 }
                 return None;
             }
             Looked::Absent => {
                 self.tally[Outcome::Absent as usize].0 += 1;
-                let date = self.desk.house.date();
                 let response = answer::absent(held.reading.name().as_str());
-                answer::write(self.out, &response, ask.is_head, date.as_bytes());
+                answer::write(self.out, &response, ask.is_head, self.date.as_bytes());
                 return None;
             }
             Looked::Elsewhere(partition) => partition,
@@ -284,8 +340,7 @@ impl<'a> Batch<'a> {
             let version = held.reading.name().as_str();
             let refusal = Refusal::not_that_partition(ask.dataset, version, partition);
             held.reading.meter().count(Outcome::Failed, Hop::Peer, 0, 1, 0);
-            let date = self.desk.house.date();
-            answer::write(self.out, &answer::refused(&refusal), ask.is_head, date.as_bytes());
+            answer::write(self.out, &answer::refused(&refusal), ask.is_head, self.date.as_bytes());
             return None;
         }
         self.settle();
@@ -309,7 +364,7 @@ impl<'a> Batch<'a> {
         if length > limits::QUICK_MANY_BYTES {
             return false;
         }
-        many::write_head(self.out, held.reading.name().as_str(), length, self.desk.house.date().as_bytes());
+        many::write_head(self.out, held.reading.name().as_str(), length, self.date.as_bytes());
         many::write(self.out, &slots);
         let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
         held.reading.meter().count(Outcome::Found, held.hop(), nanos, keys.len() as u64, length as u64);

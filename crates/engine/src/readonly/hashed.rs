@@ -30,6 +30,51 @@ const DIRECTORY_HEAD: u64 = 6;
 /// Checksum and coding.
 const ENTRY_HEAD: u64 = 5;
 
+/// Of memory, as the processor fetches it.
+const LINE_BYTES: usize = 64;
+
+/// A lookup that is foreseen: the steps of a real one, each to be taken for many keys before the next, without checking
+/// anything. So short that the processor is at the next key's before the memory of the first has come.
+#[derive(Debug, Clone, Copy)]
+pub struct Glance<'a> {
+    bytes: &'a [u8],
+    fingerprint: u8,
+    /// Of what is looked at next.
+    at: usize,
+}
+
+impl Glance<'_> {
+    /// From the table entry to the directory.
+    pub fn turn_to_directory(&mut self) {
+        self.at = self.bytes.get(self.at..self.at + 8).map_or(0, |entry| u64_at(entry, 0) as usize);
+    }
+
+    /// The first byte there.
+    pub fn peek(&self) -> u8 {
+        self.bytes.get(self.at).copied().unwrap_or(0)
+    }
+
+    /// From the directory to the entry that it names.
+    pub fn turn_to_entry(&mut self) {
+        self.at = self.entry().unwrap_or(self.at);
+    }
+
+    fn entry(&self) -> Option<usize> {
+        let directory = self.bytes.get(self.at..)?;
+        let count = usize::from(u16::from_le_bytes([*directory.get(4)?, *directory.get(5)?]));
+        let fingerprints = directory.get(DIRECTORY_HEAD as usize..DIRECTORY_HEAD as usize + count)?;
+        let number = fingerprints.iter().position(|have| *have == self.fingerprint)?;
+        let distance = DIRECTORY_HEAD as usize + count + 4 * number;
+        Some(self.at.saturating_sub(u32_at(directory.get(distance..distance + 4)?, 0) as usize))
+    }
+
+    /// The first lines of memory there.
+    pub fn peek_lines(&self) -> u8 {
+        let line = |number: usize| self.bytes.get(self.at + number * LINE_BYTES).copied().unwrap_or(0);
+        line(0) ^ line(1) ^ line(2)
+    }
+}
+
 /// How many pages so many keys get.
 pub fn pages(keys: u64) -> u64 {
     keys.div_ceil(PAGE_KEYS).max(1)
@@ -172,19 +217,10 @@ impl<'a> Pages<'a> {
         Ok(None)
     }
 
-    /// Looks at the places where these keys' pages are, and at nothing else: the processor fetches them side by side,
-    /// which it cannot when each lookup must end before the next begins. Returns what keeps the looks from being
-    /// left out as useless.
-    pub fn touch(&self, keys: &[&[u8]]) -> u8 {
-        let bytes = self.map.bytes();
-        let index = self.footer.index().start as usize;
-        let place = |key: &&[u8]| {
-            let page = page_of(rank(Layout::Hashed, key), self.footer.parts) as usize;
-            bytes.get(index + 8 * page..index + 8 * page + 8).map_or(0, |entry| u64_at(entry, 0))
-        };
-        // Two rounds: all looks into the table, then all looks at pages.
-        let places: Vec<u64> = keys.iter().map(place).collect();
-        places.iter().fold(0, |all, at| all ^ bytes.get(*at as usize).copied().unwrap_or(0))
+    /// Begins to look ahead for a key.
+    pub fn glance(&self, rank: u64) -> Glance<'a> {
+        let entry = self.footer.index().start + 8 * page_of(rank, self.footer.parts);
+        Glance { bytes: self.map.bytes(), fingerprint: fingerprint(rank), at: entry as usize }
     }
 
     fn directory(&self, page: u64) -> Result<Directory<'a>, ReadError> {
