@@ -21,3 +21,4 @@ pub mod format;
 pub mod limits;
 pub mod serve;
 pub mod settings;
+pub mod source;

@@ -97,6 +97,7 @@ pub const QUICK_BODY_BYTES: usize = 64 << 10;
 /// Longest answer to a multi-get by the quick clerk; longer ones are streamed.
 pub const QUICK_MANY_BYTES: usize = 1 << 20;
 
+
 /// Bytes that are read from a file at a time: long enough that calls do not count, short enough to stay in a cache.
 pub const READ_BYTES: usize = 256 << 10;
 
@@ -116,3 +117,30 @@ pub const SEQUENCE_METADATA: usize = 1_024;
 
 /// Bytes of a dataset's settings: a page of text, and far from what would hurt.
 pub const SETTINGS_BYTES: usize = 64 << 10;
+
+/// Most entries of one folder of a source: a version has one file for each partition, and thousands are many.
+pub const SOURCE_ENTRIES: usize = 100_000;
+
+/// How often `_SYMLINK` may lead on: a link to a link happens, a longer chain is a circle or a mistake.
+pub const SYMLINKS: usize = 4;
+
+/// Longest `_SYMLINK`: a name and a line end, and then some.
+pub const SYMLINK_BYTES: u64 = 1_024;
+
+/// How long a source may take to accept a connection: what a far region needs, three times over.
+pub const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// How long a source may be silent within an answer: S3 itself takes seconds when it is busy.
+pub const ANSWER_TIME: Duration = Duration::from_secs(20);
+
+/// How often a request to a source is tried again, with growing pauses.
+pub const RETRIES: usize = 5;
+
+/// For how long a request to a source is tried again; then the version waits for the next refresh.
+pub const RETRY_TIME: Duration = Duration::from_secs(60);
+
+/// How often the rest of a file is asked for without a byte having come.
+pub const RESUMES: usize = 3;
+
+/// Pieces of a file that are fetched ahead of who reads it, of some ten KiB each.
+pub const PIECES_AHEAD: usize = 16;

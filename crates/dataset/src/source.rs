@@ -1,0 +1,63 @@
+//! Where versions come from: a folder or a bucket that a batch job writes.
+//!
+//! The quay at which the containers stand. What stands where is read from the quay itself each time; a container is
+//! fetched piece by piece, and if the crane stops half-way, it goes on from there.
+//!
+//! ```text
+//!  <source>/<dataset>/<version>/<file>        the highest version in the order of bytes is the latest (S5)
+//!                              /_SUCCESS      if the dataset asks for it: the version is whole
+//!                              /_SYMLINK      the name of another version whose files count instead
+//!                              /_..., .x      not looked at
+//! ```
+//!
+//! Local folders, S3, Google Cloud, Azure and HTTP (WebDAV) come from `object_store`, HDFS from `hdfs-native`, each
+//! behind a feature of that name. A listing is never believed to be empty where the folder itself is not there.
+
+mod download;
+mod error;
+mod layout;
+mod open;
+mod throttle;
+
+pub use download::Download;
+pub use error::{SourceError, Trouble};
+pub use layout::{Files, Folders, SourceFile};
+pub use throttle::Throttle;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+
+/// What the environment says to whom it concerns, `AWS_ACCESS_KEY_ID` and the like, by names in any case.
+pub type Settings = BTreeMap<String, String>;
+
+/// A place with datasets in it.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// As it is shown: without what follows a `?`.
+    url: String,
+    store: Arc<dyn ObjectStore>,
+    root: Path,
+    /// The folder of a local one.
+    folder: Option<PathBuf>,
+}
+
+impl Source {
+    /// A path or URL: `/data`, `file:///data`, `s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1`,
+    /// `gs://bucket/prefix`, `az://container/prefix?account=name`, `http://host/prefix`, `hdfs://namenode:8020/prefix`.
+    /// Nobody is asked yet, but a local folder must be there.
+    pub fn open(url: &str, settings: &Settings) -> Result<Source, SourceError> {
+        open::open(url, settings)
+    }
+
+    /// As it may be shown.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! The bytes of one file, as a stream that can be read on a thread that may wait.
+//!
+//! A task fetches ahead, a few pieces and no more. When the source breaks off, it asks again from the byte where it
+//! was, and only for the same file: one that has been replaced meanwhile is an error, not a mixture.
+
+use std::io::{self, Read};
+
+use bytes::{Buf, Bytes};
+use futures::{Stream, StreamExt};
+use object_store::{GetOptions, GetRange, GetResultPayload, ObjectStore};
+use std::fs::File;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::error::{SourceError, Trouble};
+use super::layout::SourceFile;
+use super::{Source, Throttle};
+use crate::limits::{PIECES_AHEAD, READ_BYTES, RESUMES};
+
+/// A file that is being read. Dropped, it fetches no more.
+///
+/// Read it on a thread that may wait, not in a task.
+#[derive(Debug)]
+pub struct Download {
+    bytes: From,
+    file: SourceFile,
+    /// How many have been read.
+    read: u64,
+}
+
+#[derive(Debug)]
+enum From {
+    Disk { file: File, throttle: Throttle, runtime: Handle },
+    Task { pieces: mpsc::Receiver<Result<Bytes, Trouble>>, piece: Bytes },
+}
+
+impl Source {
+    /// Begins to read a file. Errors come where it is read.
+    pub async fn download(&self, file: &SourceFile, throttle: &Throttle) -> Result<Download, SourceError> {
+        let got = Fetch { store: Arc::clone(&self.store), file: file.clone() }.ask(0).await;
+        let bytes = match got.map_err(|trouble| SourceError::new(&file.url, trouble))? {
+            GetResultPayload::File(local, _) => {
+                From::Disk { file: local, throttle: throttle.clone(), runtime: Handle::current() }
+            }
+            GetResultPayload::Stream(stream) => {
+                let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+                let fetch = Fetch { store: Arc::clone(&self.store), file: file.clone() };
+                tokio::spawn(fetch.run(stream, throttle.clone(), sender));
+                From::Task { pieces, piece: Bytes::new() }
+            }
+        };
+        Ok(Download { bytes, file: file.clone(), read: 0 })
+    }
+}
+
+impl Download {
+    fn failed(&self, trouble: Trouble) -> io::Error {
+        io::Error::other(SourceError::new(&self.file.url, trouble))
+    }
+
+    fn read_some(&mut self, into: &mut [u8]) -> Result<usize, Trouble> {
+        match &mut self.bytes {
+            From::Disk { file, throttle, runtime } => {
+                let most = into.len().min(READ_BYTES);
+                let count = file.read(&mut into[..most]).map_err(Trouble::of_disk)?;
+                runtime.block_on(throttle.take(count));
+                Ok(count)
+            }
+            From::Task { pieces, piece } => {
+                while piece.is_empty() {
+                    match pieces.blocking_recv() {
+                        None => return Ok(0),
+                        Some(next) => *piece = next?,
+                    }
+                }
+                let count = into.len().min(piece.len());
+                piece.copy_to_slice(&mut into[..count]);
+                Ok(count)
+            }
+        }
+    }
+}
+
+impl Read for Download {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        let count = self.read_some(into).map_err(|trouble| self.failed(trouble))?;
+        self.read += count as u64;
+        // A file that is cut off between two records would look whole.
+        if (count == 0 && self.read < self.file.bytes) || self.read > self.file.bytes {
+            return Err(self.failed(Trouble::Length { bytes: self.read, expected: self.file.bytes }));
+        }
+        Ok(count)
+    }
+}
+
+/// What the task knows.
+struct Fetch {
+    store: Arc<dyn ObjectStore>,
+    file: SourceFile,
+}
+
+type Pieces = Pin<Box<dyn Stream<Item = object_store::Result<Bytes>> + Send>>;
+
+impl Fetch {
+    async fn ask(&self, from: u64) -> Result<GetResultPayload, Trouble> {
+        let range = (from > 0).then_some(GetRange::Offset(from));
+        let options = GetOptions { range, if_match: self.file.e_tag.clone(), ..GetOptions::default() };
+        match self.store.get_opts(&self.file.location, options).await {
+            Ok(got) => Ok(got.payload),
+            Err(object_store::Error::Precondition { .. }) => Err(Trouble::Replaced),
+            Err(error) => Err(Trouble::of(error)),
+        }
+    }
+
+    async fn run(self, mut stream: Pieces, throttle: Throttle, sender: mpsc::Sender<Result<Bytes, Trouble>>) {
+        let (mut at, mut resumes) = (0, 0);
+        loop {
+            match stream.next().await {
+                None => return,
+                Some(Ok(piece)) => {
+                    throttle.take(piece.len()).await;
+                    at += piece.len() as u64;
+                    resumes = 0;
+                    if sender.send(Ok(piece)).await.is_err() {
+                        return;
+                    }
+                }
+                Some(Err(error)) => match self.resume(Trouble::of(error), at, &mut resumes).await {
+                    Ok(again) => stream = again,
+                    Err(trouble) => {
+                        // Who has gone away needs no reason.
+                        let _ = sender.send(Err(trouble)).await;
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Asks for the rest, unless nothing has come the last few times.
+    async fn resume(&self, trouble: Trouble, at: u64, resumes: &mut usize) -> Result<Pieces, Trouble> {
+        *resumes += 1;
+        if !trouble.may_pass() || *resumes > RESUMES {
+            return Err(trouble);
+        }
+        match self.ask(at).await? {
+            GetResultPayload::Stream(stream) => Ok(stream),
+            GetResultPayload::File(..) => Err(trouble),
+        }
+    }
+}

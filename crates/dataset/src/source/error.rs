@@ -1,0 +1,154 @@
+//! Why a source did not give what it was asked for: which URL, and what to do.
+
+use std::error::Error;
+use std::io;
+
+use partage_core::dataset::DatasetNameError;
+
+use crate::limits::{SOURCE_ENTRIES, SYMLINKS};
+
+/// What went wrong at a URL.
+#[derive(Debug, thiserror::Error)]
+#[error("{url}: {trouble}")]
+pub struct SourceError {
+    /// The file or folder, without what secrets there may be.
+    pub url: String,
+    /// What is wrong.
+    pub trouble: Trouble,
+}
+
+impl SourceError {
+    /// At this URL.
+    pub fn new(url: impl Into<String>, trouble: Trouble) -> SourceError {
+        SourceError { url: url.into(), trouble }
+    }
+}
+
+/// What can be wrong with a source.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// No URL of a source.
+    #[error("{0}; give a path or a URL such as s3://bucket/prefix")]
+    Url(String),
+    /// A URL for which nothing is built in.
+    #[error("this Partage was built without the feature `{0}`; build it with that")]
+    NotBuiltIn(&'static str),
+    /// An option of the URL, or a setting of the environment.
+    #[error("{name}: {why}")]
+    Setting {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// 404, or no such file or folder.
+    #[error("not there (404)")]
+    NotThere,
+    /// 403, or no right to read.
+    #[error("reading it is not allowed (403); check the rights of {0}")]
+    Denied(&'static str),
+    /// 401.
+    #[error("the source does not know us (401); check the credentials")]
+    Unknown,
+    /// No answer within the time-out, tried again and again.
+    #[error("too slow: no answer, or no next byte, in time; tried again in vain: {0}")]
+    Slow(String),
+    /// No connection.
+    #[error("not reachable: {0}")]
+    Unreachable(String),
+    /// 5xx and whatever else is answered that is no answer.
+    #[error("the source fails: {0}")]
+    Failing(String),
+    /// A file ended before its length.
+    #[error("{bytes} bytes came, and its length is {expected}; it has changed, or the transfer broke off")]
+    Length {
+        /// How many came.
+        bytes: u64,
+        /// How many were to come.
+        expected: u64,
+    },
+    /// Another file has taken its name.
+    #[error("replaced while it was being read; a version must not change once it is there")]
+    Replaced,
+    /// Reading a local file failed.
+    #[error("{0}")]
+    Disk(io::Error),
+    /// The name in a `_SYMLINK` is none.
+    #[error("_SYMLINK must hold the name of another version of the dataset: {0}")]
+    Symlink(DatasetNameError),
+    /// They go round in a circle, or nearly.
+    #[error(
+        "_SYMLINK leads on more than {SYMLINKS} times, or in a circle; let it name the version with the files"
+    )]
+    Symlinks,
+    /// A folder in a version.
+    #[error("a folder in a version, whose files lie in it directly; move them, or let its name begin with _")]
+    Folder,
+    /// See [`SOURCE_ENTRIES`].
+    #[error("{0} entries, more than {SOURCE_ENTRIES}; write fewer and larger files")]
+    TooMany(usize),
+    /// A version without files.
+    #[error("a version without a file in it")]
+    Empty,
+}
+
+impl Trouble {
+    /// Whether asking again later may help without anybody doing anything.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Trouble::Slow(_) | Trouble::Unreachable(_) | Trouble::Failing(_) | Trouble::Length { .. }
+        )
+    }
+
+    /// What an error of the library means.
+    pub fn of(error: object_store::Error) -> Trouble {
+        match error {
+            object_store::Error::NotFound { .. } => return Trouble::NotThere,
+            object_store::Error::PermissionDenied { .. } => return Trouble::Denied("these credentials"),
+            object_store::Error::Unauthenticated { .. } => return Trouble::Unknown,
+            _ => {}
+        }
+        for cause in causes(&error) {
+            #[cfg(feature = "cloud")]
+            if let Some(http) = cause.downcast_ref::<object_store::client::HttpError>() {
+                match http.kind() {
+                    object_store::client::HttpErrorKind::Timeout => {
+                        return Trouble::Slow(error.to_string());
+                    }
+                    object_store::client::HttpErrorKind::Connect => {
+                        return Trouble::Unreachable(error.to_string());
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(io) = cause.downcast_ref::<io::Error>() {
+                match io.kind() {
+                    io::ErrorKind::PermissionDenied => return Trouble::Denied("this user"),
+                    io::ErrorKind::NotFound => return Trouble::NotThere,
+                    _ => {}
+                }
+            }
+        }
+        Trouble::Failing(error.to_string())
+    }
+
+    /// What an error of a local file means.
+    pub fn of_disk(error: io::Error) -> Trouble {
+        match error.kind() {
+            io::ErrorKind::NotFound => Trouble::NotThere,
+            io::ErrorKind::PermissionDenied => Trouble::Denied("this user"),
+            _ => Trouble::Disk(error),
+        }
+    }
+}
+
+/// An error, its cause, the cause of that, and so on.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let cause = next?;
+        next = cause.source();
+        Some(cause)
+    })
+}

@@ -1,0 +1,165 @@
+//! What lies in a source: datasets, their versions, and the files of one (S5).
+
+use object_store::path::Path;
+use object_store::{ListResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use partage_core::dataset::{DatasetName, DatasetNameError, VersionName};
+
+use super::Source;
+use super::error::{SourceError, Trouble};
+use crate::limits::{SOURCE_ENTRIES, SYMLINK_BYTES, SYMLINKS};
+
+/// Folders whose names are names, and why the others are none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folders<N> {
+    /// In the order of their bytes: of versions, the latest is the last.
+    pub names: Vec<N>,
+    /// Those that are passed over, unless they begin with `_` or `.`.
+    pub refused: Vec<DatasetNameError>,
+}
+
+/// The files of a version: file number i is where partition i would be, were the keys dealt out by the hash.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// In the order of their names.
+    pub files: Vec<SourceFile>,
+    /// The version in whose folder they lie: another one after a `_SYMLINK`.
+    pub version: VersionName,
+    /// Whether `_SUCCESS` is there too.
+    pub is_success: bool,
+}
+
+/// A file of a version.
+#[derive(Debug, Clone)]
+pub struct SourceFile {
+    /// Its name.
+    pub name: String,
+    /// Its URL, for errors.
+    pub url: String,
+    /// Its length.
+    pub bytes: u64,
+    pub(super) location: Path,
+    pub(super) e_tag: Option<String>,
+}
+
+impl Files {
+    /// All their lengths.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+}
+
+const SUCCESS: &str = "_SUCCESS";
+const SYMLINK: &str = "_SYMLINK";
+
+impl Source {
+    /// The datasets that there are.
+    pub async fn datasets(&self) -> Result<Folders<DatasetName>, SourceError> {
+        let listed = self.list(&self.root, &self.url).await?;
+        Ok(folders(&listed, DatasetName::new))
+    }
+
+    /// The versions of a dataset; whether they are whole is not looked at.
+    pub async fn versions(&self, dataset: &DatasetName) -> Result<Folders<VersionName>, SourceError> {
+        let (path, url) = self.below(&self.root, &self.url, dataset.as_str());
+        let listed = self.list(&path, &url).await?;
+        Ok(folders(&listed, VersionName::new))
+    }
+
+    /// The latest version that has files, and `_SUCCESS` if that is asked for.
+    pub async fn latest(
+        &self,
+        dataset: &DatasetName,
+        needs_success: bool,
+    ) -> Result<Option<VersionName>, SourceError> {
+        for version in self.versions(dataset).await?.names.into_iter().rev() {
+            match self.files(dataset, &version).await {
+                Ok(files) if files.is_success || !needs_success => return Ok(Some(version)),
+                Ok(_) | Err(SourceError { trouble: Trouble::Empty, .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The files of a version, `_SYMLINK` followed.
+    pub async fn files(&self, dataset: &DatasetName, version: &VersionName) -> Result<Files, SourceError> {
+        let (dataset_path, dataset_url) = self.below(&self.root, &self.url, dataset.as_str());
+        let mut version = version.clone();
+        for _ in 0..=SYMLINKS {
+            let (path, url) = self.below(&dataset_path, &dataset_url, version.as_str());
+            let listed = self.list(&path, &url).await?;
+            match listed.objects.iter().find(|object| object.location.filename() == Some(SYMLINK)) {
+                None => return files(version, listed, &url),
+                Some(link) => version = self.symlink(link, &url).await?,
+            }
+        }
+        Err(SourceError::new(dataset_url, Trouble::Symlinks))
+    }
+
+    async fn symlink(&self, link: &ObjectMeta, url: &str) -> Result<VersionName, SourceError> {
+        let failed = |trouble| SourceError::new(format!("{url}/{SYMLINK}"), trouble);
+        if link.size > SYMLINK_BYTES {
+            return Err(failed(Trouble::Length { bytes: link.size, expected: SYMLINK_BYTES }));
+        }
+        let got = async { self.store.get(&link.location).await?.bytes().await };
+        let bytes = got.await.map_err(|error| failed(Trouble::of(error)))?;
+        let name = String::from_utf8_lossy(&bytes);
+        VersionName::new(name.trim()).map_err(|error| failed(Trouble::Symlink(error)))
+    }
+
+    async fn list(&self, path: &Path, url: &str) -> Result<ListResult, SourceError> {
+        let failed = |trouble| SourceError::new(url, trouble);
+        if let Some(folder) = &self.folder {
+            // The library lists what is not there as empty.
+            let folder = folder.join(path.as_ref());
+            std::fs::read_dir(folder).map_err(|error| failed(Trouble::of_disk(error)))?;
+        }
+        let listed = self.store.list_with_delimiter(Some(path)).await;
+        let listed = listed.map_err(|error| failed(Trouble::of(error)))?;
+        match listed.objects.len() + listed.common_prefixes.len() {
+            count if count > SOURCE_ENTRIES => Err(failed(Trouble::TooMany(count))),
+            _ => Ok(listed),
+        }
+    }
+
+    fn below(&self, path: &Path, url: &str, name: &str) -> (Path, String) {
+        (path.clone().join(name), format!("{url}/{name}"))
+    }
+}
+
+fn is_hidden(name: &str) -> bool {
+    name.starts_with(['_', '.'])
+}
+
+fn folders<N: Ord>(listed: &ListResult, name: impl Fn(&str) -> Result<N, DatasetNameError>) -> Folders<N> {
+    let (mut names, mut refused) = (Vec::new(), Vec::new());
+    for folder in listed.common_prefixes.iter().filter_map(Path::filename) {
+        match name(folder) {
+            _ if is_hidden(folder) => {}
+            Ok(name) => names.push(name),
+            Err(error) => refused.push(error),
+        }
+    }
+    names.sort();
+    Folders { names, refused }
+}
+
+fn files(version: VersionName, listed: ListResult, url: &str) -> Result<Files, SourceError> {
+    let mut folders = listed.common_prefixes.iter().filter_map(Path::filename);
+    if let Some(folder) = folders.find(|name| !is_hidden(name)) {
+        return Err(SourceError::new(format!("{url}/{folder}"), Trouble::Folder));
+    }
+    let is_success = listed.objects.iter().any(|object| object.location.filename() == Some(SUCCESS));
+    let file = |object: ObjectMeta| {
+        let name = object.location.filename()?.to_owned();
+        let url = format!("{url}/{name}");
+        let ObjectMeta { size, location, e_tag, .. } = object;
+        (!is_hidden(&name)).then_some(SourceFile { name, url, bytes: size, location, e_tag })
+    };
+    let mut files: Vec<SourceFile> = listed.objects.into_iter().filter_map(file).collect();
+    files.sort_by(|one, other| one.name.cmp(&other.name));
+    if files.is_empty() {
+        return Err(SourceError::new(url, Trouble::Empty));
+    }
+    Ok(Files { files, version, is_success })
+}

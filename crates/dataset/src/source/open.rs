@@ -1,0 +1,245 @@
+//! From a URL to a store.
+//!
+//! What stands in a URL is seen by everybody who sees the URL, so that only what is no secret may stand there;
+//! credentials come from the settings, under the names that the tools of each cloud use.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use url::Url;
+
+use super::error::{SourceError, Trouble};
+use super::{Settings, Source};
+
+/// Options of a URL: the name there, the library's name, and how the value is told.
+#[cfg(feature = "cloud")]
+type Known = (&'static str, &'static str, fn(&str) -> String);
+
+/// See [`Source::open`].
+pub fn open(url: &str, settings: &Settings) -> Result<Source, SourceError> {
+    let shown = url.split(['?', '#']).next().unwrap_or(url).trim_end_matches('/');
+    // What stands before an @ may be a password.
+    let shown = match (shown.split_once("://"), shown.split_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        _ => shown.to_owned(),
+    };
+    let failed = |trouble| SourceError::new(shown.clone(), trouble);
+    if !url.contains("://") {
+        return local(PathBuf::from(url), shown.clone()).map_err(failed);
+    }
+    let parsed = Url::parse(url).map_err(|error| failed(Trouble::Url(error.to_string())))?;
+    if parsed.scheme() == "file" {
+        let folder = parsed.to_file_path();
+        let folder =
+            folder.map_err(|()| failed(Trouble::Url("file:// takes an absolute path".to_owned())))?;
+        return local(folder, shown.clone()).map_err(failed);
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err(failed(Trouble::Url("a URL must not hold a user or password".to_owned())));
+    }
+    let root = Path::from_url_path(parsed.path()).map_err(|error| failed(Trouble::Url(error.to_string())))?;
+    let store = remote(&parsed, settings).map_err(failed)?;
+    Ok(Source { url: shown, store, root, folder: None })
+}
+
+fn local(folder: PathBuf, url: String) -> Result<Source, Trouble> {
+    std::fs::read_dir(&folder).map_err(Trouble::of_disk)?;
+    let store = LocalFileSystem::new_with_prefix(&folder).map_err(Trouble::of)?;
+    Ok(Source { url, store: Arc::new(store), root: Path::default(), folder: Some(folder) })
+}
+
+fn remote(url: &Url, settings: &Settings) -> Result<Arc<dyn ObjectStore>, Trouble> {
+    let _ = settings;
+    match url.scheme() {
+        #[cfg(feature = "s3")]
+        "s3" | "s3a" | "s3n" => cloud::s3(url, settings),
+        #[cfg(feature = "gcs")]
+        "gs" => cloud::gcs(url, settings),
+        #[cfg(feature = "azure")]
+        "az" | "abfs" | "abfss" => cloud::azure(url, settings),
+        #[cfg(feature = "http")]
+        "http" | "https" => cloud::http(url),
+        #[cfg(feature = "hdfs")]
+        "hdfs" => {
+            let base = &url[..url::Position::BeforePath];
+            let store = hdfs_native_object_store::HdfsObjectStoreBuilder::new().with_url(base).build();
+            Ok(Arc::new(store.map_err(Trouble::of)?))
+        }
+        #[cfg(not(feature = "s3"))]
+        "s3" | "s3a" | "s3n" => Err(Trouble::NotBuiltIn("s3")),
+        #[cfg(not(feature = "gcs"))]
+        "gs" => Err(Trouble::NotBuiltIn("gcs")),
+        #[cfg(not(feature = "azure"))]
+        "az" | "abfs" | "abfss" => Err(Trouble::NotBuiltIn("azure")),
+        #[cfg(not(feature = "http"))]
+        "http" | "https" => Err(Trouble::NotBuiltIn("http")),
+        #[cfg(not(feature = "hdfs"))]
+        "hdfs" => Err(Trouble::NotBuiltIn("hdfs")),
+        scheme => {
+            let schemes = "file, s3, gs, az, http, https, hdfs";
+            Err(Trouble::Url(format!("no source has the scheme {scheme}; there are {schemes}")))
+        }
+    }
+}
+
+#[cfg(feature = "cloud")]
+mod cloud {
+    //! The stores that are reached over HTTP.
+
+    use std::str::FromStr;
+    use std::sync::Arc;
+
+    use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+    use url::Url;
+
+    use super::super::Settings;
+    use super::{Known, Trouble};
+    use crate::limits::{ANSWER_TIME, CONNECT_TIME, RETRIES, RETRY_TIME};
+
+    type Opened = Result<Arc<dyn ObjectStore>, Trouble>;
+
+    #[cfg(feature = "s3")]
+    pub fn s3(url: &Url, settings: &Settings) -> Opened {
+        use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+        let known: [Known; 4] = [
+            ("endpoint", "endpoint", str::to_owned),
+            ("region", "region", str::to_owned),
+            ("path_style", "virtual_hosted_style_request", opposite),
+            ("anonymous", "skip_signature", str::to_owned),
+        ];
+        let mut builder = AmazonS3Builder::new();
+        for (name, value) in chosen(settings, "aws_") {
+            if let Ok(key) = AmazonS3ConfigKey::from_str(&name) {
+                builder = builder.with_config(key, value);
+            }
+        }
+        builder = builder.with_url(bare(url));
+        for (name, value) in options(url, &known)? {
+            builder = builder.with_config(key::<AmazonS3ConfigKey>(&name)?, value);
+        }
+        let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
+            .iter()
+            .find_map(|key| builder.get_config_value(key));
+        let client = client(endpoint.is_some_and(|endpoint| endpoint.starts_with("http:")));
+        let store = builder.with_retry(retries()).with_client_options(client).build();
+        Ok(Arc::new(store.map_err(of_building)?))
+    }
+
+    #[cfg(feature = "gcs")]
+    pub fn gcs(url: &Url, settings: &Settings) -> Opened {
+        use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+        let known: [Known; 1] = [("anonymous", "skip_signature", str::to_owned)];
+        let mut builder = GoogleCloudStorageBuilder::new();
+        for (name, value) in chosen(settings, "google_") {
+            if let Ok(key) = GoogleConfigKey::from_str(&name) {
+                builder = builder.with_config(key, value);
+            }
+        }
+        builder = builder.with_url(bare(url));
+        for (name, value) in options(url, &known)? {
+            builder = builder.with_config(key::<GoogleConfigKey>(&name)?, value);
+        }
+        let store = builder.with_retry(retries()).with_client_options(client(false)).build();
+        Ok(Arc::new(store.map_err(of_building)?))
+    }
+
+    #[cfg(feature = "azure")]
+    pub fn azure(url: &Url, settings: &Settings) -> Opened {
+        use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+        let known: [Known; 3] = [
+            ("account", "azure_storage_account_name", str::to_owned),
+            ("endpoint", "azure_storage_endpoint", str::to_owned),
+            ("anonymous", "skip_signature", str::to_owned),
+        ];
+        let mut builder = MicrosoftAzureBuilder::new();
+        for (name, value) in chosen(settings, "azure_") {
+            if let Ok(key) = AzureConfigKey::from_str(&name) {
+                builder = builder.with_config(key, value);
+            }
+        }
+        builder = builder.with_url(bare(url));
+        for (name, value) in options(url, &known)? {
+            builder = builder.with_config(key::<AzureConfigKey>(&name)?, value);
+        }
+        let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+        let client = client(endpoint.is_some_and(|endpoint| endpoint.starts_with("http:")));
+        let store = builder.with_retry(retries()).with_client_options(client).build();
+        Ok(Arc::new(store.map_err(of_building)?))
+    }
+
+    #[cfg(feature = "http")]
+    pub fn http(url: &Url) -> Opened {
+        options(url, &[])?;
+        let store = object_store::http::HttpBuilder::new()
+            .with_url(&url[..url::Position::BeforePath])
+            .with_retry(retries())
+            .with_client_options(client(url.scheme() == "http"))
+            .build();
+        Ok(Arc::new(store.map_err(of_building)?))
+    }
+
+    /// The settings that concern a store, in small letters.
+    #[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]
+    fn chosen<'a>(settings: &'a Settings, begin: &'a str) -> impl Iterator<Item = (String, String)> + 'a {
+        let small = settings.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
+        small.filter(move |(name, _)| name.starts_with(begin))
+    }
+
+    /// The options of a URL under the library's names.
+    fn options(url: &Url, known: &[Known]) -> Result<Vec<(String, String)>, Trouble> {
+        let names = || known.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
+        let option = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
+            let found = known.iter().find(|(known, ..)| *known == name);
+            let (_, theirs, told) = found.ok_or_else(|| Trouble::Setting {
+                name: name.chars().take(64).collect(),
+                why: match known {
+                    [] => "such a URL has no options".to_owned(),
+                    _ => format!(
+                        "no option of such a URL; there are {}; credentials belong in the environment",
+                        names()
+                    ),
+                },
+            })?;
+            Ok(((*theirs).to_owned(), told(&value)))
+        };
+        url.query_pairs().map(option).collect()
+    }
+
+    fn bare(url: &Url) -> String {
+        url[..url::Position::AfterPath].to_owned()
+    }
+
+    fn key<K: FromStr<Err = object_store::Error>>(name: &str) -> Result<K, Trouble> {
+        name.parse().map_err(of_building)
+    }
+
+    #[cfg(feature = "s3")]
+    fn opposite(value: &str) -> String {
+        (value != "true").to_string()
+    }
+
+    fn of_building(error: object_store::Error) -> Trouble {
+        Trouble::Url(error.to_string())
+    }
+
+    /// How often and how long the library tries a request again.
+    fn retries() -> RetryConfig {
+        RetryConfig { backoff: BackoffConfig::default(), max_retries: RETRIES, retry_timeout: RETRY_TIME }
+    }
+
+    /// A file is read as slowly as it is built: only silence is timed, not the whole.
+    fn client(is_plain: bool) -> ClientOptions {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Somebody else may have been quicker, which is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        ClientOptions::new()
+            .with_allow_http(is_plain)
+            .with_connect_timeout(CONNECT_TIME)
+            .with_timeout_disabled()
+            .with_read_timeout(ANSWER_TIME)
+    }
+}
