@@ -58,6 +58,8 @@ pub struct Builder {
     path: PathBuf,
     options: Options,
     sorter: Sorter,
+    /// Number of the next entry.
+    next: u64,
     estimate: Estimate,
     samples: Option<Samples>,
     key_bytes: u64,
@@ -83,6 +85,7 @@ impl Builder {
         Ok(Builder {
             path: path.to_owned(),
             sorter: Sorter::new(spill, options.memory_bytes),
+            next: 0,
             estimate: Estimate::new(),
             samples: dictionary.then(Samples::new),
             options,
@@ -94,7 +97,12 @@ impl Builder {
     /// Adds an entry. Of several with the same key the one added last counts. After an error the builder may go on
     /// without that entry if the key or the value was too long; else it is of no more use.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
-        let entry = self.sorter.number();
+        self.add_at(self.next, key, value)
+    }
+
+    /// The same for entries that come in no order of their own, from several readers say: of several with the same
+    /// key the one with the highest number counts. No two have the same number.
+    pub fn add_at(&mut self, entry: u64, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
         if key.len() > KEY_BYTES {
             return Err(BuildError::KeyTooLong { entry, bytes: key.len() });
         }
@@ -108,12 +116,13 @@ impl Builder {
         if let Some(samples) = &mut self.samples {
             samples.offer(value);
         }
-        self.sorter.add(rank, key, value)
+        self.next = self.next.max(entry + 1);
+        self.sorter.add(rank, entry, key, value)
     }
 
     /// Writes the file, syncs it, and gives it its name.
     pub fn finish(self) -> Result<Summary, BuildError> {
-        let Builder { path, options, sorter, estimate, samples, mut key_bytes, mut value_bytes } = self;
+        let Builder { path, options, sorter, estimate, samples, mut key_bytes, mut value_bytes, .. } = self;
         let failed = |source| BuildError::Io { path: path.clone(), doing: "preparing compression", source };
         let dictionary = samples.map(|samples| samples.train()).unwrap_or_default();
         let mut encoder = Encoder::new(options.compression, &dictionary).map_err(failed)?;

@@ -72,7 +72,6 @@ pub struct Sorter {
     slips: Vec<Slip>,
     slip_room: usize,
     memory: usize,
-    number: u64,
     floor: Option<Floor>,
     /// Entries that a later one replaced.
     pub replaced: u64,
@@ -91,14 +90,14 @@ impl Sorter {
             slips: Vec::new(),
             slip_room,
             memory,
-            number: 0,
             floor: None,
             replaced: 0,
             spilled_bytes: 0,
         }
     }
 
-    pub fn add(&mut self, rank: u64, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
+    /// `number`: of equal keys the highest counts.
+    pub fn add(&mut self, rank: u64, number: u64, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
         let need = key.len() + value.len();
         if !self.slips.is_empty()
             && (self.bytes.len() + need > self.room || self.slips.len() == self.slip_room)
@@ -115,17 +114,11 @@ impl Sorter {
             begin: self.bytes.len(),
             key_bytes: key.len() as u32,
             value_bytes: value.len() as u32,
-            number: self.number,
+            number,
         });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        self.number += 1;
         Ok(())
-    }
-
-    /// Number of the next entry.
-    pub fn number(&self) -> u64 {
-        self.number
     }
 
     /// Gives out all entries in order, of equal keys the last.
