@@ -1,6 +1,6 @@
 //! Network and stored forms, with versions; the only place that knows how anything looks outside of memory.
 //!
-//! Seven doors, and behind each the same `core` types:
+//! Eight doors, and behind each the same `core` types:
 //!
 //! | form | for whom | where |
 //! |---|---|---|
@@ -11,6 +11,7 @@
 //! | TOML | operators, one file a role | [`config`] |
 //! | checksummed bytes | the coordination store | [`stored`] |
 //! | checksummed lines | a file to keep: everything durable | [`backup`] |
+//! | checksummed JSON | the store files of a dataset version | [`dataset`] |
 //!
 //! Whatever comes in is parsed at the door: names, keys, ranges and capacities are checked here, once, and a
 //! [`Malformed`] names the field and what is wrong with it. Behind the door everybody trusts the types.
@@ -20,6 +21,7 @@
 
 pub mod backup;
 pub mod config;
+pub mod dataset;
 pub mod form;
 #[cfg(test)]
 mod golden;
