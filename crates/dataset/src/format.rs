@@ -26,6 +26,7 @@ mod recognise;
 mod sequence;
 
 pub use columns::Columns;
+pub(crate) use error::unmarked;
 pub use error::{FormatError, Place, Reason};
 pub use recognise::{Format, UnknownFormat};
 
@@ -65,9 +66,48 @@ pub fn records(
     begin(file, Input::new(Box::new(bytes)), options).map_err(|failure| failure.of(file))
 }
 
+/// What a file is, and some of its keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sampled {
+    /// Its format.
+    pub format: Format,
+    /// The first ones. None of a Parquet file, which would have to be fetched whole, and which nobody partitions by a
+    /// hash of Java's.
+    pub keys: Vec<Vec<u8>>,
+    /// Whether there are no more.
+    pub is_whole: bool,
+}
+
+/// Reads so many keys of a file, from its beginning.
+pub fn sample(
+    file: &str,
+    bytes: impl Read + Send + 'static,
+    options: &Options,
+    most: usize,
+) -> Result<Sampled, FormatError> {
+    let mut input = Input::new(Box::new(bytes));
+    let format = recognised(file, &mut input, options).map_err(|failure| failure.of(file))?.1;
+    let mut sampled = Sampled { format, keys: Vec::new(), is_whole: false };
+    if format == Format::Parquet {
+        return Ok(sampled);
+    }
+    let mut records = begin(file, input, options).map_err(|failure| failure.of(file))?;
+    while sampled.keys.len() < most {
+        match records.next()? {
+            Some((key, _)) => sampled.keys.push(key.to_vec()),
+            None => return Ok(Sampled { is_whole: true, ..sampled }),
+        }
+    }
+    Ok(sampled)
+}
+
+fn recognised(file: &str, input: &mut Input, options: &Options) -> Result<(Content, Format), Failure> {
+    let content = content(input)?;
+    Ok((content, recognise::format(file, content, options.format)?))
+}
+
 fn begin(file: &str, mut input: Input, options: &Options) -> Result<Box<dyn Records>, Failure> {
-    let content = content(&mut input)?;
-    let format = recognise::format(file, content, options.format)?;
+    let (content, format) = recognised(file, &mut input, options)?;
     let name = file.to_owned();
     let columns = &options.columns;
     Ok(match format {

@@ -14,11 +14,13 @@
 //! What is decided (which partition a key is in, which partitions are a node's, when a version is upgraded to or
 //! removed, which peer is asked next) is in `partage_core::dataset`.
 
+pub mod build;
 pub mod catalogue;
 pub mod clock;
 mod entropy;
 pub mod format;
 pub mod limits;
+pub mod local;
 pub mod serve;
 pub mod settings;
 pub mod source;

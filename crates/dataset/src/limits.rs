@@ -142,5 +142,24 @@ pub const RETRY_TIME: Duration = Duration::from_secs(60);
 /// How often the rest of a file is asked for without a byte having come.
 pub const RESUMES: usize = 3;
 
+/// How long a thread that reads may take to notice that nobody waits for it any more.
+pub const STOP_TIME: Duration = Duration::from_millis(50);
+
 /// Pieces of a file that are fetched ahead of who reads it, of some ten KiB each.
 pub const PIECES_AHEAD: usize = 16;
+
+/// Files read, and store files written, at once: one reads while another sorts; more would take from who serves.
+pub const BUILDS_AT_ONCE: usize = 2;
+
+/// Memory of all builders of a load together; beyond it they spill.
+pub const BUILD_MEMORY_BYTES: usize = 256 << 20;
+
+/// Files that are looked into at once before a version is loaded: each is one small request.
+pub const INSPECTED_AT_ONCE: usize = 16;
+
+/// Keys that are looked at in each file: enough that two files that are mixed are told from two that are not
+/// (2^-127), and with more files more so.
+pub const SAMPLE_KEYS: usize = 128;
+
+/// Records between two looks at a shared counter: seldom enough to cost nothing.
+pub const RECORDS_COUNTED: u64 = 1_024;

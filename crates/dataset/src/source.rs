@@ -19,7 +19,7 @@ mod layout;
 mod open;
 mod throttle;
 
-pub use download::Download;
+pub use download::{Download, Stopped, Stopper};
 pub use error::{SourceError, Trouble};
 pub use layout::{Files, Folders, SourceFile};
 pub use throttle::Throttle;

@@ -203,6 +203,11 @@ pub fn of_source(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), OfSource(error))
 }
 
+/// The error in the source, without its mark; else the error as it was.
+pub fn unmarked(error: io::Error) -> Result<io::Error, io::Error> {
+    error.downcast::<OfSource>().map(|OfSource(error)| error)
+}
+
 fn is_of_source(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<OfSource>())
 }

@@ -11,13 +11,15 @@ use object_store::{GetOptions, GetRange, GetResultPayload, ObjectStore};
 use std::fs::File;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::error::{SourceError, Trouble};
 use super::layout::SourceFile;
 use super::{Source, Throttle};
-use crate::limits::{PIECES_AHEAD, READ_BYTES, RESUMES};
+use crate::limits::{PIECES_AHEAD, READ_BYTES, RESUMES, STOP_TIME};
 
 /// A file that is being read. Dropped, it fetches no more.
 ///
@@ -28,12 +30,34 @@ pub struct Download {
     file: SourceFile,
     /// How many have been read.
     read: u64,
+    stopped: Arc<AtomicBool>,
 }
+
+/// Dropped, it ends the download soon: the thread that reads it gets [`Stopped`], wherever it waits.
+#[derive(Debug)]
+pub struct Stopper {
+    stopped: Arc<AtomicBool>,
+    task: Option<AbortHandle>,
+}
+
+impl Drop for Stopper {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Nobody waits for the bytes any more.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped")]
+pub struct Stopped;
 
 #[derive(Debug)]
 enum From {
     Disk { file: File, throttle: Throttle, runtime: Handle },
-    Task { pieces: mpsc::Receiver<Result<Bytes, Trouble>>, piece: Bytes },
+    Task { pieces: mpsc::Receiver<Result<Bytes, Trouble>>, piece: Bytes, task: AbortHandle },
 }
 
 impl Source {
@@ -47,15 +71,28 @@ impl Source {
             GetResultPayload::Stream(stream) => {
                 let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
                 let fetch = Fetch { store: Arc::clone(&self.store), file: file.clone() };
-                tokio::spawn(fetch.run(stream, throttle.clone(), sender));
-                From::Task { pieces, piece: Bytes::new() }
+                let task = tokio::spawn(fetch.run(stream, throttle.clone(), sender)).abort_handle();
+                From::Task { pieces, piece: Bytes::new(), task }
             }
         };
-        Ok(Download { bytes, file: file.clone(), read: 0 })
+        Ok(Download { bytes, file: file.clone(), read: 0, stopped: Arc::default() })
     }
 }
 
 impl Download {
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        let task = match &self.bytes {
+            From::Disk { .. } => None,
+            From::Task { task, .. } => Some(task.clone()),
+        };
+        Stopper { stopped: Arc::clone(&self.stopped), task }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
     fn failed(&self, trouble: Trouble) -> io::Error {
         io::Error::other(SourceError::new(&self.file.url, trouble))
     }
@@ -65,10 +102,15 @@ impl Download {
             From::Disk { file, throttle, runtime } => {
                 let most = into.len().min(READ_BYTES);
                 let count = file.read(&mut into[..most]).map_err(Trouble::of_disk)?;
-                runtime.block_on(throttle.take(count));
+                while !self.stopped.load(Ordering::Relaxed)
+                    && let Some(wait) = throttle.try_take(count)
+                {
+                    // In short pieces, to hear that nobody waits any more.
+                    runtime.block_on(tokio::time::sleep(wait.min(STOP_TIME)));
+                }
                 Ok(count)
             }
-            From::Task { pieces, piece } => {
+            From::Task { pieces, piece, .. } => {
                 while piece.is_empty() {
                     match pieces.blocking_recv() {
                         None => return Ok(0),
@@ -88,7 +130,11 @@ impl Read for Download {
         if into.is_empty() {
             return Ok(0);
         }
-        let count = self.read_some(into).map_err(|trouble| self.failed(trouble))?;
+        let read = self.read_some(into);
+        if self.is_stopped() {
+            return Err(io::Error::other(Stopped));
+        }
+        let count = read.map_err(|trouble| self.failed(trouble))?;
         self.read += count as u64;
         // A file that is cut off between two records would look whole.
         if (count == 0 && self.read < self.file.bytes) || self.read > self.file.bytes {

@@ -87,6 +87,14 @@ pub enum Trouble {
     /// See [`SOURCE_ENTRIES`].
     #[error("{0} entries, more than {SOURCE_ENTRIES}; write fewer and larger files")]
     TooMany(usize),
+    /// A file that is read whole.
+    #[error("{bytes} bytes, more than the {limit} that such a file may have")]
+    TooLong {
+        /// Its length.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// A version without files.
     #[error("a version without a file in it")]
     Empty,

@@ -1,5 +1,6 @@
 //! What lies in a source: datasets, their versions, and the files of one (S5).
 
+use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ListResult, ObjectMeta, ObjectStore, ObjectStoreExt};
 use partage_core::dataset::{DatasetName, DatasetNameError, VersionName};
@@ -96,15 +97,49 @@ impl Source {
         Err(SourceError::new(dataset_url, Trouble::Symlinks))
     }
 
-    async fn symlink(&self, link: &ObjectMeta, url: &str) -> Result<VersionName, SourceError> {
-        let failed = |trouble| SourceError::new(format!("{url}/{SYMLINK}"), trouble);
-        if link.size > SYMLINK_BYTES {
-            return Err(failed(Trouble::Length { bytes: link.size, expected: SYMLINK_BYTES }));
+    /// A small file beside a dataset's versions, or `None` if it is not there: what begins with `_` is no data.
+    pub async fn read(
+        &self,
+        dataset: &DatasetName,
+        name: &str,
+        limit: u64,
+    ) -> Result<Option<Bytes>, SourceError> {
+        let (path, url) = self.below(&self.root, &self.url, dataset.as_str());
+        let (path, url) = self.below(&path, &url, name);
+        self.small(&path, &url, limit).await
+    }
+
+    /// The same beside the files of a version.
+    pub(crate) async fn read_of_version(
+        &self,
+        dataset: &DatasetName,
+        version: &VersionName,
+        name: &str,
+        limit: u64,
+    ) -> Result<Option<Bytes>, SourceError> {
+        let (path, url) = self.below(&self.root, &self.url, dataset.as_str());
+        let (path, url) = self.below(&path, &url, version.as_str());
+        let (path, url) = self.below(&path, &url, name);
+        self.small(&path, &url, limit).await
+    }
+
+    async fn small(&self, path: &Path, url: &str, limit: u64) -> Result<Option<Bytes>, SourceError> {
+        let failed = |trouble| SourceError::new(url, trouble);
+        let got = match self.store.get(path).await {
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            got => got.map_err(|error| failed(Trouble::of(error)))?,
+        };
+        if got.meta.size > limit {
+            return Err(failed(Trouble::TooLong { bytes: got.meta.size, limit }));
         }
-        let got = async { self.store.get(&link.location).await?.bytes().await };
-        let bytes = got.await.map_err(|error| failed(Trouble::of(error)))?;
+        got.bytes().await.map(Some).map_err(|error| failed(Trouble::of(error)))
+    }
+
+    async fn symlink(&self, link: &ObjectMeta, url: &str) -> Result<VersionName, SourceError> {
+        let url = format!("{url}/{SYMLINK}");
+        let bytes = self.small(&link.location, &url, SYMLINK_BYTES).await?.unwrap_or_default();
         let name = String::from_utf8_lossy(&bytes);
-        VersionName::new(name.trim()).map_err(|error| failed(Trouble::Symlink(error)))
+        VersionName::new(name.trim()).map_err(|error| SourceError::new(url, Trouble::Symlink(error)))
     }
 
     async fn list(&self, path: &Path, url: &str) -> Result<ListResult, SourceError> {

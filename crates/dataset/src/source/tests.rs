@@ -92,6 +92,16 @@ async fn s5_a_symlink_names_another_version() {
 }
 
 #[tokio::test]
+async fn a_small_file_beside_the_versions_is_read_whole_or_refused() {
+    let (_folder, source) = folder(&["a/_dataset.toml", "a/1/x"]);
+    let read = source.read(&dataset("a"), "_dataset.toml", 15).await.unwrap();
+    assert_eq!(read.as_deref(), Some(&b"a/_dataset.toml"[..]));
+    assert_eq!(source.read(&dataset("a"), "_other", 15).await.unwrap(), None);
+    let long = source.read(&dataset("a"), "_dataset.toml", 14).await.unwrap_err();
+    assert!(matches!(long.trouble, Trouble::TooLong { bytes: 15, limit: 14 }), "{long}");
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_not_taken_for_empty() {
     let (folder, source) = folder(&["a/1/_SUCCESS", "a/2/sub/x"]);
     let empty = source.files(&dataset("a"), &version("1")).await.unwrap_err();

@@ -1,0 +1,172 @@
+//! Why a version could not be loaded: what its status says, so file, place and reason.
+
+use std::io;
+use std::path::PathBuf;
+
+use partage_engine::readonly::{BuildError, ReadError};
+use partage_wire::dataset::ManifestError;
+
+use crate::format::{Format, FormatError, Reason};
+use crate::source::{SourceError, Stopped};
+
+/// Why a version, or a partition of it, is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The source did not give what it was asked for.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A file is not what it should be.
+    #[error(transparent)]
+    Format(FormatError),
+    /// Files of several formats in one version.
+    #[error(
+        "{file} is {found}, but {first} is {expected}; a version has one format: take out what does not belong"
+    )]
+    Mixed {
+        /// The file that is different.
+        file: String,
+        /// What it is.
+        found: Format,
+        /// The version's first file.
+        first: String,
+        /// What that is.
+        expected: Format,
+    },
+    /// Store files and others in one version.
+    #[error("{file} is no store file, but others of its version are; take out what does not belong")]
+    PartlyBuilt {
+        /// The other file.
+        file: String,
+    },
+    /// The manifest of a version that was built before.
+    #[error("{url}: {source}")]
+    Manifest {
+        /// Where it lies.
+        url: String,
+        /// What is wrong with it.
+        source: ManifestError,
+    },
+    /// The store files of a version are not those of its manifest.
+    #[error("{url}: {how}; build the version again with `partage dataset build`")]
+    NotAsBuilt {
+        /// The file.
+        url: String,
+        /// In what way.
+        how: String,
+    },
+    /// A record that no store file takes.
+    #[error("{file}: record {record}: {source}")]
+    Record {
+        /// The file.
+        file: String,
+        /// Its number in the file, from 0.
+        record: u64,
+        /// What is wrong with it.
+        source: BuildError,
+    },
+    /// No room on the disk.
+    #[error("{}: the disk is full; make room, or move the data directory: what is loaded already stays", path.display())]
+    DiskFull {
+        /// The folder or file.
+        path: PathBuf,
+    },
+    /// A store file could not be written.
+    #[error(transparent)]
+    Build(BuildError),
+    /// A store file that was just written cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Something else of the local disk.
+    #[error("{}: {source}", path.display())]
+    Disk {
+        /// The file or folder.
+        path: PathBuf,
+        /// What failed.
+        source: io::Error,
+    },
+    /// A partition that the version does not have.
+    #[error("partition {partition} of a version that has {partitions}, counted from 0")]
+    NoPartition {
+        /// What was asked for.
+        partition: u32,
+        /// How many there are.
+        partitions: u32,
+    },
+    /// A key of another partition in a file that was taken for one. Loading goes on without such trust.
+    #[error("{file}: record {record}: not of the partition that the rest of the file is")]
+    Stray {
+        /// The file.
+        file: String,
+        /// Its number in the file, from 0.
+        record: u64,
+    },
+    /// Nobody waits for it any more.
+    #[error("loading was stopped")]
+    Cancelled,
+    /// A thread ended by a panic: a fault of Partage.
+    #[error("{what} was given up by a fault of Partage itself; please report it, with the file if you may")]
+    Fault {
+        /// What it was about.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Whether the next try may succeed without anybody doing anything.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Error::Source(error) if error.trouble.may_pass())
+    }
+
+    /// Of a file that was read.
+    pub fn of_format(error: FormatError) -> Error {
+        match error.reason {
+            Reason::Read(inner) => match of_source(inner) {
+                Ok(error) => error,
+                Err(inner) => Error::Format(FormatError { reason: Reason::Read(inner), ..error }),
+            },
+            _ => Error::Format(error),
+        }
+    }
+
+    /// Of a store file that is written.
+    pub fn of_build(error: BuildError) -> Error {
+        match error {
+            BuildError::Io { path, source, .. } if is_full(&source) => Error::DiskFull { path },
+            error => Error::Build(error),
+        }
+    }
+
+    /// Of a record.
+    pub fn of_record(error: BuildError, file: &str, record: u64) -> Error {
+        match error {
+            BuildError::KeyTooLong { .. } | BuildError::ValueTooLong { .. } => {
+                Error::Record { file: file.to_owned(), record, source: error }
+            }
+            error => Error::of_build(error),
+        }
+    }
+
+    /// Of the local disk.
+    pub fn of_disk(path: impl Into<PathBuf>, source: io::Error) -> Error {
+        let path = path.into();
+        if is_full(&source) { Error::DiskFull { path } } else { Error::Disk { path, source } }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
+/// What our own readers said, if it was they.
+pub(super) fn of_source(error: io::Error) -> Result<Error, io::Error> {
+    let error = error.downcast::<SourceError>().map(Error::Source);
+    let error = error.or_else(|error| error.downcast::<Stopped>().map(|_| Error::Cancelled));
+    // Decoders hand on what they read from with a mark on it.
+    error.or_else(|error| match crate::format::unmarked(error) {
+        Ok(inner) => of_source(inner),
+        Err(error) => Err(error),
+    })
+}

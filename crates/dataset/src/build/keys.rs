@@ -1,0 +1,57 @@
+//! What is asked of each key: is it kept here, and where.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use partage_core::dataset::Partitioner;
+use partage_core::dataset::node::Layout;
+use partage_engine::readonly::{BuildError, Builder};
+
+/// The builders of the partitions that are made at the same time.
+pub struct Builders {
+    layout: Layout,
+    /// By partition.
+    slots: BTreeMap<u32, Mutex<Builder>>,
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// It is in a store file, or in one that others make.
+    Yes,
+    /// It is where it should not be, and nobody may have looked for it there.
+    Stray,
+}
+
+impl Builders {
+    /// Of so many partitions.
+    pub fn new(layout: Layout, slots: impl IntoIterator<Item = (u32, Builder)>) -> Builders {
+        let slots = slots.into_iter().map(|(partition, builder)| (partition, Mutex::new(builder)));
+        Builders { layout, slots: slots.collect() }
+    }
+
+    /// Takes a record of a file that is this partition, or mixed. Of equal keys the highest `order` counts.
+    pub fn add(&self, of: Option<u32>, order: u64, key: &[u8], value: &[u8]) -> Result<Kept, BuildError> {
+        let Layout { partitioner, partitions } = self.layout;
+        let place = match of {
+            None => partitioner.partition(key, partitions),
+            Some(of) if is_at_home(partitioner, key, partitions, of) => of,
+            Some(_) => return Ok(Kept::Stray),
+        };
+        if let Some(builder) = self.slots.get(&place) {
+            // A thread that panicked has left a builder behind that nobody finishes.
+            builder.lock().unwrap_or_else(PoisonError::into_inner).add_at(order, key, value)?;
+        }
+        Ok(Kept::Yes)
+    }
+
+    /// The builders, to be finished.
+    pub fn into_builders(self) -> impl Iterator<Item = (u32, Builder)> {
+        let inner = |builder: Mutex<Builder>| builder.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.slots.into_iter().map(move |(partition, builder)| (partition, inner(builder)))
+    }
+}
+
+fn is_at_home(partitioner: Partitioner, key: &[u8], partitions: u32, of: u32) -> bool {
+    partitioner.partition(key, partitions) == of || partitioner.alternative(key, partitions) == Some(of)
+}

@@ -1,0 +1,220 @@
+//! Makes the store files of some partitions of a version, in a folder of the local store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use partage_engine::limits::LEAST_MEMORY_BYTES;
+use partage_engine::readonly::{self, Builder, Reader};
+
+use super::keys::{Builders, Kept};
+use super::plan::{Job, Means, Plan, plan};
+use super::progress::{Alive, Crew, Progress, Watched};
+use super::{Error, Inspection, Options, file_name, prebuilt};
+use crate::format;
+use crate::limits::RECORDS_COUNTED;
+use crate::source::{Files, Source, SourceFile, Throttle};
+
+/// A version that is to be loaded, or a part of it.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// Where its files are.
+    pub source: Source,
+    /// Its files.
+    pub files: Files,
+    /// What they are.
+    pub inspection: Inspection,
+    /// How they are read and stored.
+    pub options: Options,
+    /// How fast.
+    pub throttle: Throttle,
+    /// Where to tell how far it is.
+    pub progress: Arc<Progress>,
+    /// Where to put the store files: of this version alone.
+    pub folder: PathBuf,
+}
+
+/// Told of each partition that can be read from now on, and of one that had to be made anew once more.
+pub type Ready<'a> = &'a (dyn Fn(u32, Arc<Reader>) + Send + Sync);
+
+impl Load {
+    /// Loads these partitions, and says of each when it is there. Those that are in the folder already are not loaded
+    /// again. When it ends, no thread of it is left. Dropped, it stops soon, and what is finished stays.
+    pub async fn run(&self, wanted: &BTreeSet<u32>, ready: Ready<'_>) -> Result<(), Error> {
+        let partitions = self.inspection.layout.partitions;
+        if let Some(partition) = wanted.iter().find(|partition| **partition >= partitions) {
+            return Err(Error::NoPartition { partition: *partition, partitions });
+        }
+        let lacking = self.announce(wanted, ready).await?;
+        if let Some(manifest) = &self.inspection.built {
+            return prebuilt::fetch(self, manifest, &lacking, ready).await;
+        }
+        let whole = if self.options.is_sampled { &self.inspection.whole } else { &BTreeMap::new() };
+        match self.build(whole, &lacking, ready).await {
+            Err(Error::Stray { .. }) => {
+                // What was made so far may lack keys that lie in files nobody looked into.
+                for partition in wanted {
+                    remove(&self.folder.join(file_name(*partition)))?;
+                }
+                self.build(&BTreeMap::new(), wanted, ready).await
+            }
+            built => built,
+        }
+    }
+
+    /// Says what is there, and gives back what is not. A file that does not open is taken away.
+    async fn announce(&self, wanted: &BTreeSet<u32>, ready: Ready<'_>) -> Result<BTreeSet<u32>, Error> {
+        let path = |partition: &u32| (*partition, self.folder.join(file_name(*partition)));
+        let paths: Vec<(u32, PathBuf)> = wanted.iter().map(path).collect();
+        let opened = on_a_thread(self.folder.display().to_string(), move || {
+            let open = |(partition, path): (u32, PathBuf)| match path.exists().then(|| Reader::open(&path)) {
+                Some(Ok(reader)) => Ok((partition, Some(reader))),
+                Some(Err(_)) => remove(&path).map(|()| (partition, None)),
+                None => Ok((partition, None)),
+            };
+            paths.into_iter().map(open).collect::<Result<Vec<_>, Error>>()
+        });
+        let mut lacking = BTreeSet::new();
+        for (partition, opened) in opened.await? {
+            match opened {
+                Some(reader) => ready(partition, Arc::new(reader)),
+                None => {
+                    lacking.insert(partition);
+                }
+            }
+        }
+        Ok(lacking)
+    }
+
+    async fn build(
+        &self,
+        whole: &BTreeMap<u32, u32>,
+        wanted: &BTreeSet<u32>,
+        ready: Ready<'_>,
+    ) -> Result<(), Error> {
+        let crew = Crew::new();
+        let means = Means {
+            at_once: self.options.at_once,
+            memory_bytes: self.options.memory_bytes,
+            least_bytes: LEAST_MEMORY_BYTES,
+        };
+        let Plan { jobs, jobs_at_once, builder_bytes } =
+            plan(self.files.files.len() as u32, whole, wanted, means);
+        let to_read = || jobs.iter().flat_map(|job| &job.files);
+        let bytes = to_read().map(|file| self.file(*file).bytes).sum();
+        self.progress.begin(to_read().count() as u64, bytes);
+        let at_once = if jobs_at_once > 1 { 1 } else { self.options.at_once.max(1) };
+        // Collected, here and below, since a task cannot hold a closure over references.
+        let jobs: Vec<_> = jobs
+            .iter()
+            .map(|job| self.job(job, whole, builder_bytes, at_once, crew.alive(), ready))
+            .collect();
+        let done = stream::iter(jobs).buffer_unordered(jobs_at_once).try_collect().await;
+        crew.gone().await;
+        done
+    }
+
+    async fn job(
+        &self,
+        job: &Job,
+        whole: &BTreeMap<u32, u32>,
+        memory_bytes: usize,
+        at_once: usize,
+        alive: &Alive,
+        ready: Ready<'_>,
+    ) -> Result<(), Error> {
+        let builder = |partition: &u32| {
+            let Options { layout, compression, .. } = self.options;
+            let options = readonly::Options { layout, compression, memory_bytes, temporary: None };
+            let path = self.folder.join(file_name(*partition));
+            Ok((*partition, Builder::new(&path, options).map_err(Error::of_build)?))
+        };
+        let builders: Vec<_> = job.partitions.iter().map(builder).collect::<Result<_, Error>>()?;
+        let builders = Arc::new(Builders::new(self.inspection.layout, builders));
+        let read = |file: &u32| self.read(*file, whole.get(file).copied(), &builders, alive);
+        let files: Vec<_> = job.files.iter().map(read).collect();
+        stream::iter(files).buffer_unordered(at_once).try_collect::<()>().await?;
+        let builders = Arc::into_inner(builders)
+            .ok_or_else(|| Error::Fault { what: self.folder.display().to_string() })?;
+        let finished = builders.into_builders().map(|(partition, builder)| async move {
+            let path = self.folder.join(file_name(partition));
+            let (what, alive) = (path.display().to_string(), alive.clone());
+            let work = move || {
+                let _alive = alive;
+                builder.finish().map_err(Error::of_build)?;
+                Ok(Reader::open(&path)?)
+            };
+            ready(partition, Arc::new(on_a_thread(what, work).await?));
+            Ok(())
+        });
+        let finished: Vec<_> = finished.collect();
+        stream::iter(finished).buffer_unordered(at_once).try_collect().await
+    }
+
+    /// Reads a file to its end.
+    async fn read(
+        &self,
+        number: u32,
+        of: Option<u32>,
+        builders: &Arc<Builders>,
+        alive: &Alive,
+    ) -> Result<(), Error> {
+        let file = self.file(number);
+        let download = self.source.download(file, &self.throttle).await?;
+        let _stopper = download.stopper();
+        let progress = Arc::clone(&self.progress);
+        let bytes = Watched { bytes: download, progress: Arc::clone(&progress) };
+        let mut options = self.options.format.clone();
+        options.temporary.get_or_insert_with(|| self.folder.clone());
+        let (url, held) = (file.url.clone(), (alive.clone(), Arc::clone(builders)));
+        on_a_thread(&file.url, move || {
+            // The builders are let go before the thread is.
+            let (_alive, builders) = held;
+            let mut records = format::records(&url, bytes, &options).map_err(Error::of_format)?;
+            let (mut record, mut counted) = (0, 0);
+            while let Some((key, value)) = records.next().map_err(Error::of_format)? {
+                let order = u64::from(number) << FILE_SHIFT | record;
+                let kept = builders.add(of, order, key, value);
+                match kept.map_err(|error| Error::of_record(error, &url, record))? {
+                    Kept::Yes => {}
+                    Kept::Stray => return Err(Error::Stray { file: url, record }),
+                }
+                record += 1;
+                if record - counted == RECORDS_COUNTED {
+                    counted = record;
+                    progress.add_records(RECORDS_COUNTED);
+                }
+            }
+            progress.add_records(record - counted);
+            progress.add_file();
+            Ok(())
+        })
+        .await
+    }
+
+    fn file(&self, number: u32) -> &SourceFile {
+        &self.files.files[number as usize]
+    }
+}
+
+/// The number of a file stands above those of its records: a million million of them.
+const FILE_SHIFT: u32 = 40;
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::of_disk(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Runs what may wait for a disk or take long where that is allowed.
+pub(super) async fn on_a_thread<T: Send + 'static>(
+    what: impl Into<String>,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let what = what.into();
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Error::Fault { what })?
+}

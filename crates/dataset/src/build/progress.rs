@@ -1,0 +1,105 @@
+//! How far loading is: counters that threads add to and anybody may look at.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+
+/// Shared by who loads and who shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    bytes: AtomicU64,
+    bytes_in_all: AtomicU64,
+    records: AtomicU64,
+    files: AtomicU64,
+    files_in_all: AtomicU64,
+}
+
+/// What was seen of it at one moment. It may go back when files have to be read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// Read from the source.
+    pub bytes: u64,
+    /// To be read, all together.
+    pub bytes_in_all: u64,
+    /// Records that were read, also those of partitions that are not wanted here.
+    pub records: u64,
+    /// Files that were read to their end.
+    pub files: u64,
+    /// Files to be read.
+    pub files_in_all: u64,
+}
+
+impl Progress {
+    /// As it is now.
+    pub fn seen(&self) -> Seen {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Seen {
+            bytes: of(&self.bytes),
+            bytes_in_all: of(&self.bytes_in_all),
+            records: of(&self.records),
+            files: of(&self.files),
+            files_in_all: of(&self.files_in_all),
+        }
+    }
+
+    pub(super) fn begin(&self, files: u64, bytes: u64) {
+        for counter in [&self.bytes, &self.records, &self.files] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.bytes_in_all.store(bytes, Ordering::Relaxed);
+        self.files_in_all.store(files, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_records(&self, records: u64) {
+        self.records.fetch_add(records, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_file(&self) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts what is read.
+pub(super) struct Watched<R> {
+    pub bytes: R,
+    pub progress: Arc<Progress>,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.bytes.read(into)?;
+        self.progress.bytes.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// The threads of a load. A task can be dropped, a thread ends by itself: whoever begins anew waits for that.
+#[derive(Debug)]
+pub(super) struct Crew {
+    alive: mpsc::Sender<()>,
+    gone: mpsc::Receiver<()>,
+}
+
+/// Held by each thread of a crew.
+pub(super) type Alive = mpsc::Sender<()>;
+
+impl Crew {
+    pub fn new() -> Crew {
+        let (alive, gone) = mpsc::channel(1);
+        Crew { alive, gone }
+    }
+
+    pub fn alive(&self) -> &Alive {
+        &self.alive
+    }
+
+    /// Waits until no thread is left.
+    pub async fn gone(self) {
+        let Crew { alive, mut gone } = self;
+        drop(alive);
+        // Nobody sends: it ends when the last sender is dropped.
+        gone.recv().await;
+    }
+}
