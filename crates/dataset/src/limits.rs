@@ -97,7 +97,6 @@ pub const QUICK_BODY_BYTES: usize = 64 << 10;
 /// Longest answer to a multi-get by the quick clerk; longer ones are streamed.
 pub const QUICK_MANY_BYTES: usize = 1 << 20;
 
-
 /// Bytes that are read from a file at a time: long enough that calls do not count, short enough to stay in a cache.
 pub const READ_BYTES: usize = 256 << 10;
 

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(Manifest::decode(&text).unwrap(), manifest());
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "{\"crc32c\":2513205113,\"manifest\":{\"format\":1,\"dataset\":\"packages\",\"version\":\"2024-02-29\",\
+            "{\"crc32c\":1809041377,\"manifest\":{\"format\":1,\"dataset\":\"packages\",\"version\":\"2024-02-29\",\
              \"partitioner\":\"hadoop-bytes\",\"partitions\":3,\"source\":\"0123456789abcdef\",\"files\":[{\"partition\":2,\
              \"bytes\":1099511627776,\"crc32c\":4294967295,\"keys\":7}]}}\n"
         );
