@@ -5,14 +5,14 @@ use crate::part::Part;
 use axum::Router;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
-    Backend, Coordination, Election, Error, Expected, Key, Leader, Scope, Session, Target, Transaction,
-    claim, connect,
+    Backend, ClusterId, Coordination, Election, Error, Expected, Key, Leader, Scope, Session, Target,
+    Transaction, claim, connect,
 };
 use partage_core::settings::Settings;
 use partage_wire::json::{Coordinator, Coordinators};
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence, StoredError};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::store::StoreError;
@@ -94,9 +94,29 @@ pub struct Footing {
     embedded: Option<Arc<Embedded>>,
 }
 
+/// Whose root it is: nobody's becomes that of a new cluster, but not under a process that has seen it full.
+async fn belong(
+    coordination: &dyn Coordination,
+    place: &str,
+    known: &OnceLock<ClusterId>,
+) -> Result<ClusterId, StoreError> {
+    if let Some(cluster) = known.get()
+        && coordination.read(&Key::new("about")?).await?.is_none()
+    {
+        return Err(StoreError::Emptied { place: place.to_owned(), cluster: *cluster });
+    }
+    let cluster = claim(coordination, place, known.get().copied()).await?;
+    Ok(*known.get_or_init(|| cluster))
+}
+
 impl Footing {
-    /// Opens the backend, makes sure that it is ours, and says there that `presence` is here.
-    pub async fn open(backing: &Backing, presence: &Presence) -> Result<Footing, StoreError> {
+    /// Opens the backend, makes sure that it is ours, and says there that `presence` is here. `known` is the cluster
+    /// that this process has been of.
+    pub async fn open(
+        backing: &Backing,
+        presence: &Presence,
+        known: &OnceLock<ClusterId>,
+    ) -> Result<Footing, StoreError> {
         let mut files = None;
         let (coordination, embedded, ttl): (Arc<dyn Coordination>, _, _) = match backing {
             Backing::Memory => own(Embedded::in_memory()),
@@ -108,12 +128,12 @@ impl Footing {
                 });
                 let dir = dir.transpose()?;
                 let coordination = connect(target).await?;
-                let cluster = claim(&*coordination, &target.to_string(), None).await?;
+                let cluster = belong(&*coordination, &target.to_string(), known).await?;
                 files = dir.map(|dir| (dir, cluster));
                 (coordination, None, *session)
             }
             Backing::Open { coordination, data_dir, session } => {
-                let cluster = claim(&**coordination, &backing.place(), None).await?;
+                let cluster = belong(&**coordination, &backing.place(), known).await?;
                 files = data_dir.as_ref().map(|dir| (dir, cluster));
                 (coordination.clone(), None, *session)
             }

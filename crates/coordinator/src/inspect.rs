@@ -93,6 +93,7 @@ async fn read_whole(
         recovered.records.put_maps(maps);
         // Of a map that cannot be seen nothing can be said.
         recovered.records.keyspaces.retain(|(record, _)| !missing.contains_key(&record.keyspace.name));
+        recovered.records.plans.retain(|plan| !missing.contains_key(&plan.keyspace));
         remarks.extend(damage.iter().map(|damage| Remark::new(Weight::Wrong, damage.to_string())));
         remarks.extend(missing.into_values());
         return Ok((entries, recovered));

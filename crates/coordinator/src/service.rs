@@ -23,7 +23,7 @@ use crate::standby::{Leads, Standby};
 use crate::store::{Store, StoreError};
 use crate::{callback, check_back, limits, listen, upkeep};
 use axum::Router;
-use partage_coordination::{Advice, Error, Leadership};
+use partage_coordination::{Advice, ClusterId, Error, Leadership};
 use partage_core::cluster::{Cluster, RecoverError};
 use partage_core::placement::Policies;
 use partage_core::settings::Settings;
@@ -31,7 +31,7 @@ use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::worker_server::WorkerServer;
 use partage_wire::stored::Presence;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -181,6 +181,8 @@ struct House {
     front: Front,
     publisher: Arc<Publisher>,
     herald: Arc<Herald>,
+    /// Of which it is, once that is known.
+    cluster: OnceLock<ClusterId>,
 }
 
 /// One leadership, with all that hangs on it.
@@ -201,7 +203,8 @@ impl House {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let herald = Arc::new(Herald::new(publisher.clone(), clock));
-        House { config, presence, clock, front: Front::new(crate::http::closed()), publisher, herald }
+        let front = Front::new(crate::http::closed());
+        House { config, presence, clock, front, publisher, herald, cluster: OnceLock::new() }
     }
 
     /// Stands by and leads, in turns, until it is told to stop.
@@ -233,7 +236,7 @@ impl House {
         let mut standby = Standby::begin(self.publisher.clone(), self.presence.address.clone());
         self.stand_by(&standby, None);
         let footing = tokio::select! {
-            footing = Footing::open(&self.config.backing, &self.presence) => footing?,
+            footing = Footing::open(&self.config.backing, &self.presence, &self.cluster) => footing?,
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
         };
         if self.config.backing.is_shared() {

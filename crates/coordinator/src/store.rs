@@ -8,7 +8,7 @@ mod apart;
 
 use crate::limits::MAPS_AT_ONCE;
 use apart::Apart;
-use partage_coordination::{Coordination, Error, Key, KeyError, Leadership, Scope, Transaction};
+use partage_coordination::{ClusterId, Coordination, Error, Key, KeyError, Leadership, Scope, Transaction};
 use partage_core::cluster::{Cluster, Records, Write};
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NameError};
@@ -61,6 +61,18 @@ pub enum StoreError {
         id: String,
         /// Who has it.
         address: String,
+    },
+    /// Somebody has deleted everything under a process that knew it.
+    #[error(
+        "{place} does not say whose it is any more (key `about`), and held cluster {cluster} before: its keys were \
+         deleted, and workers keep what they have. Stop all coordinators, and restore a backup there; or start them \
+         anew, and they begin a new cluster"
+    )]
+    Emptied {
+        /// Where.
+        place: String,
+        /// Which cluster it was.
+        cluster: ClusterId,
     },
     /// A directory is missing.
     #[error(

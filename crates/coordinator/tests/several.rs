@@ -11,7 +11,7 @@ use hyper::Request;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use partage_coordination::embedded::Embedded;
-use partage_coordination::{Coordination, SessionId, Transaction};
+use partage_coordination::{Coordination, Expected, SessionId, Transaction};
 use partage_coordinator::{Backing, Config, Coordinator};
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
@@ -464,6 +464,39 @@ async fn another_root_costs_nobody_his_maps() {
     several.store = right;
     several.add("c1").await;
     assert_eq!(until("it is there", async || several.shards("c1", "k").await).await, 1);
+}
+
+/// Somebody deletes everything under a coordinator that is there: nothing new begins on what is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_root_that_was_emptied_under_a_coordinator_is_not_begun_anew() {
+    let mut several = Several::start(Kept::InStore, LONG, &["c1"]).await;
+    several.create_named("c1", "k").await;
+    let all = partage_coordination::Scope::All;
+    loop {
+        let entries = several.store.list(&all, None, usize::MAX).await.unwrap().entries;
+        if entries.is_empty() {
+            break;
+        }
+        for (key, _) in entries {
+            several.store.delete(&key, Expected::Any).await.unwrap();
+        }
+    }
+    let (status, body) = several.create("c1", "late").await;
+    assert!(status >= 500, "no commit goes through: {status} {body}");
+    until("it leads no more", async || match several.keyspaces("c1").await {
+        Err(_) => Ok(()),
+        Ok(_) => Err("it answers".to_owned()),
+    })
+    .await;
+    // It tries again and again; its first tries come within half a second.
+    for _ in 0..20 {
+        assert!(several.store.list(&all, None, 10).await.unwrap().entries.is_empty(), "it has begun anew");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    several.stop("c1").await;
+    several.add("c1").await;
+    let begun = until("a new process begins a new cluster", async || several.keyspaces("c1").await).await;
+    assert!(begun.is_empty());
 }
 
 /// What was decided and not kept for certain is not said to be undone: whoever asks again would do it twice.
