@@ -326,12 +326,12 @@ fn lines(findings: &Findings) -> Vec<String> {
 }
 
 fn root_lines(root: &RootFindings) -> Vec<String> {
-    let whose =
-        root.cluster.as_ref().map_or("nobody's".to_owned(), |cluster| format!("of cluster {cluster}"));
+    let whose = root.cluster.as_ref().map_or("no cluster".to_owned(), |cluster| format!("cluster {cluster}"));
+    let keys = if root.keys == 1 { "key" } else { "keys" };
     let coordinator = |one: &Coordinator| match one.term {
         Some(term) => format!("  coordinator {} at {} leads, term {term}", one.id, one.address),
         None => format!("  coordinator {} at {} stands by", one.id, one.address),
     };
-    let first = format!("a root {whose} with {} keys", root.keys);
+    let first = format!("a root of {whose} with {} {keys}", root.keys);
     [first].into_iter().chain(root.coordinators.iter().map(coordinator)).collect()
 }
