@@ -478,7 +478,7 @@ async fn a_root_that_was_emptied_under_a_coordinator_is_not_begun_anew() {
             break;
         }
         for (key, _) in entries {
-            several.store.delete(&key, Expected::Any).await.unwrap();
+            several.store.delete(&key, Expected::Present).await.unwrap();
         }
     }
     let (status, body) = several.create("c1", "late").await;
