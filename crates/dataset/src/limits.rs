@@ -19,6 +19,10 @@ pub const WAITING: usize = 4_096;
 /// connection is one of [`CONNECTIONS`].
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a client may take none of what is written to it. It holds a connection meanwhile, and maybe a version that
+/// is to be removed.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How long what is being answered may go on when the server ends.
 pub const CLOSING: Duration = Duration::from_millis(500);
 
@@ -51,6 +55,10 @@ pub const MANY_KEYS: usize = 10_000;
 /// Values below this are not compressed: headers and one packet more do not matter to the client then, and the
 /// processor does.
 pub const COMPRESSED_BYTES: usize = 1_024;
+
+/// Values beyond this are not compressed: it would hold up the other connections of the thread for some hundredths of
+/// a second. What is so long is better stored in a coding of its own.
+pub const COMPRESSED_MOST_BYTES: usize = 4 << 20;
 
 /// Longest head of a peer's answer, and most headers in it: it is ours, or that of Sequins.
 pub const PEER_HEAD_BYTES: usize = 16 << 10;

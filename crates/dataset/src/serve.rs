@@ -30,6 +30,7 @@ mod many;
 mod metrics;
 mod own;
 mod page;
+mod patient;
 mod peers;
 mod quick;
 mod range;

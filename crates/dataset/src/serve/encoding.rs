@@ -37,7 +37,7 @@ impl Encoding {
 
 /// The coding for a body of that length: what the client likes best of what we have, zstd if it likes both the same.
 pub fn chosen(accept: &[u8], length: usize) -> Option<Encoding> {
-    if length < limits::COMPRESSED_BYTES {
+    if !(limits::COMPRESSED_BYTES..=limits::COMPRESSED_MOST_BYTES).contains(&length) {
         return None;
     }
     let accept = std::str::from_utf8(accept).ok()?;
@@ -80,6 +80,7 @@ mod tests {
             assert_eq!(of(none), None, "{none}");
         }
         assert_eq!(chosen(b"gzip", limits::COMPRESSED_BYTES - 1), None, "short bodies do not pay");
+        assert_eq!(chosen(b"gzip", limits::COMPRESSED_MOST_BYTES + 1), None, "long ones hold others up");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::answer;
 use super::ask::{Ask, Target, Wants, by_peer, fields, target};
 use super::fetch::Errand;
 use super::lookup::{Looked, look};
+use super::patient::Patient;
 use super::refusal::Refusal;
 use super::server::Desk;
 use super::{many, own, scan, status};
@@ -34,7 +35,10 @@ pub fn whole(response: Response<Bytes>) -> Response<Body> {
 /// Serves a connection to its end, of which `read` has been read already.
 pub async fn serve(desk: Arc<Desk>, stream: TcpStream, read: Bytes) -> std::io::Result<()> {
     let (rest, write) = stream.into_split();
-    let io = TokioIo::new(tokio::io::join(Cursor::new(read).chain(rest), write));
+    let io = TokioIo::new(tokio::io::join(
+        Cursor::new(read).chain(rest),
+        Patient::new(write, limits::WRITE_TIMEOUT),
+    ));
     let mut server = auto::Builder::new(TokioExecutor::new());
     server
         .http1()

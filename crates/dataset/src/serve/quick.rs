@@ -164,14 +164,21 @@ fn is(header: &httparse::Header<'_>, name: &str) -> bool {
 pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
     let mut input = Vec::with_capacity(limits::QUICK_READ_BYTES);
     let mut out = Vec::with_capacity(limits::QUICK_READ_BYTES);
+    let mut until = None;
     loop {
         let read = match input.is_empty() {
-            true => stream.read_buf(&mut input).await?,
-            // Who has begun a request must go on with it; who has not may take its time.
-            false => match tokio::time::timeout(limits::HEAD_TIMEOUT, stream.read_buf(&mut input)).await {
-                Ok(read) => read?,
-                Err(_) => return Ok(End::Closed),
-            },
+            true => {
+                until = None;
+                stream.read_buf(&mut input).await?
+            }
+            // Who has begun a request must end it in time; who has not may take its time.
+            false => {
+                let until = *until.get_or_insert_with(|| tokio::time::Instant::now() + limits::HEAD_TIMEOUT);
+                match tokio::time::timeout_at(until, stream.read_buf(&mut input)).await {
+                    Ok(read) => read?,
+                    Err(_) => return Ok(End::Closed),
+                }
+            }
         };
         if read == 0 {
             return Ok(End::Closed);
@@ -180,10 +187,9 @@ pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
         let next = loop {
             let (done, next) = round(desk, &input[at..], &mut out).await;
             at += done;
-            if !out.is_empty() {
-                stream.write_all(&out).await?;
-                out.clear();
-            }
+            until = until.filter(|_| done == 0);
+            write(&mut stream, &out).await?;
+            out.clear();
             match next {
                 After::Further => {}
                 next => break next,
@@ -196,6 +202,17 @@ pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
         }
         input.reserve(limits::QUICK_READ_BYTES);
     }
+}
+
+/// Writes all of it, as long as the client goes on taking some.
+async fn write(stream: &mut TcpStream, mut out: &[u8]) -> std::io::Result<()> {
+    while !out.is_empty() {
+        match tokio::time::timeout(limits::WRITE_TIMEOUT, stream.write(out)).await {
+            Ok(written) => out = &out[written?..],
+            Err(_) => return Err(std::io::ErrorKind::TimedOut.into()),
+        }
+    }
+    Ok(())
 }
 
 /// How it goes on after some requests.
