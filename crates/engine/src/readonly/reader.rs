@@ -182,16 +182,15 @@ impl Reader {
 /// else. The processor fetches them side by side, which it cannot when each lookup must end before the next begins: so
 /// do this first where several lookups are to come. Ordered files are left out.
 pub fn foresee<'a>(wanted: impl Iterator<Item = (&'a Reader, &'a [u8])>) {
-    let mut glances: [Option<Glance<'a>>; TOGETHER] = [None; TOGETHER];
-    for (glance, (reader, key)) in glances.iter_mut().zip(wanted) {
-        if let Parts::Pages(pages) = reader.parts() {
-            *glance = Some(pages.glance(rank(Layout::Hashed, key)));
-        }
-    }
-    glances.iter_mut().flatten().for_each(Glance::turn_to_directory);
-    let directories = glances.iter().flatten().fold(0, |all, glance| all ^ glance.peek());
-    glances.iter_mut().flatten().for_each(Glance::turn_to_entry);
-    let entries = glances.iter().flatten().fold(0, |all, glance| all ^ glance.peek_lines());
+    let glance = |(reader, key): (&'a Reader, &[u8])| match reader.parts() {
+        Parts::Pages(pages) => Some(pages.glance(rank(Layout::Hashed, key))),
+        Parts::Blocks(_) => None,
+    };
+    let mut glances: Vec<Glance<'a>> = wanted.filter_map(glance).take(TOGETHER).collect();
+    glances.iter_mut().for_each(Glance::turn_to_directory);
+    let directories = glances.iter().fold(0, |all, glance| all ^ glance.peek());
+    glances.iter_mut().for_each(Glance::turn_to_entry);
+    let entries = glances.iter().fold(0, |all, glance| all ^ glance.peek_lines());
     // Else they would be left out, as nobody uses what they saw.
     std::hint::black_box(directories ^ entries);
 }
