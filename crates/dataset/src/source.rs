@@ -27,12 +27,39 @@ pub use throttle::Throttle;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::path::Path;
 
+use crate::limits::{ANSWER_TIME, CONNECT_TIME, RETRIES, RETRY_TIME};
+
 /// What the environment says to whom it concerns, `AWS_ACCESS_KEY_ID` and the like, by names in any case.
 pub type Settings = BTreeMap<String, String>;
+
+/// How long a source that is reached over HTTP is waited for, and how often it is asked again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patience {
+    /// For a connection.
+    pub connect_time: Duration,
+    /// For the next byte of an answer.
+    pub answer_time: Duration,
+    /// How often a request that failed is made again.
+    pub retries: usize,
+    /// For how long.
+    pub retry_time: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            connect_time: CONNECT_TIME,
+            answer_time: ANSWER_TIME,
+            retries: RETRIES,
+            retry_time: RETRY_TIME,
+        }
+    }
+}
 
 /// A place with datasets in it.
 #[derive(Debug, Clone)]
@@ -50,7 +77,12 @@ impl Source {
     /// `gs://bucket/prefix`, `az://container/prefix?account=name`, `http://host/prefix`, `hdfs://namenode:8020/prefix`.
     /// Nobody is asked yet, but a local folder must be there.
     pub fn open(url: &str, settings: &Settings) -> Result<Source, SourceError> {
-        open::open(url, settings)
+        open::open(url, settings, &Patience::default())
+    }
+
+    /// The same with other times.
+    pub fn open_patient(url: &str, settings: &Settings, patience: &Patience) -> Result<Source, SourceError> {
+        open::open(url, settings, patience)
     }
 
     /// As it may be shown.

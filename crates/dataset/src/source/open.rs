@@ -12,14 +12,14 @@ use object_store::path::Path;
 use url::Url;
 
 use super::error::{SourceError, Trouble};
-use super::{Settings, Source};
+use super::{Patience, Settings, Source};
 
 /// Options of a URL: the name there, the library's name, and how the value is told.
 #[cfg(feature = "cloud")]
 type Known = (&'static str, &'static str, fn(&str) -> String);
 
 /// See [`Source::open`].
-pub fn open(url: &str, settings: &Settings) -> Result<Source, SourceError> {
+pub fn open(url: &str, settings: &Settings, patience: &Patience) -> Result<Source, SourceError> {
     let shown = url.split(['?', '#']).next().unwrap_or(url).trim_end_matches('/');
     // What stands before an @ may be a password.
     let shown = match (shown.split_once("://"), shown.split_once('@')) {
@@ -41,7 +41,7 @@ pub fn open(url: &str, settings: &Settings) -> Result<Source, SourceError> {
         return Err(failed(Trouble::Url("a URL must not hold a user or password".to_owned())));
     }
     let root = Path::from_url_path(parsed.path()).map_err(|error| failed(Trouble::Url(error.to_string())))?;
-    let store = remote(&parsed, settings).map_err(failed)?;
+    let store = remote(&parsed, settings, patience).map_err(failed)?;
     Ok(Source { url: shown, store, root, folder: None })
 }
 
@@ -51,17 +51,18 @@ fn local(folder: PathBuf, url: String) -> Result<Source, Trouble> {
     Ok(Source { url, store: Arc::new(store), root: Path::default(), folder: Some(folder) })
 }
 
-fn remote(url: &Url, settings: &Settings) -> Result<Arc<dyn ObjectStore>, Trouble> {
-    let _ = settings;
+fn remote(url: &Url, settings: &Settings, patience: &Patience) -> Result<Arc<dyn ObjectStore>, Trouble> {
+    // Without a feature that asks for them they are not asked for.
+    let _ = (settings, patience);
     match url.scheme() {
         #[cfg(feature = "s3")]
-        "s3" | "s3a" | "s3n" => cloud::s3(url, settings),
+        "s3" | "s3a" | "s3n" => cloud::s3(url, settings, patience),
         #[cfg(feature = "gcs")]
-        "gs" => cloud::gcs(url, settings),
+        "gs" => cloud::gcs(url, settings, patience),
         #[cfg(feature = "azure")]
-        "az" | "abfs" | "abfss" => cloud::azure(url, settings),
+        "az" | "abfs" | "abfss" => cloud::azure(url, settings, patience),
         #[cfg(feature = "http")]
-        "http" | "https" => cloud::http(url),
+        "http" | "https" => cloud::http(url, patience),
         #[cfg(feature = "hdfs")]
         "hdfs" => {
             let base = &url[..url::Position::BeforePath];
@@ -95,14 +96,13 @@ mod cloud {
     use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
     use url::Url;
 
-    use super::super::Settings;
+    use super::super::{Patience, Settings};
     use super::{Known, Trouble};
-    use crate::limits::{ANSWER_TIME, CONNECT_TIME, RETRIES, RETRY_TIME};
 
     type Opened = Result<Arc<dyn ObjectStore>, Trouble>;
 
     #[cfg(feature = "s3")]
-    pub fn s3(url: &Url, settings: &Settings) -> Opened {
+    pub fn s3(url: &Url, settings: &Settings, patience: &Patience) -> Opened {
         use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
         let known: [Known; 4] = [
             ("endpoint", "endpoint", str::to_owned),
@@ -123,13 +123,13 @@ mod cloud {
         let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
             .iter()
             .find_map(|key| builder.get_config_value(key));
-        let client = client(endpoint.is_some_and(|endpoint| endpoint.starts_with("http:")));
-        let store = builder.with_retry(retries()).with_client_options(client).build();
+        let client = client(patience, endpoint.is_some_and(|endpoint| endpoint.starts_with("http:")));
+        let store = builder.with_retry(retries(patience)).with_client_options(client).build();
         Ok(Arc::new(store.map_err(of_building)?))
     }
 
     #[cfg(feature = "gcs")]
-    pub fn gcs(url: &Url, settings: &Settings) -> Opened {
+    pub fn gcs(url: &Url, settings: &Settings, patience: &Patience) -> Opened {
         use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
         let known: [Known; 1] = [("anonymous", "skip_signature", str::to_owned)];
         let mut builder = GoogleCloudStorageBuilder::new();
@@ -142,12 +142,13 @@ mod cloud {
         for (name, value) in options(url, &known)? {
             builder = builder.with_config(key::<GoogleConfigKey>(&name)?, value);
         }
-        let store = builder.with_retry(retries()).with_client_options(client(false)).build();
+        let store =
+            builder.with_retry(retries(patience)).with_client_options(client(patience, false)).build();
         Ok(Arc::new(store.map_err(of_building)?))
     }
 
     #[cfg(feature = "azure")]
-    pub fn azure(url: &Url, settings: &Settings) -> Opened {
+    pub fn azure(url: &Url, settings: &Settings, patience: &Patience) -> Opened {
         use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
         let known: [Known; 3] = [
             ("account", "azure_storage_account_name", str::to_owned),
@@ -165,18 +166,18 @@ mod cloud {
             builder = builder.with_config(key::<AzureConfigKey>(&name)?, value);
         }
         let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
-        let client = client(endpoint.is_some_and(|endpoint| endpoint.starts_with("http:")));
-        let store = builder.with_retry(retries()).with_client_options(client).build();
+        let client = client(patience, endpoint.is_some_and(|endpoint| endpoint.starts_with("http:")));
+        let store = builder.with_retry(retries(patience)).with_client_options(client).build();
         Ok(Arc::new(store.map_err(of_building)?))
     }
 
     #[cfg(feature = "http")]
-    pub fn http(url: &Url) -> Opened {
+    pub fn http(url: &Url, patience: &Patience) -> Opened {
         options(url, &[])?;
         let store = object_store::http::HttpBuilder::new()
             .with_url(&url[..url::Position::BeforePath])
-            .with_retry(retries())
-            .with_client_options(client(url.scheme() == "http"))
+            .with_retry(retries(patience))
+            .with_client_options(client(patience, url.scheme() == "http"))
             .build();
         Ok(Arc::new(store.map_err(of_building)?))
     }
@@ -226,20 +227,24 @@ mod cloud {
     }
 
     /// How often and how long the library tries a request again.
-    fn retries() -> RetryConfig {
-        RetryConfig { backoff: BackoffConfig::default(), max_retries: RETRIES, retry_timeout: RETRY_TIME }
+    fn retries(patience: &Patience) -> RetryConfig {
+        RetryConfig {
+            backoff: BackoffConfig::default(),
+            max_retries: patience.retries,
+            retry_timeout: patience.retry_time,
+        }
     }
 
     /// A file is read as slowly as it is built: only silence is timed, not the whole.
-    fn client(is_plain: bool) -> ClientOptions {
+    fn client(patience: &Patience, is_plain: bool) -> ClientOptions {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Somebody else may have been quicker, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         ClientOptions::new()
             .with_allow_http(is_plain)
-            .with_connect_timeout(CONNECT_TIME)
+            .with_connect_timeout(patience.connect_time)
             .with_timeout_disabled()
-            .with_read_timeout(ANSWER_TIME)
+            .with_read_timeout(patience.answer_time)
     }
 }
