@@ -1,5 +1,6 @@
 //! What a dataset is: the settings that lie beside its versions in the source, checked.
 
+use crate::build;
 use crate::catalogue::Options as Served;
 use crate::format::{Columns, Format, Options as Read, UnknownFormat};
 use crate::limits::SETTINGS_BYTES;
@@ -18,6 +19,8 @@ const LEVEL: i32 = 3;
 pub struct DatasetSettings {
     /// How its files are read.
     pub read: Read,
+    /// Whether files of one partition are recognised by a sample.
+    pub is_sampled: bool,
     /// How its store files are laid out.
     pub layout: Layout,
     /// How its store files are compressed.
@@ -63,6 +66,7 @@ impl Default for DatasetSettings {
     fn default() -> DatasetSettings {
         DatasetSettings {
             read: Read::default(),
+            is_sampled: true,
             layout: Layout::Hashed,
             compression: Compression::None,
             content_type: Served::default().content_type,
@@ -146,6 +150,19 @@ pub enum SettingsError {
     },
 }
 
+impl From<&DatasetSettings> for build::Options {
+    fn from(settings: &DatasetSettings) -> build::Options {
+        let DatasetSettings { read, is_sampled, layout, compression, .. } = settings;
+        build::Options {
+            format: read.clone(),
+            is_sampled: *is_sampled,
+            layout: *layout,
+            compression: *compression,
+            ..build::Options::default()
+        }
+    }
+}
+
 impl DatasetSettings {
     /// Reads the bytes of a settings file; `name` is how errors call it.
     ///
@@ -188,6 +205,7 @@ impl DatasetSettings {
         spread.over(most).map_err(|why| SettingsError::Replication { file: named(), why })?;
         Ok(DatasetSettings {
             read: Read { format, columns, temporary: None },
+            is_sampled: file.sampled.unwrap_or(true),
             layout: layout(name, file.layout.as_deref())?,
             compression: compression(name, file.compression.as_deref(), file.level)?,
             content_type,
@@ -242,13 +260,14 @@ mod tests {
     #[test]
     fn every_key_counts() {
         let said = parse(
-            "format = 'csv'\nkey = 'k'\nvalues = ['a', 'b']\nheader = false\nlayout = 'ordered'\n\
+            "format = 'csv'\nkey = 'k'\nvalues = ['a', 'b']\nheader = false\nsampled = false\nlayout = 'ordered'\n\
              compression = 'zstd'\nlevel = 7\ncontent_type = 'text/plain; charset=utf-8'\nsuccess = true\n\
              replication = 3\nmin_replication = 2\nmax_replication = 4\ndealing = 'ring_index'",
         );
         let columns = Columns { key: Some("k".into()), values: vec!["a".into(), "b".into()], header: false };
         let expected = DatasetSettings {
             read: Read { format: Some(Format::Csv), columns, temporary: None },
+            is_sampled: false,
             layout: Layout::Ordered,
             compression: Compression::Zstd { level: 7 },
             content_type: "text/plain; charset=utf-8".into(),

@@ -19,6 +19,9 @@ pub struct DatasetFile {
     /// Whether the first line of CSV and TSV names the columns; absent = yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
+    /// Whether a file whose first keys are of one partition is taken for that one; absent = yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<bool>,
     /// `hashed` (the default), or `ordered` for scans.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
