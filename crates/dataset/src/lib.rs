@@ -21,6 +21,7 @@ mod entropy;
 pub mod format;
 pub mod limits;
 pub mod local;
+pub mod node;
 pub mod serve;
 pub mod settings;
 pub mod source;

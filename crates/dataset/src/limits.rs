@@ -170,3 +170,24 @@ pub const SAMPLE_KEYS: usize = 128;
 
 /// Records between two looks at a shared counter: seldom enough to cost nothing.
 pub const RECORDS_COUNTED: u64 = 1_024;
+/// What waits for a node's driver: it takes each in well under a millisecond, but for one write to the disk.
+pub const INPUTS: usize = 1_024;
+
+/// Before the coordination service is asked again that has failed: soon for people, seldom for a service that is busy
+/// coming back.
+pub const COORDINATION_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a node that leaves waits for the end of its session: who hangs longer does not answer at all.
+pub const LEAVE_FLUSH: Duration = Duration::from_secs(2);
+
+/// How long a node that leaves waits for all of it: what it takes back, and the session.
+pub const LEAVE: Duration = Duration::from_secs(5);
+
+/// Versions that a node loads at a time, of all datasets: one that goes on, and one that fails again and again.
+pub const LOADS_AT_ONCE: usize = 2;
+
+/// How often it is shown how far loads are: as often as people look.
+pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Longest file of what a node remembers.
+pub const REMEMBERED_BYTES: u64 = partage_wire::presence::REMEMBERED_BYTES;

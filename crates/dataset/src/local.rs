@@ -95,6 +95,11 @@ impl Store {
         Ok((store, scan))
     }
 
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The folder of a version into which it may be loaded. What is there of another version of that name is removed.
     pub fn begin(&self, inspection: &Inspection) -> Result<PathBuf, Error> {
         let Inspection { dataset, version, layout, source, .. } = inspection;

@@ -11,6 +11,7 @@
 //! | TOML | operators, one file a role | [`config`] |
 //! | checksummed bytes | the coordination store | [`stored`] |
 //! | checksummed lines | a file to keep: everything durable | [`backup`] |
+//! | words | what dataset nodes publish and remember | [`presence`] |
 //! | checksummed JSON | the store files of a dataset version | [`dataset`] |
 //!
 //! Whatever comes in is parsed at the door: names, keys, ranges and capacities are checked here, once, and a
@@ -33,6 +34,7 @@ pub mod lines;
 mod malformed;
 pub mod maps;
 pub mod metadata;
+pub mod presence;
 pub mod proto;
 mod refusal;
 pub mod stored;

@@ -16,6 +16,7 @@
 //! | the source was listed     | a version that clients may get next         | finds out how it is divided                 |
 //! |                           | versions that failed, or are not whole      | tries again; deals anew                     |
 //! | a dataset is to be spread |                                             | deals what comes next so                    |
+//! | a dataset is not served   |                                             | lets all of it go, as soon as nobody reads  |
 //! | the source fails          |                                             | nothing                                     |
 //! | a version was inspected   | nodes are stable                            | loads its share                             |
 //! |                           | it is divided otherwise than at its peers   | ERROR                                       |
@@ -77,15 +78,22 @@ pub struct NodeSettings {
 }
 
 impl NodeSettings {
+    /// The default of [`NodeSettings::stable_ms`].
+    pub const STABLE_MS: u64 = 10_000;
+    /// The default of [`NodeSettings::keep_ms`].
+    pub const KEEP_MS: u64 = 600_000;
+    /// The default of [`NodeSettings::resume_ms`].
+    pub const RESUME_MS: u64 = 5_000;
+
     /// The defaults: 10 seconds of rest, 10 minutes for an old version, and sharding that is static.
     pub fn new(address: Address) -> NodeSettings {
         NodeSettings {
             address,
             wish: Wish::Any { before: None },
             spread: Spread::default(),
-            stable_ms: 10_000,
-            keep_ms: 600_000,
-            resume_ms: 5_000,
+            stable_ms: NodeSettings::STABLE_MS,
+            keep_ms: NodeSettings::KEEP_MS,
+            resume_ms: NodeSettings::RESUME_MS,
             re_replicate: false,
         }
     }
@@ -127,6 +135,8 @@ pub enum Event {
     },
     /// How a dataset is to be spread, if otherwise than the node's settings say.
     Spread(DatasetName, Option<Spread>),
+    /// Whether a dataset is served at all. One that is not is let go, and forgotten here.
+    Served(DatasetName, bool),
     /// The source has these versions of a dataset.
     Listed(DatasetName, Vec<VersionName>),
     /// How the source divides a version, or why it cannot be told.
@@ -188,6 +198,8 @@ pub enum Effect {
         /// It is to be unused since then.
         unused_since: Millis,
     },
+    /// No request gets this dataset any more.
+    Drop(DatasetName),
     /// Delete a version from the local store, once no request reads from it.
     Delete(DatasetName, VersionName),
 }
@@ -250,12 +262,13 @@ impl Node {
             Event::SessionLost => {
                 self.presence.has_session = false;
                 if planted::is(Planted::S2) {
-                    self.shelves.values_mut().for_each(Shelf::forget_holders);
+                    self.shelves.values_mut().for_each(Shelf::lose_holders);
                     out.extend(self.all().map(|(dataset, version)| Effect::Show(dataset, version)));
                 }
             }
             Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
             Event::Spread(dataset, spread) => self.shelf_mut(&dataset).spread = spread,
+            Event::Served(dataset, is_served) => self.shelf_mut(&dataset).is_dropped = !is_served,
             Event::Listed(dataset, versions) => self.list(dataset, &versions),
             Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
             Event::Ready(dataset, version, partition) => self.ready(dataset, version, partition, out),

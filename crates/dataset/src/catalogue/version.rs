@@ -141,6 +141,15 @@ impl Version {
         self.change(partition, |place| place.here = Some(reader.clone()))
     }
 
+    /// Where all partitions are from now on. Another number of them is not taken, and `false` is returned.
+    pub fn arrange(&self, places: Vec<Place>) -> bool {
+        let fits = places.len() == self.places.load().len();
+        if fits {
+            self.places.store(Arc::new(places));
+        }
+        fits
+    }
+
     /// A partition is no longer here.
     pub fn let_go(&self, partition: u32) -> bool {
         self.change(partition, |place| place.here = None)

@@ -71,47 +71,70 @@ pub enum News {
 }
 
 /// Who else has which partitions of one version.
+///
+/// Who was the last to have a partition is remembered as long as nobody has it: when the coordination service was away,
+/// all its keys may be gone for a moment, and those who published them are still there.
 #[derive(Debug, Clone, Default)]
-pub struct Holders(BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>);
+pub struct Holders {
+    now: BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>,
+    last: BTreeMap<(Layout, u32), BTreeSet<Address>>,
+}
 
 impl Holders {
     /// Takes in that `address` has a partition, or has it no longer.
     pub(super) fn hear(&mut self, partition: u32, address: &Address, layout: Option<Layout>) {
-        for partitions in self.0.values_mut() {
-            if let Some(holders) = partitions.get_mut(&partition) {
-                holders.remove(address);
-                if holders.is_empty() {
-                    partitions.remove(&partition);
-                }
+        for (layout, partitions) in &mut self.now {
+            if let Some(holders) = partitions.get_mut(&partition)
+                && holders.remove(address)
+                && holders.is_empty()
+            {
+                partitions.remove(&partition);
+                self.last.insert((*layout, partition), [address.clone()].into());
             }
         }
-        self.0.retain(|_, partitions| !partitions.is_empty());
+        self.now.retain(|_, partitions| !partitions.is_empty());
         if let Some(layout) = layout.filter(|layout| partition < layout.partitions) {
-            self.0.entry(layout).or_default().entry(partition).or_default().insert(address.clone());
+            self.now.entry(layout).or_default().entry(partition).or_default().insert(address.clone());
+            self.last.remove(&(layout, partition));
         }
+    }
+
+    /// Nobody has anything any more, as far as is known.
+    pub(super) fn forget(&mut self) {
+        for (layout, partitions) in std::mem::take(&mut self.now) {
+            self.last
+                .extend(partitions.into_iter().map(|(partition, holders)| ((layout, partition), holders)));
+        }
+    }
+
+    /// Who may be asked for a partition: who has it, else who was the last to have it.
+    pub fn worth_asking(&self, layout: Layout, partition: u32) -> impl Iterator<Item = &Address> {
+        let last = self.last.get(&(layout, partition)).into_iter().flatten();
+        let is_held = self.count(layout, partition) > 0;
+        self.of(layout, partition).chain(last.filter(move |_| !is_held))
     }
 
     /// Who has a partition of the version that is divided so.
     pub fn of(&self, layout: Layout, partition: u32) -> impl Iterator<Item = &Address> {
-        self.0.get(&layout).and_then(|partitions| partitions.get(&partition)).into_iter().flatten()
+        self.now.get(&layout).and_then(|partitions| partitions.get(&partition)).into_iter().flatten()
     }
 
     /// How many have it.
     pub fn count(&self, layout: Layout, partition: u32) -> usize {
-        let partitions = self.0.get(&layout);
+        let partitions = self.now.get(&layout);
         partitions.and_then(|partitions| partitions.get(&partition)).map_or(0, BTreeSet::len)
     }
 
     /// Whether nobody has anything.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.now.is_empty()
     }
 
     /// How those have divided it that have most of it.
     pub(super) fn layout(&self) -> Option<Layout> {
         let held =
             |partitions: &BTreeMap<u32, BTreeSet<Address>>| partitions.values().map(BTreeSet::len).sum();
-        let most = self.0.iter().max_by_key(|(_, partitions)| -> usize { held(partitions) });
+        let most = self.now.iter().max_by_key(|(_, partitions)| -> usize { held(partitions) });
         most.map(|(layout, _)| *layout)
     }
 }

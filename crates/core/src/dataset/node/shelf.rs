@@ -19,6 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// is quicker than the loading starves nobody, and the latest.
 const LOADING: usize = 2;
 
+/// After so long a version is tried again that is read from and is to go with its dataset.
+const DROP_AGAIN_MS: u64 = 1_000;
+
 /// What clients get, and by which order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Served {
@@ -49,6 +52,10 @@ pub struct Shelf {
     pub(super) pin: Pin,
     /// How it is to be spread, if otherwise than the node's settings say.
     pub(super) spread: Option<Spread>,
+    /// Whether it is not served any more.
+    pub(super) is_dropped: bool,
+    /// Whether the driver was told so.
+    pub(super) was_dropped: bool,
     /// Whether the source has told which versions there are.
     pub(super) was_listed: bool,
     pub(super) versions: BTreeMap<VersionName, Version>,
@@ -97,6 +104,11 @@ impl Shelf {
 
     /// Nobody else has anything, as far as is known.
     pub(super) fn forget_holders(&mut self) {
+        self.versions.values_mut().for_each(|version| version.holders.forget());
+    }
+
+    /// A planted bug: not even who had it last.
+    pub(super) fn lose_holders(&mut self) {
         self.versions.values_mut().for_each(|version| version.holders = Holders::default());
     }
 
@@ -126,6 +138,10 @@ impl Shelf {
 
     /// What follows from what is known now.
     pub(super) fn settle(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
+        if self.is_dropped {
+            return self.drop_all(dataset, around, out);
+        }
+        self.was_dropped = false;
         self.learn(dataset, out);
         self.upgrade(dataset, around, out);
         if !around.is_leaving {
@@ -290,10 +306,39 @@ impl Shelf {
         }
     }
 
+    /// Lets everything go that nobody reads from, also what clients get.
+    fn drop_all(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
+        let had = (self.serving.take().is_some(), self.before.take().is_some());
+        if had != (false, false) {
+            out.push(Effect::Remember(dataset.clone()));
+        }
+        for (name, version) in &mut self.versions {
+            version.share = None;
+            if !std::mem::take(&mut version.loading).is_empty() {
+                out.push(Effect::Cancel(dataset.clone(), name.clone()));
+            }
+            let is_left = version.is_shown || !version.here.is_empty();
+            let is_due = version.idle.is_none_or(|used| used + DROP_AGAIN_MS <= around.now);
+            if is_left && is_due && !version.is_retiring {
+                version.is_retiring = true;
+                version.idle = Some(around.now);
+                let (dataset, version) = (dataset.clone(), name.clone());
+                out.push(Effect::Retire { dataset, version, unused_since: Millis::NEVER });
+            }
+        }
+        let is_empty = self.versions.values().all(|version| !version.is_shown && version.here.is_empty());
+        if is_empty && !self.was_dropped {
+            self.was_dropped = true;
+            out.push(Effect::Drop(dataset.clone()));
+        }
+        self.versions.retain(|_, version| !version.is_forgotten());
+    }
+
     /// When it has to be looked at again.
     pub(super) fn deadline(&self, settings: &NodeSettings) -> Option<Millis> {
         let waiting = self.versions.values().filter(|version| !version.is_retiring);
-        waiting.filter_map(|version| version.idle).map(|since| since + settings.keep_ms).min()
+        let after = if self.is_dropped { DROP_AGAIN_MS } else { settings.keep_ms };
+        waiting.filter_map(|version| version.idle).map(|since| since + after).min()
     }
 }
 

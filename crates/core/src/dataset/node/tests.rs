@@ -289,6 +289,25 @@ fn s2_without_the_coordination_service_it_goes_on() {
 }
 
 #[test]
+fn s2_who_had_a_partition_last_is_asked_when_nobody_is_known_to_have_it() {
+    let mut stage = Stage::settled(settings(1));
+    stage.hear([has("1", 2, 0..4), has("1", 3, 0..4)].concat());
+    let known = |stage: &Stage, partition| -> (Vec<Address>, usize) {
+        let version = &stage.node.shelf(&dataset()).unwrap().versions[&version("1")];
+        (version.peers(partition).cloned().collect(), version.replicas(partition))
+    };
+    stage.did();
+    // The service comes back, and knows nobody yet.
+    stage.whole(vec![]);
+    assert_eq!((stage.serving(), known(&stage, 0)), (Some("1"), (vec![address(2), address(3)], 0)));
+    stage.hear(has("1", 3, [0]));
+    assert_eq!(known(&stage, 0), (vec![address(3)], 1));
+    stage.hear(news("1", 3, [0], None));
+    assert_eq!(known(&stage, 0), (vec![address(3)], 0));
+    assert!(stage.has(&Effect::Show(dataset(), version("1"))));
+}
+
+#[test]
 fn s12_what_is_gone_is_published_again_and_what_it_lacks_is_withdrawn() {
     let mut stage = Stage::settled(settings(1));
     stage.list(&["1"]);
@@ -484,4 +503,35 @@ fn it_leaves_and_nobody_asks_it_any_more() {
     stage.wait(10_000);
     assert!(!stage.did().iter().any(|effect| matches!(effect, Effect::Publish(..) | Effect::Load { .. })));
     assert_eq!(stage.serving(), Some("1"), "clients that are still there get what there is");
+}
+
+#[test]
+fn a_dataset_that_is_not_served_any_more_goes_as_soon_as_nobody_reads_it() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.load("1");
+    stage.list(&["1", "2"]);
+    stage.inspected("2");
+    stage.did();
+    stage.take(Event::Served(dataset(), false));
+    let retire =
+        |name| Effect::Retire { dataset: dataset(), version: version(name), unused_since: Millis::NEVER };
+    let did = stage.did();
+    assert!(did.contains(&Effect::Cancel(dataset(), version("2"))) && did.contains(&retire("1")), "{did:?}");
+    assert_eq!(stage.serving(), None);
+    // Somebody reads from one of them.
+    stage.take(Event::Used(dataset(), version("1"), Millis(stage.now)));
+    stage.take(Event::Retired(dataset(), version("2")));
+    assert!(!stage.has(&retire("1")) && !stage.has(&Effect::Drop(dataset())));
+    stage.wait(1_000);
+    assert!(stage.has(&retire("1")));
+    stage.take(Event::Retired(dataset(), version("1")));
+    assert!(stage.has(&Effect::Drop(dataset())) && stage.has(&Effect::Delete(dataset(), version("1"))));
+    stage.did();
+    stage.list(&["1", "2", "3"]);
+    stage.wait(60_000);
+    assert_eq!(stage.did(), [], "until it is served again");
+    stage.take(Event::Served(dataset(), true));
+    stage.load("3");
+    assert_eq!(stage.serving(), Some("3"));
 }

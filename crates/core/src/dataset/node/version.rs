@@ -71,9 +71,10 @@ impl Version {
         &self.loading
     }
 
-    /// The other nodes that have a partition, as far as is known.
+    /// The other nodes that may be asked for a partition: those that have it, as far as is known, or else those that had
+    /// it last.
     pub fn peers(&self, partition: u32) -> impl Iterator<Item = &super::Address> {
-        self.layout.into_iter().flat_map(move |layout| self.holders.of(layout, partition))
+        self.layout.into_iter().flat_map(move |layout| self.holders.worth_asking(layout, partition))
     }
 
     /// Why it could not be loaded, if it could not. What failed in the source names the file.

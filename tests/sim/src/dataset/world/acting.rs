@@ -38,7 +38,7 @@ impl World {
             }
             Effect::Withdraw(key) => self.send(node, key, None),
             Effect::Sit(seat) => self.machines[node].disk.seat = Some(seat),
-            Effect::Neighbours => {}
+            Effect::Neighbours | Effect::Drop(_) => {}
             Effect::Inspect(dataset, version) => {
                 let found = match self.source.get(&version) {
                     _ if self.now < self.source_away => Err("the source is away".to_owned()),

@@ -1,0 +1,264 @@
+//! One node of a leaderless dataset cluster: the driver of the machine in `partage_core::dataset::node`.
+//!
+//! The machine says what is to be done, in order; here is who does it. Each of the helpers below does one thing, fails
+//! by itself, and tries again by itself; all that they find out comes back through one queue, so that one event is
+//! looked at after the other.
+//!
+//! ```text
+//!  coordination service          source                    local store
+//!    ▲ keys      │ mirror          │ versions, files          ▲ store files
+//!  presence    watching         refreshing   loading ─────────┘
+//!    ▲           └──────┐          ┌────────────┘│
+//!    │                  ▼          ▼             │ readers
+//!    └─────────────── driving: the machine ──────┴────────► catalogue ◄── serve
+//! ```
+//!
+//! Nothing here is in the way of a read: requests go by the catalogue alone.
+
+mod driving;
+mod effects;
+mod loading;
+mod presence;
+mod refreshing;
+mod remembering;
+mod watching;
+
+use crate::catalogue::{Catalogue, NodeCard};
+use crate::limits::{INPUTS, LEAVE};
+use crate::local::{self, Store};
+use crate::serve::{self, Orders, ServeError, Server};
+use crate::source::{Source, Throttle};
+use driving::{Driver, Input};
+use partage_coordination::Coordination;
+use partage_core::dataset::node::{NodeSettings, Spread};
+use partage_core::dataset::{Address, AddressError, DatasetName, ReplicationError, Seat, VersionName};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// What a node is to do.
+#[derive(Debug, Clone)]
+pub struct NodeOptions {
+    /// Which cluster it belongs to: nodes of another one do not see it.
+    pub cluster: DatasetName,
+    /// Where it listens to clients and peers.
+    pub listen: SocketAddr,
+    /// Where peers reach it, if that is elsewhere.
+    pub address: Option<Address>,
+    /// Where its store files are.
+    pub data_dir: PathBuf,
+    /// The datasets it takes part in; none named: all that the source has.
+    pub datasets: BTreeSet<DatasetName>,
+    /// Its seat, which Sequins calls shard id; absent: the lowest that is free.
+    pub seat: Option<Seat>,
+    /// How datasets are spread over nodes.
+    pub spread: Spread,
+    /// Whether replicas that are lost are made good (S18).
+    pub re_replicate: bool,
+    /// How long nodes must be the same before shares are computed (S9).
+    pub stable: Duration,
+    /// How long a version stays that nobody asks for and clients do not get (S15).
+    pub keep: Duration,
+    /// How long it waits for its peers, when it is started again, before it gives clients what it has of what they had.
+    pub resume: Duration,
+    /// How often it looks for new versions.
+    pub refresh: Duration,
+    /// After how long the others take it for dead.
+    pub session_ttl: Duration,
+    /// How fast it loads.
+    pub throttle: Throttle,
+    /// Files that are read, and store files that are written, at once.
+    pub load_at_once: usize,
+    /// Memory of what is being loaded.
+    pub load_memory_bytes: usize,
+    /// How it serves; who carries out orders is set here.
+    pub serve: serve::Settings,
+}
+
+impl NodeOptions {
+    /// The defaults: looks every minute, is missed after 10 seconds, and as the machine's own say.
+    pub fn new(cluster: DatasetName, listen: SocketAddr, data_dir: PathBuf) -> NodeOptions {
+        let build = crate::build::Options::default();
+        NodeOptions {
+            cluster,
+            listen,
+            address: None,
+            data_dir,
+            datasets: BTreeSet::new(),
+            seat: None,
+            spread: Spread::default(),
+            re_replicate: false,
+            stable: Duration::from_millis(NodeSettings::STABLE_MS),
+            keep: Duration::from_millis(NodeSettings::KEEP_MS),
+            resume: Duration::from_millis(NodeSettings::RESUME_MS),
+            refresh: Duration::from_secs(60),
+            session_ttl: Duration::from_secs(10),
+            throttle: Throttle::new(0),
+            load_at_once: build.at_once,
+            load_memory_bytes: build.memory_bytes,
+            serve: serve::Settings::default(),
+        }
+    }
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its numbers make no sense.
+    #[error(transparent)]
+    Replication(#[from] ReplicationError),
+    /// Nobody could reach it there.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// It cannot listen.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// Its local store cannot be used.
+    #[error(transparent)]
+    Store(#[from] local::Error),
+}
+
+/// A node that runs. Dropped without [`Node::stop`], it is missed when its session has ended.
+#[derive(Debug)]
+pub struct Node {
+    address: SocketAddr,
+    catalogue: Arc<Catalogue>,
+    handle: Handle,
+    server: Server,
+    driver: JoinHandle<()>,
+}
+
+/// The versions that are known, by dataset: as the source lists them, and as nodes have them.
+type Known = Arc<Mutex<BTreeMap<DatasetName, BTreeSet<VersionName>>>>;
+
+/// What may be asked of a node, from anywhere. Nothing of it waits.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    inputs: mpsc::Sender<Input>,
+    known: Known,
+}
+
+impl Handle {
+    /// Looks for new versions now, and tries again what failed.
+    pub fn refresh(&self) {
+        // A full queue has a look in it, or comes to one soon enough.
+        let _ = self.inputs.try_send(Input::Refresh);
+    }
+
+    /// Clients get this version until another order, or with `None` the latest again: on every node, as soon as it is
+    /// whole there. Of several orders the last one counts.
+    ///
+    /// # Errors
+    /// A sentence, when there is no such dataset or version, or the node has no time for it.
+    pub fn pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(versions) = known.get(dataset) else {
+            let all: Vec<&str> = known.keys().map(DatasetName::as_str).collect();
+            return Err(format!("there is no dataset {dataset} here: there are {}", all.join(", ")));
+        };
+        if let Some(version) = version
+            && !versions.contains(version)
+        {
+            let all: Vec<&str> = versions.iter().map(VersionName::as_str).collect();
+            return Err(format!("dataset {dataset} has no version {version}: it has {}", all.join(", ")));
+        }
+        let input = Input::Pin(dataset.clone(), version.cloned());
+        self.inputs
+            .try_send(input)
+            .map_err(|_| "the node is leaving or has too much to do: try again".to_owned())
+    }
+}
+
+impl Orders for Handle {
+    fn refresh(&self) {
+        Handle::refresh(self);
+    }
+
+    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
+        let told = |error: partage_core::dataset::DatasetNameError| error.to_string();
+        let version = version.map(VersionName::new).transpose().map_err(told)?;
+        Handle::pin(self, &DatasetName::new(dataset).map_err(told)?, version.as_ref())
+    }
+}
+
+impl Node {
+    /// Opens the local store and the door, serves what is there, and begins. Neither the source nor the coordination
+    /// service is waited for.
+    ///
+    /// # Errors
+    /// [`StartError`]: wrong numbers, no door, or a store that is in use or cannot be read.
+    pub async fn start(
+        options: NodeOptions,
+        coordination: Arc<dyn Coordination>,
+        source: Source,
+    ) -> Result<Node, StartError> {
+        options.spread.replication.check()?;
+        let data_dir = options.data_dir.clone();
+        let opened = tokio::task::spawn_blocking(move || Store::open(&data_dir)).await;
+        let (store, scan) = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        for (path, reason) in &scan.removed {
+            tracing::warn!(path = %path.display(), reason, "taken out of the local store");
+        }
+        let no_door = |source| ServeError { at: options.listen.to_string(), source };
+        let listener = TcpListener::bind(options.listen).map_err(no_door)?;
+        let at = listener.local_addr().map_err(no_door)?;
+        let address = options.address.clone().map_or_else(|| Address::new(&at.to_string()), Ok)?;
+        let card = NodeCard { shard_id: String::new(), address: address.as_str().into() };
+        let catalogue = Arc::new(Catalogue::new(card));
+        let (inputs, queue) = mpsc::channel(INPUTS);
+        let handle = Handle { inputs: inputs.clone(), known: Known::default() };
+        let mut settings = options.serve.clone();
+        settings.orders = Some(Arc::new(handle.clone()));
+        let found = (store, scan.versions);
+        let driver =
+            Driver::start(options, address, source, found, (catalogue.clone(), handle.clone())).await;
+        let server = Server::start(listener, catalogue.clone(), settings)?;
+        let driver = tokio::spawn(driver.run(queue, coordination));
+        Ok(Node { address: at, catalogue, handle, server, driver })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has, and who has the rest.
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
+    /// What may be asked of it.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// As [`Handle::refresh`].
+    pub fn refresh(&self) {
+        self.handle.refresh();
+    }
+
+    /// As [`Handle::pin`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), String> {
+        self.handle.pin(dataset, version)
+    }
+
+    /// Says goodbye, so that nobody asks it any more, answers what it was asked, and ends.
+    pub async fn stop(mut self) {
+        // Without a receiver it has ended already.
+        let _ = self.handle.inputs.send(Input::Leave).await;
+        if tokio::time::timeout(LEAVE, &mut self.driver).await.is_err() {
+            // The coordination service does not answer: its keys go with the session.
+            self.driver.abort();
+        }
+        let server = self.server;
+        // A panic of a thread of the server is told by the server.
+        let _ = tokio::task::spawn_blocking(move || server.stop()).await;
+    }
+}

@@ -1,0 +1,233 @@
+//! The one task that has the machine: it looks at one input after the other, and has done what follows from it.
+
+use super::effects::Hands;
+use super::loading::{Inspected, Which};
+use super::refreshing::{self, Listed};
+use super::{Handle, NodeOptions, presence, remembering, watching};
+use crate::catalogue::Catalogue;
+use crate::clock::unix_seconds;
+use crate::limits::PROGRESS_EVERY;
+use crate::local::{self, Store};
+use crate::source::Source;
+use partage_coordination::{Coordination, Key};
+use partage_core::dataset::node::{Event, Node as Machine, NodeSettings, Pin, Stored};
+use partage_core::dataset::{Address, DatasetName, VersionName, Wish};
+use partage_wire::presence::Remembered;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+
+/// What comes to the driver.
+#[derive(Debug)]
+pub enum Input {
+    /// For the machine as it is.
+    Core(Event),
+    /// What a version is, or why that cannot be told.
+    Inspected(Which, Result<Arc<Inspected>, String>),
+    /// A load of that number ended.
+    LoadEnded(Which, u64, Result<(), String>),
+    /// What the source has of a dataset.
+    Listed(Box<Listed>),
+    /// What could not be read of the source: a dataset, or all.
+    SourceFailed(Option<DatasetName>, String),
+    /// A look at the source ended.
+    Refreshed,
+    /// Somebody wants another look.
+    Refresh,
+    /// An operator's order.
+    Pin(DatasetName, Option<VersionName>),
+    /// The node is to leave.
+    Leave,
+}
+
+/// See the module.
+pub struct Driver {
+    machine: Machine,
+    hands: Hands,
+    source: Source,
+    inputs: mpsc::Sender<Input>,
+    /// Whether somebody looks at the source, and whether that is wanted once more.
+    looking: (bool, bool),
+    leaving: watch::Sender<bool>,
+    helpers: JoinSet<()>,
+}
+
+impl Driver {
+    /// Makes the machine from what is in the local store, and shows that.
+    pub async fn start(
+        options: NodeOptions,
+        address: Address,
+        source: Source,
+        (store, scan): (Store, Vec<local::Stored>),
+        (catalogue, handle): (Arc<Catalogue>, Handle),
+    ) -> Driver {
+        let remembered = remembering::read(store.folder());
+        let settings = settings(&options, address, &remembered);
+        let stored = stored(&remembered, &scan);
+        let (machine, effects) = Machine::start(settings, stored, catalogue.clock().now());
+        let inputs = handle.inputs.clone();
+        let hands = Hands::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
+        let (leaving, helpers) = (watch::Sender::new(false), JoinSet::new());
+        let mut driver = Driver { machine, hands, source, inputs, looking: (false, false), leaving, helpers };
+        let told = driver.hands.act(&driver.machine, effects).await;
+        for event in told {
+            driver.tell(event).await;
+        }
+        driver
+    }
+
+    /// Runs until the node leaves.
+    pub async fn run(mut self, mut queue: mpsc::Receiver<Input>, coordination: Arc<dyn Coordination>) {
+        let saying = self.join(coordination);
+        let mut refresh = interval(self.hands.options.refresh);
+        refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut progress = interval(PROGRESS_EVERY);
+        progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (clock, loader) = (self.hands.catalogue.clock(), self.hands.loader.clone());
+        loop {
+            let deadline = clock.at(self.machine.deadline());
+            tokio::select! {
+                input = queue.recv() => match input {
+                    None | Some(Input::Leave) => break,
+                    Some(input) => self.take(input).await,
+                },
+                () = loader.is_ready.notified() => self.take_ready().await,
+                () = sleep_until(deadline) => self.tell(Event::Tick).await,
+                _ = refresh.tick() => self.look(),
+                _ = progress.tick() => self.hands.show_progress(),
+            }
+        }
+        self.tell(Event::Leave).await;
+        self.leaving.send_replace(true);
+        // What it panics with is told by the runtime; nobody waits for more here.
+        let _ = saying.await;
+    }
+
+    /// Begins to publish and to listen.
+    fn join(&mut self, coordination: Arc<dyn Coordination>) -> tokio::task::JoinHandle<()> {
+        let NodeOptions { cluster, session_ttl, .. } = &self.hands.options;
+        let root =
+            Key::new(partage_wire::presence::root(cluster)).expect("names of clusters are segments of keys");
+        self.helpers.spawn(watching::follow(coordination.clone(), root, self.inputs.clone()));
+        let (outbox, inputs) = (self.hands.outbox.clone(), self.inputs.clone());
+        tokio::spawn(presence::keep(coordination, *session_ttl, outbox, inputs, self.leaving.subscribe()))
+    }
+
+    /// Looks at the source, or once more after the look that goes on.
+    fn look(&mut self) {
+        if self.looking.0 {
+            self.looking.1 = true;
+            return;
+        }
+        self.looking = (true, false);
+        let names = self.hands.options.datasets.clone();
+        self.helpers.spawn(refreshing::look(self.source.clone(), names, self.inputs.clone()));
+    }
+
+    async fn tell(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let effects = self.machine.take(self.hands.catalogue.clock().now(), event);
+            // What doing something tells at once: that a version went, or that it is used.
+            events.extend(self.hands.act(&self.machine, effects).await);
+        }
+    }
+
+    async fn take(&mut self, input: Input) {
+        match input {
+            Input::Core(event) => self.tell(event).await,
+            Input::Inspected((dataset, version), found) => {
+                let layout = found.map(|found| {
+                    let layout = found.inspection.layout;
+                    self.hands.inspected.insert((dataset.clone(), version.clone()), found);
+                    layout
+                });
+                self.tell(Event::Inspected(dataset, version, layout)).await;
+            }
+            Input::LoadEnded(which, number, ended) => self.load_ended(which, number, ended).await,
+            Input::Listed(listed) => {
+                let Listed { dataset, settings, versions } = *listed;
+                let spread = self.hands.set(&dataset, settings, &versions).await;
+                self.tell(Event::Spread(dataset.clone(), spread)).await;
+                self.hands.source_failed.remove(&Some(dataset.clone()));
+                self.tell(Event::Listed(dataset, versions)).await;
+            }
+            Input::SourceFailed(dataset, reason) => {
+                tracing::warn!(
+                    dataset = dataset.as_ref().map(DatasetName::as_str),
+                    reason,
+                    "the source cannot be read"
+                );
+                self.looking.0 &= dataset.is_some();
+                self.hands.source_failed.insert(dataset, reason);
+            }
+            Input::Refreshed => {
+                self.hands.source_failed.remove(&None);
+                self.looking.0 = false;
+                if self.looking.1 {
+                    self.look();
+                }
+            }
+            Input::Refresh => self.look(),
+            Input::Pin(dataset, version) => {
+                let before = self.machine.shelf(&dataset).map_or(0, |shelf| shelf.pin().order);
+                // By the time of day, so that orders given to several nodes come one after the other.
+                let order = unix_seconds().max(before + 1);
+                self.tell(Event::Pin(dataset, Pin { order, version })).await;
+            }
+            Input::Leave => {}
+        }
+    }
+
+    async fn take_ready(&mut self) {
+        for (which, partition, reader) in self.hands.loader.take_ready() {
+            self.hands.readers.entry(which.clone()).or_default().insert(partition, reader);
+            self.tell(Event::Ready(which.0, which.1, partition)).await;
+        }
+    }
+
+    async fn load_ended(&mut self, which: Which, number: u64, ended: Result<(), String>) {
+        self.take_ready().await;
+        if !self.hands.ended(&which, number, ended.is_ok()) {
+            return;
+        }
+        if let Err(reason) = ended {
+            let (dataset, version) = which;
+            tracing::error!(%dataset, %version, reason, "not loaded; the next refresh tries again");
+            self.tell(Event::LoadFailed(dataset, version, reason)).await;
+        }
+    }
+}
+
+fn settings(options: &NodeOptions, address: Address, remembered: &Remembered) -> NodeSettings {
+    let wish = match options.seat {
+        Some(seat) => Wish::Configured(seat),
+        None => Wish::Any { before: remembered.seat },
+    };
+    let ms = |time: std::time::Duration| time.as_millis() as u64;
+    NodeSettings {
+        wish,
+        spread: options.spread,
+        stable_ms: ms(options.stable),
+        keep_ms: ms(options.keep),
+        resume_ms: ms(options.resume),
+        re_replicate: options.re_replicate,
+        ..NodeSettings::new(address)
+    }
+}
+
+/// What the machine is told of the local store.
+fn stored(remembered: &Remembered, scan: &[local::Stored]) -> BTreeMap<DatasetName, Stored> {
+    let mut stored: BTreeMap<DatasetName, Stored> = BTreeMap::new();
+    for (dataset, known) in &remembered.datasets {
+        let known = Stored { served: known.served.clone(), pin: known.pin.clone(), ..Stored::default() };
+        stored.insert(dataset.clone(), known);
+    }
+    for local::Stored { dataset, version, layout, partitions } in scan {
+        let here = partitions.keys().copied().collect();
+        stored.entry(dataset.clone()).or_default().versions.insert(version.clone(), (*layout, here));
+    }
+    stored
+}

@@ -1,0 +1,406 @@
+//! What the machine says, done: keys for the coordination service, loads, the local store, and the catalogue.
+
+use super::loading::{Inspected, Loader, Loading, Which};
+use super::presence::Outbox;
+use super::remembering;
+use super::{Handle, Known, NodeOptions};
+use crate::catalogue::{Catalogue, Dataset, Neighbours, NodeCard, Options, Place, Progress, State, Version};
+use crate::clock::unix_seconds;
+use crate::local::{self, Store};
+use crate::settings::DatasetSettings;
+use crate::source::Source;
+use partage_coordination::Key as PublishedKey;
+use partage_core::dataset::node::{
+    self as machine, Effect, Event, Key, Layout, Node as Machine, Spread, Value,
+};
+use partage_core::dataset::{DatasetName, Partitioner, VersionName};
+use partage_core::time::Millis;
+use partage_engine::readonly::Reader;
+use partage_wire::presence::{Holding, Presence, Remembered};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+/// See the module.
+pub struct Hands {
+    pub options: NodeOptions,
+    pub catalogue: Arc<Catalogue>,
+    pub outbox: Arc<Outbox>,
+    pub loader: Arc<Loader>,
+    /// What can be read here.
+    pub readers: BTreeMap<Which, BTreeMap<u32, Arc<Reader>>>,
+    pub inspected: BTreeMap<Which, Arc<Inspected>>,
+    pub settings: BTreeMap<DatasetName, DatasetSettings>,
+    /// What of the source could not be read when it was last tried.
+    pub source_failed: BTreeMap<Option<DatasetName>, String>,
+    /// The partitions that are published, by version: they share a key.
+    held: BTreeMap<Which, (Layout, BTreeSet<u32>)>,
+    loads: BTreeMap<Which, Loading>,
+    load_number: u64,
+    remembered: Remembered,
+    store: Arc<Store>,
+    known: Known,
+    url: String,
+}
+
+impl Hands {
+    pub fn new(
+        options: NodeOptions,
+        source: Source,
+        (store, scan): (Store, Vec<local::Stored>),
+        remembered: Remembered,
+        (catalogue, handle): (Arc<Catalogue>, Handle),
+    ) -> Hands {
+        let (store, url) = (Arc::new(store), source.url().to_owned());
+        let readers = scan.into_iter().map(|stored| ((stored.dataset, stored.version), stored.partitions));
+        Hands {
+            readers: readers.collect(),
+            loader: Arc::new(Loader::new(source, store.clone(), options.clone(), handle.inputs)),
+            known: handle.known,
+            options,
+            catalogue,
+            outbox: Arc::default(),
+            inspected: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            source_failed: BTreeMap::new(),
+            held: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            load_number: 0,
+            remembered,
+            store,
+            url,
+        }
+    }
+
+    /// Does it, in this order, and returns what came of it.
+    pub async fn act(&mut self, machine: &Machine, effects: Vec<Effect>) -> Vec<Event> {
+        let mut told = Vec::new();
+        let is_partition = |effect: &Effect| {
+            matches!(effect, Effect::Publish(Key::Partition(..), _) | Effect::Withdraw(Key::Partition(..)))
+        };
+        let (keys, effects): (Vec<_>, Vec<_>) = effects.into_iter().partition(is_partition);
+        for effect in effects {
+            told.extend(self.act_one(machine, effect).await);
+        }
+        // Last: what is published can be read already.
+        self.publish_partitions(machine, &keys);
+        told
+    }
+
+    async fn act_one(&mut self, machine: &Machine, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Publish(key, value) => self.publish(machine, &key, Some(value)),
+            Effect::Withdraw(key) => self.publish(machine, &key, None),
+            Effect::Sit(seat) => {
+                self.remembered.seat = Some(seat);
+                self.remember().await;
+                self.show_neighbours(machine);
+            }
+            Effect::Neighbours => self.show_neighbours(machine),
+            Effect::Inspect(dataset, version) => {
+                let settings = self.settings_of(&dataset);
+                self.loader.clone().inspect((dataset, version), settings);
+            }
+            Effect::Load { dataset, version, layout, partitions } => {
+                self.load((dataset, version), layout, partitions);
+            }
+            Effect::Cancel(dataset, version) => drop(self.loads.remove(&(dataset, version))),
+            Effect::Show(dataset, version) => self.show(machine, (dataset, version)),
+            Effect::Remember(dataset) => {
+                if let Some(shelf) = machine.shelf(&dataset) {
+                    let known = self.remembered.datasets.entry(dataset).or_default();
+                    (known.served, known.pin) = (shelf.served().cloned(), shelf.pin().clone());
+                    self.remember().await;
+                }
+            }
+            Effect::Upgrade(dataset, version) => self.upgrade(&dataset, version.as_str()),
+            Effect::Retire { dataset, version, unused_since } => {
+                return Some(self.retire((dataset, version), unused_since));
+            }
+            Effect::Drop(dataset) => {
+                tracing::info!(%dataset, "not served any more");
+                drop(self.catalogue.remove(dataset.as_str()));
+            }
+            Effect::Delete(dataset, version) => self.delete((dataset, version)).await,
+        }
+        None
+    }
+
+    fn settings_of(&self, dataset: &DatasetName) -> DatasetSettings {
+        self.settings.get(dataset).cloned().unwrap_or_default()
+    }
+
+    /// Takes up what the source says of a dataset, and returns how it is to be spread.
+    pub async fn set(
+        &mut self,
+        dataset: &DatasetName,
+        settings: DatasetSettings,
+        versions: &[VersionName],
+    ) -> Option<Spread> {
+        self.know(dataset, versions);
+        let known = self.remembered.datasets.entry(dataset.clone()).or_default();
+        let has_changed = known.content_type.as_ref() != Some(&settings.content_type);
+        known.content_type = Some(settings.content_type.clone());
+        let (said, of_node) = (settings.spread, self.options.spread);
+        self.settings.insert(dataset.clone(), settings);
+        if has_changed {
+            self.remember().await;
+        }
+        let replication = said.over(of_node.replication);
+        let replication =
+            replication.inspect_err(|why| tracing::error!(%dataset, %why, "spread as the node is told"));
+        Some(Spread { replication: replication.ok()?, dealing: said.dealing.unwrap_or(of_node.dealing) })
+    }
+
+    /// Orders may name these.
+    fn know(&self, dataset: &DatasetName, versions: &[VersionName]) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(dataset.clone()).or_default().extend(versions.iter().cloned());
+    }
+
+    // ── The coordination service ────────────────────────────────────────────────────────────────────────
+
+    fn say(&self, presence: &Presence) {
+        let (name, value) = presence.encode();
+        let root = partage_wire::presence::root(&self.options.cluster);
+        match PublishedKey::new(format!("{root}/{name}")) {
+            Ok(key) => self.outbox.say(key, value.map(Into::into)),
+            Err(error) => {
+                tracing::error!(%error, "not published: give the dataset or version a shorter name")
+            }
+        }
+    }
+
+    fn publish(&self, machine: &Machine, key: &Key, value: Option<Value>) {
+        let me = machine.presence().me().clone();
+        match (key, value) {
+            (Key::Node, Some(Value::Claim(claim))) => self.say(&Presence::Node(me, Some(claim))),
+            (Key::Pin(dataset), Some(Value::Pin(pin))) => {
+                self.say(&Presence::Pin(dataset.clone(), me, Some(pin)));
+            }
+            (Key::Node, _) => self.say(&Presence::Node(me, None)),
+            (Key::Pin(dataset), _) => self.say(&Presence::Pin(dataset.clone(), me, None)),
+            (Key::Partition(..), _) => {}
+        }
+    }
+
+    /// Publishes partitions: each version once, however many of its partitions have changed.
+    fn publish_partitions(&mut self, machine: &Machine, effects: &[Effect]) {
+        let mut changed = BTreeSet::new();
+        for effect in effects {
+            match effect {
+                Effect::Publish(Key::Partition(dataset, version, partition), Value::Layout(layout)) => {
+                    let which = (dataset.clone(), version.clone());
+                    let held = self.held.entry(which.clone()).or_insert((*layout, BTreeSet::new()));
+                    held.0 = *layout;
+                    held.1.insert(*partition);
+                    changed.insert(which);
+                }
+                Effect::Withdraw(Key::Partition(dataset, version, partition)) => {
+                    let which = (dataset.clone(), version.clone());
+                    if let Some(held) = self.held.get_mut(&which) {
+                        held.1.remove(partition);
+                    }
+                    changed.insert(which);
+                }
+                _ => {}
+            }
+        }
+        for which in changed {
+            if self.held.get(&which).is_some_and(|(_, partitions)| partitions.is_empty()) {
+                self.held.remove(&which);
+            }
+            let held = self.held.get(&which).cloned();
+            let (dataset, version) = which;
+            let address = machine.presence().me().clone();
+            self.say(&Presence::Holding(Holding { dataset, version, address }, held));
+        }
+    }
+
+    fn show_neighbours(&self, machine: &Machine) {
+        let presence = machine.presence();
+        let card = |seat: Option<String>, address: &str| NodeCard {
+            shard_id: seat.unwrap_or_default(),
+            address: address.into(),
+        };
+        let me = card(presence.seat().map(|seat| seat.to_string()), presence.me().as_str());
+        let others =
+            presence.others().map(|(address, seat)| card(Some(seat.to_string()), address.as_str())).collect();
+        self.catalogue.set_neighbours(Neighbours { me, others });
+    }
+
+    // ── The local store ─────────────────────────────────────────────────────────────────────────────────
+
+    fn load(&mut self, which: Which, layout: Layout, partitions: BTreeSet<u32>) {
+        if let Some(loading) = self.loads.get_mut(&which) {
+            return loading.further.extend(partitions);
+        }
+        self.begin(which, layout, partitions);
+    }
+
+    fn begin(&mut self, which: Which, layout: Layout, partitions: BTreeSet<u32>) {
+        self.load_number += 1;
+        let (dataset, version) = &which;
+        tracing::info!(%dataset, %version, partitions = partitions.len(), "loading");
+        let (settings, known) = (self.settings_of(dataset), self.inspected.get(&which).cloned());
+        let loading =
+            self.loader.load(self.load_number, which.clone(), settings, (layout, partitions), known);
+        self.loads.insert(which, loading);
+    }
+
+    /// A load has ended; whether it was the one of its version that counts. What was wanted meanwhile is begun.
+    pub fn ended(&mut self, which: &Which, number: u64, is_done: bool) -> bool {
+        if self.loads.get(which).is_none_or(|loading| loading.number != number) {
+            return false;
+        }
+        let further = self.loads.remove(which).map(|mut loading| std::mem::take(&mut loading.further));
+        if !is_done {
+            // The files may be other ones by the next time.
+            self.inspected.remove(which);
+        } else if let (Some(further), Some(inspected)) = (further, self.inspected.get(which))
+            && !further.is_empty()
+        {
+            let layout = inspected.inspection.layout;
+            self.begin(which.clone(), layout, further);
+        }
+        true
+    }
+
+    async fn remember(&self) {
+        let (folder, remembered) = (self.store.folder().to_owned(), self.remembered.clone());
+        let kept = tokio::task::spawn_blocking(move || remembering::keep(&folder, &remembered)).await;
+        if let Ok(Err(error)) = kept {
+            tracing::error!(%error, "not remembered: after a restart clients may get an earlier version");
+        }
+    }
+
+    async fn delete(&mut self, which: Which) {
+        self.loads.remove(&which);
+        self.readers.remove(&which);
+        self.inspected.remove(&which);
+        let (store, (dataset, version)) = (self.store.clone(), which);
+        tracing::info!(%dataset, %version, "removed");
+        let removed = tokio::task::spawn_blocking(move || store.remove(&dataset, &version)).await;
+        if let Ok(Err(error)) = removed {
+            tracing::error!(%error, "not removed from the local store");
+        }
+    }
+
+    // ── The catalogue ───────────────────────────────────────────────────────────────────────────────────
+
+    /// The dataset in the catalogue, which is put there when it is first needed.
+    fn dataset(&self, name: &DatasetName) -> Option<Arc<Dataset>> {
+        if let Some(known) = self.catalogue.dataset(name.as_str()) {
+            return Some(known);
+        }
+        let remembered = self.remembered.datasets.get(name).and_then(|known| known.content_type.clone());
+        let content_type = remembered.unwrap_or_else(|| self.settings_of(name).content_type);
+        let options = Options { content_type, replication: self.wanted(name) };
+        match Dataset::new(name.clone(), options) {
+            Ok(dataset) => Some(self.catalogue.add(dataset)),
+            Err(error) => {
+                tracing::error!(%error, "not shown");
+                None
+            }
+        }
+    }
+
+    fn wanted(&self, dataset: &DatasetName) -> u32 {
+        let said = self.settings.get(dataset).and_then(|settings| settings.spread.replication);
+        said.unwrap_or(self.options.spread.replication.wanted)
+    }
+
+    /// The version in the catalogue, likewise.
+    fn version(&self, (dataset, name): &Which, layout: Layout) -> Option<Arc<Version>> {
+        let dataset = self.dataset(dataset)?;
+        if let Some(known) = dataset.version(name.as_str()) {
+            if (known.partitions(), known.partitioner()) == (layout.partitions, layout.partitioner) {
+                return Some(known);
+            }
+            // Shown before it was known what it is.
+            dataset.retire(name.as_str());
+        }
+        let source = format!("{}/{}/{name}", self.url, dataset.name());
+        let version =
+            Version::new(name.clone(), &source, layout.partitions, layout.partitioner, unix_seconds());
+        version
+            .and_then(|version| dataset.prepare(version))
+            .inspect_err(|e| tracing::error!(%e, "not shown"))
+            .ok()
+    }
+
+    /// Shows requests what there is of a version now.
+    fn show(&mut self, machine: &Machine, which: Which) {
+        let Some(shelf) = machine.shelf(&which.0) else { return };
+        let Some((_, known)) = shelf.versions().find(|(name, _)| *name == &which.1) else { return };
+        self.know(&which.0, std::slice::from_ref(&which.1));
+        // One that could not be read is shown as a single partition that nobody has.
+        let unread = Layout { partitioner: Partitioner::default(), partitions: 1 };
+        if let (None, Some(reason)) = (known.layout(), known.failure()) {
+            let (dataset, version) = &which;
+            tracing::error!(%dataset, %version, reason, "not read; the next refresh tries again");
+        }
+        let layout = known.layout().unwrap_or(unread);
+        let Some(version) = self.version(&which, layout) else { return };
+        let readers = self.readers.get(&which);
+        let place = |partition: u32| Place {
+            here: readers
+                .filter(|_| known.here().contains(&partition))
+                .and_then(|all| all.get(&partition))
+                .cloned(),
+            peers: known.peers(partition).map(|address| Arc::from(address.as_str())).collect(),
+        };
+        version.arrange((0..layout.partitions).map(place).collect());
+        version.set_state(state(shelf, &which, known));
+    }
+
+    fn upgrade(&self, dataset: &DatasetName, version: &str) {
+        tracing::info!(%dataset, version, "clients get it from now on");
+        let Some(shown) = self.dataset(dataset) else { return };
+        if let Err(error) = shown.upgrade(version) {
+            tracing::error!(%error, "not upgraded");
+        }
+        if let Some(version) = shown.version(version) {
+            version.set_state(State::Active);
+        }
+    }
+
+    /// Lets a version go, unless it is used.
+    fn retire(&self, (dataset, version): Which, unused_since: Millis) -> Event {
+        let shown = self.catalogue.dataset(dataset.as_str());
+        // A request at that very moment was known when the machine said so.
+        let since = Millis(unused_since.0.saturating_add(1));
+        match shown.as_ref().and_then(|shown| shown.retire_unused(version.as_str(), since)) {
+            Some(Err(last)) => {
+                let known = shown.as_ref().and_then(|shown| shown.version(version.as_str()));
+                let is_read = known.is_some_and(|known| known.in_flight() > 0);
+                let used = if is_read { self.catalogue.clock().now() } else { last };
+                Event::Used(dataset, version, used)
+            }
+            Some(Ok(_)) | None => Event::Retired(dataset, version),
+        }
+    }
+
+    /// Shows how far loads are.
+    pub fn show_progress(&self) {
+        for ((dataset, version), loading) in &self.loads {
+            let shown = self.catalogue.dataset(dataset.as_str());
+            if let Some(version) = shown.and_then(|dataset| dataset.version(version.as_str())) {
+                let seen = loading.progress.seen();
+                let partitions = version.places().iter().filter(|place| place.here.is_some()).count() as u32;
+                let (bytes, bytes_in_all) = (seen.bytes, seen.bytes_in_all);
+                version.set_progress(Progress { partitions, bytes, bytes_in_all });
+            }
+        }
+    }
+}
+
+fn state(shelf: &machine::Shelf, (_, name): &Which, known: &machine::Version) -> State {
+    match shelf.state(name) {
+        Some(machine::State::Active) => State::Active,
+        Some(machine::State::Removing) => State::Removing,
+        Some(machine::State::Error) => {
+            State::Error { reason: known.failure().unwrap_or("unknown").to_owned() }
+        }
+        Some(machine::State::Building) | None => State::Building,
+    }
+}

@@ -1,0 +1,156 @@
+//! Keeps a session, and what this node publishes in it.
+//!
+//! What is to be said is kept as the latest word on each key, so that a service that is slow is told once what has
+//! changed ten times meanwhile, and nothing piles up.
+
+use super::driving::Input;
+use crate::limits::{COORDINATION_PAUSE, LEAVE_FLUSH};
+use bytes::Bytes;
+use partage_coordination::{Coordination, Error, Key, Session, SessionId, Transaction};
+use partage_core::dataset::node::Event;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+/// Keys that are changed in one transaction, where the backend takes several.
+const AT_ONCE: usize = 64;
+
+/// The latest word on each key that is not said yet.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    words: Mutex<BTreeMap<Key, Option<Bytes>>>,
+    changed: Notify,
+}
+
+impl Outbox {
+    fn words(&self) -> MutexGuard<'_, BTreeMap<Key, Option<Bytes>>> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says it, or takes it back.
+    pub fn say(&self, key: Key, value: Option<Bytes>) {
+        self.words().insert(key, value);
+        self.changed.notify_one();
+    }
+
+    fn some(&self, count: usize) -> Vec<(Key, Option<Bytes>)> {
+        let words = self.words();
+        words.iter().take(count).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// These were said. What has changed meanwhile is still to be said.
+    fn said(&self, said: &[(Key, Option<Bytes>)]) {
+        let mut words = self.words();
+        for (key, value) in said {
+            if words.get(key) == Some(value) {
+                words.remove(key);
+            }
+        }
+    }
+
+    fn clear(&self) {
+        self.words().clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.words().is_empty()
+    }
+}
+
+/// Keeps a session until the node leaves.
+pub async fn keep(
+    coordination: Arc<dyn Coordination>,
+    ttl: Duration,
+    outbox: Arc<Outbox>,
+    inputs: mpsc::Sender<Input>,
+    mut leaving: watch::Receiver<bool>,
+) {
+    while !*leaving.borrow() {
+        let opened = tokio::select! {
+            opened = Session::open(coordination.clone(), ttl) => opened,
+            _ = leaving.changed() => return,
+        };
+        let session = match opened {
+            Ok(session) => session,
+            Err(error) => {
+                tracing::warn!(%error, "no session with the coordination service, trying again");
+                pause(&mut leaving).await;
+                continue;
+            }
+        };
+        // All of it is said anew when the machine hears of the session.
+        outbox.clear();
+        if inputs.send(Input::Core(Event::Session)).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = session.lost() => {
+                tracing::warn!("the session with the coordination service is lost");
+                if inputs.send(Input::Core(Event::SessionLost)).await.is_err() {
+                    return;
+                }
+            }
+            () = publish(&coordination, session.id(), &outbox, leaving.clone()) => {
+                // A session that does not end now ends by its time-to-live.
+                let _ = timeout(LEAVE_FLUSH, session.end()).await;
+                return;
+            }
+        }
+    }
+}
+
+/// Says what is to be said, as long as the session lasts; returns when the node leaves and all is said.
+async fn publish(
+    coordination: &Arc<dyn Coordination>,
+    session: SessionId,
+    outbox: &Outbox,
+    mut leaving: watch::Receiver<bool>,
+) {
+    let at_once = if coordination.backend() == "gossip" { 1 } else { AT_ONCE };
+    loop {
+        let batch = outbox.some(at_once);
+        if batch.is_empty() {
+            if *leaving.borrow() && outbox.is_empty() {
+                return;
+            }
+            tokio::select! {
+                () = outbox.changed.notified() => {}
+                _ = leaving.changed() => {}
+            }
+            continue;
+        }
+        let mut transaction = Transaction::new();
+        for (key, value) in &batch {
+            transaction = match value {
+                Some(value) => transaction.put_ephemeral(key, value.clone(), session),
+                None => transaction.delete(key),
+            };
+        }
+        match coordination.commit(transaction).await {
+            Ok(_) => outbox.said(&batch),
+            // Gossip: it is of an earlier life, and goes by itself.
+            Err(Error::Unsupported { .. } | Error::Invalid { .. })
+                if batch.iter().all(|(_, v)| v.is_none()) =>
+            {
+                outbox.said(&batch);
+            }
+            Err(error) => {
+                tracing::warn!(%error, keys = batch.len(), "not published, trying again");
+                if *leaving.borrow() {
+                    return;
+                }
+                pause(&mut leaving).await;
+            }
+        }
+    }
+}
+
+async fn pause(leaving: &mut watch::Receiver<bool>) {
+    tokio::select! {
+        () = sleep(COORDINATION_PAUSE) => {}
+        // Without a sender the node has ended.
+        _ = leaving.changed() => {}
+    }
+}

@@ -1,0 +1,110 @@
+//! Clusters of one and three nodes: empty, upgrading, joined late, left and come back to, and told to go back.
+
+use super::town::{FILES, Town, dataset, until, version};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_goes_from_version_to_version_and_removes_the_old_ones() {
+    let mut town = Town::new();
+    town.start(1).await;
+    assert_eq!(town.get(1, "/names/key-1").await.status, 404, "nothing is there yet");
+    for name in ["v1", "v2", "v3"] {
+        town.write(name);
+        town.all_serve(name).await;
+    }
+    assert_eq!(town.here(1, "v3"), (0..FILES).collect::<Vec<_>>());
+    until("v1 is gone", async || !town.is_stored(1, "v1") && !town.is_stored(1, "v2")).await;
+    assert_eq!(town.end().await, [["v1", "v2", "v3"]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s10_s11_three_nodes_share_a_version_and_upgrade_without_a_failed_read() {
+    let mut town = Town::new();
+    town.write("v1");
+    town.start_many(3, 2).await;
+    town.all_serve("v1").await;
+    let held: Vec<BTreeSet<u32>> = (1..=3).map(|node| town.here(node, "v1").into_iter().collect()).collect();
+    for partition in 0..FILES {
+        let replicas = held.iter().filter(|held| held.contains(&partition)).count();
+        assert!(replicas >= 2, "partition {partition}: {held:?}");
+    }
+    assert_ne!(held[0], held[1]);
+    for name in ["v2", "v3"] {
+        town.write(name);
+        town.nodes[&1].refresh();
+        town.all_serve(name).await;
+    }
+    assert_eq!(town.end().await, vec![["v1", "v2", "v3"]; 3]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s13_who_joins_late_serves_at_once_by_asking_the_others() {
+    let mut town = Town::new();
+    town.write("v1");
+    town.start_many(2, 1).await;
+    town.all_serve("v1").await;
+    let mut options = town.options(3);
+    // It never comes to load anything, and need not.
+    options.stable = Duration::from_secs(3_600);
+    town.start_with(3, options).await;
+    town.serves(3, "v1").await;
+    assert!(town.here(3, "v1").is_empty());
+    assert_eq!(town.end().await, vec![["v1"]; 3]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_away_comes_back_to_what_the_others_have() {
+    let mut town = Town::new();
+    town.write("v1");
+    town.start_many(3, 1).await;
+    town.all_serve("v1").await;
+    // Two of three have everything between them only if they take it again; so all is here before one goes.
+    assert_eq!(town.stop(3).await, ["v1"]);
+    town.write("v2");
+    town.all_serve("v2").await;
+    town.start(3).await;
+    town.serves(3, "v2").await;
+    let seen = town.end().await;
+    assert_eq!(seen[..2], [["v1", "v2"], ["v1", "v2"]]);
+    assert!(seen[2].ends_with(&["v2".to_owned()]), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s14_never_back_though_the_source_has_only_an_earlier_version() {
+    let mut town = Town::new();
+    town.write("v3");
+    town.start(1).await;
+    town.all_serve("v3").await;
+    std::fs::remove_dir_all(town.source().join("names/v3")).unwrap();
+    town.write("v2");
+    town.stop(1).await;
+    // It was told to look at the source as it starts; what it had is later.
+    town.start(1).await;
+    town.all_serve("v3").await;
+    town.write("v4");
+    town.all_serve("v4").await;
+    assert_eq!(town.end().await, [["v3", "v4"]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_to_go_back_reaches_all_nodes_and_is_taken_back() {
+    let mut town = Town::new();
+    town.write("v1");
+    town.start_many(2, 1).await;
+    town.all_serve("v1").await;
+    town.write("v2");
+    town.all_serve("v2").await;
+    let told = town.nodes[&1].pin(&dataset(), Some(&version("v9"))).unwrap_err();
+    assert!(told.contains("it has v1, v2"), "{told}");
+    town.nodes[&1].pin(&dataset(), Some(&version("v1"))).unwrap();
+    town.all_serve("v1").await;
+    town.write("v3");
+    town.nodes[&2].pin(&dataset(), None).unwrap();
+    town.all_serve("v3").await;
+    let seen = town.end().await;
+    assert!(
+        seen.iter().all(|seen| seen == &["v1", "v2", "v1", "v3"] || seen == &["v1", "v2", "v1", "v2", "v3"]),
+        "{seen:?}"
+    );
+}
