@@ -40,6 +40,7 @@ impl Input {
     }
 
     /// The next bytes, as many as are there without waiting for more, but one; none at the end.
+    #[cfg(feature = "parquet")]
     pub fn next_piece(&mut self) -> Result<&[u8], Failure> {
         self.fill(1)?;
         let from = std::mem::replace(&mut self.taken, self.filled);
