@@ -51,13 +51,19 @@ impl CoordinationArgs {
 
     /// The engine; none when there is none.
     pub fn target(&self) -> Result<Option<Target>, Failure> {
-        let Some(address) = &self.coordination else { return self.nothing_beside().map(|()| None) };
-        let mut target = Target::parse(address).map_err(Failure::usage)?;
-        if target.backend == Backend::Gossip {
+        let target = self.any_target()?;
+        if target.as_ref().is_some_and(|target| target.backend == Backend::Gossip) {
             let what =
                 "gossip tells who is there and keeps nothing: coordinators need etcd, zookeeper or mysql";
             return Err(Failure::usage(what));
         }
+        Ok(target)
+    }
+
+    /// The same for whom presence is enough.
+    pub fn any_target(&self) -> Result<Option<Target>, Failure> {
+        let Some(address) = &self.coordination else { return self.nothing_beside().map(|()| None) };
+        let mut target = Target::parse(address).map_err(Failure::usage)?;
         target.password = self.password()?;
         target.tls = self.tls()?;
         Ok(Some(target))
@@ -65,7 +71,12 @@ impl CoordinationArgs {
 
     /// Time-to-live of the coordinator's session.
     pub fn session(&self) -> Result<Duration, Failure> {
-        match self.session_ms.unwrap_or(SESSION_MS) {
+        self.session_or(Duration::from_millis(SESSION_MS))
+    }
+
+    /// Time-to-live of a session, where nobody says this one.
+    pub fn session_or(&self, default: Duration) -> Result<Duration, Failure> {
+        match self.session_ms.unwrap_or(default.as_millis() as u64) {
             ms @ 1_000..=60_000 => Ok(Duration::from_millis(ms)),
             ms => Err(Failure::usage(format!(
                 "session_ms is {ms}: give 1000 to 60000; shorter, a busy second costs the leader its lead"

@@ -12,6 +12,7 @@ mod check;
 mod client;
 mod clock;
 mod coordination;
+mod dataset;
 mod draw;
 mod http;
 mod keys;
@@ -55,6 +56,9 @@ enum Command {
     Plan(admin::PlanCommand),
     /// Which shard a key is in, why there, and what would move it
     Explain(admin::ExplainArgs),
+    /// Datasets: batch data served by key
+    #[command(subcommand)]
+    Dataset(dataset::DatasetCommand),
     /// The brake on automatic moves
     #[command(subcommand)]
     Brake(admin::BrakeCommand),
@@ -106,6 +110,7 @@ impl Command {
             Command::Shard(command) => command.run(output).await,
             Command::Plan(command) => command.run(output).await,
             Command::Explain(args) => args.run(output).await,
+            Command::Dataset(command) => command.run(output).await,
             Command::Brake(command) => command.run(output).await,
             Command::Backup(args) => args.run(output).await,
             Command::Restore(args) => args.run(output).await,

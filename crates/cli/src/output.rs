@@ -152,6 +152,11 @@ impl Output {
         self.write(b"\n");
     }
 
+    /// Data as it is.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.write(bytes);
+    }
+
     /// A value for programs, on one line.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let line = serde_json::to_vec(value)

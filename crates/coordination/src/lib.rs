@@ -46,6 +46,7 @@ pub mod etcd;
 #[cfg(feature = "gossip")]
 pub mod gossip;
 mod key;
+mod late;
 pub mod limits;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -62,6 +63,7 @@ pub use contract::{Coordination, Limits, Listing, Remark, Weight};
 pub use election::{Election, Leader, Leadership, Term};
 pub use error::{Advice, Error, Result};
 pub use key::{Key, KeyError, Scope};
+pub use late::Late;
 pub use session::{Session, SessionId};
 pub use target::{Backend, DEFAULT_ROOT, Host, Listen, Secret, Target, Tls};
 pub use transaction::{Condition, Entry, Expected, Operation, Transaction, Version};

@@ -29,6 +29,8 @@ pub struct DatasetSettings {
     pub content_type: String,
     /// Whether a version counts only when it has a `_SUCCESS`.
     pub needs_success: bool,
+    /// Whether it is served at all.
+    pub is_served: bool,
     /// How it is spread over the nodes, where it says so.
     pub spread: SpreadSettings,
 }
@@ -71,6 +73,7 @@ impl Default for DatasetSettings {
             compression: Compression::None,
             content_type: Served::default().content_type,
             needs_success: false,
+            is_served: true,
             spread: SpreadSettings::default(),
         }
     }
@@ -210,6 +213,7 @@ impl DatasetSettings {
             compression: compression(name, file.compression.as_deref(), file.level)?,
             content_type,
             needs_success: file.success.unwrap_or(false),
+            is_served: file.served.unwrap_or(true),
             spread,
         })
     }
@@ -262,7 +266,7 @@ mod tests {
         let said = parse(
             "format = 'csv'\nkey = 'k'\nvalues = ['a', 'b']\nheader = false\nsampled = false\nlayout = 'ordered'\n\
              compression = 'zstd'\nlevel = 7\ncontent_type = 'text/plain; charset=utf-8'\nsuccess = true\n\
-             replication = 3\nmin_replication = 2\nmax_replication = 4\ndealing = 'ring_index'",
+             replication = 3\nmin_replication = 2\nmax_replication = 4\ndealing = 'ring_index'\nserved = false",
         );
         let columns = Columns { key: Some("k".into()), values: vec!["a".into(), "b".into()], header: false };
         let expected = DatasetSettings {
@@ -272,6 +276,7 @@ mod tests {
             compression: Compression::Zstd { level: 7 },
             content_type: "text/plain; charset=utf-8".into(),
             needs_success: true,
+            is_served: false,
             spread: SpreadSettings {
                 replication: Some(3),
                 min_replication: Some(2),

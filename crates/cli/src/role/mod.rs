@@ -16,7 +16,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 /// The file's configuration, or that of an empty file where none is named.
-fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Failure> {
+pub fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Failure> {
     let Some(file) = file else { return Ok(T::default()) };
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file)

@@ -5,6 +5,7 @@
 //! Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
 //! ([`stage`]).
 
+mod library;
 mod sample;
 mod stage;
 
@@ -12,6 +13,7 @@ use crate::client::Door;
 use crate::output::{Failure, Output};
 use crate::role::{asked_to_stop, log};
 use clap::Args;
+use library::Library;
 use partage_coordinator::{Backing, Config, Coordinator, StartError};
 use partage_router::{Options, Router, proxy};
 use serde::Serialize;
@@ -26,6 +28,12 @@ const PORT: u16 = 7400;
 /// Nodes have the ports from one above this, counted from the coordinator's.
 const NODES_FROM: u16 = 10;
 
+/// Nodes of the dataset have the ports from one above this.
+const DATASET_NODES_FROM: u16 = 80;
+
+/// How many there are.
+const DATASET_NODES: u16 = 3;
+
 /// How long everything may take to be there.
 const READY: Duration = Duration::from_secs(60);
 
@@ -39,7 +47,7 @@ pub struct UpArgs {
     /// is in memory all the same
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// The coordinator's port: the router is one above, the stage two above, nodes from eleven above; 0 takes
+    /// The coordinator's port: the router is one above, the stage two above, nodes from eleven above, nodes of the dataset from 81 above; 0 takes
     /// any that are free
     #[arg(long, default_value_t = PORT)]
     port: u16,
@@ -52,6 +60,9 @@ struct Addresses {
     router: String,
     stage: String,
     nodes: Vec<NodeAddress>,
+    /// The nodes that serve the package index as a dataset, and where its versions are.
+    dataset_nodes: Vec<String>,
+    dataset_source: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,6 +89,9 @@ impl UpArgs {
         let router = Router::connect(vec![at.clone()], Options::default()).await;
         let config = proxy::Config { listen: self.address(1), ..proxy::Config::default() };
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
+        let listen = (1..=DATASET_NODES).map(|number| self.address(DATASET_NODES_FROM + number)).collect();
+        let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
+        let library = Library::open(dataset_dir.as_deref(), sample::PACKAGES, listen).await?;
         sample.create_keyspaces(&door).await?;
         sample::wait_until_served(&door, READY).await?;
         let nodes =
@@ -87,6 +101,8 @@ impl UpArgs {
             router: proxy.address().to_string(),
             stage: control.to_string(),
             nodes: nodes.collect(),
+            dataset_nodes: library.addresses().iter().map(ToString::to_string).collect(),
+            dataset_source: library.source().display().to_string(),
         };
         if output.is_json() {
             output.json(&addresses)?;
@@ -96,6 +112,7 @@ impl UpArgs {
         output.flush();
         asked_to_stop().await?;
         proxy.stop().await;
+        library.close().await;
         stage.clear();
         coordinator.stop().await;
         Ok(())
@@ -103,7 +120,7 @@ impl UpArgs {
 
     /// All ports follow the first, so the last must be one too.
     fn check_ports(&self) -> Result<(), Failure> {
-        let last = u16::MAX - NODES_FROM - self.nodes;
+        let last = u16::MAX - (NODES_FROM + self.nodes).max(DATASET_NODES_FROM + DATASET_NODES);
         if self.port <= last {
             return Ok(());
         }
@@ -154,12 +171,28 @@ fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
     ]
 }
 
+/// The same for the dataset.
+fn to_try_of_datasets(at: &Addresses) -> Vec<(String, &'static str)> {
+    let node = at.dataset_nodes.first().map_or("", String::as_str);
+    let last = at.dataset_nodes.last().map_or("", String::as_str);
+    let [(old, _), _] = library::VERSIONS;
+    let partage = |command: &str| format!("partage dataset {command} --node {node}");
+    vec![
+        (format!("curl -i http://{node}/packages/libc6"), "any node answers; see partage-version"),
+        (partage("scan packages --prefix libc"), "in the order of the keys"),
+        (partage(&format!("rollback packages {old}")), "clients get the earlier version, on every node"),
+        (partage("status packages"), "watch it: who has which version, and what clients get"),
+        (partage("rollback packages --latest"), "and back"),
+        (format!("curl -H 'accept: text/html' http://{last}/"), "the same as a page: open it in a browser"),
+    ]
+}
+
 fn welcome(at: &Addresses, rows: usize, usual_port: bool, keeps: bool) -> String {
     let names: Vec<_> = at.nodes.iter().map(|node| format!("{} at {}", node.id, node.address)).collect();
-    let tries = to_try(at, usual_port);
-    let width = tries.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
-    let tries =
-        tries.iter().map(|(command, what)| format!("  {command:<width$}  {what}").trim_end().to_owned());
+    let (tries, of_datasets) = (to_try(at, usual_port), to_try_of_datasets(at));
+    let all = tries.iter().chain(&of_datasets);
+    let width = all.map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+    let (tries, of_datasets) = (in_columns(&tries, width), in_columns(&of_datasets, width));
     let kept = if keeps {
         "What is kept in --data-dir is where shards are, and plans. What nodes hold is in their memory: notes are gone
 when this ends."
@@ -172,18 +205,32 @@ when this ends."
   coordinator  http://{}
   router       http://{}
   nodes        {}
+  dataset      {}, versions {} in {}
 
 Try, in another terminal:
 
-{}
+{tries}
+
+The same packages as a dataset: batch data of which clients get one version at a time. A version is a folder of files;
+copy one in the source to a later name, and all nodes load it and switch.
+
+{of_datasets}
 
 {kept} Ctrl-C stops everything.",
         at.nodes.len(),
         at.coordinator,
         at.router,
         names.join(", "),
-        tries.collect::<Vec<_>>().join("\n"),
+        at.dataset_nodes.join(", "),
+        library::VERSIONS.map(|(name, _)| name).join(" and "),
+        at.dataset_source,
     )
+}
+
+fn in_columns(tries: &[(String, &str)], width: usize) -> String {
+    let line =
+        |(command, what): &(String, &str)| format!("  {command:<width$}  {what}").trim_end().to_owned();
+    tries.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -195,7 +242,14 @@ mod tests {
         for port in [7400, 17400] {
             let at = |above: u16| format!("127.0.0.1:{}", port + above);
             let nodes = vec![NodeAddress { id: "n1".into(), address: at(11) }];
-            let addresses = Addresses { coordinator: at(0), router: at(1), stage: at(2), nodes };
+            let addresses = Addresses {
+                coordinator: at(0),
+                router: at(1),
+                stage: at(2),
+                nodes,
+                dataset_nodes: vec![at(81), at(82)],
+                dataset_source: "/tmp/source".into(),
+            };
             let text = welcome(&addresses, 7, port == 7400, true);
             let explained =
                 text.lines().filter(|line| line.starts_with("  curl") || line.starts_with("  partage"));
@@ -214,8 +268,8 @@ mod tests {
     fn ports_that_do_not_fit_are_told_before_anything_starts() {
         let up = |port, nodes| UpArgs { nodes, data_dir: None, port };
         assert!(up(0, 64).check_ports().is_ok());
-        assert!(up(65_522, 3).check_ports().is_ok());
-        let told = up(65_523, 3).check_ports().unwrap_err().to_string();
-        assert!(told.contains("--port 65523") && told.contains("65522"), "{told}");
+        assert!(up(65_452, 3).check_ports().is_ok());
+        let told = up(65_453, 3).check_ports().unwrap_err().to_string();
+        assert!(told.contains("--port 65453") && told.contains("65452"), "{told}");
     }
 }

@@ -7,7 +7,7 @@ use partage_wire::json::{Command, KeyText, Keyspace, Presplit, Sharding, Summary
 use std::time::Duration;
 
 /// 63,436 packages of Debian 12, one JSON object a line; see `samples/README.md`.
-static PACKAGES: &[u8] = include_bytes!("../../../../samples/debian-bookworm-packages.jsonl.gz");
+pub static PACKAGES: &[u8] = include_bytes!("../../../../samples/debian-bookworm-packages.jsonl.gz");
 
 /// Shards of `packages`: enough that moves are seen, few enough that a drawing is.
 const SHARDS: u32 = 48;

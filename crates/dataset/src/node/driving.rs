@@ -149,7 +149,9 @@ impl Driver {
             Input::LoadEnded(which, number, ended) => self.load_ended(which, number, ended).await,
             Input::Listed(listed) => {
                 let Listed { dataset, settings, versions } = *listed;
+                let is_served = settings.is_served;
                 let spread = self.hands.set(&dataset, settings, &versions).await;
+                self.tell(Event::Served(dataset.clone(), is_served)).await;
                 self.tell(Event::Spread(dataset.clone(), spread)).await;
                 self.hands.source_failed.remove(&Some(dataset.clone()));
                 self.tell(Event::Listed(dataset, versions)).await;

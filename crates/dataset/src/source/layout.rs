@@ -109,6 +109,14 @@ impl Source {
         self.small(&path, &url, limit).await
     }
 
+    /// Writes a small file beside a dataset's versions, whole or not at all.
+    pub async fn write(&self, dataset: &DatasetName, name: &str, bytes: Bytes) -> Result<(), SourceError> {
+        let (path, url) = self.below(&self.root, &self.url, dataset.as_str());
+        let (path, url) = self.below(&path, &url, name);
+        let put = self.store.put(&path, bytes.into()).await;
+        put.map(drop).map_err(|error| SourceError::new(&url, Trouble::of(error)))
+    }
+
     /// The same beside the files of a version.
     pub(crate) async fn read_of_version(
         &self,

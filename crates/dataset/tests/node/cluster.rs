@@ -1,7 +1,9 @@
 //! Clusters of one and three nodes: empty, upgrading, joined late, left and come back to, and told to go back.
 
-use super::town::{FILES, Town, dataset, until, version};
-use std::collections::BTreeSet;
+use super::town::{FILES, Town, dataset, get, until, version};
+use partage_dataset::node::Node;
+use partage_dataset::source::Source;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,4 +109,35 @@ async fn an_order_to_go_back_reaches_all_nodes_and_is_taken_back() {
         seen.iter().all(|seen| seen == &["v1", "v2", "v1", "v3"] || seen == &["v1", "v2", "v1", "v2", "v3"]),
         "{seen:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dataset_that_is_removed_is_let_go_and_may_come_back() {
+    let town = Town::new();
+    town.write("v1");
+    let source = Source::open(&town.source().display().to_string(), &BTreeMap::new()).unwrap();
+    let start =
+        async |node| Node::start(town.options(node), town.service.clone(), source.clone()).await.unwrap();
+    let nodes = [(1, start(1).await), (2, start(2).await)];
+    let all_answer = async |status: u16| {
+        for (_, node) in &nodes {
+            until("both nodes answer so", async || {
+                get(node.address(), "/names/key-1").await.is_some_and(|answer| answer.status == status)
+            })
+            .await;
+        }
+    };
+    all_answer(200).await;
+    let settings = town.source().join("names").join(partage_dataset::settings::FILE);
+    let before = std::fs::read_to_string(&settings).unwrap();
+    std::fs::write(&settings, format!("{before}\nserved = false\n")).unwrap();
+    all_answer(404).await;
+    for (node, _) in &nodes {
+        until("its files are deleted", async || !town.is_stored(*node, "v1")).await;
+    }
+    std::fs::write(&settings, before).unwrap();
+    all_answer(200).await;
+    for (_, node) in nodes {
+        node.stop().await;
+    }
 }

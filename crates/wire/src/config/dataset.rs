@@ -46,6 +46,9 @@ pub struct DatasetFile {
     /// `interleaved`, `ring_index`, `rendezvous`, `ring` or `jump`; absent = as the node is told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dealing: Option<String>,
+    /// Whether it is served at all; absent = yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub served: Option<bool>,
     /// Whether a version counts only when it has a `_SUCCESS`; absent = no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,

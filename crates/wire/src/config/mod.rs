@@ -5,11 +5,13 @@
 
 mod coordinator;
 mod dataset;
+mod dataset_node;
 mod node;
 mod router;
 
 pub use coordinator::{CoordinationFile, CoordinatorFile};
 pub use dataset::DatasetFile;
+pub use dataset_node::DatasetNodeFile;
 pub use node::NodeFile;
 pub use router::{HedgeFile, Place, RouterFile, RuleFile};
 
@@ -112,6 +114,15 @@ mod tests {
             "a key is not in the sample: {coordination:?}"
         );
         for (key, _) in text.lines().filter_map(|line| line.split_once(" = ")) {
+            assert!(page.contains(&format!("| `{key}` |")), "the page has no row for {key}");
+        }
+        let text = include_str!("../../../../examples/config/dataset-node.toml");
+        let file: DatasetNodeFile = parse("dataset-node.toml", text).unwrap();
+        let told = format!("{:?}", DatasetNodeFile { coordination: None, ..file.clone() });
+        assert_eq!(told.matches("None").count(), 1, "a key is not in the sample: {file:?}");
+        assert!(file.coordination.is_some() && !file.datasets.is_empty());
+        let own = text.split_once("\n[coordination]").unwrap().0;
+        for (key, _) in own.lines().filter_map(|line| line.split_once(" = ")) {
             assert!(page.contains(&format!("| `{key}` |")), "the page has no row for {key}");
         }
         let text = include_str!("../../../../examples/config/node.toml");

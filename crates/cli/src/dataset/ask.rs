@@ -1,0 +1,377 @@
+//! Verbs that ask a running node.
+
+use super::door::{NodeDoor, refusal};
+use super::progress;
+use super::told::{Cluster, Dataset, Version};
+use crate::http::{segment, segment_of};
+use crate::output::{Failure, Output, say};
+use bytes::Bytes;
+use clap::Args;
+use comfy_table::{Table, presets};
+use hyper::{Method, StatusCode};
+use indicatif::ProgressBar;
+use partage_dataset::serve::VERSION;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Between two looks at how far loading is.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// `partage dataset list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    door: NodeDoor,
+}
+
+/// `partage dataset status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Which dataset
+    dataset: String,
+    #[command(flatten)]
+    door: NodeDoor,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+/// `partage dataset versions`
+#[derive(Debug, Args)]
+pub struct VersionsArgs {
+    /// Which dataset
+    dataset: String,
+    #[command(flatten)]
+    door: NodeDoor,
+}
+
+/// `partage dataset refresh`
+#[derive(Debug, Args)]
+pub struct RefreshArgs {
+    /// Whose versions to wait for, with --wait
+    #[arg(required_if_eq("wait", "true"))]
+    dataset: Option<String>,
+    #[command(flatten)]
+    door: NodeDoor,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+/// Until loading is over.
+#[derive(Debug, Clone, Copy, Args)]
+struct Wait {
+    /// Wait until clients of every node get the latest version, or a node has an error
+    #[arg(long)]
+    wait: bool,
+    /// Seconds to wait at most
+    #[arg(long, default_value_t = 600, requires = "wait")]
+    at_most_s: u64,
+}
+
+/// `partage dataset rollback`
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// Which dataset
+    dataset: String,
+    /// The version that clients are to get; without it, the latest again
+    #[arg(required_unless_present = "latest", conflicts_with = "latest")]
+    version: Option<String>,
+    /// Follow the latest version again
+    #[arg(long)]
+    latest: bool,
+    /// Only say what would happen
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    door: NodeDoor,
+}
+
+/// `partage dataset get`
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// Which dataset
+    dataset: String,
+    /// The key, as it is
+    key: String,
+    #[command(flatten)]
+    door: NodeDoor,
+}
+
+/// `partage dataset scan`
+#[derive(Debug, Args)]
+pub struct ScanArgs {
+    /// Which dataset
+    dataset: String,
+    /// Only keys that begin so
+    #[arg(long)]
+    prefix: Option<String>,
+    /// From this key on
+    #[arg(long)]
+    from: Option<String>,
+    /// Before this key
+    #[arg(long)]
+    to: Option<String>,
+    /// So many entries at most
+    #[arg(long, default_value_t = 100)]
+    limit: u64,
+    #[command(flatten)]
+    door: NodeDoor,
+}
+
+fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
+    table
+}
+
+/// Who did not tell is told.
+fn warn(unreachable: &[String]) {
+    if !unreachable.is_empty() {
+        say(&format!("warning: {} did not answer: what they have is not counted", unreachable.join(", ")));
+    }
+}
+
+impl ListArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let all: Cluster = self.door.json("/").await?;
+        warn(&all.unreachable);
+        if output.is_json() {
+            return output.json(&all);
+        }
+        let mut rows =
+            table(["dataset", "version", "state", "partitions", "replicas", "nodes", "content type"]);
+        for (name, dataset) in &all.dbs {
+            let (version, at) = match dataset.current() {
+                Some((version, at)) => (version.as_str(), Some(at)),
+                None => ("none yet", dataset.versions.values().next_back()),
+            };
+            rows.add_row([
+                name.clone(),
+                version.to_owned(),
+                at.map_or("", Version::word).to_owned(),
+                at.map(|at| at.num_partitions.to_string()).unwrap_or_default(),
+                at.map(|at| format!("{:.1}", at.average_replication)).unwrap_or_default(),
+                at.map(|at| at.nodes.len().to_string()).unwrap_or_default(),
+                dataset.content_type.clone(),
+            ]);
+        }
+        output.text(&rows.to_string());
+        Ok(())
+    }
+}
+
+impl VersionsArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let dataset = look(&self.door, &self.dataset).await?;
+        if output.is_json() {
+            return output.json(&dataset.versions);
+        }
+        output.text(&versions(&dataset).to_string());
+        errors(&dataset, output);
+        Ok(())
+    }
+}
+
+fn versions(dataset: &Dataset) -> Table {
+    let mut rows = table(["version", "state", "clients of", "partitions", "missing", "too few", "too many"]);
+    for (name, version) in dataset.versions.iter().rev() {
+        rows.add_row([
+            name.clone(),
+            version.word().to_owned(),
+            format!("{} of {} nodes", version.served_by(), version.nodes.len()),
+            version.num_partitions.to_string(),
+            version.missing_partitions.to_string(),
+            version.underreplicated_partitions.to_string(),
+            version.overreplicated_partitions.to_string(),
+        ]);
+    }
+    rows
+}
+
+fn errors(dataset: &Dataset, output: &mut Output) {
+    for (name, version) in &dataset.versions {
+        for (node, why) in version.errors() {
+            output.text(&format!("version {name} at {node}: {why}"));
+        }
+    }
+}
+
+impl StatusArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        if self.wait.wait {
+            self.wait.until_served(&self.door, &self.dataset, output.is_json()).await?;
+        }
+        let dataset = look(&self.door, &self.dataset).await?;
+        if output.is_json() {
+            return output.json(&dataset);
+        }
+        output.text(&versions(&dataset).to_string());
+        let mut rows = table(["node", "version", "state", "partitions", "keys", "bytes", "loaded"]);
+        for (name, version) in dataset.versions.iter().rev() {
+            for (node, told) in &version.nodes {
+                rows.add_row([
+                    node.clone(),
+                    format!("{name}{}", if told.current { " (clients get it)" } else { "" }),
+                    told.state.to_lowercase(),
+                    told.partitions.len().to_string(),
+                    told.keys.to_string(),
+                    told.bytes.to_string(),
+                    percent(told.loading.bytes, told.loading.bytes_in_all),
+                ]);
+            }
+        }
+        output.text(&rows.to_string());
+        errors(&dataset, output);
+        Ok(())
+    }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    (100 * part.min(whole)).checked_div(whole).map_or_else(String::new, |percent| format!("{percent} %"))
+}
+
+async fn look(door: &NodeDoor, name: &str) -> Result<Dataset, Failure> {
+    let mut told: Value = door.json(&format!("/{}", segment(name))).await?;
+    let silent: Vec<String> = serde_json::from_value(told["unreachable"].take()).unwrap_or_default();
+    warn(&silent);
+    serde_json::from_value(told)
+        .map_err(|error| Failure::failed(format!("the status of {name} is not understood: {error}")))
+}
+
+impl RefreshArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        self.door.ask(Method::POST, "/-/refresh", Bytes::new()).await?;
+        match &self.dataset {
+            Some(name) if self.wait.wait => {
+                self.wait.until_served(&self.door, name, output.is_json()).await?
+            }
+            Some(_) | None => {}
+        }
+        if output.is_json() {
+            return output.json(&json!({ "refreshed": self.door.node }));
+        }
+        output.text("the node looks at its source now: `partage dataset list` shows what it finds");
+        Ok(())
+    }
+}
+
+impl Wait {
+    /// Until clients of every node get the latest version that is being taken up.
+    async fn until_served(self, door: &NodeDoor, name: &str, is_json: bool) -> Result<(), Failure> {
+        let bar = progress::bar(&format!("loading {name}"), is_json);
+        let served =
+            tokio::time::timeout(Duration::from_secs(self.at_most_s), is_served(door, name, &bar)).await;
+        let late = || {
+            let what = format!("dataset {name} is not served everywhere after {} s", self.at_most_s);
+            Failure::failed(what).help(format!("see `partage dataset status {name}`"))
+        };
+        bar.finish_and_clear();
+        served.map_err(|_| late())?
+    }
+}
+
+async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(), Failure> {
+    // What was there before the refresh is not what is waited for: a node looks within this.
+    tokio::time::sleep(LOOK).await;
+    loop {
+        let dataset = look(door, name).await?;
+        let latest = dataset.versions.iter().next_back();
+        if let Some((version, at)) = latest {
+            if let Some((node, why)) = at.errors().next() {
+                return Err(Failure::failed(format!("version {version} at {node}: {why}")));
+            }
+            let (bytes, all) = at.loading();
+            bar.set_length(all);
+            bar.set_position(bytes);
+            if at.served_by() == at.nodes.len() && !at.is_building() {
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+impl RollbackArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let dataset = look(&self.door, &self.dataset).await?;
+        let now = dataset.current().map_or("none", |(name, _)| name.as_str());
+        let (name, to) = (&self.dataset, self.version.as_deref().unwrap_or("the latest"));
+        if let Some(version) =
+            self.version.as_ref().filter(|version| !dataset.versions.contains_key(*version))
+        {
+            let known: Vec<_> = dataset.versions.keys().map(String::as_str).collect();
+            let what =
+                format!("no node has version {version} of dataset {name}: there are {}", known.join(", "));
+            say(&format!("warning: {what}; it is loaded from the source, if it is still there"));
+        }
+        let summary = format!("clients of dataset {name} get {to} instead of {now}");
+        if !self.dry_run {
+            let path = format!("/-/pin/{}", segment(name));
+            match &self.version {
+                Some(version) => {
+                    let path = format!("{path}?version={}", segment(version));
+                    self.door.ask(Method::POST, &path, Bytes::new()).await?
+                }
+                None => self.door.ask(Method::DELETE, &path, Bytes::new()).await?,
+            };
+        }
+        if output.is_json() {
+            return output
+                .json(&json!({ "dataset": name, "version": self.version, "dry_run": self.dry_run }));
+        }
+        output.text(&format!("{}{summary}", if self.dry_run { "would: " } else { "" }));
+        Ok(())
+    }
+}
+
+impl GetArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let path = format!("/{}/{}", segment(&self.dataset), segment_of(self.key.as_bytes()));
+        let reply = self.door.answer(Method::GET, &path, Bytes::new()).await?;
+        let version = reply.headers.get(VERSION).and_then(|version| version.to_str().ok());
+        match (reply.status, version) {
+            (StatusCode::OK, version) if output.is_json() => {
+                let value = String::from_utf8_lossy(&reply.body);
+                output.json(&json!({ "key": self.key, "value": value, "version": version }))
+            }
+            (StatusCode::OK, _) => {
+                output.bytes(&reply.body);
+                Ok(())
+            }
+            // Absent, and not for want of a dataset.
+            (StatusCode::NOT_FOUND, Some(version)) => {
+                let what = format!("dataset {} has no key {:?} in version {version}", self.dataset, self.key);
+                Err(Failure::refused(what).kind("absent"))
+            }
+            _ => Err(refusal(&reply)),
+        }
+    }
+}
+
+impl ScanArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let mut path = format!("/{}?limit={}", segment(&self.dataset), self.limit);
+        for (name, value) in [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to)] {
+            path.extend(value.iter().map(|value| format!("&{name}={}", segment(value))));
+        }
+        let told: Value = self.door.json(&path).await?;
+        let entries = told["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for entry in entries {
+            if output.is_json() {
+                output.json(entry)?;
+            } else {
+                let text = |field: &str| {
+                    entry[field].as_str().map_or_else(|| entry[field].to_string(), str::to_owned)
+                };
+                output.text(&format!("{}\t{}", text("key"), text("value")));
+            }
+        }
+        Ok(())
+    }
+}

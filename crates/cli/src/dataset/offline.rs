@@ -1,0 +1,146 @@
+//! Verbs that need no node: store files, made and looked at.
+
+use super::origin::From;
+use super::progress;
+use super::settings::{SettingsArgs, checked, kept, named, open};
+use crate::output::{Failure, Output};
+use clap::Args;
+use partage_core::dataset::VersionName;
+use partage_dataset::build::{self, Progress};
+use partage_engine::readonly::{ReadError, Reader};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the bar moves.
+const TICK: Duration = Duration::from_millis(100);
+
+/// `partage dataset build`
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    /// Which dataset of the source
+    dataset: String,
+    /// Which version [default: the latest]
+    version: Option<String>,
+    #[command(flatten)]
+    from: From,
+    /// Where to: OUT/DATASET/VERSION is made, a version that a source may hold
+    #[arg(long)]
+    out: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// Memory for building, in MiB; what does not fit goes to the disk meanwhile
+    #[arg(long, default_value_t = 512)]
+    memory_mib: usize,
+    /// Files that are read, and store files that are written, at once
+    #[arg(long)]
+    at_once: Option<usize>,
+}
+
+/// `partage dataset inspect` and `verify`
+#[derive(Debug, Args)]
+pub struct FileArgs {
+    /// A store file, *.partage
+    file: PathBuf,
+}
+
+impl BuildArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let dataset = named(&self.dataset)?;
+        let source = open(&self.from.source)?;
+        let before = kept(&source, &dataset).await?.unwrap_or_default();
+        let settings = checked(self.settings.over(before))?;
+        let version = match &self.version {
+            Some(version) => VersionName::new(version).map_err(Failure::usage)?,
+            None => {
+                let latest =
+                    source.latest(&dataset, settings.needs_success).await.map_err(Failure::failed)?;
+                let none = || Failure::refused(format!("{}/{dataset} has no version", source.url()));
+                latest.ok_or_else(none)?
+            }
+        };
+        let mut options = build::Options::from(&settings);
+        options.memory_bytes = self.memory_mib.saturating_mul(1 << 20);
+        options.at_once = self.at_once.unwrap_or(options.at_once).max(1);
+        let counters = Arc::new(Progress::default());
+        let bar = progress::bar(&format!("building {dataset} {version}"), output.is_json());
+        let watching = {
+            let (counters, bar) = (counters.clone(), bar.clone());
+            tokio::spawn(async move {
+                loop {
+                    let seen = counters.seen();
+                    bar.set_length(seen.bytes_in_all);
+                    bar.set_position(seen.bytes);
+                    tokio::time::sleep(TICK).await;
+                }
+            })
+        };
+        let built = build::build_all(&source, (&dataset, &version), &self.out, &options, &counters).await;
+        watching.abort();
+        bar.finish_and_clear();
+        let manifest = built.map_err(Failure::failed)?;
+        let folder = self.out.join(dataset.as_str()).join(version.as_str());
+        let (keys, bytes) =
+            manifest.files.iter().fold((0, 0), |(keys, bytes), file| (keys + file.keys, bytes + file.bytes));
+        if output.is_json() {
+            return output.json(&json!({
+                "folder": folder, "partitions": manifest.partitions, "keys": keys, "bytes": bytes,
+                "records": counters.seen().records, "partitioner": manifest.partitioner.name(),
+            }));
+        }
+        output.text(&format!(
+            "{}: {keys} keys in {} store files, {bytes} bytes, of {} records; partitions by {}",
+            folder.display(),
+            manifest.partitions,
+            counters.seen().records,
+            manifest.partitioner,
+        ));
+        Ok(())
+    }
+}
+
+fn unreadable(error: ReadError) -> Failure {
+    Failure::failed(error)
+}
+
+/// `partage dataset inspect`
+pub fn inspect(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
+    let reader = Reader::open(&args.file).map_err(unreadable)?;
+    let told = reader.describe();
+    if output.is_json() {
+        return output.json(&json!({
+            "file": args.file, "format": told.format, "layout": format!("{:?}", told.layout).to_lowercase(),
+            "compression": told.compression, "keys": told.keys, "replaced": told.replaced,
+            "key_bytes": told.key_bytes, "value_bytes": told.value_bytes, "file_bytes": told.file_bytes,
+            "index_bytes": told.index_bytes, "dictionary_bytes": told.dictionary_bytes,
+        }));
+    }
+    output.text(&format!("{}", args.file.display()));
+    for (what, value) in [
+        ("format", told.format.to_string()),
+        ("layout", format!("{:?}", told.layout).to_lowercase()),
+        ("compression", told.compression.to_owned()),
+        ("keys", format!("{} ({} more were replaced by a later value)", told.keys, told.replaced)),
+        ("keys, bytes", told.key_bytes.to_string()),
+        ("values, bytes", told.value_bytes.to_string()),
+        ("file, bytes", told.file_bytes.to_string()),
+        ("index, bytes", told.index_bytes.to_string()),
+        ("dictionary, bytes", told.dictionary_bytes.to_string()),
+    ] {
+        output.text(&format!("  {what:<18} {value}"));
+    }
+    Ok(())
+}
+
+/// `partage dataset verify`
+pub fn verify(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
+    let reader = Reader::open(&args.file).map_err(unreadable)?;
+    reader.verify().map_err(unreadable)?;
+    if output.is_json() {
+        return output.json(&json!({ "file": args.file, "sound": true, "keys": reader.len() }));
+    }
+    output.text(&format!("{}: sound, {} keys", args.file.display(), reader.len()));
+    Ok(())
+}

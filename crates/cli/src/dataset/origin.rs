@@ -1,0 +1,169 @@
+//! Verbs that write to the source: what a dataset is lies beside its versions, where all nodes find it.
+
+use super::settings::{SettingsArgs, checked, kept, named, open};
+use crate::output::{Failure, Output, say};
+use clap::Args;
+use partage_core::dataset::DatasetName;
+use partage_dataset::build;
+use partage_dataset::settings::{DatasetSettings, FILE};
+use partage_dataset::source::{Source, Throttle};
+use partage_wire::config::DatasetFile;
+use serde_json::json;
+
+/// `partage dataset add`
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// Its name: the folder in the source that has its versions
+    dataset: String,
+    #[command(flatten)]
+    from: From,
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// content-type of its values
+    #[arg(long)]
+    content_type: Option<String>,
+    /// A version counts only when it has a _SUCCESS
+    #[arg(long)]
+    success: bool,
+    /// How many nodes have each partition [default: as the nodes are told]
+    #[arg(long)]
+    replication: Option<u32>,
+    /// How many nodes must have each partition before clients get a version [default: as the nodes are told]
+    #[arg(long)]
+    min_replication: Option<u32>,
+    /// A partition that so many others have is not taken [default: as the nodes are told]
+    #[arg(long)]
+    max_replication: Option<u32>,
+    /// interleaved, ring_index, rendezvous, ring or jump [default: as the nodes are told]
+    #[arg(long)]
+    dealing: Option<String>,
+    /// In place of settings that it has already
+    #[arg(long)]
+    replace: bool,
+    /// Only say what would be written, and whether the latest version can be read by it
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// `partage dataset remove`
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Which dataset
+    dataset: String,
+    #[command(flatten)]
+    from: From,
+    /// Only say what would happen
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Where versions come from.
+#[derive(Debug, Clone, Args)]
+pub struct From {
+    /// A folder or URL with datasets: /data, s3://bucket/prefix?endpoint=http://host:9000 and others
+    #[arg(long, env = "PARTAGE_DATASET_SOURCE", value_name = "URL")]
+    pub source: String,
+}
+
+impl AddArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let dataset = named(&self.dataset)?;
+        let source = open(&self.from.source)?;
+        let before = if self.replace { None } else { kept(&source, &dataset).await? };
+        let file = self.settings.over(DatasetFile {
+            content_type: self.content_type,
+            success: self.success.then_some(true),
+            replication: self.replication,
+            min_replication: self.min_replication,
+            max_replication: self.max_replication,
+            dealing: self.dealing,
+            ..DatasetFile::default()
+        });
+        let settings = checked(file.clone())?;
+        if let Some(before) = before.filter(|before| *before != file && before.served != Some(false)) {
+            let what = format!(
+                "dataset {dataset} has other settings already: {}",
+                toml(&before)?.replace('\n', "; ")
+            );
+            return Err(Failure::refused(what).help("give --replace to put these in their place"));
+        }
+        let found = look(&source, &dataset, &settings).await?;
+        let text = toml(&file)?;
+        if !self.dry_run {
+            source.write(&dataset, FILE, text.clone().into()).await.map_err(Failure::failed)?;
+        }
+        if output.is_json() {
+            return output
+                .json(&json!({ "dataset": dataset.as_str(), "settings": file, "dry_run": self.dry_run }));
+        }
+        let would = if self.dry_run { "would write" } else { "wrote" };
+        output.text(&format!("{would} {}/{dataset}/{FILE}", source.url()));
+        text.lines().for_each(|line| output.text(&format!("  {line}")));
+        output.text(&found);
+        if !self.dry_run {
+            output.text(&format!(
+                "nodes take it up within their refresh, or at once: partage dataset refresh {dataset} --wait"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn toml(file: &DatasetFile) -> Result<String, Failure> {
+    toml::to_string(file).map_err(Failure::failed)
+}
+
+/// Whether the latest version can be read so.
+async fn look(source: &Source, dataset: &DatasetName, settings: &DatasetSettings) -> Result<String, Failure> {
+    let latest = source.latest(dataset, settings.needs_success).await.map_err(Failure::failed)?;
+    let Some(version) = latest else {
+        return Ok(format!("it has no version yet: write files to {}/{dataset}/VERSION/", source.url()));
+    };
+    let options = build::Options::from(settings);
+    let throttle = Throttle::new(0);
+    let files = source.files(dataset, &version).await.map_err(Failure::failed)?;
+    let found = build::inspect(source, (dataset, &version), &files, &options, &throttle).await;
+    let found = found.map_err(|error| {
+        Failure::failed(error).help("nothing was written; give other settings, or mend the file")
+    })?;
+    let (layout, count) = (found.layout, files.files.len());
+    let how =
+        if found.is_followed { "as its files are" } else { "its files are divided otherwise, or not at all" };
+    Ok(format!(
+        "version {version}: {count} files, {} partitions by {} ({how})",
+        layout.partitions, layout.partitioner
+    ))
+}
+
+impl RemoveArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let dataset = named(&self.dataset)?;
+        let source = open(&self.from.source)?;
+        let known = source.datasets().await.map_err(Failure::failed)?;
+        if !known.names.contains(&dataset) {
+            let names: Vec<_> = known.names.iter().map(DatasetName::as_str).collect();
+            let what = format!("{} has no dataset {dataset}: it has {}", source.url(), names.join(", "));
+            return Err(Failure::refused(what));
+        }
+        let before = kept(&source, &dataset).await?.unwrap_or_default();
+        if before.served == Some(false) {
+            say(&format!("dataset {dataset} is not served already"));
+        }
+        let file = DatasetFile { served: Some(false), ..before };
+        if !self.dry_run {
+            source.write(&dataset, FILE, toml(&file)?.into()).await.map_err(Failure::failed)?;
+        }
+        if output.is_json() {
+            return output
+                .json(&json!({ "dataset": dataset.as_str(), "served": false, "dry_run": self.dry_run }));
+        }
+        let would = if self.dry_run { "would: " } else { "" };
+        output.text(&format!(
+            "{would}dataset {dataset} is served no more, from the nodes' next refresh on; its files stay. \
+             `partage dataset add` serves it again"
+        ));
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! `partage dataset serve`: a node that serves the datasets of a source, alone or with others.
+
+use super::settings::{named, open};
+use crate::coordination::CoordinationArgs;
+use crate::output::{Failure, Output};
+use crate::role::{asked_to_stop, log, read};
+use clap::Args;
+use partage_coordination::embedded::Embedded;
+use partage_coordination::{Coordination, Late, Listen, Target};
+use partage_core::dataset::fetch::FetchSettings;
+use partage_core::dataset::node::Spread;
+use partage_core::dataset::{Address, Dealing, Replication, Seat};
+use partage_dataset::node::{Handle, Node, NodeOptions, StartError};
+use partage_dataset::serve::Settings;
+use partage_dataset::source::Throttle;
+use partage_wire::config::DatasetNodeFile;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a node listens unless it is told otherwise: the port of Sequins.
+pub const LISTEN: &str = "127.0.0.1:9599";
+
+/// Where store files are kept unless somebody says.
+const DATA_DIR: &str = "partage-datasets";
+
+/// The role of `partage dataset serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// A TOML file; see the book for its keys
+    #[arg(long, env = "PARTAGE_CONFIG")]
+    config: Option<PathBuf>,
+    /// A folder or URL with datasets: /data, s3://bucket/prefix?endpoint=http://host:9000 and others
+    #[arg(long, env = "PARTAGE_DATASET_SOURCE", value_name = "URL")]
+    source: Option<String>,
+    /// Where its store files are [default: partage-datasets]
+    #[arg(long, env = "PARTAGE_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// host:port to listen on [default: 127.0.0.1:9599]
+    #[arg(long, env = "PARTAGE_LISTEN")]
+    listen: Option<String>,
+    /// host:port where peers reach it, if that is elsewhere
+    #[arg(long)]
+    address: Option<String>,
+    /// Which cluster of dataset nodes it belongs to [default: default]
+    #[arg(long)]
+    cluster: Option<String>,
+    #[command(flatten)]
+    coordination: CoordinationArgs,
+    /// host:port for gossip, with --coordination gossip://… [default: a free port on loopback]
+    #[arg(long, value_name = "HOST:PORT")]
+    gossip: Option<String>,
+    /// A dataset that it serves; may be given again [default: all that the source has]
+    #[arg(long = "dataset", value_name = "NAME")]
+    datasets: Vec<String>,
+    /// Its number among the nodes [default: the smallest that is free]
+    #[arg(long)]
+    shard_id: Option<u32>,
+    /// How many nodes have each partition [default: 2]
+    #[arg(long)]
+    replication: Option<u32>,
+    /// How many nodes must have each partition before clients get a version [default: 1]
+    #[arg(long)]
+    min_replication: Option<u32>,
+    /// Logs as JSON
+    #[arg(long)]
+    log_json: bool,
+}
+
+impl ServeArgs {
+    /// Runs until it is asked to stop, then leaves.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        log(self.log_json, "info");
+        let file: DatasetNodeFile = read(self.config.as_deref())?;
+        let no_source =
+            || Failure::usage("the node has no source: give --source URL, or source in its configuration");
+        let source = open(&self.source.clone().or(file.source.clone()).ok_or_else(no_source)?)?;
+        let coordination = self.coordination(&file)?;
+        let node = Node::start(self.options(&file)?, coordination, source).await.map_err(not_started)?;
+        if output.is_json() {
+            output.json(&serde_json::json!({ "address": node.address().to_string() }))?;
+        } else {
+            output.text(&format!("dataset node at http://{}", node.address()));
+        }
+        output.flush();
+        let hearing = tokio::spawn(refresh_on_signal(node.handle().clone()));
+        let stopped = asked_to_stop().await;
+        hearing.abort();
+        node.stop().await;
+        stopped
+    }
+
+    fn coordination(&self, file: &DatasetNodeFile) -> Result<Arc<dyn Coordination>, Failure> {
+        let args = self.coordination.clone().or(file.coordination.clone().unwrap_or_default());
+        let gossip = self.gossip.clone().or(file.gossip.clone());
+        match args.any_target()? {
+            None if gossip.is_some() => {
+                Err(Failure::usage("--gossip goes with --coordination gossip://HOST:PORT of another node"))
+            }
+            None => Ok(Embedded::in_memory()),
+            Some(target) => Ok(Arc::new(Late::new(with_listen(target, gossip)?))),
+        }
+    }
+
+    fn options(&self, file: &DatasetNodeFile) -> Result<NodeOptions, Failure> {
+        let listen = self.listen.as_deref().or(file.listen.as_deref()).unwrap_or(LISTEN);
+        let listen: SocketAddr = listen.parse().map_err(|_| {
+            Failure::usage(format!("--listen {listen:?} is no address: give ip:port, such as {LISTEN}"))
+        })?;
+        let cluster = self.cluster.as_deref().or(file.cluster.as_deref()).unwrap_or("default");
+        let data_dir = self.data_dir.clone().or(file.data_dir.clone()).unwrap_or_else(|| DATA_DIR.into());
+        let mut options = NodeOptions::new(named(cluster)?, listen, data_dir);
+        let address = self.address.as_deref().or(file.address.as_deref());
+        options.address = address.map(Address::new).transpose().map_err(Failure::usage)?;
+        let datasets = if self.datasets.is_empty() { &file.datasets } else { &self.datasets };
+        options.datasets = datasets.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
+        options.seat = self.shard_id.or(file.shard_id).map(Seat);
+        options.spread = self.spread(file)?;
+        options.re_replicate = file.re_replicate.unwrap_or(options.re_replicate);
+        options.stable = file.stable_s.map_or(options.stable, Duration::from_secs);
+        options.keep = file.keep_s.map_or(options.keep, Duration::from_secs);
+        options.refresh =
+            file.refresh_s.map_or(options.refresh, Duration::from_secs).max(Duration::from_secs(1));
+        let args = self.coordination.clone().or(file.coordination.clone().unwrap_or_default());
+        options.session_ttl = args.session_or(options.session_ttl)?;
+        options.throttle = Throttle::new(file.load_bytes_s.unwrap_or(0));
+        options.load_at_once = file.load_at_once.unwrap_or(options.load_at_once).max(1);
+        options.load_memory_bytes =
+            file.load_memory_mib.map_or(options.load_memory_bytes, |mib| mib.saturating_mul(1 << 20));
+        options.serve = served(file);
+        Ok(options)
+    }
+
+    fn spread(&self, file: &DatasetNodeFile) -> Result<Spread, Failure> {
+        let default = Spread::default();
+        let replication = Replication {
+            wanted: self.replication.or(file.replication).unwrap_or(default.replication.wanted),
+            min: self.min_replication.or(file.min_replication).unwrap_or(default.replication.min),
+            max: file.max_replication.or(default.replication.max),
+        };
+        replication.check().map_err(Failure::usage)?;
+        let dealing =
+            file.dealing.as_deref().map(str::parse::<Dealing>).transpose().map_err(Failure::usage)?;
+        Ok(Spread { replication, dealing: dealing.unwrap_or(default.dealing) })
+    }
+}
+
+fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Serve(_) => {
+            Failure::failed(error).help("choose another address with --listen, or stop who has this one")
+        }
+        StartError::Store(_) => Failure::failed(error),
+        StartError::Replication(_) | StartError::Address(_) => Failure::usage(error),
+    }
+}
+
+fn served(file: &DatasetNodeFile) -> Settings {
+    let default = FetchSettings::default();
+    let fetch = FetchSettings {
+        stage_ms: file.proxy_stage_ms.unwrap_or(default.stage_ms),
+        total_ms: file.proxy_ms.unwrap_or(default.total_ms),
+    };
+    Settings { threads: file.threads.unwrap_or(0), fetch, ..Settings::default() }
+}
+
+fn with_listen(mut target: Target, gossip: Option<String>) -> Result<Target, Failure> {
+    let Some(text) = gossip else { return Ok(target) };
+    let at: SocketAddr = text.parse().map_err(|_| {
+        Failure::usage(format!("--gossip {text:?} is no address: give ip:port, such as 10.0.0.7:7480"))
+    })?;
+    target.listen = Some(Listen { at, advertise: at });
+    Ok(target)
+}
+
+/// SIGHUP has the node look at its source.
+#[expect(clippy::disallowed_methods, reason = "the command line is where signals are caught")]
+async fn refresh_on_signal(node: Handle) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    while hangup.recv().await.is_some() {
+        node.refresh();
+    }
+}

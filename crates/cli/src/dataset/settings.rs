@@ -1,0 +1,87 @@
+//! The settings of a dataset as flags.
+
+use crate::output::Failure;
+use clap::Args;
+use partage_core::dataset::DatasetName;
+use partage_dataset::settings::{DatasetSettings, FILE};
+use partage_dataset::source::{Settings, Source};
+use partage_wire::config::{self, DatasetFile};
+
+/// What a dataset's files are and how they are served.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SettingsArgs {
+    /// sequencefile, csv, tsv, jsonl or parquet [default: each file's content and name tell]
+    #[arg(long)]
+    format: Option<String>,
+    /// The column that is the key; a file without a header has the columns 1, 2 and so on
+    #[arg(long, value_name = "COLUMN")]
+    key: Option<String>,
+    /// A column that is the value; of several, an object of them; of none, the whole row as JSON
+    #[arg(long = "value", value_name = "COLUMN")]
+    values: Vec<String>,
+    /// The first line of CSV and TSV is a record, too
+    #[arg(long)]
+    no_header: bool,
+    /// hashed, or ordered for scans
+    #[arg(long)]
+    layout: Option<String>,
+    /// none, lz4 or zstd
+    #[arg(long)]
+    compression: Option<String>,
+    /// Of zstd, 1 to 19
+    #[arg(long)]
+    level: Option<i32>,
+}
+
+impl SettingsArgs {
+    /// With what the file says where nothing is said here.
+    pub fn over(self, file: DatasetFile) -> DatasetFile {
+        DatasetFile {
+            format: self.format.or(file.format),
+            key: self.key.or(file.key),
+            values: if self.values.is_empty() { file.values } else { self.values },
+            header: if self.no_header { Some(false) } else { file.header },
+            layout: self.layout.or(file.layout),
+            compression: self.compression.or(file.compression),
+            level: self.level.or(file.level),
+            ..file
+        }
+    }
+}
+
+/// The settings, or what is wrong with them.
+pub fn checked(file: DatasetFile) -> Result<DatasetSettings, Failure> {
+    DatasetSettings::check("the settings", file).map_err(Failure::usage)
+}
+
+/// What the source has of a dataset's settings.
+pub async fn kept(source: &Source, dataset: &DatasetName) -> Result<Option<DatasetFile>, Failure> {
+    let limit = partage_dataset::limits::SETTINGS_BYTES as u64;
+    let bytes = source.read(dataset, FILE, limit).await.map_err(Failure::failed)?;
+    let Some(bytes) = bytes else { return Ok(None) };
+    let name = format!("{}/{dataset}/{FILE}", source.url());
+    let text = String::from_utf8_lossy(&bytes);
+    let mend = |error| Failure::failed(error).help("mend the file, or give all of it anew with --replace");
+    config::parse(&name, &text).map(Some).map_err(mend)
+}
+
+/// The source at `url`, with the credentials that the environment has.
+pub fn open(url: &str) -> Result<Source, Failure> {
+    Source::open(url, &environment()).map_err(Failure::usage)
+}
+
+/// What the environment says to libraries of object stores.
+#[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]
+fn environment() -> Settings {
+    let known = ["AWS_", "GOOGLE_", "AZURE_", "HADOOP_", "HDFS_"];
+    let is_known = |name: &str| known.iter().any(|prefix| name.to_ascii_uppercase().starts_with(prefix));
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| is_known(name))
+        .collect()
+}
+
+/// The name of a dataset, checked.
+pub fn named(name: &str) -> Result<DatasetName, Failure> {
+    DatasetName::new(name).map_err(Failure::usage)
+}
