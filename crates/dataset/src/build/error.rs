@@ -32,6 +32,16 @@ pub enum Error {
         /// What that is.
         expected: Format,
     },
+    /// Each file is a partition, and nodes tell each other which they have.
+    #[error("{url} has {files} files, the limit is {limit}: have the job write fewer, larger ones")]
+    TooMany {
+        /// The version.
+        url: String,
+        /// How many it has.
+        files: usize,
+        /// How many it may have.
+        limit: u32,
+    },
     /// Store files and others in one version.
     #[error("{file} is no store file, but others of its version are; take out what does not belong")]
     PartlyBuilt {

@@ -7,6 +7,7 @@ use partage_core::dataset::node::Layout;
 use partage_core::dataset::partition::{Sample, recognise};
 use partage_core::dataset::{DatasetName, Partitioner, VersionName};
 use partage_wire::dataset::{MANIFEST, MANIFEST_BYTES, Manifest};
+use partage_wire::presence::PARTITIONS;
 
 use super::{Error, Options, SUFFIX, load, partition_of};
 use crate::format::{self, Sampled};
@@ -41,6 +42,10 @@ pub async fn inspect(
     throttle: &Throttle,
 ) -> Result<Inspection, Error> {
     let partitions = files.files.len() as u32;
+    if files.files.len() > PARTITIONS as usize {
+        let url = format!("{}/{dataset}/{version}", source.url());
+        return Err(Error::TooMany { url, files: files.files.len(), limit: PARTITIONS });
+    }
     let fingerprint = fingerprint(files);
     let found = |partitioner, is_followed, whole, built| Inspection {
         dataset: dataset.clone(),

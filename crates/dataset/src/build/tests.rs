@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::format::{Columns, Format};
-use crate::source::{Settings, Source, Throttle, Trouble};
+use crate::source::{Files, Settings, Source, Throttle, Trouble};
+use partage_wire::presence::PARTITIONS;
 
 type Readers = BTreeMap<u32, Arc<Reader>>;
 
@@ -324,6 +325,23 @@ async fn a_version_of_several_formats_is_refused_by_name() {
     bench.file("b.jsonl", "{\"k\":1}\n");
     let error = bench.error().await.to_string();
     assert!(error.contains("b.jsonl is jsonl, but ") && error.contains("a.csv is csv"), "{error}");
+}
+
+#[tokio::test]
+async fn a_version_of_more_files_than_nodes_can_tell_of_is_refused() {
+    let bench = Bench::new();
+    bench.files(&dealt(Partitioner::JavaBytes, 1, 3));
+    let (dataset, version) = names();
+    let source = bench.source("source");
+    let one = source.files(&dataset, &version).await.unwrap();
+    let looked = async |count: u32| {
+        let files = (0..count).map(|_| one.files[0].clone()).collect();
+        let files = Files { files, ..one.clone() };
+        inspect(&source, (&dataset, &version), &files, &bench.options, &bench.throttle).await
+    };
+    assert_eq!(looked(1).await.unwrap().layout.partitions, 1);
+    let told = looked(PARTITIONS + 1).await.unwrap_err().to_string();
+    assert!(told.contains("30001 files") && told.contains("fewer, larger"), "{told}");
 }
 
 #[test]
