@@ -80,7 +80,13 @@ impl Source {
         open::open(url, settings, &Patience::default())
     }
 
-    /// The same with other times.
+    /// The same of a local folder that may be away, for who can do without it for now; of all else what [`Source::open`]
+    /// does.
+    pub fn open_away(url: &str, settings: &Settings) -> Result<Source, SourceError> {
+        open::open_away(url).map_or_else(|| Source::open(url, settings), Ok)
+    }
+
+    /// The same as [`Source::open`] with other times.
     pub fn open_patient(url: &str, settings: &Settings, patience: &Patience) -> Result<Source, SourceError> {
         open::open(url, settings, patience)
     }

@@ -1,6 +1,6 @@
 //! `partage dataset serve`: a node that serves the datasets of a source, alone or with others.
 
-use super::settings::{named, open};
+use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output};
 use crate::role::{asked_to_stop, log, read};
@@ -75,7 +75,9 @@ impl ServeArgs {
         let file: DatasetNodeFile = read(self.config.as_deref())?;
         let no_source =
             || Failure::usage("the node has no source: give --source URL, or source in its configuration");
-        let source = open(&self.source.clone().or(file.source.clone()).ok_or_else(no_source)?)?;
+        let url = self.source.clone().or(file.source.clone()).ok_or_else(no_source)?;
+        let has_stored = self.data_dir(&file).join("datasets").is_dir();
+        let source = if has_stored { open_away(&url) } else { open(&url) }?;
         let coordination = self.coordination(&file)?;
         let node = Node::start(self.options(&file)?, coordination, source).await.map_err(not_started)?;
         if output.is_json() {
@@ -103,14 +105,17 @@ impl ServeArgs {
         }
     }
 
+    fn data_dir(&self, file: &DatasetNodeFile) -> PathBuf {
+        self.data_dir.clone().or(file.data_dir.clone()).unwrap_or_else(|| DATA_DIR.into())
+    }
+
     fn options(&self, file: &DatasetNodeFile) -> Result<NodeOptions, Failure> {
         let listen = self.listen.as_deref().or(file.listen.as_deref()).unwrap_or(LISTEN);
         let listen: SocketAddr = listen.parse().map_err(|_| {
             Failure::usage(format!("--listen {listen:?} is no address: give ip:port, such as {LISTEN}"))
         })?;
         let cluster = self.cluster.as_deref().or(file.cluster.as_deref()).unwrap_or("default");
-        let data_dir = self.data_dir.clone().or(file.data_dir.clone()).unwrap_or_else(|| DATA_DIR.into());
-        let mut options = NodeOptions::new(named(cluster)?, listen, data_dir);
+        let mut options = NodeOptions::new(named(cluster)?, listen, self.data_dir(file));
         let address = self.address.as_deref().or(file.address.as_deref());
         options.address = address.map(Address::new).transpose().map_err(Failure::usage)?;
         let datasets = if self.datasets.is_empty() { &file.datasets } else { &self.datasets };

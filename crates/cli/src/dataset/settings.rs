@@ -70,6 +70,11 @@ pub fn open(url: &str) -> Result<Source, Failure> {
     Source::open(url, &environment()).map_err(Failure::usage)
 }
 
+/// The same for a node that has something in its local store, and serves that while its source is away.
+pub fn open_away(url: &str) -> Result<Source, Failure> {
+    Source::open_away(url, &environment()).map_err(Failure::usage)
+}
+
 /// What the environment says to libraries of object stores.
 #[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]
 fn environment() -> Settings {

@@ -45,6 +45,23 @@ pub fn open(url: &str, settings: &Settings, patience: &Patience) -> Result<Sourc
     Ok(Source { url: shown, store, root, folder: None })
 }
 
+/// See [`Source::open_away`]: nothing unless it is a local folder that is away.
+pub fn open_away(url: &str) -> Option<Source> {
+    let shown = url.trim_end_matches('/');
+    let folder = match shown.strip_prefix("file://") {
+        Some(_) => Url::parse(shown).ok()?.to_file_path().ok()?,
+        None if shown.contains("://") => return None,
+        None => PathBuf::from(shown),
+    };
+    if folder.exists() {
+        return None;
+    }
+    // The store that begins at the folder itself wants it to be there.
+    let root = Path::from_absolute_path(std::path::absolute(&folder).ok()?).ok()?;
+    let store = Arc::new(LocalFileSystem::new());
+    Some(Source { url: shown.to_owned(), store, root, folder: Some(PathBuf::from("/")) })
+}
+
 fn local(folder: PathBuf, url: String) -> Result<Source, Trouble> {
     std::fs::read_dir(&folder).map_err(Trouble::of_disk)?;
     let store = LocalFileSystem::new_with_prefix(&folder).map_err(Trouble::of)?;

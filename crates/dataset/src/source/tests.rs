@@ -115,6 +115,27 @@ async fn what_is_not_there_is_not_taken_for_empty() {
     assert!(matches!(away.trouble, Trouble::NotThere), "{away}");
 }
 
+#[tokio::test]
+async fn s20_a_folder_that_is_away_may_come_back() {
+    let (folder, _) = folder(&["it/a/1/x"]);
+    let (here, away) = (folder.path().join("it"), folder.path().join("away"));
+    fs::rename(&here, &away).unwrap();
+    let url = here.display().to_string();
+    assert!(Source::open(&url, &Settings::new()).is_err());
+    for url in [url.clone(), format!("{url}/"), format!("file://{url}")] {
+        let source = Source::open_away(&url, &Settings::new()).unwrap();
+        let gone = source.datasets().await.unwrap_err();
+        assert!(matches!(gone.trouble, Trouble::NotThere), "{gone}");
+        fs::rename(&away, &here).unwrap();
+        assert_eq!(source.datasets().await.unwrap().names, [dataset("a")]);
+        let files = source.files(&dataset("a"), &version("1")).await.unwrap();
+        let download = source.download(&files.files[0], &Throttle::new(0)).await.unwrap();
+        assert_eq!(tokio::task::spawn_blocking(|| read(download)).await.unwrap().unwrap(), b"it/a/1/x");
+        fs::rename(&here, &away).unwrap();
+    }
+    assert!(Source::open_away("ftp://x/y", &Settings::new()).is_err());
+}
+
 #[test]
 fn urls_that_cannot_be_are_refused_with_the_reason() {
     let refused = |url: &str| Source::open(url, &Settings::new()).unwrap_err().to_string();
