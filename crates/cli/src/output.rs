@@ -72,6 +72,11 @@ impl Failure {
         self
     }
 
+    /// Whether that is the word that who refused it has for it.
+    pub fn is_kind(&self, kind: &str) -> bool {
+        self.kind.as_deref() == Some(kind)
+    }
+
     /// Says it on stderr, and gives the code to exit with.
     pub fn report(&self, json: bool) -> ExitCode {
         let text = if json {

@@ -26,7 +26,7 @@ pub use meter::{Hop, Meter, Outcome, Series};
 pub use version::{Place, Progress, State, Version};
 
 use crate::clock::Clock;
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use partage_core::dataset::name::DatasetName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +56,7 @@ type Shelf = BTreeMap<DatasetName, Arc<Dataset>>;
 pub struct Catalogue {
     shelf: ArcSwap<Shelf>,
     neighbours: ArcSwap<Neighbours>,
+    awaited: ArcSwapOption<String>,
     clock: Clock,
 }
 
@@ -71,6 +72,7 @@ impl Catalogue {
         Catalogue {
             shelf: ArcSwap::from_pointee(BTreeMap::new()),
             neighbours: ArcSwap::from_pointee(Neighbours { me, others: Vec::new() }),
+            awaited: ArcSwapOption::empty(),
             clock: Clock::start(),
         }
     }
@@ -119,6 +121,16 @@ impl Catalogue {
     /// Who this node is, and who the others are.
     pub fn neighbours(&self) -> Arc<Neighbours> {
         self.neighbours.load_full()
+    }
+
+    /// What a node that was just started waits for, until it can tell that something is not there.
+    pub fn awaited(&self) -> Option<Arc<String>> {
+        self.awaited.load_full()
+    }
+
+    /// Says what is waited for, or that nothing is.
+    pub fn set_awaited(&self, what: Option<String>) {
+        self.awaited.store(what.map(Arc::new));
     }
 
     /// Says who the others are.

@@ -48,3 +48,5 @@ pub const VERSION: &str = "partage-version";
 pub const SEQUINS_VERSION: &str = "x-sequins-version";
 /// Of an answer: the peer that gave it.
 pub const SEQUINS_PROXIED_TO: &str = "x-sequins-proxied-to";
+/// The number from which a node's share is computed, at `/healthz`, as Sequins calls it.
+pub const SEQUINS_SHARD_ID: &str = "x-sequins-shard-id";

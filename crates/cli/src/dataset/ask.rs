@@ -277,7 +277,14 @@ async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(),
     // What was there before the refresh is not what is waited for: a node looks within this.
     tokio::time::sleep(LOOK).await;
     loop {
-        let dataset = look(door, name).await?;
+        let dataset = match look(door, name).await {
+            // A node that was just started does not know yet which datasets there are.
+            Err(failure) if failure.is_kind("starting") => {
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+            looked => looked?,
+        };
         let latest = dataset.versions.iter().next_back();
         if let Some((version, at)) = latest {
             if let Some((node, why)) = at.errors().next() {

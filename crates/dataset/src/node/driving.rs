@@ -50,6 +50,8 @@ pub struct Driver {
     inputs: mpsc::Sender<Input>,
     /// Whether somebody looks at the source, and whether that is wanted once more.
     looking: (bool, bool),
+    /// Whether the source was ever read.
+    has_looked: bool,
     leaving: watch::Sender<bool>,
     helpers: JoinSet<()>,
 }
@@ -70,11 +72,14 @@ impl Driver {
         let inputs = handle.inputs.clone();
         let hands = Hands::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
         let (leaving, helpers) = (watch::Sender::new(false), JoinSet::new());
-        let mut driver = Driver { machine, hands, source, inputs, looking: (false, false), leaving, helpers };
+        let looking = (false, false);
+        let mut driver =
+            Driver { machine, hands, source, inputs, looking, has_looked: false, leaving, helpers };
         let told = driver.hands.act(&driver.machine, effects).await;
         for event in told {
             driver.tell(event).await;
         }
+        driver.hands.catalogue.set_awaited(driver.awaited());
         driver
     }
 
@@ -98,11 +103,30 @@ impl Driver {
                 _ = refresh.tick() => self.look(),
                 _ = progress.tick() => self.hands.show_progress(),
             }
+            if self.hands.catalogue.awaited().is_some() {
+                self.hands.catalogue.set_awaited(self.awaited());
+            }
         }
         self.tell(Event::Leave).await;
         self.leaving.send_replace(true);
         // What it panics with is told by the runtime; nobody waits for more here.
         let _ = saying.await;
+    }
+
+    /// What a node that was just started waits for, until it knows what there is: others may have it all.
+    fn awaited(&self) -> Option<String> {
+        let presence = self.machine.presence();
+        if !presence.has_heard() {
+            return Some("the coordination service has not answered yet".to_owned());
+        }
+        if !self.has_looked {
+            let why = self.hands.source_failed.get(&None).map_or("", String::as_str);
+            let what = format!("the source {} has not been read yet {why}", self.source.url());
+            return Some(what.trim_end().to_owned());
+        }
+        let stable = self.hands.options.stable.as_secs_f32();
+        let is_stable = presence.is_stable(self.hands.catalogue.clock().now());
+        (!is_stable).then(|| format!("the list of nodes has not been the same for {stable} s yet"))
     }
 
     /// Begins to publish and to listen.
@@ -166,6 +190,7 @@ impl Driver {
                 self.hands.source_failed.insert(dataset, reason);
             }
             Input::Refreshed => {
+                self.has_looked = true;
                 self.hands.source_failed.remove(&None);
                 self.looking.0 = false;
                 if self.looking.1 {

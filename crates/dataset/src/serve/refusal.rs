@@ -38,6 +38,12 @@ impl Refusal {
         Refusal::new(StatusCode::NOT_FOUND, "no_version", text)
     }
 
+    /// 503: a node that was just started does not know yet what there is.
+    pub fn starting(awaited: &str) -> Refusal {
+        let text = format!("this node was just started: {awaited}; ask again, or ask another node");
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", text)
+    }
+
     /// 421 to a peer: it believes that this version is here.
     pub fn not_that_version(name: &str, version: &str) -> Refusal {
         let version: String = version.chars().take(64).collect();

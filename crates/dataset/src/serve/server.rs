@@ -96,6 +96,11 @@ impl House {
         self.catalogue.shelf()
     }
 
+    /// Nobody should take for absent what a node that was just started has not heard of yet.
+    pub fn not_there(&self, refusal: Refusal) -> Refusal {
+        self.catalogue.awaited().map_or(refusal, |awaited| Refusal::starting(&awaited))
+    }
+
     /// The dataset, and the version that a request is answered from, all of it (D5).
     pub fn open(
         &self,
@@ -105,9 +110,12 @@ impl House {
     ) -> Result<(Arc<Dataset>, Reading), Refusal> {
         let shelf = self.shelf();
         let (dataset, reading) = match (shelf.get(name), by_peer) {
-            (None, None) => return Err(Refusal::no_dataset(name)),
+            (None, None) => return Err(self.not_there(Refusal::no_dataset(name))),
             (None, Some(_)) => return Err(Refusal::not_that_version(name, "any")),
-            (Some(dataset), None) => (dataset, dataset.read().ok_or_else(|| Refusal::no_version(name))?),
+            (Some(dataset), None) => {
+                let reading = dataset.read().ok_or_else(|| self.not_there(Refusal::no_version(name)));
+                (dataset, reading?)
+            }
             (Some(dataset), Some(version)) => {
                 let reading = dataset.read_named(version);
                 (dataset, reading.ok_or_else(|| Refusal::not_that_version(name, version))?)

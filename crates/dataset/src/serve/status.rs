@@ -4,9 +4,9 @@
 //! gives these things, and a few more, so that what reads the one reads the other.
 
 use super::ask::by_peer;
-use super::page;
 use super::refusal::Refusal;
 use super::server::{Desk, House};
+use super::{answer, page};
 use crate::catalogue::{Dataset, State, Version};
 use crate::limits;
 use bytes::Bytes;
@@ -23,23 +23,23 @@ pub async fn home(desk: &Desk, parts: &Parts) -> Result<Response<Bytes>, Refusal
     let mut status = here(&desk.house, None);
     if by_peer(parts.uri.query())?.is_none() {
         let silent = merge_others(desk, &mut status, "/").await;
-        summarise(&mut status);
         status["unreachable"] = json!(silent);
     }
+    summarise(&mut status);
     Ok(shown(parts, &status, None))
 }
 
 /// `GET /<dataset>`.
 pub async fn dataset(desk: &Desk, name: &str, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
     if !desk.house.shelf().contains_key(name) {
-        return Err(Refusal::no_dataset(name));
+        return Err(desk.house.not_there(Refusal::no_dataset(name)));
     }
     let mut status = here(&desk.house, Some(name));
     if by_peer(parts.uri.query())?.is_none() {
         let silent = merge_others(desk, &mut status, &format!("/{name}")).await;
-        summarise(&mut status);
         status["unreachable"] = json!(silent);
     }
+    summarise(&mut status);
     Ok(shown(parts, &status, Some(name)))
 }
 
@@ -48,9 +48,18 @@ pub fn health(house: &House) -> Response<Bytes> {
     let serving = house.catalogue.datasets().iter().filter(|dataset| dataset.serving().is_some()).count();
     let stopping = house.stopping.load(std::sync::atomic::Ordering::Relaxed);
     let status = if stopping { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    let word = if stopping { "stopping" } else { "ok" };
+    let awaited = house.catalogue.awaited();
+    let word = match (stopping, &awaited) {
+        (true, _) => "stopping",
+        (false, Some(_)) => "starting",
+        (false, None) => "ok",
+    };
     let datasets = house.catalogue.datasets().len();
-    json_answer(status, &json!({ "status": word, "datasets": datasets, "serving": serving }))
+    let mut told = json!({ "status": word, "datasets": datasets, "serving": serving });
+    if let Some(awaited) = awaited {
+        told["awaited"] = awaited.as_str().into();
+    }
+    json_answer(status, &told)
 }
 
 /// `GET /healthz`, as Sequins has it: this node's versions; 404 unless one is active or being built.
@@ -70,7 +79,13 @@ pub fn healthz(house: &House) -> Response<Bytes> {
             .collect();
         all.insert(dataset.name().to_string(), Value::Object(versions));
     }
-    json_answer(if is_well { StatusCode::OK } else { StatusCode::NOT_FOUND }, &Value::Object(all))
+    let status = if is_well { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    let mut response = json_answer(status, &Value::Object(all));
+    let shard_id = &house.catalogue.neighbours().me.shard_id;
+    if !shard_id.is_empty() {
+        response.headers_mut().insert(super::SEQUINS_SHARD_ID, answer::text(shard_id));
+    }
+    response
 }
 
 fn json_answer(status: StatusCode, body: &Value) -> Response<Bytes> {

@@ -67,7 +67,7 @@ impl Presence {
     }
 
     /// Whether the mirror was ever heard.
-    pub(super) fn has_heard(&self) -> bool {
+    pub fn has_heard(&self) -> bool {
         self.has_heard
     }
 
