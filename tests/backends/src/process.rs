@@ -44,6 +44,11 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
+    /// Asks it to look at its configuration, or source, again.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// It sleeps, wherever it is.
     pub fn pause(&self) {
         self.signal(Signal::STOP);

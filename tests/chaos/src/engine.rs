@@ -67,7 +67,8 @@ impl Engine {
         self.root_through(address, ROOT)
     }
 
-    fn root_through(&self, address: &str, root: &str) -> Target {
+    /// Any root of it, likewise.
+    pub fn root_through(&self, address: &str, root: &str) -> Target {
         match self {
             Engine::Etcd(server) => server.target_through(address, root),
             Engine::MariaDb(server) => server.target_through(address, root),
@@ -86,19 +87,46 @@ impl Engine {
         Slower { commit, messages, delay: commit * (times - 1) / messages }
     }
 
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        match self {
+            Engine::Etcd(server) => server.kill(),
+            Engine::MariaDb(server) => server.kill(),
+            Engine::ZooKeeper(server) => server.kill(),
+        }
+    }
+
+    /// Starts it again on the same data.
+    pub async fn revive(&mut self) {
+        match self {
+            Engine::Etcd(server) => server.revive().await,
+            Engine::MariaDb(server) => server.revive().await,
+            Engine::ZooKeeper(server) => server.revive().await,
+        }
+    }
+
+    /// It sleeps, wherever it is.
+    pub fn pause(&self) {
+        match self {
+            Engine::Etcd(server) => server.process().pause(),
+            Engine::MariaDb(server) => server.process().pause(),
+            Engine::ZooKeeper(server) => server.pause(),
+        }
+    }
+
+    /// It goes on as if nothing had happened.
+    pub fn wake(&self) {
+        match self {
+            Engine::Etcd(server) => server.process().wake(),
+            Engine::MariaDb(server) => server.process().wake(),
+            Engine::ZooKeeper(server) => server.wake(),
+        }
+    }
+
     /// `kill -9`, and a new start on the same data.
     pub async fn restart(&mut self) {
-        match self {
-            Engine::Etcd(server) => {
-                server.kill();
-                server.revive().await;
-            }
-            Engine::MariaDb(server) => {
-                server.kill();
-                server.revive().await;
-            }
-            Engine::ZooKeeper(server) => server.restart().await,
-        }
+        self.kill();
+        self.revive().await;
     }
 }
 

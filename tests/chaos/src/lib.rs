@@ -15,6 +15,7 @@
 //! | `admin`   | the questions and commands of the admin API                         |
 //! | `load`    | clients that write and read, and the check of what they were told   |
 //! | `http`    | one request, with a deadline                                        |
+//! | `dataset` | dataset nodes, and somebody at each who looks all the time          |
 //!
 //! Processes and links are those of `backends`, where the coordination servers are.
 
@@ -23,6 +24,7 @@
 pub mod admin;
 pub mod binary;
 pub mod cluster;
+pub mod dataset;
 pub mod engine;
 pub mod fleet;
 pub mod http;

@@ -1,0 +1,156 @@
+//! Versions come: to clusters that are empty, and that serve another; to one node later than to the others, or not at all.
+
+use chaos::dataset::{Ground, Nodes};
+use partage_coordination::Backend;
+use partage_core::dataset::Dealing;
+
+/// Nodes of a large cluster.
+const LARGE: usize = 30;
+
+/// Nodes with nothing come up, and upgrade twice.
+async fn grows(backend: Backend, nodes: usize, min: &str) {
+    let mut nodes = Nodes::new(Ground::of(backend).await, nodes, &[("min_replication", min)]);
+    nodes.start_with("v1").await;
+    nodes.check("v1").await;
+    for version in ["v2", "v3"] {
+        nodes.upgrade(version).await;
+        nodes.check(version).await;
+    }
+    nodes.have_all_seen("v1 -> v2 -> v3").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_alone_on_etcd() {
+    grows(Backend::Etcd, 1, "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_on_etcd() {
+    grows(Backend::Etcd, 3, "2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_on_zookeeper() {
+    grows(Backend::ZooKeeper, 3, "2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_by_gossip() {
+    grows(Backend::Gossip, 3, "2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "`./test long` runs it"]
+async fn three_nodes_on_mysql() {
+    grows(Backend::MySql, 3, "2").await;
+}
+
+/// Many nodes of which most have nothing: all answer, and all upgrade.
+async fn large(backend: Backend) {
+    let mut nodes = Nodes::new(Ground::of(backend).await, LARGE, &[("min_replication", "2")]);
+    nodes.start_with("v1").await;
+    nodes.check_at(&[1, LARGE / 2, LARGE], "v1").await;
+    nodes.upgrade("v2").await;
+    nodes.check_at(&[1, LARGE / 2, LARGE], "v2").await;
+    nodes.have_all_seen("v1 -> v2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_nodes_on_etcd() {
+    large(Backend::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute: `./test long` runs it"]
+async fn thirty_nodes_on_zookeeper() {
+    large(Backend::ZooKeeper).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute: `./test long` runs it"]
+async fn thirty_nodes_by_gossip() {
+    large(Backend::Gossip).await;
+}
+
+/// S10, S14: a node that is told of a version long before the others waits for them, and nobody loses a read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_that_comes_to_one_node_first() {
+    let mut nodes = Nodes::new(Ground::of(Backend::Etcd).await, 3, &[("min_replication", "2")]);
+    nodes.start_with("v1").await;
+    nodes.are_acquainted("v1").await;
+    let shares = nodes.shares(Dealing::Interleaved, 2).await;
+    nodes.publish("v2");
+    nodes.refresh(1);
+    nodes.hold("v2", &shares[..1]).await;
+    nodes.are_watched().await;
+    nodes.check("v1").await;
+    nodes.refresh_all();
+    nodes.all_serve("v2").await;
+    nodes.check("v2").await;
+    nodes.have_all_seen("v1 -> v2").await;
+}
+
+/// S10: a node whose own load takes for ever upgrades with the others, and asks them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_loads_slowly_upgrades_with_the_others() {
+    let mut nodes = Nodes::new(Ground::of(Backend::Gossip).await, 3, &[]);
+    nodes.set(2, "load_bytes_s", "20000");
+    nodes.start_with("v1").await;
+    nodes.source(2).add_heavy("v2", 2_000_000);
+    nodes.source(1).add("v2");
+    nodes.source(3).add("v2");
+    nodes.refresh_all();
+    nodes.all_serve("v2").await;
+    nodes.check("v2").await;
+    nodes.hold("v2", &[(2, [].into())]).await;
+    nodes.have_all_seen("v1 -> v2").await;
+}
+
+/// S14: the source loses the version that is served, and has an earlier one instead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_back_to_an_earlier_version() {
+    let mut nodes = Nodes::new(Ground::of(Backend::Etcd).await, 3, &[("min_replication", "2")]);
+    nodes.start_with("v3").await;
+    nodes.publish("v2");
+    nodes.numbers().into_iter().for_each(|node| nodes.source(node).remove("v3"));
+    nodes.have_looked().await;
+    nodes.check("v3").await;
+    // Not even for who has nothing of it in its source any more, and starts anew.
+    nodes.stop(2).await;
+    nodes.start(2);
+    nodes.serves(2, "v3").await;
+    nodes.have_seen(&["v3", "v3 -> down -> v3", "v3"]).await;
+}
+
+/// S13: who joins serves what the others have at once, whatever its own source has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_joins_late_serves_what_the_others_do() {
+    let mut nodes = Nodes::new(Ground::of(Backend::Etcd).await, 3, &[("min_replication", "2")]);
+    nodes.start_with("v3").await;
+    let late = nodes.add(&[("stable_s", "3600")]);
+    nodes.source(late).add("v2");
+    nodes.start(late);
+    nodes.serves(late, "v3").await;
+    nodes.hold("v3", &[(late, [].into())]).await;
+    nodes.check("v3").await;
+    nodes.have_all_seen("v3").await;
+}
+
+/// A node whose source never gets v2 serves v2 all the same, by its peers, and goes on to v3 with them; they keep v2 for it
+/// as long as it needs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_data() {
+    let settings = [("replication", "3"), ("min_replication", "2"), ("keep_s", "2")];
+    let mut nodes = Nodes::new(Ground::of(Backend::Gossip).await, 3, &settings);
+    nodes.start_with("v1").await;
+    nodes.source(2).add("v2");
+    nodes.source(3).add("v2");
+    nodes.refresh_all();
+    nodes.all_serve("v2").await;
+    nodes.hold("v2", &[(1, [].into())]).await;
+    nodes.is_gone(2, "v1").await;
+    nodes.check("v2").await;
+    nodes.upgrade("v3").await;
+    nodes.check("v3").await;
+    nodes.have_all_seen("v1 -> v2 -> v3").await;
+}
