@@ -134,11 +134,29 @@ impl Trouble {
                 match io.kind() {
                     io::ErrorKind::PermissionDenied => return Trouble::Denied("this user"),
                     io::ErrorKind::NotFound => return Trouble::NotThere,
+                    io::ErrorKind::TimedOut => return Trouble::Slow(error.to_string()),
+                    io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkUnreachable => return Trouble::Unreachable(error.to_string()),
                     _ => {}
                 }
             }
         }
-        Trouble::Failing(error.to_string())
+        let said = error.to_string();
+        // A list that is refused is told with its status in words only.
+        match said.split_once("status code: ").and_then(|(_, status)| status.get(..3)) {
+            Some("401") => return Trouble::Unknown,
+            Some("403") => return Trouble::Denied("these credentials"),
+            Some("404") => return Trouble::NotThere,
+            Some(_) | None => {}
+        }
+        // HDFS names a class of Java, and its library has no other word for it.
+        if cfg!(feature = "hdfs") && said.contains("security.AccessControlException") {
+            return Trouble::Denied("this user");
+        }
+        // What follows in an answer of HDFS is where in Java it happened.
+        Trouble::Failing(said.lines().next().unwrap_or_default().to_owned())
     }
 
     /// What an error of a local file means.

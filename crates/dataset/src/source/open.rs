@@ -81,11 +81,7 @@ fn remote(url: &Url, settings: &Settings, patience: &Patience) -> Result<Arc<dyn
         #[cfg(feature = "http")]
         "http" | "https" => cloud::http(url, patience),
         #[cfg(feature = "hdfs")]
-        "hdfs" => {
-            let base = &url[..url::Position::BeforePath];
-            let store = hdfs_native_object_store::HdfsObjectStoreBuilder::new().with_url(base).build();
-            Ok(Arc::new(store.map_err(Trouble::of)?))
-        }
+        "hdfs" => hdfs(url, patience),
         #[cfg(not(feature = "s3"))]
         "s3" | "s3a" | "s3n" => Err(Trouble::NotBuiltIn("s3")),
         #[cfg(not(feature = "gcs"))]
@@ -101,6 +97,22 @@ fn remote(url: &Url, settings: &Settings, patience: &Patience) -> Result<Arc<dyn
             Err(Trouble::Url(format!("no source has the scheme {scheme}; there are {schemes}")))
         }
     }
+}
+
+/// With the configuration of Hadoop that `HADOOP_CONF_DIR` names, but for how long a server is waited for.
+#[cfg(feature = "hdfs")]
+fn hdfs(url: &Url, patience: &Patience) -> Result<Arc<dyn ObjectStore>, Trouble> {
+    let longest = patience.retry_time / u32::try_from(patience.retries.max(1)).unwrap_or(u32::MAX);
+    let config = [
+        ("dfs.client.socket-timeout", patience.answer_time.as_millis().to_string()),
+        ("dfs.client.failover.max.attempts", patience.retries.to_string()),
+        ("dfs.client.failover.sleep.max.millis", longest.as_millis().to_string()),
+    ];
+    let store = hdfs_native_object_store::HdfsObjectStoreBuilder::new()
+        .with_url(&url[..url::Position::BeforePath])
+        .with_config(config.map(|(name, value)| (name.to_owned(), value)))
+        .build();
+    Ok(Arc::new(store.map_err(Trouble::of)?))
 }
 
 #[cfg(feature = "cloud")]
@@ -148,7 +160,8 @@ mod cloud {
     #[cfg(feature = "gcs")]
     pub fn gcs(url: &Url, settings: &Settings, patience: &Patience) -> Opened {
         use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-        let known: [Known; 1] = [("anonymous", "skip_signature", str::to_owned)];
+        let known: [Known; 2] =
+            [("endpoint", "google_base_url", str::to_owned), ("anonymous", "skip_signature", str::to_owned)];
         let mut builder = GoogleCloudStorageBuilder::new();
         for (name, value) in chosen(settings, "google_") {
             if let Ok(key) = GoogleConfigKey::from_str(&name) {
@@ -159,8 +172,9 @@ mod cloud {
         for (name, value) in options(url, &known)? {
             builder = builder.with_config(key::<GoogleConfigKey>(&name)?, value);
         }
-        let store =
-            builder.with_retry(retries(patience)).with_client_options(client(patience, false)).build();
+        let endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+        let client = client(patience, endpoint.is_some_and(|endpoint| endpoint.starts_with("http:")));
+        let store = builder.with_retry(retries(patience)).with_client_options(client).build();
         Ok(Arc::new(store.map_err(of_building)?))
     }
 

@@ -1,99 +1,14 @@
-//! The protocol of S3, spoken with moto, a server of others, and with one that fails on purpose.
-//!
-//! `./test setup` installs moto.
+//! A bucket whose server fails on purpose: what is said of it, and what is tried again.
 
-#![cfg(feature = "s3")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use std::collections::BTreeSet;
+use partage_core::dataset::{DatasetName, VersionName};
+use partage_dataset::source::{Patience, Source, SourceError, Throttle, Trouble};
+use sources::s3::Moto;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
-
-use object_store::aws::AmazonS3Builder;
-use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutPayload};
-use partage_core::dataset::{DatasetName, VersionName};
-use partage_dataset::build::{Load, Options, inspect};
-use partage_dataset::format::{Columns, Format};
-use partage_dataset::source::{Patience, Settings, Source, SourceError, Throttle, Trouble};
-
-/// moto, on a port of its own. It ends with its handle.
-struct Moto {
-    child: Child,
-    port: u16,
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "where programs are is a matter of the machine")]
-fn program() -> PathBuf {
-    let tools = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .unwrap_or_default()
-        .join("partage/tools/moto/bin");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(tools).chain(std::env::split_paths(&path));
-    let found = folders.map(|folder| folder.join("moto_server")).find(|path| path.is_file());
-    found.expect("moto_server is not installed: `./test setup`")
-}
-
-impl Moto {
-    fn start() -> Moto {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = Command::new(program())
-            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut moto = Moto { child, port };
-        while moto.create_bucket().is_none() {
-            assert!(moto.child.try_wait().unwrap().is_none(), "moto_server ended");
-            std::thread::yield_now();
-        }
-        moto
-    }
-
-    fn create_bucket(&self) -> Option<()> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        let request =
-            "PUT /bucket HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        answer.starts_with("HTTP/1.1 200").then_some(())
-    }
-
-    async fn put(&self, key: &str, bytes: Vec<u8>) {
-        let store = AmazonS3Builder::new()
-            .with_endpoint(format!("http://127.0.0.1:{}", self.port))
-            .with_allow_http(true)
-            .with_bucket_name("bucket")
-            .with_region("us-east-1")
-            .with_access_key_id("id")
-            .with_secret_access_key("secret")
-            .build()
-            .unwrap();
-        store.put(&Path::from(key), PutPayload::from(bytes)).await.unwrap();
-    }
-}
-
-fn settings() -> Settings {
-    [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret"), ("PATH", "/bin")]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into()
-}
 
 fn source(port: u16) -> Source {
     let url = format!("s3://bucket/data/sets?endpoint=http://127.0.0.1:{port}&region=us-east-1");
@@ -103,65 +18,11 @@ fn source(port: u16) -> Source {
         retries: 1,
         retry_time: Duration::from_secs(20),
     };
-    Source::open_patient(&url, &settings(), &patience).unwrap()
+    Source::open_patient(&url, &Moto::settings(), &patience).unwrap()
 }
 
 fn names() -> (DatasetName, VersionName) {
     (DatasetName::new("set").unwrap(), VersionName::new("2").unwrap())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_version_is_listed_and_loaded_out_of_a_bucket() {
-    let moto = Moto::start();
-    // A source that asks a server which is slow to begin may wait longer than the stub's guests do.
-    let source = Source::open(
-        &format!("s3://bucket/data/sets?endpoint=http://127.0.0.1:{}&region=us-east-1", moto.port),
-        &settings(),
-    )
-    .unwrap();
-    let line = |i: u32| format!("key-{i}\t{}\n", "value ".repeat(40));
-    let file = |number: u32| (0..3_000).filter(|i| i % 3 == number).map(line).collect::<String>();
-    for number in 0..3 {
-        moto.put(&format!("data/sets/set/2/part-{number}"), file(number).into_bytes()).await;
-    }
-    for key in
-        ["set/1/old", "set/2/_SUCCESS", "set/2/.hidden", "set/2/_temporary/x", "set/3/_SUCCESS", "loose"]
-    {
-        moto.put(&format!("data/sets/{key}"), b"x".to_vec()).await;
-    }
-    let (dataset, version) = names();
-    assert_eq!(source.url(), "s3://bucket/data/sets");
-    assert_eq!(source.datasets().await.unwrap().names, std::slice::from_ref(&dataset));
-    assert_eq!(source.versions(&dataset).await.unwrap().names.len(), 3);
-    assert_eq!(source.latest(&dataset, true).await.unwrap(), Some(version.clone()));
-    let files = source.files(&dataset, &version).await.unwrap();
-    assert_eq!(
-        files.files.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(),
-        ["part-0", "part-1", "part-2"]
-    );
-    assert_eq!(source.read(&dataset, "_dataset.toml", 10).await.unwrap(), None);
-
-    let folder = tempfile::tempdir().unwrap();
-    let columns = Columns { key: Some("1".to_owned()), values: vec!["2".to_owned()], header: false };
-    let mut options = Options::default();
-    options.format.format = Some(Format::Tsv);
-    options.format.columns = columns;
-    let throttle = Throttle::new(0);
-    let inspection = inspect(&source, (&dataset, &version), &files, &options, &throttle).await.unwrap();
-    let load = Load {
-        source,
-        files,
-        inspection,
-        options,
-        throttle,
-        progress: Arc::default(),
-        folder: folder.path().to_owned(),
-    };
-    let keys = Mutex::new(0);
-    let ready = |_, reader: Arc<partage_engine::readonly::Reader>| *keys.lock().unwrap() += reader.len();
-    load.run(&BTreeSet::from([0, 1, 2]), &ready).await.unwrap();
-    assert_eq!(*keys.lock().unwrap(), 3_000);
-    assert_eq!(load.progress.seen().bytes, load.files.bytes());
 }
 
 /// What the server that fails on purpose does about a request for the object.
@@ -169,6 +30,8 @@ async fn a_version_is_listed_and_loaded_out_of_a_bucket() {
 enum Fault {
     /// Answers with this status.
     Status(&'static str),
+    /// The same, and about the list too.
+    Closed(&'static str),
     /// Answers nothing.
     Silence,
     /// Breaks off after so many bytes of an answer, each time.
@@ -208,7 +71,7 @@ fn answer(mut stream: TcpStream, fault: Fault, asked: &Mutex<usize>) {
     }
     let object = object();
     // Who has had enough of us closes, and needs no answer.
-    if line.contains("list-type") {
+    if line.contains("list-type") && !matches!(fault, Fault::Closed(_)) {
         let key = "data/sets/set/2/part-0";
         let xml = format!(
             "<?xml version=\"1.0\"?><ListBucketResult><Name>bucket</Name><IsTruncated>false</IsTruncated><Contents>\
@@ -225,7 +88,7 @@ fn answer(mut stream: TcpStream, fault: Fault, asked: &Mutex<usize>) {
     }
     *asked.lock().unwrap() += 1;
     let most = match fault {
-        Fault::Status(status) => {
+        Fault::Status(status) | Fault::Closed(status) => {
             let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             return;
         }
@@ -296,6 +159,21 @@ async fn what_a_source_answers_is_told_apart_with_its_url() {
     }
     let error = downloaded(Fault::Status("500 Internal Server Error")).await.unwrap_err();
     assert!(error.contains("500"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_refused_says_why() {
+    for (status, what) in [
+        ("401 Unauthorized", "does not know us (401)"),
+        ("403 Forbidden", "not allowed (403)"),
+        ("404 Not Found", "not there (404)"),
+        ("500 Internal Server Error", "the source fails: "),
+    ] {
+        let error = source(faulty(Fault::Closed(status))).datasets().await.unwrap_err();
+        let (said, may_pass) = (error.to_string(), error.trouble.may_pass());
+        assert!(said.starts_with("s3://bucket/data/sets: ") && said.contains(what), "{status}: {said}");
+        assert_eq!(may_pass, status.starts_with("500"), "{said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
