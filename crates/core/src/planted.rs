@@ -79,6 +79,8 @@ pub enum Planted {
     Timer,
     /// S16: after an error of a peer nobody else is asked.
     S16,
+    /// S18: a dataset node under a coordinator lets go of a partition as soon as it hears that another has it.
+    S18,
     /// S19: a version that failed is not tried again.
     S19,
     /// D5: a peer answers from the version that it has in front, whichever it is asked for.
@@ -93,7 +95,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of dataset nodes must catch.
-    pub const DATASETS: [Planted; 12] = [
+    pub const DATASETS: [Planted; 13] = [
         Planted::S2,
         Planted::S9,
         Planted::S10,
@@ -104,6 +106,7 @@ impl Planted {
         Planted::S15,
         Planted::Timer,
         Planted::S16,
+        Planted::S18,
         Planted::S19,
         Planted::D5,
     ];

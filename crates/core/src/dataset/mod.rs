@@ -7,7 +7,7 @@
 //! |---|---|
 //! | what a dataset and a version may be called | [`name`] |
 //! | which partition a key is in, and by which hash a version's files were written | [`partition`] |
-//! | which partitions a node takes | [`assign`], by its [seat](seats) |
+//! | which partitions a node takes | [`assign`], by its [seat](seats); under a coordinator [`shards`], by its orders |
 //! | what a node tells, loads, and gives its clients | [`node`] |
 //! | which peer is asked for what is not here, and when the next | [`fetch`] |
 //!
@@ -19,6 +19,7 @@ pub mod name;
 pub mod node;
 pub mod partition;
 pub mod seats;
+pub mod shards;
 
 pub use assign::{Dealing, Replication, ReplicationError, UnknownDealing};
 pub use fetch::{Failure, Fetch, FetchSettings, Next};

@@ -1,4 +1,4 @@
-//! One node of a leaderless dataset cluster: what it tells, what it loads, and what it gives its clients (S9 to S15, S18).
+//! One node of a dataset cluster: what it tells, what it loads, and what it gives its clients (S9 to S15, S18).
 //!
 //! A branch of the library. It hangs out its sign, waits until no more signs go up, and knows from the signs alone which
 //! volumes are its own. It says of each volume when it stands on the shelf, lends it to other branches from that moment,
@@ -30,83 +30,45 @@
 //! | an operator's order       | it is higher than the one it has            | follows it, and publishes it                |
 //! | it leaves                 |                                             | withdraws all; loads nothing more           |
 //!
+//! So without a leader. Under a coordinator two rows are others, and all else is the same ([`ordered`]):
+//!
+//! | event                     | seen                                        | does                                        |
+//! |---------------------------|---------------------------------------------|---------------------------------------------|
+//! | shards were ordered       |                                             | loads what goes with them, of what clients get, too |
+//! | any                       | what is here goes with none of them, and others have it | withdraws it; later lets it go   |
+//!
 //! - (na) clients get versions in one direction only (S14, [`Shelf`]);
 //! - (nb) they get a version only when each partition is at `min` nodes, or when they had it before a restart (S10);
 //! - (nc) a partition is published only while it is here, and again whenever a session begins (S12);
 //! - (nd) nothing waits for the coordination service or the source but loading (S2);
 //! - (ne) a version goes only when nobody asked for it for `keep_ms` and nobody reads from it (S15).
 //!
-//! Not done: taking away replicas that are too many (they go with their version), and moving those of the version that
-//! clients get to nodes that join (the next version will; S18 says how to switch on making good for lost ones).
+//! Not done without a coordinator: taking away replicas that are too many (they go with their version), and moving those
+//! of the version that clients get to nodes that join (the next version will; S18 says how to switch on making good for
+//! lost ones).
 
 mod hearsay;
+mod ordered;
 mod presence;
+mod settings;
 mod shelf;
 mod version;
 
 pub use hearsay::{Holders, Key, Layout, News, Pin, Value};
+pub use ordered::Readiness;
 pub use presence::Presence;
+pub use settings::{NodeSettings, Spread};
 pub use shelf::{Served, Shelf};
 pub use version::{State, Version};
 
-use super::assign::{Dealing, Replication};
 use super::name::{DatasetName, VersionName};
-use super::seats::{Address, Seat, Wish};
+use super::seats::{Address, Seat};
 use crate::planted::{self, Planted};
+use crate::sharding::Slot;
 use crate::time::Millis;
 use shelf::Around;
 use std::collections::{BTreeMap, BTreeSet};
 use version::Inspection;
-
-/// How a node behaves.
-#[derive(Debug, Clone)]
-pub struct NodeSettings {
-    /// Where peers reach it.
-    pub address: Address,
-    /// Which seat it wants.
-    pub wish: Wish,
-    /// How datasets are spread that do not say it themselves.
-    pub spread: Spread,
-    /// How long nodes must be the same before shares are computed (S9).
-    pub stable_ms: u64,
-    /// How long a version stays that nobody asks for and clients do not get (S15).
-    pub keep_ms: u64,
-    /// How long a node that was restarted waits for its peers before it gives clients what it has of what they had.
-    pub resume_ms: u64,
-    /// Whether replicas that are lost are made good (S18).
-    pub re_replicate: bool,
-}
-
-impl NodeSettings {
-    /// The default of [`NodeSettings::stable_ms`].
-    pub const STABLE_MS: u64 = 10_000;
-    /// The default of [`NodeSettings::keep_ms`].
-    pub const KEEP_MS: u64 = 600_000;
-    /// The default of [`NodeSettings::resume_ms`].
-    pub const RESUME_MS: u64 = 5_000;
-
-    /// The defaults: 10 seconds of rest, 10 minutes for an old version, and sharding that is static.
-    pub fn new(address: Address) -> NodeSettings {
-        NodeSettings {
-            address,
-            wish: Wish::Any { before: None },
-            spread: Spread::default(),
-            stable_ms: NodeSettings::STABLE_MS,
-            keep_ms: NodeSettings::KEEP_MS,
-            resume_ms: NodeSettings::RESUME_MS,
-            re_replicate: false,
-        }
-    }
-}
-
-/// How a dataset is spread over nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spread {
-    /// How many nodes have each partition.
-    pub replication: Replication,
-    /// How partitions are dealt to seats.
-    pub dealing: Dealing,
-}
 
 /// What the local store has of a dataset when a node starts (S20).
 #[derive(Debug, Clone, Default)]
@@ -135,6 +97,8 @@ pub enum Event {
     },
     /// How a dataset is to be spread, if otherwise than the node's settings say.
     Spread(DatasetName, Option<Spread>),
+    /// A coordinator's orders: these shards of the dataset are to be here, and no others.
+    Ordered(DatasetName, BTreeSet<Slot>),
     /// Whether a dataset is served at all. One that is not is let go, and forgotten here.
     Served(DatasetName, bool),
     /// The source has these versions of a dataset.
@@ -197,6 +161,15 @@ pub enum Effect {
         version: VersionName,
         /// It is to be unused since then.
         unused_since: Millis,
+    },
+    /// Delete partitions of a version from the local store: other nodes have them. They were shown for the last time.
+    LetGo {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// Which.
+        partitions: BTreeSet<u32>,
     },
     /// No request gets this dataset any more.
     Drop(DatasetName),
@@ -268,6 +241,7 @@ impl Node {
             }
             Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
             Event::Spread(dataset, spread) => self.shelf_mut(&dataset).spread = spread,
+            Event::Ordered(dataset, slots) => self.shelf_mut(&dataset).slots = Some(slots),
             Event::Served(dataset, is_served) => self.shelf_mut(&dataset).is_dropped = !is_served,
             Event::Listed(dataset, versions) => self.list(dataset, &versions),
             Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
@@ -315,7 +289,10 @@ impl Node {
         let stable = self.presence.stable_at().filter(|at| *at > self.now);
         let is_waiting = self.shelves.values().any(|shelf| shelf.serving.is_none() && shelf.before.is_some());
         let resume = is_waiting.then(|| self.started + self.settings.resume_ms);
-        let shelves = self.shelves.values().filter_map(|shelf| shelf.deadline(&self.settings));
+        let shelves = self.shelves.values().flat_map(|shelf| {
+            [shelf.deadline(&self.settings), shelf.parting_at(self.settings.let_go_ms, self.now)]
+        });
+        let shelves = shelves.flatten();
         shelves.chain(stable).chain(resume).min().unwrap_or(Millis::NEVER)
     }
 
@@ -490,6 +467,7 @@ impl Node {
     fn retired(&mut self, dataset: DatasetName, name: VersionName, out: &mut Vec<Effect>) {
         let version = self.version(&dataset, &name);
         let here = std::mem::take(&mut version.here);
+        version.leaving.clear();
         version.loading.clear();
         version.share = None;
         (version.is_shown, version.is_retiring, version.idle) = (false, false, None);
@@ -544,6 +522,9 @@ impl Node {
         };
         for (dataset, shelf) in &mut self.shelves {
             shelf.settle(dataset, &around, out);
+        }
+        if !self.is_leaving {
+            self.let_go(out);
         }
         if planted::is(Planted::S12) {
             self.publish_too_early(out);

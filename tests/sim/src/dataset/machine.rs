@@ -70,6 +70,8 @@ pub struct Machine {
     pub seen: BTreeMap<Named, (Value, u64)>,
     /// Loads that are cancelled or over have another number.
     pub loads: BTreeMap<VersionName, u64>,
+    /// When it crashed last, and what it had then.
+    pub fell: Option<(u64, BTreeMap<VersionName, (Layout, BTreeSet<u32>)>)>,
 }
 
 impl Machine {
@@ -88,6 +90,7 @@ impl Machine {
             cursor: None,
             seen: BTreeMap::new(),
             loads: BTreeMap::new(),
+            fell: None,
         }
     }
 
@@ -127,8 +130,9 @@ impl Machine {
     }
 
     /// It is down: all but the disk is gone.
-    pub fn crash(&mut self) {
+    pub fn crash(&mut self, now: u64) {
         self.life += 1;
+        self.fell = Some((now, self.disk.versions.clone()));
         self.mind = None;
         self.catalogue = Catalogue::default();
         self.session = None;

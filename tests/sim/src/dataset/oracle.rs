@@ -2,9 +2,12 @@
 
 use super::machine::Machine;
 use super::reading::{Part, Reading};
-use partage_core::dataset::node::{Key, Served, Value};
+use partage_core::dataset::node::{Key, Layout, Served, Value};
 use partage_core::dataset::{DatasetName, VersionName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// For so long a death may be unheard: until the session ends, and mirrors have it.
+const UNHEARD_MS: u64 = 12_000;
 
 /// What the oracle remembers.
 #[derive(Debug, Default)]
@@ -63,6 +66,28 @@ pub fn upgraded(machine: &Machine, dataset: &DatasetName, version: &VersionName)
         }
     }
     Ok(())
+}
+
+/// S18: a partition of what clients get is let go only while another has it, or died so lately that nobody can have heard.
+pub fn let_go(
+    machines: &[Machine],
+    node: usize,
+    (version, partition): (&VersionName, u32),
+    now: u64,
+) -> Result<(), String> {
+    type Versions = BTreeMap<VersionName, (Layout, BTreeSet<u32>)>;
+    let has = |versions: &Versions| versions.get(version).is_some_and(|(_, here)| here.contains(&partition));
+    let others = machines.iter().enumerate().filter(|(other, _)| *other != node);
+    let mut seen_to_have = others.filter(|(_, machine)| {
+        let died_with_it = machine.fell.as_ref().is_some_and(|(at, had)| at + UNHEARD_MS > now && has(had));
+        (machine.is_up() && has(&machine.disk.versions)) || died_with_it
+    });
+    let mut serving = machines.iter().filter(|machine| machine.catalogue.serving.as_ref() == Some(version));
+    if seen_to_have.next().is_some() || serving.next().is_none() {
+        return Ok(());
+    }
+    let who = &machines[node].address;
+    Err(format!("S18: {who} lets partition {partition} of {version} go, the last one"))
 }
 
 /// S14: what is remembered as served only goes forward.

@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod acting;
 mod asking;
+mod office;
+
+use office::Office;
 
 /// How long faults come, and how long they have stopped at the end.
 const STORM_MS: u64 = 150_000;
@@ -22,6 +25,8 @@ const TTL_MS: u64 = 3_000;
 const STABLE_MS: u64 = 2_000;
 const KEEP_MS: u64 = 25_000;
 const RESUME_MS: u64 = 3_000;
+/// Longer than a session of which nothing is heard lasts, and mirrors need.
+const LET_GO_MS: u64 = TTL_MS + STABLE_MS;
 const REFRESH_MS: (u64, u64) = (8_000, 15_000);
 
 /// How a run went.
@@ -39,6 +44,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// Versions that were let go.
     pub retired: u64,
+    /// Partitions that were let go for others to have, under a coordinator.
+    pub let_go: u64,
     /// Everything that happened, as one number: the same seed gives the same.
     pub fingerprint: u64,
     /// What does not hold.
@@ -71,6 +78,9 @@ enum Happening {
     Fault,
     NewVersion,
     Pin,
+    /// The coordinator moves shards; its orders reach a node.
+    Plan,
+    Ordered(usize, u64),
     Calm,
 }
 
@@ -97,6 +107,8 @@ pub(super) struct World {
     readings: BTreeMap<u64, Reading>,
     next: u64,
     pin: Pin,
+    /// Who orders shards, if nodes do not compute them.
+    office: Option<Office>,
     /// Until when: the store is away, the source fails, a node hears nothing of the store, two nodes cannot talk.
     store_away: u64,
     source_away: u64,
@@ -106,9 +118,26 @@ pub(super) struct World {
     outcome: Outcome,
 }
 
-/// Runs one seed.
+/// Runs one seed without a coordinator.
 pub fn run(seed: u64) -> Outcome {
+    run_in(World::new(seed), seed)
+}
+
+/// Runs one seed under a coordinator.
+pub fn run_ordered(seed: u64) -> Outcome {
     let mut world = World::new(seed);
+    let (shards, wanted) = (world.draw.between(1, 9) as u32, world.machines[0].settings.spread.replication);
+    world.office = Some(Office::new(shards, world.machines.len().min(wanted.wanted as usize)));
+    for machine in &mut world.machines {
+        // How many a partition may have is the coordinator's to say.
+        machine.settings.spread.replication.max = None;
+        (machine.settings.is_ordered, machine.settings.let_go_ms) = (true, LET_GO_MS);
+    }
+    world.later(1_000, Happening::Plan);
+    run_in(world, seed)
+}
+
+fn run_in(mut world: World, seed: u64) -> Outcome {
     let end = STORM_MS + CALM_MS;
     while let Some(((at, order), happening)) = world.queue.pop_first() {
         if at > end || world.outcome.broken.is_some() {
@@ -171,6 +200,7 @@ impl World {
             readings: BTreeMap::new(),
             next: 0,
             pin: Pin::default(),
+            office: None,
             store_away: 0,
             source_away: 0,
             cut: BTreeMap::new(),
@@ -231,6 +261,8 @@ impl World {
             Happening::Fault => self.fault(),
             Happening::NewVersion => self.write_version(),
             Happening::Pin => return self.pin(),
+            Happening::Plan => self.plan(),
+            Happening::Ordered(node, life) => return self.ordered(node, life),
             Happening::Calm => self.calm(),
         }
         Ok(())
@@ -250,6 +282,9 @@ impl World {
         machine.mind = Some(mind);
         self.soon(10, 500, Happening::OpenSession(node, life));
         self.soon(10, 1_000, Happening::Refresh(node, life));
+        if self.office.is_some() {
+            self.soon(10, 3_000, Happening::Ordered(node, life));
+        }
         self.act(node, effects)
     }
 
@@ -258,7 +293,7 @@ impl World {
             return;
         }
         self.outcome.crashes += 1;
-        self.machines[node].crash();
+        self.machines[node].crash(self.now);
         self.readings.retain(|_, reading| reading.node != node);
         if self.draw.chance(250) {
             self.machines[node].disk = Default::default();
@@ -389,7 +424,7 @@ impl World {
                 return Err(format!("S11: {who} and {} both sit at {seat:?}", other.0));
             }
         }
-        Ok(())
+        self.all_is_as_ordered()
     }
 
     /// S12: what a node has is in the store, nothing else is, and every mirror has it.

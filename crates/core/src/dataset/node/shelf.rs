@@ -11,7 +11,9 @@ use super::hearsay::{Holders, Layout, Pin};
 use super::version::{Inspection, State, Version};
 use super::{DatasetName, NodeSettings, Spread, VersionName};
 use crate::dataset::seats::{Address, Seat};
+use crate::dataset::shards::partitions_of;
 use crate::planted::{self, Planted};
+use crate::sharding::Slot;
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,6 +52,8 @@ pub struct Shelf {
     /// What was served in an earlier life.
     pub(super) before: Option<Served>,
     pub(super) pin: Pin,
+    /// The shards that a coordinator has ordered, once one was heard.
+    pub(super) slots: Option<BTreeSet<Slot>>,
     /// How it is to be spread, if otherwise than the node's settings say.
     pub(super) spread: Option<Spread>,
     /// Whether it is not served any more.
@@ -91,6 +95,11 @@ impl Shelf {
             _ if self.is_ahead(name) => State::Building,
             _ => State::Removing,
         })
+    }
+
+    /// Whether it is served at all.
+    pub fn is_served(&self) -> bool {
+        !self.is_dropped
     }
 
     /// How it is spread.
@@ -153,8 +162,9 @@ impl Shelf {
     }
 
     /// The versions that are to be loaded, the best first: the latest, earlier ones as long as those before them have
-    /// failed, and what clients get if nothing later holds out hope.
-    fn wanted(&self) -> Vec<VersionName> {
+    /// failed, and what clients get if nothing later holds out hope; under a coordinator what clients get in any case, as
+    /// shards move at any time.
+    pub(super) fn wanted(&self) -> Vec<VersionName> {
         let serving = self.serving().filter(|name| self.pin.version.as_ref().is_none_or(|pin| pin == *name));
         let mut wanted = Vec::new();
         for name in self.ahead().into_iter().chain(serving.cloned()) {
@@ -165,6 +175,8 @@ impl Shelf {
                 break;
             }
         }
+        let served = self.serving().filter(|name| self.slots.is_some() && !wanted.contains(name)).cloned();
+        wanted.extend(served);
         wanted
     }
 
@@ -237,15 +249,19 @@ impl Shelf {
 
     /// Loads the node's share of the latest version, and of earlier ones as long as later ones fail.
     fn load(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
-        let Some((seat, seats)) = around.dealer else { return };
-        let spread = self.spread(around.settings);
-        for name in self.wanted() {
+        let (spread, slots) = (self.spread(around.settings), self.slots.clone());
+        let can_deal = if around.settings.is_ordered { slots.is_some() } else { around.dealer.is_some() };
+        for name in self.wanted().into_iter().filter(|_| can_deal) {
             let has_room = self.later_loads() < LOADING || self.serving() == Some(&name);
             let version = self.version(&name);
             let can_load = version.is_listed && version.failure.is_none();
             let may_begin = has_room || !version.loading.is_empty();
             let Some(layout) = version.layout.filter(|_| can_load && may_begin) else { continue };
-            let share = version.share(layout, spread, around, seat, seats);
+            let share = match (&slots, around.dealer) {
+                (Some(slots), _) => version.ordered(layout, slots),
+                (None, Some((seat, seats))) => version.share(layout, spread, around, seat, seats),
+                (None, None) => BTreeSet::new(),
+            };
             let is_lacking = |p: &u32| !version.here.contains(p) && !version.loading.contains(p);
             let partitions: BTreeSet<u32> = share.into_iter().filter(is_lacking).collect();
             if !partitions.is_empty() {
@@ -343,6 +359,13 @@ impl Shelf {
 }
 
 impl Version {
+    /// What this node is to have of it: what goes with the shards that were ordered.
+    fn ordered(&mut self, layout: Layout, slots: &BTreeSet<Slot>) -> BTreeSet<u32> {
+        let share = partitions_of(slots, layout.partitions);
+        self.share = Some(share.clone());
+        share
+    }
+
     /// What this node is to have of it: computed once, and added to where replicas were lost, if that is wished (S18).
     fn share(
         &mut self,

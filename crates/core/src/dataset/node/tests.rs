@@ -3,6 +3,7 @@
 use super::*;
 use crate::dataset::partition::Partitioner;
 use crate::dataset::seats::{Claim, Right};
+use crate::dataset::{Dealing, Replication, Wish};
 
 const LAYOUT: Layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4 };
 

@@ -3,7 +3,7 @@
 use super::hearsay::{Holders, Layout};
 use crate::planted::{self, Planted};
 use crate::time::Millis;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// How far the node is in finding out how a version is divided.
@@ -40,6 +40,8 @@ pub struct Version {
     pub(super) inspection: Inspection,
     pub(super) here: BTreeSet<u32>,
     pub(super) loading: BTreeSet<u32>,
+    /// Those of `here` that others have been told are not, and since when: they are ordered elsewhere.
+    pub(super) leaving: BTreeMap<u32, Millis>,
     /// What it is to take, once that was computed.
     pub(super) share: Option<BTreeSet<u32>>,
     pub(super) holders: Holders,

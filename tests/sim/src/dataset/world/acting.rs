@@ -75,6 +75,15 @@ impl World {
                 });
                 self.soon(1, 5, Happening::Node(node, life, event));
             }
+            Effect::LetGo { version, partitions, .. } => {
+                self.outcome.let_go += partitions.len() as u64;
+                for partition in partitions {
+                    oracle::let_go(&self.machines, node, (&version, partition), now)?;
+                    if let Some((_, here)) = self.machines[node].disk.versions.get_mut(&version) {
+                        here.remove(&partition);
+                    }
+                }
+            }
             Effect::Delete(_, version) => {
                 self.machines[node].disk.versions.remove(&version);
             }

@@ -1,0 +1,195 @@
+//! A node under a coordinator: what it is ordered to have, whether it has it, and when it may let go of the rest (K19, S18).
+//!
+//! The head office says which rooms a branch looks after, and nothing about editions ([`shards`](crate::dataset::shards)).
+//! The branch fetches what belongs there, of what its readers get and of what they get next, and reports when all of it
+//! stands. A room that is taken away from it is not emptied before it is sure that its books stand elsewhere.
+//!
+//! | a partition that is here | seen                                   | does                              |
+//! |--------------------------|----------------------------------------|-----------------------------------|
+//! | of no ordered shard      | `min` others have it                   | withdraws its key, and waits      |
+//! | withdrawn                | it is ordered again, or fewer have it  | publishes it again                |
+//! |                          | the session is lost                    | publishes it again, in the next   |
+//! |                          | `min` others have it, after the wait   | shows it no longer, and deletes it|
+//!
+//! Two that let go of one partition at a time each count on the other. So who lets go says so first, and looks again when
+//! the others must have heard: within that time a session ends that is not heard of, and with it the letting go. Reads
+//! notice nothing: a partition that is withdrawn is still read, by whoever has not heard.
+//!
+//! - (nf) nothing is let go that is not at `min` others, as far as this one has heard since it said so;
+//! - (ng) without orders (a coordinator that was never heard) everything stays;
+//! - (nh) a shard is ready when its partitions of what clients get and of what they get next are here, and clients get
+//!   something. A later version that fails keeps no shard from being ready: it would keep every shard from moving,
+//!   wherever to.
+
+use super::hearsay::Layout;
+use super::shelf::Shelf;
+use super::{Effect, Key, Node, Value, VersionName};
+use crate::dataset::shards::partitions_of;
+use crate::planted::{self, Planted};
+use crate::sharding::Slot;
+use crate::time::Millis;
+use std::collections::BTreeSet;
+
+/// How far a shard is that a node was ordered to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// Something of it is still on its way.
+    Loading,
+    /// All of it is here.
+    Ready,
+    /// It cannot be had, for now.
+    Failed(String),
+}
+
+/// What happens to partitions that are here and not ordered.
+enum Step {
+    /// Others are told that they are here no longer.
+    Withdraw(u32),
+    /// They stay after all.
+    Publish(u32, Layout),
+    /// They are here no longer.
+    Gone(BTreeSet<u32>),
+}
+
+/// What a node must know to let go of something.
+#[derive(Clone, Copy)]
+struct Parting {
+    now: Millis,
+    wait_ms: u64,
+    /// So many others must have it.
+    min: usize,
+    can_tell: bool,
+}
+
+impl Node {
+    /// How far a shard is.
+    pub fn readiness(&self, dataset: &super::DatasetName, slot: Slot) -> Readiness {
+        match self.shelf(dataset) {
+            Some(shelf) if self.presence.has_heard() => shelf.readiness(slot),
+            Some(_) | None => Readiness::Loading,
+        }
+    }
+
+    /// Lets go of what was ordered elsewhere.
+    pub(super) fn let_go(&mut self, out: &mut Vec<Effect>) {
+        let mut steps = Vec::new();
+        for (dataset, shelf) in &mut self.shelves {
+            let parting = Parting {
+                now: self.now,
+                wait_ms: self.settings.let_go_ms,
+                min: shelf.spread(&self.settings).replication.min as usize,
+                can_tell: self.presence.has_session,
+            };
+            let of = |(version, step)| (dataset.clone(), version, step);
+            steps.extend(shelf.part(parting).into_iter().map(of));
+        }
+        for (dataset, version, step) in steps {
+            let key = |partition| Key::Partition(dataset.clone(), version.clone(), partition);
+            match step {
+                Step::Withdraw(partition) => self.withdraw(key(partition), out),
+                Step::Publish(partition, layout) => {
+                    self.publish(key(partition), Value::Layout(layout), out);
+                }
+                Step::Gone(partitions) => {
+                    out.push(Effect::Show(dataset.clone(), version.clone()));
+                    out.push(Effect::LetGo { dataset, version, partitions });
+                }
+            }
+        }
+    }
+}
+
+impl Shelf {
+    /// The slots that were ordered, once a coordinator was heard.
+    pub fn slots(&self) -> Option<&BTreeSet<Slot>> {
+        self.slots.as_ref()
+    }
+
+    fn readiness(&self, slot: Slot) -> Readiness {
+        if self.is_dropped {
+            return Readiness::Ready;
+        }
+        if !self.was_listed || !self.slots.as_ref().is_some_and(|slots| slots.contains(&slot)) {
+            return Readiness::Loading;
+        }
+        let (mut failed, mut is_on_its_way) = (None, false);
+        for name in self.wanted() {
+            let version = &self.versions[&name];
+            let is_served = self.serving() == Some(&name);
+            match (&version.failure, version.layout) {
+                (Some(reason), _) if is_served => return Readiness::Failed(reason.clone()),
+                (Some(reason), _) => failed = failed.or(Some(reason.clone())),
+                (None, None) if is_served || version.is_listed => return Readiness::Loading,
+                (None, None) => {}
+                (None, Some(layout)) => {
+                    let is_here = partitions_of(&[slot].into(), layout.partitions).is_subset(&version.here);
+                    match (is_here, version.is_listed) {
+                        (true, _) => is_on_its_way = true,
+                        (false, true) => return Readiness::Loading,
+                        (false, false) if is_served => {
+                            return Readiness::Failed(format!(
+                                "version {name}, which clients get, is not in the source any more: put it back, or give \
+                                 the source a later one"
+                            ));
+                        }
+                        (false, false) => {}
+                    }
+                }
+            }
+        }
+        match (self.serving(), failed) {
+            (Some(_), _) => Readiness::Ready,
+            // Who has its part of a version that is not whole cannot answer for it yet.
+            (None, _) if is_on_its_way => Readiness::Loading,
+            (None, Some(reason)) => Readiness::Failed(reason),
+            (None, None) => Readiness::Ready,
+        }
+    }
+
+    fn part(&mut self, parting: Parting) -> Vec<(VersionName, Step)> {
+        let Some(slots) = &self.slots else { return Vec::new() };
+        let mut steps = Vec::new();
+        for (name, version) in &mut self.versions {
+            let Some(layout) = version.layout.filter(|_| !version.is_retiring) else { continue };
+            let ordered = partitions_of(slots, layout.partitions);
+            let mut gone = BTreeSet::new();
+            for partition in &version.here {
+                let others = version.holders.count(layout, *partition);
+                let may_go = !ordered.contains(partition) && others >= parting.min && parting.can_tell;
+                match version.leaving.get(partition).copied() {
+                    None if may_go && planted::is(Planted::S18) => {
+                        gone.insert(*partition);
+                        steps.push((name.clone(), Step::Withdraw(*partition)));
+                    }
+                    None if may_go => {
+                        version.leaving.insert(*partition, parting.now);
+                        steps.push((name.clone(), Step::Withdraw(*partition)));
+                    }
+                    Some(since) if may_go && since + parting.wait_ms <= parting.now => {
+                        gone.insert(*partition);
+                    }
+                    Some(_) if !may_go => {
+                        version.leaving.remove(partition);
+                        steps.push((name.clone(), Step::Publish(*partition, layout)));
+                    }
+                    Some(_) | None => {}
+                }
+            }
+            if !gone.is_empty() {
+                version.here.retain(|partition| !gone.contains(partition));
+                version.leaving.retain(|partition, _| !gone.contains(partition));
+                steps.push((name.clone(), Step::Gone(gone)));
+            }
+        }
+        steps
+    }
+
+    /// When something that is on its way out has to be looked at again.
+    pub(super) fn parting_at(&self, wait_ms: u64, now: Millis) -> Option<Millis> {
+        let since = self.versions.values().flat_map(|version| version.leaving.values());
+        since.map(|since| *since + wait_ms).filter(|at| *at > now).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;
