@@ -297,6 +297,11 @@ impl Keyspace {
         }
     }
 
+    /// Whether its shards may be on that node: the node serves its kind, and its constraint has nothing against it.
+    pub fn allows(&self, node: &NodeSpec) -> bool {
+        node.kinds.contains(&self.kind) && self.constraint.allows(node)
+    }
+
     /// Refuses settings that no cluster could carry out.
     pub fn check(&self) -> Result<(), KeyspaceError> {
         let keyspace = || self.name.clone();

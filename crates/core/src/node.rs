@@ -1,5 +1,6 @@
 //! Nodes: worker processes, as they announce themselves.
 
+use crate::keyspace::KeyspaceKind;
 use crate::limits;
 use crate::name::{Label, NodeId, Zone};
 use std::collections::BTreeSet;
@@ -30,6 +31,9 @@ pub struct NodeSpec {
     pub rack: Option<Zone>,
     /// Free words to pin and exclude by.
     pub labels: BTreeSet<Label>,
+    /// Which kinds of keyspaces it serves; shards of others never go there. Who says nothing serves those of users' own
+    /// services.
+    pub kinds: BTreeSet<KeyspaceKind>,
     /// How the coordinator checks the address.
     pub check_back: CheckBack,
     /// Where the desired set is posted on every change, beside the answers to heartbeats: a URL, for
@@ -76,6 +80,7 @@ impl NodeSpec {
             zone: None,
             rack: None,
             labels: BTreeSet::new(),
+            kinds: [KeyspaceKind::App].into(),
             check_back: CheckBack::default(),
             callback: None,
         }

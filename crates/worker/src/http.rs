@@ -87,37 +87,33 @@ pub fn access_of(method: &Method) -> Access {
     if method == Method::GET || method == Method::HEAD { Access::Read } else { Access::Write }
 }
 
-/// Answers the coordinator's check-back at [`WORKER_PATH`]: who is here, and how it is.
+/// Answers the coordinator's check-back at [`WORKER_PATH`] with [`about`].
 pub fn router(worker: &Worker) -> Router {
     let worker = worker.clone();
-    Router::new().route(
-        WORKER_PATH,
-        get(move || async move {
-            let replicas: Vec<_> = worker
-                .replicas()
-                .iter()
-                .map(|replica| {
-                    let shard = &replica.assignment;
-                    serde_json::json!({
-                        "keyspace": shard.keyspace().as_str(),
-                        "shard": shard.shard().0,
-                        "placement": shard.replica.placement.0,
-                        "bounds": shard.bounds.to_string(),
-                        "role": shard.role.to_string(),
-                        "epoch": shard.epoch.0,
-                        "phase": format!("{:?}", replica.phase),
-                        "requests": replica.requests,
-                    })
-                })
-                .collect();
-            axum::Json(serde_json::json!({
-                "node": worker.node().as_str(),
-                "incarnation": worker.incarnation().map(|incarnation| incarnation.0),
-                "health": worker.health().to_string(),
-                "replicas": replicas,
-            }))
-        }),
-    )
+    Router::new().route(WORKER_PATH, get(move || async move { axum::Json(about(&worker)) }))
+}
+
+/// Who is here, how it is, and what it has: for services with a server of their own to answer with.
+pub fn about(worker: &Worker) -> serde_json::Value {
+    let replica = |replica: &crate::worker::Replica| {
+        let shard = &replica.assignment;
+        serde_json::json!({
+            "keyspace": shard.keyspace().as_str(),
+            "shard": shard.shard().0,
+            "placement": shard.replica.placement.0,
+            "bounds": shard.bounds.to_string(),
+            "role": shard.role.to_string(),
+            "epoch": shard.epoch.0,
+            "phase": format!("{:?}", replica.phase),
+            "requests": replica.requests,
+        })
+    };
+    serde_json::json!({
+        "node": worker.node().as_str(),
+        "incarnation": worker.incarnation().map(|incarnation| incarnation.0),
+        "health": worker.health().to_string(),
+        "replicas": worker.replicas().iter().map(replica).collect::<Vec<_>>(),
+    })
 }
 
 /// Finds the key in a request's head.

@@ -90,7 +90,7 @@ pub use worker::{Builder, Health, Replica, Worker};
 pub use partage_core::exchange::{KeyspaceBrief, Peer, Phase, ReplicaKey};
 pub use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 pub use partage_core::key::Key;
-pub use partage_core::keyspace::Ownership;
+pub use partage_core::keyspace::{KeyspaceKind, Ownership};
 pub use partage_core::lifecycle::ReplicaState;
 pub use partage_core::load::{HotKey, Load, Profile};
 pub use partage_core::map::Role;

@@ -10,6 +10,7 @@ use crate::line::Lines;
 use crate::{limits, measure};
 use partage_core::exchange::Phase;
 use partage_core::id::{Generation, Incarnation, ShardId};
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::name::{KeyspaceName, Label, NodeId, Zone};
 use partage_core::node::{CheckBack, NodeSpec};
 use partage_core::worker::gates::Access;
@@ -42,6 +43,7 @@ pub struct Builder {
     zone: Option<String>,
     rack: Option<String>,
     labels: Vec<String>,
+    kinds: BTreeSet<KeyspaceKind>,
     check_back: CheckBack,
     patience: Patience,
     within: Option<Duration>,
@@ -105,6 +107,11 @@ impl Builder {
         Builder { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
+    /// Which kinds of keyspaces it serves; unless said, `app`: no shard of another comes here.
+    pub fn kinds(self, kinds: impl IntoIterator<Item = KeyspaceKind>) -> Builder {
+        Builder { kinds: kinds.into_iter().collect(), ..self }
+    }
+
     /// The coordinator checks that `GET` of this path answers 200; unless said, that the port opens. Say
     /// [`crate::http::WORKER_PATH`] where [`crate::http::router`] is mounted.
     pub fn check_path(self, path: impl Into<String>) -> Builder {
@@ -129,6 +136,7 @@ impl Builder {
             zone: zone(&self.zone)?,
             rack: zone(&self.rack)?,
             labels: labels?,
+            kinds: self.kinds.clone(),
             check_back: self.check_back.clone(),
             ..NodeSpec::new(NodeId::new(&self.node)?, self.address.as_str())
         };
@@ -199,6 +207,7 @@ impl Worker {
             zone: None,
             rack: None,
             labels: Vec::new(),
+            kinds: [KeyspaceKind::App].into(),
             check_back: CheckBack::Connect,
             patience: Patience::default(),
             within: None,

@@ -108,8 +108,7 @@ impl Cluster {
     /// What a node carries of the keyspace against its share by capacity.
     fn imbalance(&self, at: Moment, keyspace: &KeyspaceState, node: &NodeState) -> String {
         let settings = &keyspace.record.keyspace;
-        let takes =
-            |n: &&NodeState| n.accepts(at.now, &self.settings) && settings.constraint.allows(&n.record.spec);
+        let takes = |n: &&NodeState| n.accepts(at.now, &self.settings) && settings.allows(&n.record.spec);
         let capacity: f64 = self.nodes.values().filter(takes).map(|n| n.record.spec.capacity).sum();
         let part = if capacity > 0.0 { node.record.spec.capacity / capacity } else { 1.0 };
         let (here, all) = loads(keyspace, &node.record.spec.id);

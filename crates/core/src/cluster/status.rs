@@ -8,7 +8,7 @@ use super::moves::MoveRow;
 use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
-use crate::keyspace::Mode;
+use crate::keyspace::{KeyspaceKind, Mode};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::load::{Load, METRICS};
@@ -159,6 +159,8 @@ pub struct NodeRow {
     pub rack: Option<Zone>,
     /// Its labels.
     pub labels: BTreeSet<Label>,
+    /// Which kinds of keyspaces it serves.
+    pub kinds: BTreeSet<KeyspaceKind>,
     /// Its share of every load, relative to other nodes.
     pub capacity: f64,
     /// What was asked for; [`Cluster::drain_status`] says how far it is.
@@ -357,6 +359,7 @@ fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeRow {
         zone: spec.zone.clone(),
         rack: spec.rack.clone(),
         labels: spec.labels.clone(),
+        kinds: spec.kinds.clone(),
         capacity: spec.capacity,
         drain: record.drain.clone(),
         leaving: node.leaving,

@@ -153,6 +153,7 @@ impl From<&NodeRow> for proto::NodeRow {
             zone: text(row.zone.as_ref()),
             rack: text(row.rack.as_ref()),
             labels: texts(&row.labels),
+            kinds: texts(&row.kinds),
             capacity: row.capacity,
             draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
             leaving: row.leaving,

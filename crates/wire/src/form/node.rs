@@ -5,8 +5,10 @@ use crate::Malformed;
 use crate::limits::ADDRESS_BYTES;
 use crate::malformed::{At, name_unless_empty, names, none_if_empty};
 use crate::proto;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::name::NodeId;
 use partage_core::node::{CheckBack, Health, NodeSpec};
+use std::collections::BTreeSet;
 
 impl From<&NodeSpec> for proto::NodeSpec {
     fn from(spec: &NodeSpec) -> Self {
@@ -22,8 +24,25 @@ impl From<&NodeSpec> for proto::NodeSpec {
                 CheckBack::Get(path) => path.clone(),
             },
             callback: spec.callback.clone().unwrap_or_default(),
+            kinds: kind_words(&spec.kinds),
         }
     }
+}
+
+/// The kinds that a node serves, as it announces them: nothing for what it serves when it says nothing.
+pub(crate) fn kind_words(kinds: &BTreeSet<KeyspaceKind>) -> Vec<String> {
+    if *kinds == [KeyspaceKind::App].into() {
+        Vec::new()
+    } else {
+        kinds.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// The kinds that a node announces.
+pub(crate) fn kinds(words: &[String]) -> Result<BTreeSet<KeyspaceKind>, Malformed> {
+    let kind = |(at, word): (usize, &String)| word.parse().at(&format!("kinds[{at}]"));
+    let kinds = words.iter().enumerate().map(kind).collect::<Result<BTreeSet<_>, _>>()?;
+    Ok(if kinds.is_empty() { [KeyspaceKind::App].into() } else { kinds })
 }
 
 /// How the coordinator checks back, from the path that it should `GET`.
@@ -76,6 +95,7 @@ impl TryFrom<proto::NodeSpec> for NodeSpec {
             labels: names(&form.labels, "labels")?,
             check_back: check_back(none_if_empty(form.check_path), "check_path")?,
             callback: callback(none_if_empty(form.callback), "callback")?,
+            kinds: kinds(&form.kinds)?,
         })
     }
 }

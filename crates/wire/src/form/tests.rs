@@ -87,6 +87,7 @@ fn an_unusable_announcement_names_its_field() {
         ("capacity", proto::NodeSpec { capacity: Some(0.0), ..spec() }),
         ("zone", proto::NodeSpec { zone: "a b".into(), ..spec() }),
         ("labels[1]", proto::NodeSpec { labels: vec!["ok".into(), String::new()], ..spec() }),
+        ("kinds[1]", proto::NodeSpec { kinds: vec!["app".into(), "databse".into()], ..spec() }),
         ("check_path", proto::NodeSpec { check_path: "health".into(), ..spec() }),
         ("callback", proto::NodeSpec { callback: "ftp://x".into(), ..spec() }),
     ];

@@ -335,6 +335,9 @@ pub struct Node {
     pub rack: Option<String>,
     /// Its labels.
     pub labels: Vec<String>,
+    /// The kinds of keyspaces that it serves.
+    #[serde(default)]
+    pub kinds: Vec<String>,
     /// Its share of every load.
     pub capacity: f64,
     /// Why it is drained; it may wait in the queue.
@@ -368,6 +371,7 @@ impl From<&core::NodeRow> for Node {
             zone: row.zone.as_ref().map(ToString::to_string),
             rack: row.rack.as_ref().map(ToString::to_string),
             labels: strings(&row.labels),
+            kinds: strings(&row.kinds),
             capacity: row.capacity,
             draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
             leaving: row.leaving,

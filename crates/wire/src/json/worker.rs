@@ -32,6 +32,9 @@ pub struct Register {
     /// Free words to pin and exclude by.
     #[serde(default)]
     pub labels: Vec<String>,
+    /// The kinds of keyspaces that it serves; none = `app`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
     /// The coordinator checks that `GET` of this path answers 200; none = that the address connects.
     pub check_path: Option<String>,
     /// URL where orders are posted to on every change.
@@ -50,6 +53,7 @@ impl TryFrom<Register> for cluster::Registration {
             zone: form.zone.map(|zone| zone.parse()).transpose().at("zone")?,
             rack: form.rack.map(|rack| rack.parse()).transpose().at("rack")?,
             labels: names(&form.labels, "labels")?,
+            kinds: node::kinds(&form.kinds)?,
             check_back: node::check_back(form.check_path, "check_path")?,
             callback: node::callback(form.callback, "callback")?,
         })?;
@@ -402,6 +406,7 @@ impl From<&cluster::Registration> for Register {
             zone: spec.zone.as_ref().map(ToString::to_string),
             rack: spec.rack.as_ref().map(ToString::to_string),
             labels: strings(&spec.labels),
+            kinds: node::kind_words(&spec.kinds),
             check_path: match &spec.check_back {
                 partage_core::node::CheckBack::Connect => None,
                 partage_core::node::CheckBack::Get(path) => Some(path.clone()),

@@ -15,7 +15,7 @@
 use super::AdminError;
 use crate::cluster::{Cluster, KeyspaceRecord, Moment, NodeState};
 use crate::id::ShardId;
-use crate::keyspace::{Constraint, Spread};
+use crate::keyspace::{Constraint, KeyspaceKind, Spread};
 use crate::name::NodeId;
 use crate::node::Health;
 use crate::node::NodeSpec;
@@ -29,6 +29,7 @@ struct Demand<'a> {
     of: String,
     replicas: u32,
     spread: Spread,
+    kind: KeyspaceKind,
     /// Those of the keyspace, then those of the shard.
     constraints: Vec<&'a Constraint>,
 }
@@ -41,6 +42,7 @@ impl<'a> Demand<'a> {
             of,
             replicas: keyspace.replicas,
             spread: keyspace.spread,
+            kind: keyspace.kind,
             constraints: vec![&keyspace.constraint],
         }
     }
@@ -55,7 +57,10 @@ impl<'a> Demand<'a> {
     }
 
     fn allowed<'n>(&self, nodes: &[&'n NodeSpec]) -> Vec<&'n NodeSpec> {
-        let fits = |node: &&NodeSpec| self.constraints.iter().all(|constraint| constraint.allows(node));
+        let fits = |node: &&NodeSpec| {
+            node.kinds.contains(&self.kind)
+                && self.constraints.iter().all(|constraint| constraint.allows(node))
+        };
         nodes.iter().copied().filter(fits).collect()
     }
 
@@ -86,6 +91,7 @@ impl<'a> Demand<'a> {
                 parts.push((format!("{what} leaves {left} of them"), left));
             }
         };
+        part(format!("the kind {}", self.kind), &|node| node.kinds.contains(&self.kind));
         for constraint in &self.constraints {
             let Constraint { pinned, excluded, labels } = constraint;
             part(format!("the pin to {}", list(pinned)), &|node| {

@@ -239,6 +239,17 @@ impl Cluster {
                 way_out: "release it first".into(),
             });
         }
+        let (kind, kinds) = (keyspace.record.keyspace.kind, &node.record.spec.kinds);
+        if !kinds.contains(&kind) {
+            let served: Vec<_> = kinds.iter().map(ToString::to_string).collect();
+            return Err(AdminError::Refused {
+                problem: format!(
+                    "node {id} serves keyspaces of kind {}, and not of {kind}",
+                    served.join(", ")
+                ),
+                way_out: format!("choose a node that serves {kind}"),
+            });
+        }
         if !keyspace.allows(shard.id, node) {
             return Err(AdminError::Refused {
                 problem: format!("pins, labels or exclusions keep shard {} away from node {id}", shard.id),
@@ -326,7 +337,7 @@ impl KeyspaceState {
     /// Whether the constraints of keyspace and shard let it be on that node.
     pub(in crate::cluster) fn allows(&self, id: ShardId, node: &NodeState) -> bool {
         let spec = &node.record.spec;
-        self.record.keyspace.constraint.allows(spec)
+        self.record.keyspace.allows(spec)
             && self.record.rules.get(&id).is_none_or(|rule| rule.constraint.allows(spec))
     }
 }

@@ -7,7 +7,7 @@
 use super::super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
 use crate::hash::HashFunction;
 use crate::id::{PlacementId, ShardId};
-use crate::keyspace::{Constraint, Ownership, Spread};
+use crate::keyspace::{Constraint, Keyspace, Ownership, Spread};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::load::METRICS;
@@ -41,7 +41,7 @@ impl Cluster {
         wanted: &BTreeMap<ShardId, u32>,
     ) -> Outlook {
         let name = keyspace.record.keyspace.name.as_str();
-        let nodes = self.nodes_for(name);
+        let nodes = self.nodes_for(&keyspace.record.keyspace);
         let index: BTreeMap<&NodeId, u32> =
             nodes.iter().zip(0..).map(|(node, at)| (&node.record.spec.id, at)).collect();
         let pending = self.pending(keyspace);
@@ -83,11 +83,14 @@ impl Cluster {
         Outlook { problem, busy, hot: wanted.keys().copied().collect() }
     }
 
-    /// The nodes that may hold something, in an order of the keyspace's own: a policy that breaks ties by
+    /// The nodes that serve such keyspaces, in an order of the keyspace's own: a policy that breaks ties by
     /// the order of nodes then puts the first shard of each of many keyspaces on another node.
-    fn nodes_for(&self, keyspace: &str) -> Vec<&NodeState> {
-        let mut nodes: Vec<_> = self.nodes.values().filter(|node| !node.record.ended).collect();
-        nodes.sort_by_cached_key(|node| hash(keyspace, node.record.spec.id.as_str().as_bytes()));
+    fn nodes_for(&self, keyspace: &Keyspace) -> Vec<&NodeState> {
+        let serves =
+            |node: &&NodeState| !node.record.ended && node.record.spec.kinds.contains(&keyspace.kind);
+        let mut nodes: Vec<_> = self.nodes.values().filter(serves).collect();
+        nodes
+            .sort_by_cached_key(|node| hash(keyspace.name.as_str(), node.record.spec.id.as_str().as_bytes()));
         nodes
     }
 

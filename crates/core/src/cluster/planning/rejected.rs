@@ -33,7 +33,7 @@ impl Cluster {
         let nodes = self.nodes.values().filter(|node| !node.record.ended).map(|node| {
             let spec = &node.record.spec;
             let drains = node.record.drain.is_some() || node.leaving;
-            (&spec.id, spec.capacity.to_bits(), &spec.zone, &spec.rack, &spec.labels, drains)
+            (&spec.id, spec.capacity.to_bits(), &spec.zone, &spec.rack, &spec.labels, &spec.kinds, drains)
         });
         let places = shards.iter().filter_map(|id| keyspace.map.shard(*id)).map(|shard| {
             let replicas = shard.staying().map(|r| (r.placement, &r.node, r.role));
