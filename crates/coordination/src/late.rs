@@ -1,5 +1,9 @@
-//! A backend that need not be there yet: for processes that can do their work without it for a while.
+//! A backend that need not be there yet, or of which is not known yet where it is: for processes that can do their work
+//! without it for a while.
 
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,34 +16,53 @@ use crate::error::Result;
 use crate::key::{Key, Scope};
 use crate::limits::{GOSSIP_MAX_VALUE_BYTES, MAX_KEY_BYTES};
 use crate::session::SessionId;
-use crate::target::Target;
+use crate::target::{Backend, Target};
 use crate::transaction::{Entry, Transaction, Version};
 use crate::watch::Watch;
 
 /// Connects when something is first asked of it, and with each further question until that has succeeded once; the
 /// question fails as connecting did, and nothing has happened.
-#[derive(Debug)]
 pub struct Late {
-    target: Target,
+    backend: Backend,
+    find: Box<Find>,
     there: OnceCell<Arc<dyn Coordination>>,
 }
+
+/// Says where a backend is, as far as that is known by then.
+type Find = dyn Fn() -> Finding + Send + Sync;
+type Finding = Pin<Box<dyn Future<Output = Result<Target>> + Send>>;
 
 impl Late {
     /// To what is behind `target`. Nobody is asked yet.
     #[must_use]
     pub fn new(target: Target) -> Late {
-        Late { target, there: OnceCell::new() }
+        let backend = target.backend;
+        Late::found(backend, move || Box::pin(ready(Ok(target.clone()))))
+    }
+
+    /// To wherever `find` says that the backend is, which is asked before each try to connect.
+    pub fn found(backend: Backend, find: impl Fn() -> Finding + Send + Sync + 'static) -> Late {
+        Late { backend, find: Box::new(find), there: OnceCell::new() }
     }
 
     async fn there(&self) -> Result<&Arc<dyn Coordination>> {
-        self.there.get_or_try_init(|| connect(&self.target)).await
+        self.there.get_or_try_init(|| async { connect(&(self.find)().await?).await }).await
+    }
+}
+
+impl fmt::Debug for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Late")
+            .field("backend", &self.backend)
+            .field("there", &self.there)
+            .finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl Coordination for Late {
     fn backend(&self) -> &'static str {
-        self.target.backend.name()
+        self.backend.name()
     }
 
     /// Until it is there, those of the backend that takes the least.

@@ -25,7 +25,7 @@ use partage_core::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
 use partage_wire::dataset::{MANIFEST, Manifest};
 
-use crate::build::{self, Inspection, partition_of, sync_folder, write};
+use crate::build::{self, Inspection, file_name, partition_of, sync_folder, write};
 
 /// The folder, held for this process alone.
 #[derive(Debug)]
@@ -142,6 +142,16 @@ impl Store {
         // The dataset's folder goes with its last version.
         let _ = fs::remove_dir(self.folder.join(dataset.as_str()));
         Ok(())
+    }
+
+    /// Removes partitions of a version. Who still reads from them does so to the end.
+    pub fn remove_partitions(
+        &self,
+        (dataset, version): (&DatasetName, &VersionName),
+        partitions: impl IntoIterator<Item = u32>,
+    ) -> Result<(), Error> {
+        let folder = self.folder_of(dataset, version);
+        partitions.into_iter().try_for_each(|partition| remove_all(&folder.join(file_name(partition))))
     }
 
     fn folder_of(&self, dataset: &DatasetName, version: &VersionName) -> PathBuf {

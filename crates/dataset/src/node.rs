@@ -1,4 +1,4 @@
-//! One node of a leaderless dataset cluster: the driver of the machine in `partage_core::dataset::node`.
+//! One node of a dataset cluster: the driver of the machine in `partage_core::dataset::node`.
 //!
 //! The machine says what is to be done, in order; here is who does it. Each of the helpers below does one thing, fails
 //! by itself, and tries again by itself; all that they find out comes back through one queue, so that one event is
@@ -15,8 +15,10 @@
 //!
 //! Nothing here is in the way of a read: requests go by the catalogue alone.
 
+pub mod coordinated;
 mod driving;
 mod effects;
+mod founding;
 mod loading;
 mod presence;
 mod refreshing;
@@ -28,14 +30,16 @@ use crate::limits::{INPUTS, LEAVE};
 use crate::local::{self, Store};
 use crate::serve::{self, Orders, ServeError, Server};
 use crate::source::{Source, Throttle};
+use coordinated::{Holder, Membership, Stays};
 use driving::{Driver, Input};
 use partage_coordination::Coordination;
 use partage_core::dataset::node::{NodeSettings, Spread};
 use partage_core::dataset::{Address, AddressError, DatasetName, ReplicationError, Seat, VersionName};
+use partage_worker::{LeaveError, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -77,6 +81,11 @@ pub struct NodeOptions {
     pub load_memory_bytes: usize,
     /// How it serves; who carries out orders is set here.
     pub serve: serve::Settings,
+    /// The coordinator that says what it is to have; without one it computes that.
+    pub coordinator: Option<Membership>,
+    /// How long a partition is kept that is ordered elsewhere, and that others have: until they all must have heard
+    /// (S18).
+    pub let_go: Duration,
 }
 
 impl NodeOptions {
@@ -101,6 +110,8 @@ impl NodeOptions {
             load_at_once: build.at_once,
             load_memory_bytes: build.memory_bytes,
             serve: serve::Settings::default(),
+            coordinator: None,
+            let_go: Duration::from_millis(NodeSettings::LET_GO_MS),
         }
     }
 }
@@ -130,6 +141,8 @@ pub struct Node {
     handle: Handle,
     server: Server,
     driver: JoinHandle<()>,
+    /// Registers at the coordinator, if there is one.
+    joining: Option<JoinHandle<()>>,
 }
 
 /// The versions that are known, by dataset: as the source lists them, and as nodes have them.
@@ -140,6 +153,10 @@ type Known = Arc<Mutex<BTreeMap<DatasetName, BTreeSet<VersionName>>>>;
 pub struct Handle {
     inputs: mpsc::Sender<Input>,
     known: Known,
+    stays: Arc<Stays>,
+    /// Its name under a coordinator, and once it is registered, its worker.
+    id: Option<Arc<str>>,
+    worker: Arc<OnceLock<Worker>>,
 }
 
 impl Handle {
@@ -183,6 +200,13 @@ impl Orders for Handle {
         let version = version.map(VersionName::new).transpose().map_err(told)?;
         Handle::pin(self, &DatasetName::new(dataset).map_err(told)?, version.as_ref())
     }
+
+    fn worker(&self) -> Option<serde_json::Value> {
+        let id = self.id.as_deref()?;
+        // The coordinator may ask before it has answered.
+        let about = self.worker.get().map(partage_worker::http::about);
+        Some(about.unwrap_or_else(|| serde_json::json!({ "node": id })))
+    }
 }
 
 impl Node {
@@ -210,15 +234,25 @@ impl Node {
         let card = NodeCard { shard_id: String::new(), address: address.as_str().into() };
         let catalogue = Arc::new(Catalogue::new(card));
         let (inputs, queue) = mpsc::channel(INPUTS);
-        let handle = Handle { inputs: inputs.clone(), known: Known::default() };
+        let id = options.coordinator.as_ref().map(|membership| membership.id.as_str().into());
+        let (known, stays) = (Known::default(), Arc::new(Stays::default()));
+        let handle =
+            Handle { inputs: inputs.clone(), known, stays: stays.clone(), id, worker: Arc::default() };
         let mut settings = options.serve.clone();
         settings.orders = Some(Arc::new(handle.clone()));
         let found = (store, scan.versions);
-        let driver =
-            Driver::start(options, address, source, found, (catalogue.clone(), handle.clone())).await;
+        let (membership, datasets) = (options.coordinator.clone(), options.datasets.clone());
+        let shown = (catalogue.clone(), handle.clone());
+        let driver = Driver::start(options, address.clone(), source, found, shown).await;
         let server = Server::start(listener, catalogue.clone(), settings)?;
         let driver = tokio::spawn(driver.run(queue, coordination));
-        Ok(Node { address: at, catalogue, handle, server, driver })
+        // After the door is open: the coordinator checks back.
+        let joining = membership.map(|membership| {
+            let (catalogue, reported, joined) = (catalogue.clone(), Mutex::default(), handle.worker.clone());
+            let holder = Holder { stays, inputs, catalogue, datasets, reported };
+            tokio::spawn(coordinated::join(membership, address, holder, joined))
+        });
+        Ok(Node { address: at, catalogue, handle, server, driver, joining })
     }
 
     /// Where it listens.
@@ -249,8 +283,28 @@ impl Node {
         self.handle.pin(dataset, version)
     }
 
+    /// Under a coordinator: has all its shards served elsewhere first, as long as `within` allows, and then ends as by
+    /// [`Node::stop`].
+    ///
+    /// # Errors
+    /// When there are shards of which it is not certain that others have them. It has ended all the same.
+    pub async fn leave(self, within: Duration) -> Result<(), LeaveError> {
+        let left = match self.handle.worker.get() {
+            Some(worker) => worker.leave(within).await,
+            None => Ok(()),
+        };
+        self.stop().await;
+        left
+    }
+
     /// Says goodbye, so that nobody asks it any more, answers what it was asked, and ends.
     pub async fn stop(mut self) {
+        if let Some(joining) = &self.joining {
+            joining.abort();
+        }
+        if let Some(worker) = self.handle.worker.get() {
+            worker.shutdown().await;
+        }
         // Without a receiver it has ended already.
         let _ = self.handle.inputs.send(Input::Leave).await;
         if tokio::time::timeout(LEAVE, &mut self.driver).await.is_err() {

@@ -1,21 +1,24 @@
 //! The one task that has the machine: it looks at one input after the other, and has done what follows from it.
 
+use super::coordinated::Stays;
 use super::effects::Hands;
 use super::loading::{Inspected, Which};
 use super::refreshing::{self, Listed};
-use super::{Handle, NodeOptions, presence, remembering, watching};
+use super::{Handle, NodeOptions, founding, presence, remembering, watching};
 use crate::catalogue::Catalogue;
 use crate::clock::unix_seconds;
 use crate::limits::PROGRESS_EVERY;
 use crate::local::{self, Store};
 use crate::source::Source;
 use partage_coordination::{Coordination, Key};
-use partage_core::dataset::node::{Event, Node as Machine, NodeSettings, Pin, Stored};
+use partage_core::dataset::node::{Event, Node as Machine, NodeSettings, Pin, Readiness, Stored};
+use partage_core::dataset::shards;
 use partage_core::dataset::{Address, DatasetName, VersionName, Wish};
+use partage_core::sharding::Slot;
 use partage_wire::presence::Remembered;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
@@ -38,6 +41,12 @@ pub enum Input {
     Refresh,
     /// An operator's order.
     Pin(DatasetName, Option<VersionName>),
+    /// Other shards of a dataset are ordered here: [`Stays::slots`].
+    Ordered(DatasetName),
+    /// A shard was ordered here: somebody waits until it is ready, or cannot be.
+    Await(DatasetName, Slot, oneshot::Sender<Result<(), String>>),
+    /// Whether there is a keyspace for a dataset now.
+    Founded(DatasetName, Result<(), String>),
     /// The node is to leave.
     Leave,
 }
@@ -54,6 +63,9 @@ pub struct Driver {
     has_looked: bool,
     leaving: watch::Sender<bool>,
     helpers: JoinSet<()>,
+    /// What is ordered here, and who waits for it.
+    stays: Arc<Stays>,
+    awaited: Vec<(DatasetName, Slot, oneshot::Sender<Result<(), String>>)>,
 }
 
 impl Driver {
@@ -69,12 +81,12 @@ impl Driver {
         let settings = settings(&options, address, &remembered);
         let stored = stored(&remembered, &scan);
         let (machine, effects) = Machine::start(settings, stored, catalogue.clock().now());
-        let inputs = handle.inputs.clone();
+        let (inputs, stays) = (handle.inputs.clone(), handle.stays.clone());
         let hands = Hands::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
         let (leaving, helpers) = (watch::Sender::new(false), JoinSet::new());
-        let looking = (false, false);
+        let (looking, has_looked, awaited) = ((false, false), false, Vec::new());
         let mut driver =
-            Driver { machine, hands, source, inputs, looking, has_looked: false, leaving, helpers };
+            Driver { machine, hands, source, inputs, looking, has_looked, leaving, helpers, stays, awaited };
         let told = driver.hands.act(&driver.machine, effects).await;
         for event in told {
             driver.tell(event).await;
@@ -146,6 +158,8 @@ impl Driver {
             return;
         }
         self.looking = (true, false);
+        // Those that have ended told all they had to tell.
+        while self.helpers.try_join_next().is_some() {}
         let names = self.hands.options.datasets.clone();
         self.helpers.spawn(refreshing::look(self.source.clone(), names, self.inputs.clone()));
     }
@@ -156,6 +170,67 @@ impl Driver {
             let effects = self.machine.take(self.hands.catalogue.clock().now(), event);
             // What doing something tells at once: that a version went, or that it is used.
             events.extend(self.hands.act(&self.machine, effects).await);
+        }
+        self.answer();
+    }
+
+    /// Tells those who wait for a shard, as far as there is something to tell.
+    fn answer(&mut self) {
+        for (dataset, slot, waiting) in std::mem::take(&mut self.awaited) {
+            let is_listed = self.hands.settings.contains_key(&dataset);
+            let unread = || {
+                let failed = &self.hands.source_failed;
+                failed.get(&Some(dataset.clone())).or_else(|| failed.get(&None)).filter(|_| !is_listed)
+            };
+            let told = match self.machine.readiness(&dataset, slot) {
+                // Nobody waits any more.
+                _ if waiting.is_closed() => continue,
+                Readiness::Ready => Ok(()),
+                Readiness::Failed(reason) => Err(reason),
+                Readiness::Loading => match unread() {
+                    Some(reason) => Err(reason.clone()),
+                    None => {
+                        self.awaited.push((dataset, slot, waiting));
+                        continue;
+                    }
+                },
+            };
+            // Whoever stopped to wait has no use for it.
+            let _ = waiting.send(told);
+        }
+    }
+
+    async fn order(&mut self, dataset: &DatasetName) {
+        let slots = self.stays.slots(dataset);
+        self.tell(Event::Ordered(dataset.clone(), slots)).await;
+    }
+
+    /// What is ordered of a dataset is told, and a keyspace for it seen to, if a coordinator is there.
+    async fn coordinate(&mut self, dataset: &DatasetName) {
+        let Some(membership) = self.hands.options.coordinator.clone() else { return };
+        if self.stays.is_known() {
+            self.order(dataset).await;
+        }
+        let Some(shelf) = self.machine.shelf(dataset).filter(|shelf| shelf.is_served()) else { return };
+        let layouts = shelf.versions().filter(|(_, version)| version.failure().is_none());
+        let Some(layout) = layouts.filter_map(|(_, version)| version.layout()).last() else { return };
+        let replicas = self.hands.wanted(dataset);
+        match shards::keyspace(dataset, layout, replicas) {
+            Ok(keyspace) => {
+                let (coordinators, inputs) = (membership.coordinators, self.inputs.clone());
+                self.helpers.spawn(founding::found(coordinators, dataset.clone(), keyspace, inputs));
+            }
+            Err(error) => tracing::error!(%dataset, %error, "no keyspace can be named so"),
+        }
+    }
+
+    /// A look at the source has ended: datasets of which shards are ordered, and of which it has nothing, have no
+    /// versions.
+    async fn miss(&mut self) {
+        for dataset in self.stays.datasets() {
+            if !self.hands.settings.contains_key(&dataset) {
+                self.tell(Event::Listed(dataset, Vec::new())).await;
+            }
         }
     }
 
@@ -168,7 +243,8 @@ impl Driver {
                     self.hands.inspected.insert((dataset.clone(), version.clone()), found);
                     layout
                 });
-                self.tell(Event::Inspected(dataset, version, layout)).await;
+                self.tell(Event::Inspected(dataset.clone(), version, layout)).await;
+                self.coordinate(&dataset).await;
             }
             Input::LoadEnded(which, number, ended) => self.load_ended(which, number, ended).await,
             Input::Listed(listed) => {
@@ -178,7 +254,8 @@ impl Driver {
                 self.tell(Event::Served(dataset.clone(), is_served)).await;
                 self.tell(Event::Spread(dataset.clone(), spread)).await;
                 self.hands.source_failed.remove(&Some(dataset.clone()));
-                self.tell(Event::Listed(dataset, versions)).await;
+                self.tell(Event::Listed(dataset.clone(), versions)).await;
+                self.coordinate(&dataset).await;
             }
             Input::SourceFailed(dataset, reason) => {
                 tracing::warn!(
@@ -188,10 +265,12 @@ impl Driver {
                 );
                 self.looking.0 &= dataset.is_some();
                 self.hands.source_failed.insert(dataset, reason);
+                self.answer();
             }
             Input::Refreshed => {
                 self.has_looked = true;
                 self.hands.source_failed.remove(&None);
+                self.miss().await;
                 self.looking.0 = false;
                 if self.looking.1 {
                     self.look();
@@ -203,6 +282,15 @@ impl Driver {
                 // By the time of day, so that orders given to several nodes come one after the other.
                 let order = unix_seconds().max(before + 1);
                 self.tell(Event::Pin(dataset, Pin { order, version })).await;
+            }
+            Input::Ordered(dataset) => self.order(&dataset).await,
+            Input::Await(dataset, slot, waiting) => {
+                self.awaited.push((dataset, slot, waiting));
+                self.answer();
+            }
+            Input::Founded(_, Ok(())) => {}
+            Input::Founded(dataset, Err(why)) => {
+                tracing::warn!(%dataset, why, "no keyspace was asked for or created; the next look tries again");
             }
             Input::Leave => {}
         }
@@ -241,6 +329,8 @@ fn settings(options: &NodeOptions, address: Address, remembered: &Remembered) ->
         keep_ms: ms(options.keep),
         resume_ms: ms(options.resume),
         re_replicate: options.re_replicate,
+        is_ordered: options.coordinator.is_some(),
+        let_go_ms: ms(options.let_go),
         ..NodeSettings::new(address)
     }
 }

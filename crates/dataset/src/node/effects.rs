@@ -116,6 +116,9 @@ impl Hands {
             Effect::Retire { dataset, version, unused_since } => {
                 return Some(self.retire((dataset, version), unused_since));
             }
+            Effect::LetGo { dataset, version, partitions } => {
+                self.let_go((dataset, version), partitions).await
+            }
             Effect::Drop(dataset) => {
                 tracing::info!(%dataset, "not served any more");
                 drop(self.catalogue.remove(dataset.as_str()));
@@ -252,14 +255,14 @@ impl Hands {
         if self.loads.get(which).is_none_or(|loading| loading.number != number) {
             return false;
         }
-        let further = self.loads.remove(which).map(|mut loading| std::mem::take(&mut loading.further));
+        let ended = self.loads.remove(which);
+        let further = ended.map(|mut loading| (loading.layout, std::mem::take(&mut loading.further)));
         if !is_done {
             // The files may be other ones by the next time.
             self.inspected.remove(which);
-        } else if let (Some(further), Some(inspected)) = (further, self.inspected.get(which))
+        } else if let Some((layout, further)) = further
             && !further.is_empty()
         {
-            let layout = inspected.inspection.layout;
             self.begin(which.clone(), layout, further);
         }
         true
@@ -270,6 +273,19 @@ impl Hands {
         let kept = tokio::task::spawn_blocking(move || remembering::keep(&folder, &remembered)).await;
         if let Ok(Err(error)) = kept {
             tracing::error!(%error, "not remembered: after a restart clients may get an earlier version");
+        }
+    }
+
+    /// Others have them. Requests that read from them keep their readers.
+    async fn let_go(&mut self, which: Which, partitions: BTreeSet<u32>) {
+        if let Some(readers) = self.readers.get_mut(&which) {
+            readers.retain(|partition, _| !partitions.contains(partition));
+        }
+        let (store, (dataset, version)) = (self.store.clone(), which);
+        tracing::info!(%dataset, %version, partitions = partitions.len(), "let go: other nodes have them");
+        let removing = move || store.remove_partitions((&dataset, &version), partitions);
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(removing).await {
+            tracing::error!(%error, "not removed from the local store");
         }
     }
 
@@ -304,7 +320,8 @@ impl Hands {
         }
     }
 
-    fn wanted(&self, dataset: &DatasetName) -> u32 {
+    /// How many nodes are to have each of its partitions.
+    pub fn wanted(&self, dataset: &DatasetName) -> u32 {
         let said = self.settings.get(dataset).and_then(|settings| settings.spread.replication);
         said.unwrap_or(self.options.spread.replication.wanted)
     }

@@ -46,6 +46,8 @@ pub struct Loading {
     pub number: u64,
     /// How far it is.
     pub progress: Arc<Progress>,
+    /// How the version is divided.
+    pub layout: Layout,
     /// What is to be loaded after it.
     pub further: BTreeSet<u32>,
     task: JoinHandle<()>,
@@ -119,7 +121,7 @@ impl Loader {
             // Without a receiver the node has ended.
             let _ = loader.inputs.send(Input::LoadEnded(which, number, ended)).await;
         });
-        Loading { number, progress, further: BTreeSet::new(), task }
+        Loading { number, progress, layout, further: BTreeSet::new(), task }
     }
 
     async fn run(

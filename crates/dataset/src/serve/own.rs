@@ -18,6 +18,11 @@ pub trait Orders: Send + Sync {
     /// # Errors
     /// Why that cannot be.
     fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String>;
+
+    /// What a worker of a coordinator says of itself; none where there is no coordinator.
+    fn worker(&self) -> Option<serde_json::Value> {
+        None
+    }
 }
 
 /// `/-/<name>`.
@@ -31,6 +36,7 @@ pub fn page(
     match name.split_once('/').unwrap_or((name, "")) {
         ("health", "") if is_read => Ok(status::health(&desk.house)),
         ("metrics", "") if is_read => metrics::answer(&desk.house),
+        ("worker", "") if is_read => worker(desk),
         ("refresh", "") if method == Method::POST => {
             orders(desk)?.refresh();
             Ok(accepted("{\"refresh\":\"begun\"}"))
@@ -38,12 +44,13 @@ pub fn page(
         ("pin", dataset) if method == Method::POST || method == Method::DELETE => {
             pin(desk, dataset, method, query)
         }
-        ("health" | "metrics", "") => Err(Refusal::method("GET and HEAD")),
+        ("health" | "metrics" | "worker", "") => Err(Refusal::method("GET and HEAD")),
         ("refresh", "") => Err(Refusal::method("POST")),
         ("pin", _) => Err(Refusal::method("POST and DELETE")),
         _ => {
             let other: String = name.chars().take(64).collect();
-            let text = format!("there is no page {other:?}: health, metrics, refresh and pin are there");
+            let text =
+                format!("there is no page {other:?}: health, metrics, worker, refresh and pin are there");
             Err(Refusal::new(StatusCode::NOT_FOUND, "no_page", text))
         }
     }
@@ -74,6 +81,17 @@ fn orders(desk: &Desk) -> Result<&dyn Orders, Refusal> {
         let text = "this server serves what it was given: nobody here takes orders".to_owned();
         Refusal::new(StatusCode::NOT_FOUND, "no_orders", text)
     })
+}
+
+/// Who is here, for the coordinator that checks back.
+fn worker(desk: &Desk) -> Result<Response<Bytes>, Refusal> {
+    let told = desk.house.settings.orders.as_deref().and_then(Orders::worker).ok_or_else(|| {
+        let text = "this node is under no coordinator: start it with --coordinator to have it be".to_owned();
+        Refusal::new(StatusCode::NOT_FOUND, "no_worker", text)
+    })?;
+    let mut response = Response::new(Bytes::from(format!("{told}\n")));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
 }
 
 fn accepted(body: &'static str) -> Response<Bytes> {

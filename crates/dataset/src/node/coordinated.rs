@@ -1,0 +1,207 @@
+//! Under a coordinator: the node is a worker, and the shards that are ordered here say what it is to have (K19, S18).
+//!
+//! ```text
+//! coordinator ──orders──► worker ──load, drop──► stays ──which slots──► the machine
+//!                           ▲                                             │ ready, or why not
+//!                           └─────────────────────────────────────────────┘
+//! ```
+//!
+//! Requests do not pass the worker's gates: what a dataset holds never changes, and any node answers any key, by asking
+//! on. So a move of a shard is never in the way of a read.
+
+use super::driving::Input;
+use crate::catalogue::{Catalogue, Version};
+use partage_core::dataset::shards::{LOAD_MS, partitions_of};
+use partage_core::dataset::{Address, DatasetName};
+use partage_core::sharding::Slot;
+use partage_worker::{
+    Assignment, Bounds, Epoch, Failure, Handler, KeyspaceKind, Load, Patience, Peer, ReplicaKey, Role, Worker,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+
+/// Where the node answers the coordinator that checks back.
+pub const WORKER_PATH: &str = "/-/worker";
+
+/// A node's place under a coordinator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Membership {
+    /// The coordinators it may register at, `host:port`.
+    pub coordinators: Vec<String>,
+    /// Its name, kept across restarts.
+    pub id: String,
+    /// Its share of every load; 1 is usual.
+    pub capacity: f64,
+    /// What fails with it.
+    pub zone: Option<String>,
+    /// A smaller failure domain inside the zone.
+    pub rack: Option<String>,
+    /// Words to pin and exclude shards by.
+    pub labels: Vec<String>,
+}
+
+/// The stays of shards here: which slots the machine is told of.
+#[derive(Debug, Default)]
+pub struct Stays {
+    held: Mutex<BTreeMap<ReplicaKey, (DatasetName, Slot)>>,
+    /// Nothing is known of orders before.
+    is_registered: AtomicBool,
+}
+
+impl Stays {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, (DatasetName, Slot)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slots of a dataset that are ordered here. A shard that comes back while an earlier stay of it goes is one.
+    pub fn slots(&self, dataset: &DatasetName) -> BTreeSet<Slot> {
+        self.held().values().filter(|(of, _)| of == dataset).map(|(_, slot)| *slot).collect()
+    }
+
+    /// Whether it is known that nothing but these is ordered.
+    pub fn is_known(&self) -> bool {
+        self.is_registered.load(Ordering::Relaxed)
+    }
+
+    /// The datasets of which something is ordered here.
+    pub fn datasets(&self) -> BTreeSet<DatasetName> {
+        self.held().values().map(|(dataset, _)| dataset.clone()).collect()
+    }
+}
+
+/// See the module.
+pub struct Holder {
+    pub stays: Arc<Stays>,
+    pub inputs: mpsc::Sender<Input>,
+    pub catalogue: Arc<Catalogue>,
+    /// The datasets it takes part in; empty: all.
+    pub datasets: BTreeSet<DatasetName>,
+    /// The requests of each dataset when they were last reported, and when that was, in milliseconds.
+    pub reported: Mutex<BTreeMap<ReplicaKey, (u64, u64)>>,
+}
+
+/// Registers, as soon as a coordinator is there. Reads wait for nothing of it.
+pub async fn join(membership: Membership, address: Address, holder: Holder, joined: Arc<OnceLock<Worker>>) {
+    let stays = holder.stays.clone();
+    let Membership { coordinators, id, capacity, zone, rack, labels } = membership;
+    let mut builder = Worker::builder(id.clone(), coordinators, address.as_str())
+        .capacity(capacity)
+        .labels(labels)
+        .kinds([KeyspaceKind::Dataset])
+        .patience(Patience { load_ms: LOAD_MS, ..Patience::default() })
+        .check_path(WORKER_PATH);
+    builder = zone.into_iter().fold(builder, partage_worker::Builder::zone);
+    builder = rack.into_iter().fold(builder, partage_worker::Builder::rack);
+    let (inputs, told) = (holder.inputs.clone(), builder.start(holder).await);
+    match told {
+        Ok(worker) => {
+            // It joins once.
+            let _ = joined.set(worker);
+            stays.is_registered.store(true, Ordering::Relaxed);
+            // Whether anything is ordered here or not is known from now on. Without a receiver the node has ended.
+            let _ = inputs.send(Input::Refresh).await;
+        }
+        Err(error) => tracing::error!(%error, node = id, "not under the coordinator: nothing new is loaded"),
+    }
+}
+
+impl Holder {
+    /// Which slot of which dataset is meant.
+    fn meant(&self, shard: &Assignment) -> Result<(DatasetName, Slot), Failure> {
+        let keyspace = shard.keyspace();
+        let dataset = DatasetName::new(keyspace.as_str())?;
+        if !self.datasets.is_empty() && !self.datasets.contains(&dataset) {
+            let all: Vec<&str> = self.datasets.iter().map(DatasetName::as_str).collect();
+            return Err(
+                format!("this node was started to serve {}, and not {dataset}", all.join(", ")).into()
+            );
+        }
+        match &shard.bounds {
+            Bounds::Slot(slot) => Ok((dataset, *slot)),
+            other => Err(format!(
+                "keyspace {keyspace} is no keyspace of a dataset: {other} is no slot of a hash; delete it, and the nodes \
+                 create it as it must be"
+            )
+            .into()),
+        }
+    }
+
+    /// The machine hears what is ordered, as it is when it hears it: calls for several shards run beside each other.
+    async fn tell(&self, dataset: &DatasetName) -> Result<(), Failure> {
+        self.inputs.send(Input::Ordered(dataset.clone())).await.map_err(|_| has_ended())
+    }
+}
+
+fn has_ended() -> Failure {
+    "the node is ending".into()
+}
+
+#[partage_worker::async_trait]
+impl Handler for Holder {
+    /// Returns when all that goes with the shard is here, of what clients get and of what they get next.
+    async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        let (dataset, slot) = self.meant(shard)?;
+        self.stays.held().insert(shard.replica.clone(), (dataset.clone(), slot));
+        self.tell(&dataset).await?;
+        let (told, ready) = oneshot::channel();
+        let input = Input::Await(dataset, slot, told);
+        self.inputs.send(input).await.map_err(|_| has_ended())?;
+        Ok(ready.await.map_err(|_| has_ended())??)
+    }
+
+    /// It serves what it has already: nothing changes for readers.
+    async fn serve(&self, shard: &Assignment, role: Role, _: Epoch) -> Result<(), Failure> {
+        tracing::debug!(keyspace = %shard.keyspace(), shard = %shard.shard(), %role, "is served here");
+        Ok(())
+    }
+
+    /// Nothing runs for a shard that could be stopped; what is here is read until others have it.
+    async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// The machine lets go of it when it is sure that others have it, which may be later.
+    async fn drop(&self, shard: &Assignment) -> Result<(), Failure> {
+        let gone = self.stays.held().remove(&shard.replica);
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(&shard.replica);
+        match gone {
+            Some((dataset, _)) => self.tell(&dataset).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn report(&self, shard: &Assignment) -> Option<Load> {
+        let (name, slot) = self.meant(shard).ok()?;
+        let dataset = self.catalogue.dataset(name.as_str())?;
+        let (serving, versions) = (dataset.serving(), dataset.versions());
+        // Of what clients get: what is on its way in or out is nothing to move shards for.
+        let (size_bytes, keys) = serving.map(|version| held(&version, slot)).unwrap_or_default();
+        // Requests are counted by dataset; its shards here are taken for equal.
+        let requests = versions.iter().map(|version| answered(version)).sum::<u64>();
+        let requests = requests / (self.stays.slots(&name).len() as u64).max(1);
+        let now = self.catalogue.clock().now().0;
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = reported.insert(shard.replica.clone(), (requests, now));
+        let rate = |(requests_before, at): (u64, u64)| {
+            requests.saturating_sub(requests_before) as f64 * 1e3 / now.saturating_sub(at).max(1) as f64
+        };
+        let requests_per_s = before.map_or(0.0, rate);
+        Some(Load { requests_per_s, size_bytes, keys, ..Load::default() })
+    }
+}
+
+/// Bytes and keys of what is here of a slot.
+fn held(version: &Version, slot: Slot) -> (u64, u64) {
+    let places = version.places();
+    let here = partitions_of(&[slot].into(), version.partitions());
+    let readers = here.iter().filter_map(|partition| places.get(*partition as usize)?.here.as_ref());
+    readers.fold((0, 0), |(bytes, keys), reader| (bytes + reader.describe().file_bytes, keys + reader.len()))
+}
+
+/// Requests that were answered from what is here.
+fn answered(version: &Version) -> u64 {
+    let of_here = version.meter().series().into_iter().filter(|series| series.hop != "proxied");
+    of_here.map(|series| series.requests).sum()
+}
