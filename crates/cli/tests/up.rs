@@ -98,6 +98,7 @@ fn as_the_readme_says(up: &Up) {
 fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     let up = Up::start();
     assert_eq!(up.at["nodes"].as_array().unwrap().len(), 3);
+    assert_eq!(up.at["dataset_nodes"].as_array().unwrap().len(), 3);
     let libc6 = || {
         let (status, body) = up.ask("router", "GET", "/packages/libc6");
         status == 200 && serde_json::from_str::<Value>(&body).unwrap()["package"] == "libc6"
@@ -105,8 +106,9 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     assert!(libc6());
     assert_eq!(up.ask("router", "GET", "/packages/no-such-package").0, 404);
     assert_eq!(up.ask("router", "GET", "/no-such-keyspace/x").0, 404);
+    assert_eq!(up.ask("router", "PUT", "/packages/libc6").0, 405, "a dataset is written by batch jobs");
 
-    assert_eq!(up.ask("stage", "POST", "/kill/n2").0, 200);
+    assert_eq!(up.ask("stage", "POST", "/kill/d2").0, 200);
     for _ in 0..20 {
         assert!(libc6(), "a lookup fails while a node is dead");
     }
@@ -122,8 +124,9 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     eventually("a plan for notes waits for a person", || up.cli(&["plan", "list"]).1.contains("suggested"));
     as_the_readme_says(&up);
 
-    assert_eq!(up.cli(&["node", "drain", "n1", "--dry-run"]).0, 0);
-    assert_eq!(up.cli(&["node", "drain", "n1"]).0, 0);
+    assert_eq!(up.ask("stage", "POST", "/add/d9").0, 200);
+    assert_eq!(up.cli(&["node", "drain", "d1", "--dry-run"]).0, 0);
+    assert_eq!(up.cli(&["node", "drain", "d1"]).0, 0);
     let moves: Value =
         serde_json::from_str(&up.cli(&["shard", "list", "packages", "--moves", "--json"]).1).unwrap();
     for row in moves["moves"].as_array().unwrap() {
@@ -134,7 +137,7 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     assert!(status["under_way"].is_array());
     eventually("the drained node is empty", || {
         assert!(libc6(), "a lookup fails during a drain");
-        up.cli(&["status"]).1.contains("n1 (maintenance): empty: safe to stop")
+        up.cli(&["status"]).1.contains("d1 (maintenance): empty: safe to stop")
     });
 
     let (code, told) = up.cli(&["explain", "packages", "libc6"]);
@@ -230,7 +233,7 @@ fn one_node_serves_the_sample_and_the_second_replicas_wait_for_more() {
     assert_eq!(up.ask("router", "GET", "/packages/libc6").0, 200);
     let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
     assert_eq!((&status["unplaced"][0]["have"], &status["unplaced"][0]["want"]), (&1.into(), &2.into()));
-    assert_eq!(up.ask("stage", "POST", "/add/n2").0, 200);
+    assert_eq!(up.ask("stage", "POST", "/add/d2").0, 200);
     eventually("they are placed", || {
         let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
         status["short"] == 0

@@ -15,7 +15,7 @@
 //!
 //! Nothing here is in the way of a read: requests go by the catalogue alone.
 
-pub mod coordinated;
+mod coordinated;
 mod driving;
 mod effects;
 mod founding;
@@ -30,7 +30,8 @@ use crate::limits::{INPUTS, LEAVE};
 use crate::local::{self, Store};
 use crate::serve::{self, Orders, ServeError, Server};
 use crate::source::{Source, Throttle};
-use coordinated::{Holder, Membership, Stays};
+pub use coordinated::Membership;
+use coordinated::{Holder, Stays};
 use driving::{Driver, Input};
 use partage_coordination::Coordination;
 use partage_core::dataset::node::{NodeSettings, Spread};

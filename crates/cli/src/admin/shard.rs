@@ -9,7 +9,9 @@ use crate::draw;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
-use partage_wire::json::{Bounds, Command, Constraint, KeyText, Move, Moves, Node, Replica, Shard, SplitAt};
+use partage_wire::json::{
+    Bounds, Command, Constraint, KeyText, Keyspace, Move, Moves, Node, Replica, Shard, SplitAt,
+};
 use serde::{Deserialize, Serialize};
 
 /// Shards asked for at once.
@@ -325,7 +327,10 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
         output.text(&lines(&shards));
         return Ok(());
     }
-    let Nodes { nodes } = args.door.get("/v1/nodes").await?;
+    let Nodes { mut nodes } = args.door.get("/v1/nodes").await?;
+    let keyspace: Keyspace = args.door.get(&format!("/v1/keyspaces/{}", segment(&args.keyspace))).await?;
+    // What serves other kinds has none of them.
+    nodes.retain(|node| keyspace.kind.as_ref().is_none_or(|kind| node.kinds.contains(kind)));
     output.text(&draw::grid(&shards, &nodes));
     Ok(())
 }

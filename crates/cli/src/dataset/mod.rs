@@ -5,6 +5,7 @@
 
 mod ask;
 mod door;
+mod neighbours;
 mod offline;
 mod origin;
 mod progress;

@@ -1,5 +1,6 @@
 //! `partage dataset serve`: a node that serves the datasets of a source, alone or with others.
 
+use super::neighbours;
 use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output};
@@ -10,10 +11,10 @@ use partage_coordination::{Coordination, Late, Listen, Target};
 use partage_core::dataset::fetch::FetchSettings;
 use partage_core::dataset::node::Spread;
 use partage_core::dataset::{Address, Dealing, Replication, Seat};
-use partage_dataset::node::{Handle, Node, NodeOptions, StartError};
+use partage_dataset::node::{Handle, Membership, Node, NodeOptions, StartError};
 use partage_dataset::serve::Settings;
 use partage_dataset::source::Throttle;
-use partage_wire::config::DatasetNodeFile;
+use partage_wire::config::{DatasetNodeFile, NodeFile};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,9 +47,22 @@ pub struct ServeArgs {
     /// Which cluster of dataset nodes it belongs to [default: default]
     #[arg(long)]
     cluster: Option<String>,
+    /// Coordinators, host:port, that say what it is to have; without them it computes that from who else is there
+    #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS", value_name = "HOST:PORT")]
+    coordinator: Vec<String>,
+    /// Its name under a coordinator, kept across restarts
+    #[arg(long, env = "PARTAGE_NODE_ID", value_name = "NAME")]
+    id: Option<String>,
+    /// What fails with it, for the coordinator to spread replicas over
+    #[arg(long)]
+    zone: Option<String>,
+    /// On SIGTERM under a coordinator, how many seconds to wait until all it has is elsewhere
+    #[arg(long, default_value_t = 60)]
+    leave_s: u64,
     #[command(flatten)]
     coordination: CoordinationArgs,
-    /// host:port for gossip, with --coordination gossip://… [default: a free port on loopback]
+    /// host:port for gossip, with --coordination gossip://… [default: a free port on loopback], or under a coordinator
+    /// [default: the port where it listens]
     #[arg(long, value_name = "HOST:PORT")]
     gossip: Option<String>,
     /// A dataset that it serves; may be given again [default: all that the source has]
@@ -78,8 +92,9 @@ impl ServeArgs {
         let url = self.source.clone().or(file.source.clone()).ok_or_else(no_source)?;
         let has_stored = self.data_dir(&file).join("datasets").is_dir();
         let source = if has_stored { open_away(&url) } else { open(&url) }?;
-        let coordination = self.coordination(&file)?;
-        let node = Node::start(self.options(&file)?, coordination, source).await.map_err(not_started)?;
+        let options = self.options(&file)?;
+        let coordination = self.coordination(&file, &options)?;
+        let node = Node::start(options, coordination, source).await.map_err(not_started)?;
         if output.is_json() {
             output.json(&serde_json::json!({ "address": node.address().to_string() }))?;
         } else {
@@ -89,19 +104,27 @@ impl ServeArgs {
         let hearing = tokio::spawn(refresh_on_signal(node.handle().clone()));
         let stopped = asked_to_stop().await;
         hearing.abort();
-        node.stop().await;
-        stopped
+        let left = node.leave(Duration::from_secs(self.leave_s)).await;
+        stopped.and(left.map_err(Failure::failed))
     }
 
-    fn coordination(&self, file: &DatasetNodeFile) -> Result<Arc<dyn Coordination>, Failure> {
+    fn coordination(
+        &self,
+        file: &DatasetNodeFile,
+        options: &NodeOptions,
+    ) -> Result<Arc<dyn Coordination>, Failure> {
         let args = self.coordination.clone().or(file.coordination.clone().unwrap_or_default());
         let gossip = self.gossip.clone().or(file.gossip.clone());
-        match args.any_target()? {
-            None if gossip.is_some() => {
+        match (args.any_target()?, &options.coordinator) {
+            (None, Some(membership)) => {
+                let gossip = gossip.as_deref().map(gossip_at).transpose()?;
+                Ok(neighbours::gossip(membership, &options.cluster, options.listen.ip(), gossip))
+            }
+            (None, None) if gossip.is_some() => {
                 Err(Failure::usage("--gossip goes with --coordination gossip://HOST:PORT of another node"))
             }
-            None => Ok(Embedded::in_memory()),
-            Some(target) => Ok(Arc::new(Late::new(with_listen(target, gossip)?))),
+            (None, None) => Ok(Embedded::in_memory()),
+            (Some(target), _) => Ok(Arc::new(Late::new(with_listen(target, gossip)?))),
         }
     }
 
@@ -134,7 +157,55 @@ impl ServeArgs {
         options.load_memory_bytes =
             file.load_memory_mib.map_or(options.load_memory_bytes, |mib| mib.saturating_mul(1 << 20));
         options.serve = served(file);
+        options.let_go = file.let_go_s.map_or(options.let_go, Duration::from_secs);
+        options.coordinator = self.membership(file, &options)?;
         Ok(options)
+    }
+
+    /// Its place under a coordinator, if it is to have one.
+    fn membership(
+        &self,
+        file: &DatasetNodeFile,
+        options: &NodeOptions,
+    ) -> Result<Option<Membership>, Failure> {
+        let coordinators = [&self.coordinator, &file.coordinators].into_iter().find(|list| !list.is_empty());
+        let Some(coordinators) = coordinators.cloned() else { return Ok(None) };
+        let computing = [
+            ("--shard-id", options.seat.is_some()),
+            ("dealing", file.dealing.is_some()),
+            ("re_replicate", file.re_replicate.is_some()),
+            ("max_replication", options.spread.replication.max.is_some()),
+        ];
+        if let Some((what, _)) = computing.into_iter().find(|(_, is_said)| *is_said) {
+            return Err(Failure::usage(format!(
+                "{what} is for a node that computes what it takes: under a coordinator leave it out, and see `partage \
+                 keyspace update`"
+            )));
+        }
+        let no_id = || {
+            Failure::usage(
+                "a node under a coordinator needs a name: give --id NAME, or id in its configuration",
+            )
+        };
+        let membership = Membership {
+            id: self.id.clone().or(file.id.clone()).ok_or_else(no_id)?,
+            coordinators,
+            capacity: file.capacity.unwrap_or(1.0),
+            zone: self.zone.clone().or(file.zone.clone()),
+            rack: file.rack.clone(),
+            labels: file.labels.clone(),
+        };
+        // Refused here rather than at the coordinator. Where it listens is checked where it is used.
+        let announced = NodeFile {
+            capacity: Some(membership.capacity),
+            zone: membership.zone.clone(),
+            rack: membership.rack.clone(),
+            labels: membership.labels.clone(),
+            ..NodeFile::default()
+        };
+        let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
+        announced.spec(&name, &membership.id, LISTEN).map_err(Failure::usage)?;
+        Ok(Some(membership))
     }
 
     fn spread(&self, file: &DatasetNodeFile) -> Result<Spread, Failure> {
@@ -170,11 +241,15 @@ fn served(file: &DatasetNodeFile) -> Settings {
     Settings { threads: file.threads.unwrap_or(0), fetch, ..Settings::default() }
 }
 
+fn gossip_at(text: &str) -> Result<SocketAddr, Failure> {
+    text.parse().map_err(|_| {
+        Failure::usage(format!("--gossip {text:?} is no address: give ip:port, such as 10.0.0.7:7480"))
+    })
+}
+
 fn with_listen(mut target: Target, gossip: Option<String>) -> Result<Target, Failure> {
     let Some(text) = gossip else { return Ok(target) };
-    let at: SocketAddr = text.parse().map_err(|_| {
-        Failure::usage(format!("--gossip {text:?} is no address: give ip:port, such as 10.0.0.7:7480"))
-    })?;
+    let at = gossip_at(&text)?;
     target.listen = Some(Listen { at, advertise: at });
     Ok(target)
 }

@@ -1,16 +1,19 @@
-//! The package index as a dataset: a source with two versions, and nodes that serve it, without a coordinator.
+//! The package index as a dataset: a source with two versions, and what the nodes that serve it under `up`'s coordinator
+//! have in common.
 
 use crate::output::Failure;
 use flate2::read::GzDecoder;
+use partage_coordination::Coordination;
 use partage_coordination::embedded::Embedded;
 use partage_core::dataset::DatasetName;
-use partage_dataset::node::{Node, NodeOptions};
+use partage_dataset::node::{Membership, Node, NodeOptions};
 use partage_dataset::serve::Settings;
 use partage_dataset::source::{self, Source};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -23,27 +26,37 @@ pub const VERSIONS: [(&str, usize); 2] = [("day-1", 1_000), ("day-2", 0)];
 /// Partitions: enough that three nodes differ.
 const FILES: usize = 6;
 
+/// 63,436 packages of Debian 12, one JSON object a line; see `samples/README.md`.
+pub static PACKAGES: &[u8] = include_bytes!("../../../../samples/debian-bookworm-packages.jsonl.gz");
+
+/// How many that are.
+pub const ROWS: usize = 63_436;
+
 /// All in one process: nobody is on his way still.
 const STABLE: Duration = Duration::from_millis(300);
+
+/// After so long a node that was killed is missed by the others.
+const SESSION: Duration = Duration::from_secs(2);
+
+/// All hear of a partition that moved within the time in which a session ends.
+const LET_GO: Duration = Duration::from_secs(4);
 
 /// How often nodes look at the source: one who writes a version there sees it soon.
 const REFRESH: Duration = Duration::from_secs(2);
 
-/// The nodes, and what they read.
+/// Where the dataset is, and where its nodes see each other.
 pub struct Library {
-    nodes: Vec<Node>,
-    source: PathBuf,
+    folder: PathBuf,
+    source: Source,
+    coordination: Arc<dyn Coordination>,
+    dir: PathBuf,
     /// Removed in the end.
-    _dir: Option<TempDir>,
+    _temporary: Option<TempDir>,
 }
 
 impl Library {
-    /// Writes the source, unless it is there from last time, and starts nodes at `listen`.
-    pub async fn open(
-        data_dir: Option<&Path>,
-        packages: &'static [u8],
-        listen: Vec<SocketAddr>,
-    ) -> Result<Library, Failure> {
+    /// Writes the source, unless it is there from last time.
+    pub async fn open(data_dir: Option<&Path>) -> Result<Library, Failure> {
         let cannot =
             |error: std::io::Error| Failure::failed(format!("cannot write the sample dataset: {error}"));
         let temporary = data_dir.is_none().then(tempfile::tempdir).transpose().map_err(cannot)?;
@@ -51,47 +64,43 @@ impl Library {
         let folder = dir.join("source");
         let written = {
             let folder = folder.clone();
-            tokio::task::spawn_blocking(move || write(&folder, packages)).await
+            tokio::task::spawn_blocking(move || write(&folder)).await
         };
         written.map_err(Failure::failed)?.map_err(cannot)?;
         let url = folder.to_string_lossy().into_owned();
         let source = Source::open(&url, &source::Settings::new()).map_err(Failure::failed)?;
-        let coordination = Embedded::in_memory();
-        let mut nodes = Vec::new();
-        for (number, listen) in (1..).zip(listen) {
-            let cluster = DatasetName::new("up").map_err(Failure::failed)?;
-            let mut options = NodeOptions::new(cluster, listen, dir.join(format!("dataset-node-{number}")));
-            options.stable = STABLE;
-            options.refresh = REFRESH;
-            options.serve = Settings { threads: 1, ..Settings::default() };
-            let node = Node::start(options, coordination.clone(), source.clone()).await;
-            nodes.push(
-                node.map_err(|error| Failure::failed(error).help("choose a free --port, or 0 for any"))?,
-            );
-        }
-        Ok(Library { nodes, source: folder, _dir: temporary })
-    }
-
-    /// Where its nodes listen.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.nodes.iter().map(Node::address).collect()
+        Ok(Library { folder, source, coordination: Embedded::in_memory(), dir, _temporary: temporary })
     }
 
     /// The folder with the datasets.
-    pub fn source(&self) -> &Path {
-        &self.source
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
-    /// Ends the nodes.
-    pub async fn close(self) {
-        for node in self.nodes {
-            node.stop().await;
-        }
+    /// Starts a node of that name.
+    pub async fn node(&self, id: &str, listen: SocketAddr, coordinator: &str) -> Result<Node, String> {
+        let cluster = DatasetName::new("up").map_err(|error| error.to_string())?;
+        let mut options = NodeOptions::new(cluster, listen, self.dir.join(format!("node-{id}")));
+        options.stable = STABLE;
+        options.session_ttl = SESSION;
+        options.let_go = LET_GO;
+        options.refresh = REFRESH;
+        options.serve = Settings { threads: 1, ..Settings::default() };
+        options.coordinator = Some(Membership {
+            coordinators: vec![coordinator.to_owned()],
+            id: id.to_owned(),
+            capacity: 1.0,
+            zone: None,
+            rack: None,
+            labels: Vec::new(),
+        });
+        let started = Node::start(options, self.coordination.clone(), self.source.clone()).await;
+        started.map_err(|error| error.to_string())
     }
 }
 
 /// The versions, each with its packages in some files.
-fn write(folder: &Path, packages: &'static [u8]) -> std::io::Result<()> {
+fn write(folder: &Path) -> std::io::Result<()> {
     let dataset = folder.join(DATASET);
     if dataset.join(VERSIONS[VERSIONS.len() - 1].0).exists() {
         return Ok(());
@@ -100,7 +109,7 @@ fn write(folder: &Path, packages: &'static [u8]) -> std::io::Result<()> {
     let settings = "format = \"jsonl\"\nkey = \"package\"\nlayout = \"ordered\"\ncompression = \"zstd\"\n\
                     content_type = \"application/json\"\n";
     fs::write(dataset.join(partage_dataset::settings::FILE), settings)?;
-    let lines: Vec<String> = BufReader::new(GzDecoder::new(packages)).lines().collect::<Result<_, _>>()?;
+    let lines: Vec<String> = BufReader::new(GzDecoder::new(PACKAGES)).lines().collect::<Result<_, _>>()?;
     for (version, lacks) in VERSIONS {
         let unfinished = dataset.join(format!("_{version}"));
         fs::create_dir_all(&unfinished)?;
@@ -113,4 +122,14 @@ fn write(folder: &Path, packages: &'static [u8]) -> std::io::Result<()> {
         fs::rename(&unfinished, dataset.join(version))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_has_as_many_rows_as_the_welcome_says() {
+        assert_eq!(BufReader::new(GzDecoder::new(PACKAGES)).lines().count(), ROWS);
+    }
 }

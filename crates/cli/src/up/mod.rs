@@ -1,7 +1,7 @@
 //! `partage up`: everything on this machine, in one process, in seconds. A coordinator, some nodes with the
-//! built-in key-value service, a router, and the package index of Debian 12 as sample data.
+//! built-in key-value service, some that serve the package index of Debian 12 as a dataset, and a router.
 //!
-//! Nothing here is special: the parts are those of `partage coordinator`, `node` and `router`, on loopback.
+//! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve` and `router`, on loopback.
 //! Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
 //! ([`stage`]).
 
@@ -31,7 +31,7 @@ const NODES_FROM: u16 = 10;
 /// Nodes of the dataset have the ports from one above this.
 const DATASET_NODES_FROM: u16 = 80;
 
-/// How many there are.
+/// How many there are at the most.
 const DATASET_NODES: u16 = 3;
 
 /// How long everything may take to be there.
@@ -40,11 +40,11 @@ const READY: Duration = Duration::from_secs(60);
 /// `partage up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// How many nodes
+    /// How many nodes of the key-value service; as many, three at the most, serve the dataset
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
-    /// Keep the coordinator's state here, to go on with next time: where shards are, and plans. What nodes hold
-    /// is in memory all the same
+    /// Keep state here, to go on with next time: where shards are, plans, and the dataset. What nodes of the key-value
+    /// service hold is in memory all the same
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// The coordinator's port: the router is one above, the stage two above, nodes from eleven above, nodes of the dataset from 81 above; 0 takes
@@ -61,7 +61,7 @@ struct Addresses {
     stage: String,
     nodes: Vec<NodeAddress>,
     /// The nodes that serve the package index as a dataset, and where its versions are.
-    dataset_nodes: Vec<String>,
+    dataset_nodes: Vec<NodeAddress>,
     dataset_source: String,
 }
 
@@ -77,42 +77,45 @@ impl UpArgs {
         // Warnings would be read past: what happens is to be watched with the commands.
         log(false, "error");
         self.check_ports()?;
-        let sample = sample::read()?;
+        let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
+        let library = Library::open(dataset_dir.as_deref()).await?;
         let coordinator = self.coordinator().await?;
         let at = coordinator.address().to_string();
         let door = Door { coordinator: vec![at.clone()], who: "up".to_owned() };
-        let stage = Stage::new(at.clone(), sample.seed());
+        let stage = Stage::new(at.clone(), library);
         for number in 1..=self.nodes {
             stage.add(&format!("n{number}"), self.address(NODES_FROM + number)).await?;
+        }
+        for number in 1..=self.nodes.min(DATASET_NODES) {
+            stage.add(&format!("d{number}"), self.address(DATASET_NODES_FROM + number)).await?;
         }
         let control = stage.open(self.address(2)).await?;
         let router = Router::connect(vec![at.clone()], Options::default()).await;
         let config = proxy::Config { listen: self.address(1), ..proxy::Config::default() };
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
-        let listen = (1..=DATASET_NODES).map(|number| self.address(DATASET_NODES_FROM + number)).collect();
-        let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
-        let library = Library::open(dataset_dir.as_deref(), sample::PACKAGES, listen).await?;
-        sample.create_keyspaces(&door).await?;
+        sample::create_notes(&door).await?;
         sample::wait_until_served(&door, READY).await?;
-        let nodes =
-            stage.nodes().into_iter().map(|(id, address)| NodeAddress { id, address: address.to_string() });
+        let (dataset_nodes, nodes) = stage
+            .nodes()
+            .into_iter()
+            .map(|(id, address)| NodeAddress { id, address: address.to_string() })
+            .partition(|node| stage::is_of_dataset(&node.id));
         let addresses = Addresses {
             coordinator: at,
             router: proxy.address().to_string(),
             stage: control.to_string(),
-            nodes: nodes.collect(),
-            dataset_nodes: library.addresses().iter().map(ToString::to_string).collect(),
-            dataset_source: library.source().display().to_string(),
+            nodes,
+            dataset_nodes,
+            dataset_source: stage.library().folder().display().to_string(),
         };
         if output.is_json() {
             output.json(&addresses)?;
         } else {
-            output.text(&welcome(&addresses, sample.len(), self.port == PORT, self.data_dir.is_some()));
+            output.text(&welcome(&addresses, self.port == PORT, self.data_dir.is_some()));
         }
         output.flush();
         asked_to_stop().await?;
         proxy.stop().await;
-        library.close().await;
         stage.clear();
         coordinator.stop().await;
         Ok(())
@@ -161,20 +164,20 @@ fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
         (partage("shard list packages"), "shards × nodes"),
         (partage("explain packages libc6"), "why it is where it is"),
         (
-            format!("curl -X POST http://{stage}/kill/n2"),
+            format!("curl -X POST http://{stage}/kill/d2"),
             "kill a node: its shards are served on, then placed again",
         ),
-        (format!("curl -X POST http://{stage}/add/n9"), "add one"),
+        (format!("curl -X POST http://{stage}/add/d9"), "add one; n9 would be one for `notes`"),
         (partage("plan list"), "a plan for `notes` waits for you: show it, approve it"),
-        (partage("node drain n1"), "empty a node without losing a request"),
+        (partage("node drain d1"), "empty a node without losing a request"),
         (format!("partage node --id n10 --join {coordinator}"), "a node in a process of its own; kill -9 it"),
     ]
 }
 
 /// The same for the dataset.
 fn to_try_of_datasets(at: &Addresses) -> Vec<(String, &'static str)> {
-    let node = at.dataset_nodes.first().map_or("", String::as_str);
-    let last = at.dataset_nodes.last().map_or("", String::as_str);
+    let node = at.dataset_nodes.first().map_or("", |node| &node.address);
+    let last = at.dataset_nodes.last().map_or("", |node| &node.address);
     let [(old, _), _] = library::VERSIONS;
     let partage = |command: &str| format!("partage dataset {command} --node {node}");
     vec![
@@ -187,41 +190,45 @@ fn to_try_of_datasets(at: &Addresses) -> Vec<(String, &'static str)> {
     ]
 }
 
-fn welcome(at: &Addresses, rows: usize, usual_port: bool, keeps: bool) -> String {
-    let names: Vec<_> = at.nodes.iter().map(|node| format!("{} at {}", node.id, node.address)).collect();
+fn welcome(at: &Addresses, usual_port: bool, keeps: bool) -> String {
+    let named = |nodes: &[NodeAddress]| -> String {
+        nodes.iter().map(|node| format!("{} at {}", node.id, node.address)).collect::<Vec<_>>().join(", ")
+    };
     let (tries, of_datasets) = (to_try(at, usual_port), to_try_of_datasets(at));
     let all = tries.iter().chain(&of_datasets);
     let width = all.map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     let (tries, of_datasets) = (in_columns(&tries, width), in_columns(&of_datasets, width));
     let kept = if keeps {
-        "What is kept in --data-dir is where shards are, and plans. What nodes hold is in their memory: notes are gone
-when this ends."
+        "What is kept in --data-dir is where shards are, plans, and the dataset. Notes are in the memory of their nodes, and
+gone when this ends."
     } else {
-        "All of it is in memory, and gone when this ends."
+        "All of it is gone when this ends."
     };
     format!(
-        "Partage is up: {rows} packages on {} nodes.
+        "Partage is up: {} packages on {} nodes.
 
   coordinator  http://{}
   router       http://{}
-  nodes        {}
-  dataset      {}, versions {} in {}
+  `packages`   {}
+  `notes`      {}
 
 Try, in another terminal:
 
 {tries}
 
-The same packages as a dataset: batch data of which clients get one version at a time. A version is a folder of files;
-copy one in the source to a later name, and all nodes load it and switch.
+`packages` is a dataset: batch data of which clients get one version at a time. There are {}, in
+{}.
+A version is a folder of files: copy one there to a later name, and all nodes load it and switch.
 
 {of_datasets}
 
 {kept} Ctrl-C stops everything.",
-        at.nodes.len(),
+        library::ROWS,
+        at.dataset_nodes.len(),
         at.coordinator,
         at.router,
-        names.join(", "),
-        at.dataset_nodes.join(", "),
+        named(&at.dataset_nodes),
+        named(&at.nodes),
         library::VERSIONS.map(|(name, _)| name).join(" and "),
         at.dataset_source,
     )
@@ -241,16 +248,16 @@ mod tests {
     fn the_columns_of_the_welcome_are_straight_at_every_port() {
         for port in [7400, 17400] {
             let at = |above: u16| format!("127.0.0.1:{}", port + above);
-            let nodes = vec![NodeAddress { id: "n1".into(), address: at(11) }];
+            let node = |id: &str, above| NodeAddress { id: id.into(), address: at(above) };
             let addresses = Addresses {
                 coordinator: at(0),
                 router: at(1),
                 stage: at(2),
-                nodes,
-                dataset_nodes: vec![at(81), at(82)],
+                nodes: vec![node("n1", 11)],
+                dataset_nodes: vec![node("d1", 81), node("d2", 82)],
                 dataset_source: "/tmp/source".into(),
             };
-            let text = welcome(&addresses, 7, port == 7400, true);
+            let text = welcome(&addresses, port == 7400, true);
             let explained =
                 text.lines().filter(|line| line.starts_with("  curl") || line.starts_with("  partage"));
             let begins = |line: &str| {
@@ -260,7 +267,7 @@ mod tests {
             };
             let columns: std::collections::BTreeSet<usize> = explained.filter_map(begins).collect();
             assert_eq!(columns.len(), 1, "{text}");
-            assert!(text.contains("notes are gone"), "{text}");
+            assert!(text.contains("Notes are in the memory"), "{text}");
         }
     }
 

@@ -1,12 +1,13 @@
-//! The nodes of `up`, each with a runtime of its own, so that one can be killed as if its machine had lost
+//! The nodes of `up`, of both kinds, each with a runtime of its own, so that one can be killed as if its machine had lost
 //! power: its tasks, connections and listener are gone at once, and nobody is told.
 
+use super::library::Library;
 use crate::output::Failure;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use partage_kv::{Config, Node, Seed};
+use partage_kv::{Config, Node};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,8 @@ struct Actor {
     address: SocketAddr,
     /// Kept for the node inside it; taken when it is dropped.
     runtime: Option<Runtime>,
+    /// A node of the dataset answers requests on threads of its own.
+    reader: Option<partage_dataset::node::Node>,
 }
 
 impl Drop for Actor {
@@ -28,21 +31,28 @@ impl Drop for Actor {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+        let reader = self.reader.take();
+        std::thread::spawn(move || drop(reader));
     }
+}
+
+/// Whether a node of that name is one of the dataset: `d1`, and not `n1`.
+pub fn is_of_dataset(id: &str) -> bool {
+    id.starts_with('d')
 }
 
 /// Where the nodes are.
 #[derive(Clone)]
 pub struct Stage {
     coordinator: String,
-    seed: Seed,
+    library: Arc<Library>,
     actors: Arc<Mutex<BTreeMap<String, Actor>>>,
 }
 
 impl Stage {
     /// Empty.
-    pub fn new(coordinator: String, seed: Seed) -> Stage {
-        Stage { coordinator, seed, actors: Arc::default() }
+    pub fn new(coordinator: String, library: Library) -> Stage {
+        Stage { coordinator, library: Arc::new(library), actors: Arc::default() }
     }
 
     fn actors(&self) -> MutexGuard<'_, BTreeMap<String, Actor>> {
@@ -54,31 +64,31 @@ impl Stage {
         self.actors().iter().map(|(id, actor)| (id.clone(), actor.address)).collect()
     }
 
-    /// One node more.
+    /// Where the dataset is.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// One node more; by its name one of the dataset, or one of the key-value service.
     pub async fn add(&self, id: &str, listen: SocketAddr) -> Result<SocketAddr, Failure> {
         if self.actors().contains_key(id) {
             return Err(Failure::refused(format!("node {id} is up already: choose another name")));
         }
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start node {id}: {error}")))?;
-        let (name, coordinator, seed) = (id.to_owned(), self.coordinator.clone(), self.seed.clone());
+        let (name, coordinator, library) = (id.to_owned(), self.coordinator.clone(), self.library.clone());
         let started = runtime.spawn(async move {
-            let listener = TcpListener::bind(listen)
-                .await
-                .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
-            let config = Config { seed: Some(seed), ..Config::new(name, coordinator, listener) };
-            Node::start(config).await.map_err(|error| error.to_string())
+            if is_of_dataset(&name) {
+                let node = library.node(&name, listen, &coordinator).await?;
+                return Ok((node.address(), Some(node)));
+            }
+            let address = keep(name, listen, coordinator).await?;
+            Ok((address, None))
         });
-        let node = started.await.map_err(|error| error.to_string()).and_then(|node| node);
-        match node {
-            Ok(node) => {
-                let address = node.address();
-                // The node lives as long as its runtime.
-                runtime.spawn(async move {
-                    let _node = node;
-                    std::future::pending::<()>().await;
-                });
-                self.actors().insert(id.to_owned(), Actor { address, runtime: Some(runtime) });
+        match started.await.map_err(|error| error.to_string()).and_then(|node| node) {
+            Ok((address, reader)) => {
+                let actor = Actor { address, runtime: Some(runtime), reader };
+                self.actors().insert(id.to_owned(), actor);
                 Ok(address)
             }
             Err(why) => {
@@ -113,6 +123,20 @@ impl Stage {
         tokio::spawn(async move { drop(axum::serve(listener, router).await) });
         Ok(address)
     }
+}
+
+/// Starts a node of the key-value service on this runtime, to live as long as that does.
+async fn keep(name: String, listen: SocketAddr, coordinator: String) -> Result<SocketAddr, String> {
+    let listener =
+        TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    let node = Node::start(Config::new(name, coordinator, listener)).await;
+    let node = node.map_err(|error| error.to_string())?;
+    let address = node.address();
+    tokio::spawn(async move {
+        let _node = node;
+        std::future::pending::<()>().await;
+    });
+    Ok(address)
 }
 
 async fn kill(State(stage): State<Stage>, Path(node): Path<String>) -> (StatusCode, String) {

@@ -22,6 +22,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
+/// Who waits until a shard is ready, or cannot be.
+type Waiting = oneshot::Sender<Result<(), String>>;
+
 /// What comes to the driver.
 #[derive(Debug)]
 pub enum Input {
@@ -44,7 +47,7 @@ pub enum Input {
     /// Other shards of a dataset are ordered here: [`Stays::slots`].
     Ordered(DatasetName),
     /// A shard was ordered here: somebody waits until it is ready, or cannot be.
-    Await(DatasetName, Slot, oneshot::Sender<Result<(), String>>),
+    Await(DatasetName, Slot, Waiting),
     /// Whether there is a keyspace for a dataset now.
     Founded(DatasetName, Result<(), String>),
     /// The node is to leave.
@@ -65,7 +68,7 @@ pub struct Driver {
     helpers: JoinSet<()>,
     /// What is ordered here, and who waits for it.
     stays: Arc<Stays>,
-    awaited: Vec<(DatasetName, Slot, oneshot::Sender<Result<(), String>>)>,
+    waiting: Vec<(DatasetName, Slot, Waiting)>,
 }
 
 impl Driver {
@@ -84,9 +87,9 @@ impl Driver {
         let (inputs, stays) = (handle.inputs.clone(), handle.stays.clone());
         let hands = Hands::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
         let (leaving, helpers) = (watch::Sender::new(false), JoinSet::new());
-        let (looking, has_looked, awaited) = ((false, false), false, Vec::new());
+        let (looking, has_looked, waiting) = ((false, false), false, Vec::new());
         let mut driver =
-            Driver { machine, hands, source, inputs, looking, has_looked, leaving, helpers, stays, awaited };
+            Driver { machine, hands, source, inputs, looking, has_looked, leaving, helpers, stays, waiting };
         let told = driver.hands.act(&driver.machine, effects).await;
         for event in told {
             driver.tell(event).await;
@@ -136,6 +139,9 @@ impl Driver {
             let what = format!("the source {} has not been read yet {why}", self.source.url());
             return Some(what.trim_end().to_owned());
         }
+        if self.hands.options.coordinator.is_some() && !self.stays.is_known() {
+            return Some("no coordinator has answered yet".to_owned());
+        }
         let stable = self.hands.options.stable.as_secs_f32();
         let is_stable = presence.is_stable(self.hands.catalogue.clock().now());
         (!is_stable).then(|| format!("the list of nodes has not been the same for {stable} s yet"))
@@ -176,27 +182,27 @@ impl Driver {
 
     /// Tells those who wait for a shard, as far as there is something to tell.
     fn answer(&mut self) {
-        for (dataset, slot, waiting) in std::mem::take(&mut self.awaited) {
+        for (dataset, slot, told) in std::mem::take(&mut self.waiting) {
             let is_listed = self.hands.settings.contains_key(&dataset);
             let unread = || {
                 let failed = &self.hands.source_failed;
                 failed.get(&Some(dataset.clone())).or_else(|| failed.get(&None)).filter(|_| !is_listed)
             };
-            let told = match self.machine.readiness(&dataset, slot) {
+            let answer = match self.machine.readiness(&dataset, slot) {
                 // Nobody waits any more.
-                _ if waiting.is_closed() => continue,
+                _ if told.is_closed() => continue,
                 Readiness::Ready => Ok(()),
                 Readiness::Failed(reason) => Err(reason),
                 Readiness::Loading => match unread() {
                     Some(reason) => Err(reason.clone()),
                     None => {
-                        self.awaited.push((dataset, slot, waiting));
+                        self.waiting.push((dataset, slot, told));
                         continue;
                     }
                 },
             };
             // Whoever stopped to wait has no use for it.
-            let _ = waiting.send(told);
+            let _ = told.send(answer);
         }
     }
 
@@ -284,8 +290,8 @@ impl Driver {
                 self.tell(Event::Pin(dataset, Pin { order, version })).await;
             }
             Input::Ordered(dataset) => self.order(&dataset).await,
-            Input::Await(dataset, slot, waiting) => {
-                self.awaited.push((dataset, slot, waiting));
+            Input::Await(dataset, slot, told) => {
+                self.waiting.push((dataset, slot, told));
                 self.answer();
             }
             Input::Founded(_, Ok(())) => {}

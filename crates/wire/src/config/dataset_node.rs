@@ -16,9 +16,23 @@ pub struct DatasetNodeFile {
     pub listen: Option<String>,
     /// `host:port` where peers reach it; absent = `listen`.
     pub address: Option<String>,
+    /// `host:port` of each coordinator that says what it is to have; empty = it computes that.
+    pub coordinators: Vec<String>,
+    /// Its name under a coordinator, kept across restarts.
+    pub id: Option<String>,
+    /// Its share of every load under a coordinator; absent = 1.
+    pub capacity: Option<f64>,
+    /// What fails with it, for a coordinator to spread replicas over.
+    pub zone: Option<String>,
+    /// A smaller failure domain inside the zone.
+    pub rack: Option<String>,
+    /// Free words to pin and exclude by, under a coordinator.
+    pub labels: Vec<String>,
+    /// Seconds for which a partition is kept that the coordinator ordered elsewhere and others have; absent = 60.
+    pub let_go_s: Option<u64>,
     /// Which cluster it belongs to; absent = `default`.
     pub cluster: Option<String>,
-    /// Where nodes see each other; absent = nowhere, it is alone.
+    /// Where nodes see each other; absent = by gossip under a coordinator, else nowhere: it is alone.
     pub coordination: Option<CoordinationFile>,
     /// `host:port` for gossip; absent = a free port on loopback.
     pub gossip: Option<String>,

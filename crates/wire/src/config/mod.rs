@@ -119,8 +119,16 @@ mod tests {
         let text = include_str!("../../../../examples/config/dataset-node.toml");
         let file: DatasetNodeFile = parse("dataset-node.toml", text).unwrap();
         let told = format!("{:?}", DatasetNodeFile { coordination: None, ..file.clone() });
-        assert_eq!(told.matches("None").count(), 1, "a key is not in the sample: {file:?}");
         assert!(file.coordination.is_some() && !file.datasets.is_empty());
+        let coordinated = include_str!("../../../../examples/config/dataset-node-of-coordinator.toml");
+        let of: DatasetNodeFile = parse("dataset-node-of-coordinator.toml", coordinated).unwrap();
+        let own = format!("{:?}", (&of.id, &of.capacity, &of.zone, &of.rack, &of.let_go_s));
+        assert!(!own.contains("None") && !of.coordinators.is_empty() && !of.labels.is_empty(), "{own}");
+        // Those five, and the section that was taken out.
+        assert_eq!(told.matches("None").count(), 6, "a key is in neither sample: {file:?}");
+        for (key, _) in coordinated.lines().filter_map(|line| line.split_once(" = ")) {
+            assert!(page.contains(&format!("| `{key}` |")), "the page has no row for {key}");
+        }
         let own = text.split_once("\n[coordination]").unwrap().0;
         for (key, _) in own.lines().filter_map(|line| line.split_once(" = ")) {
             assert!(page.contains(&format!("| `{key}` |")), "the page has no row for {key}");

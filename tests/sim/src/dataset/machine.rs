@@ -5,13 +5,16 @@ use partage_core::dataset::node::{Layout, Node, NodeSettings, Pin, Served, Store
 use partage_core::dataset::{Address, DatasetName, Seat, VersionName, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What there is of each version.
+pub type Versions = BTreeMap<VersionName, (Layout, BTreeSet<u32>)>;
+
 /// What survives a crash, unless the disk is lost with it.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     pub served: Option<Served>,
     pub pin: Pin,
     pub seat: Option<Seat>,
-    pub versions: BTreeMap<VersionName, (Layout, BTreeSet<u32>)>,
+    pub versions: Versions,
 }
 
 /// What requests see of a version.
@@ -71,7 +74,7 @@ pub struct Machine {
     /// Loads that are cancelled or over have another number.
     pub loads: BTreeMap<VersionName, u64>,
     /// When it crashed last, and what it had then.
-    pub fell: Option<(u64, BTreeMap<VersionName, (Layout, BTreeSet<u32>)>)>,
+    pub fell: Option<(u64, Versions)>,
 }
 
 impl Machine {

@@ -1,10 +1,10 @@
 //! What must hold, by whoever knows the truth.
 
-use super::machine::Machine;
+use super::machine::{Machine, Versions};
 use super::reading::{Part, Reading};
-use partage_core::dataset::node::{Key, Layout, Served, Value};
+use partage_core::dataset::node::{Key, Served, Value};
 use partage_core::dataset::{DatasetName, VersionName};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// For so long a death may be unheard: until the session ends, and mirrors have it.
 const UNHEARD_MS: u64 = 12_000;
@@ -75,7 +75,6 @@ pub fn let_go(
     (version, partition): (&VersionName, u32),
     now: u64,
 ) -> Result<(), String> {
-    type Versions = BTreeMap<VersionName, (Layout, BTreeSet<u32>)>;
     let has = |versions: &Versions| versions.get(version).is_some_and(|(_, here)| here.contains(&partition));
     let others = machines.iter().enumerate().filter(|(other, _)| *other != node);
     let mut seen_to_have = others.filter(|(_, machine)| {

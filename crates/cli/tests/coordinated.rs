@@ -1,0 +1,308 @@
+//! Datasets under a coordinator, as processes of their own: a coordinator, nodes that were told of nothing but it and of
+//! the source, and a router. Reads go on while a version switches, a node is drained, one is killed and one joins; none
+//! fails, and none sees two versions (K19, S18, D5).
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
+
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const KEYS: usize = 120;
+const FILES: usize = 6;
+
+/// A process, killed when dropped.
+struct Process(Child);
+
+impl Process {
+    /// Starts a role and waits for the line that says where it listens.
+    fn role(arguments: &[&str], name: &str) -> (Process, String) {
+        let mut command = partage(arguments);
+        let command = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = Process(command.spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{arguments:?}: {line:?}"));
+        (process, said[name].as_str().unwrap().to_owned())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn partage(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_partage"));
+    command.args(arguments);
+    command
+}
+
+/// Status, headers and body; an error when nobody answers.
+fn ask(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         accept: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    Ok((status, head.to_lowercase(), body.to_owned()))
+}
+
+/// The cluster, and what it needs to go on.
+struct Town {
+    dir: PathBuf,
+    coordinator: String,
+    router: String,
+    _processes: Vec<Process>,
+}
+
+impl Town {
+    fn start(dir: &Path) -> Town {
+        let settings = "heartbeat_ms = 200\nlease_ms = 2000\ndead_after_ms = 3000\nsettle_ms = 300\n\
+                        rebalance_ms = 1000\nbrake_share = 1.0\n";
+        fs::write(dir.join("coordinator.toml"), settings).unwrap();
+        let node =
+            "refresh_s = 1\nstable_s = 1\nlet_go_s = 3\nthreads = 1\nproxy_stage_ms = 200\nproxy_ms = 5000\n";
+        fs::write(dir.join("node.toml"), node).unwrap();
+        let config = dir.join("coordinator.toml");
+        let coordinator = ["coordinator", "--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()];
+        let (coordinating, coordinator) = Process::role(&coordinator, "coordinator");
+        let router = ["router", "--listen", "127.0.0.1:0", "--join", &coordinator];
+        let (routing, router) = Process::role(&router, "router");
+        Town { dir: dir.to_owned(), coordinator, router, _processes: vec![coordinating, routing] }
+    }
+
+    fn node(&self, id: &str) -> (Process, String) {
+        let of = |name: &str| self.dir.join(name).to_str().unwrap().to_owned();
+        let (config, source, data) = (of("node.toml"), of("source"), of(id));
+        let mut arguments = vec!["dataset", "serve", "--listen", "127.0.0.1:0", "--id", id];
+        arguments.extend(["--coordinator", &self.coordinator, "--config", &config]);
+        arguments.extend(["--source", &source, "--data-dir", &data]);
+        Process::role(&arguments, "address")
+    }
+
+    /// A version appears in the source, all of it at once.
+    fn write(&self, version: &str) {
+        let dataset = self.dir.join("source/names");
+        let unfinished = dataset.join(format!("_{version}"));
+        fs::create_dir_all(&unfinished).unwrap();
+        fs::write(dataset.join("_dataset.toml"), "format = \"csv\"\nkey = \"key\"\nvalues = [\"value\"]\n")
+            .unwrap();
+        for file in 0..FILES {
+            let rows = (0..KEYS).filter(|key| key % FILES == file);
+            let rows: String = rows.map(|key| format!("k{key},{version} of k{key}\n")).collect();
+            fs::write(unfinished.join(format!("part-{file:05}.csv")), format!("key,value\n{rows}")).unwrap();
+        }
+        fs::rename(&unfinished, dataset.join(version)).unwrap();
+    }
+
+    fn cli(&self, arguments: &[&str]) -> (i32, String) {
+        let output = partage(arguments).args(["--coordinator", &self.coordinator]).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.cli(&[arguments, &["--json"]].concat()).1).unwrap_or_default()
+    }
+
+    /// Everything is placed, and nothing is on its way.
+    fn is_whole(&self) -> bool {
+        let status = self.json(&["status"]);
+        status["short"] == 0
+            && status["moves"] == 0
+            && status["loads"] == 0
+            && status["shards"]["led"] == FILES
+    }
+
+    fn held(&self, node: &str) -> u64 {
+        let nodes = self.json(&["node", "list"]);
+        let rows = nodes["nodes"].as_array().cloned().unwrap_or_default();
+        let row = rows.into_iter().find(|row| row["id"] == node);
+        row.and_then(|row| row["replicas"]["names"].as_u64()).unwrap_or(0)
+    }
+}
+
+/// What it waits for must come; the time only bounds how long a failure takes.
+fn eventually(what: &str, mut state: impl FnMut() -> (bool, String)) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let (is_so, told) = state();
+        if is_so {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it never came to be that {what}: {told}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Clients: one that asks the router for a key, one that asks a node for many.
+struct Readers {
+    stop: Arc<AtomicBool>,
+    reads: Arc<AtomicU64>,
+    wrong: Arc<Mutex<Vec<String>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    fn start(router: &str, node: &str) -> Readers {
+        let (stop, reads, wrong) = (Arc::default(), Arc::default(), Arc::default());
+        let mut readers = Readers { stop, reads, wrong, threads: Vec::new() };
+        let (one, many) = (router.to_owned(), node.to_owned());
+        readers.run(move |turn| one_key(&one, turn));
+        readers.run(move |_| many_keys(&many));
+        readers
+    }
+
+    fn run(&mut self, mut read: impl FnMut(usize) -> Result<(), String> + Send + 'static) {
+        let (stop, reads, wrong) = (self.stop.clone(), self.reads.clone(), self.wrong.clone());
+        self.threads.push(std::thread::spawn(move || {
+            for turn in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                match read(turn) {
+                    Ok(()) => drop(reads.fetch_add(1, Ordering::Relaxed)),
+                    Err(why) => wrong.lock().unwrap().push(why),
+                }
+                std::thread::sleep(Duration::from_millis(3));
+            }
+        }));
+    }
+
+    fn so_far(&self) -> u64 {
+        let wrong = self.wrong.lock().unwrap();
+        assert!(wrong.is_empty(), "{} reads went wrong: {:?}", wrong.len(), &wrong[..wrong.len().min(3)]);
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let (reads, wrong) = (self.reads, self.wrong);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*wrong.lock().unwrap(), Vec::<String>::new());
+        reads.load(Ordering::Relaxed)
+    }
+}
+
+/// The value says which version it is of, and so does the header.
+fn one_key(router: &str, turn: usize) -> Result<(), String> {
+    let key = format!("k{}", turn * 7 % KEYS);
+    let (status, head, body) =
+        ask(router, "GET", &format!("/names/{key}"), "").map_err(|error| format!("{key}: {error}"))?;
+    let version = head.lines().find_map(|line| line.strip_prefix("partage-version: ")).unwrap_or("none");
+    match status == 200 && body == format!("{version} of {key}") {
+        true => Ok(()),
+        false => Err(format!("{key}: {status} {body:?} by {head:?}")),
+    }
+}
+
+/// All keys of one request are of one version.
+fn many_keys(node: &str) -> Result<(), String> {
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
+    let asked = json!({ "keys": keys }).to_string();
+    let (status, _, body) = ask(node, "POST", "/names", &asked).map_err(|error| format!("many: {error}"))?;
+    // The answer may come in chunks; each value names its key and version.
+    let versions: Vec<&str> =
+        ["v1", "v2", "v3"].into_iter().filter(|v| body.contains(&format!("{v} of "))).collect();
+    let all = keys.iter().all(|key| versions.iter().any(|v| body.contains(&format!("\"{v} of {key}\""))));
+    match status == 200 && versions.len() == 1 && all {
+        true => Ok(()),
+        false => Err(format!("many: {status}, {versions:?}, all {all}: {}", &body[..body.len().min(300)])),
+    }
+}
+
+fn serves(address: &str, version: &str) -> (bool, String) {
+    let told =
+        ask(address, "GET", "/names/k1", "").map_or_else(|error| error.to_string(), |(_, _, body)| body);
+    (told == format!("{version} of k1"), told)
+}
+
+#[test]
+fn no_read_fails_while_versions_switch_and_nodes_are_drained_killed_and_join() {
+    let dir = tempfile::tempdir().unwrap();
+    let town = Town::start(dir.path());
+    town.write("v1");
+    let (_a, at_a) = town.node("a");
+    let (b, at_b) = town.node("b");
+    let (_c, at_c) = town.node("c");
+    eventually("the dataset is served through the router", || serves(&town.router, "v1"));
+    eventually("all shards are placed", || (town.is_whole(), town.cli(&["status"]).1));
+    for node in [&at_a, &at_b, &at_c] {
+        eventually("every node gives all keys", || {
+            (many_keys(node).is_ok(), format!("{:?}", many_keys(node)))
+        });
+    }
+    // The keyspace is as the first version has made it, and the router needs nobody in between.
+    let keyspace = town.json(&["keyspace", "show", "names"]);
+    assert_eq!((&keyspace["kind"], &keyspace["replicas"]), (&json!("dataset"), &json!(2)), "{keyspace}");
+    assert_eq!(keyspace["sharding"]["shards"], FILES, "{keyspace}");
+    let (_, head, _) = ask(&town.router, "GET", "/names/k1", "").unwrap();
+    assert!(!head.contains("x-sequins-proxied-to"), "{head}");
+    let (code, told) = town.cli(&["explain", "names", "k1"]);
+    assert!(code == 0 && told.contains("k1 of names is in shard"), "{told}");
+    assert_eq!(ask(&town.router, "PUT", "/names/k1", "x").unwrap().0, 405);
+
+    let readers = Readers::start(&town.router, &at_a);
+    town.write("v2");
+    for node in [&at_a, &at_b, &at_c] {
+        eventually("clients of every node get v2", || serves(node, "v2"));
+    }
+    readers.so_far();
+
+    assert_eq!(town.cli(&["node", "drain", "c"]).0, 0);
+    eventually("c is empty", || (town.held("c") == 0 && town.is_whole(), town.cli(&["status"]).1));
+    let here = |node: &str| ask(node, "GET", "/names", "").map(|(_, _, body)| body).unwrap_or_default();
+    eventually("c has let go of what others have", || {
+        let files = fs::read_dir(town.dir.join("c/datasets/names/v2")).map(Iterator::count).unwrap_or(0);
+        (files <= 1, here(&at_c))
+    });
+    readers.so_far();
+    assert_eq!(town.cli(&["node", "undrain", "c"]).0, 0);
+
+    drop(b);
+    eventually("what b had has two replicas again", || {
+        let nodes = town.json(&["status"])["nodes"]["down"].clone();
+        (nodes == 1 && town.is_whole() && town.held("c") > 0, town.cli(&["status"]).1)
+    });
+    readers.so_far();
+
+    let (_d, at_d) = town.node("d");
+    eventually("d has its share", || (town.held("d") > 0 && town.is_whole(), town.cli(&["node", "list"]).1));
+    town.write("v3");
+    for node in [&at_a, &at_c, &at_d] {
+        eventually("clients of every node get v3", || serves(node, "v3"));
+    }
+    let reads = readers.stop();
+    assert!(reads > 200, "only {reads} reads: nothing is proved");
+}
+
+#[test]
+fn what_makes_no_sense_under_a_coordinator_is_refused() {
+    let source = tempfile::tempdir().unwrap();
+    let told = |more: &[&str]| {
+        let source = source.path().to_str().unwrap();
+        let start = ["dataset", "serve", "--source", source, "--coordinator", "127.0.0.1:9"];
+        let ended = partage(&start).args(more).output().unwrap();
+        assert_eq!(ended.status.code(), Some(2));
+        String::from_utf8_lossy(&ended.stderr).into_owned()
+    };
+    assert!(told(&[]).contains("give --id NAME"));
+    assert!(told(&["--id", "a", "--shard-id", "3"]).contains("--shard-id is for a node that computes"));
+    assert!(told(&["--id", "a b"]).contains("a b"));
+}
