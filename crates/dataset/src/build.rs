@@ -12,8 +12,9 @@
 //! - Of several values of a key the one in the file with the highest name counts, and within it the last: so all
 //!   nodes give the same one (S6).
 //! - A file that the sample says is one partition that is not wanted here is not read. Every key is looked at all the
-//!   same: the first one that should not be where it is ends the trust in samples, and this node reads all files (S7).
-//!   A node that does not read that file does not learn of it; who mixes files beyond what a sample shows sets
+//!   same: the first one that should not be where it is ends the trust in samples (S7). Who makes all partitions reads
+//!   all files then. Who makes some gives up, and so does every node that reads this file: its partition is nowhere, and
+//!   clients never get a version of which keys are lacking elsewhere. Who mixes files beyond what a sample shows sets
 //!   [`Options::is_sampled`] to false, and all read all.
 //! - A key that Cascading may have put into another partition stays in that of its file; readers look in both.
 //! - What is built already is not built again. Nothing that is half done has a name.

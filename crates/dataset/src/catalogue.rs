@@ -17,12 +17,16 @@
 //! threads, because a line of memory that two cores write costs more than a lookup.
 
 mod dataset;
+mod doings;
 mod meter;
 mod stripes;
+mod trouble;
 mod version;
 
 pub use dataset::{Dataset, NotTaken, Options, Reading, UnknownVersion};
+pub use doings::{Doings, Labels, Load};
 pub use meter::{Hop, Meter, Outcome, Series};
+pub use trouble::{Link, Trouble, Troubles};
 pub use version::{Place, Progress, State, Version};
 
 use crate::clock::Clock;
@@ -57,6 +61,8 @@ pub struct Catalogue {
     shelf: ArcSwap<Shelf>,
     neighbours: ArcSwap<Neighbours>,
     awaited: ArcSwapOption<String>,
+    troubles: ArcSwap<Troubles>,
+    doings: Doings,
     clock: Clock,
 }
 
@@ -73,6 +79,8 @@ impl Catalogue {
             shelf: ArcSwap::from_pointee(BTreeMap::new()),
             neighbours: ArcSwap::from_pointee(Neighbours { me, others: Vec::new() }),
             awaited: ArcSwapOption::empty(),
+            troubles: ArcSwap::default(),
+            doings: Doings::default(),
             clock: Clock::start(),
         }
     }
@@ -136,6 +144,25 @@ impl Catalogue {
     /// Says who the others are.
     pub fn set_neighbours(&self, neighbours: Neighbours) {
         self.neighbours.store(Arc::new(neighbours));
+    }
+
+    /// What does not work.
+    pub fn troubles(&self) -> Arc<Troubles> {
+        self.troubles.load_full()
+    }
+
+    /// Says what does not work, or works again. `change` may be called more than once.
+    pub fn change_troubles(&self, mut change: impl FnMut(&mut Troubles)) {
+        self.troubles.rcu(|troubles| {
+            let mut troubles = Troubles::clone(troubles);
+            change(&mut troubles);
+            troubles
+        });
+    }
+
+    /// What the driver has done.
+    pub fn doings(&self) -> &Doings {
+        &self.doings
     }
 }
 

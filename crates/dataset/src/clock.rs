@@ -39,7 +39,12 @@ impl Clock {
 }
 
 /// Seconds since 1970, for what people read: dates in headers and on pages.
-#[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
 pub fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_secs())
+    unix_ms() / 1_000
+}
+
+/// Milliseconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
+pub fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_millis() as u64)
 }

@@ -20,9 +20,11 @@ mod driving;
 mod effects;
 mod founding;
 mod loading;
+mod mending;
 mod presence;
 mod refreshing;
 mod remembering;
+mod trouble;
 mod watching;
 
 use crate::catalogue::{Catalogue, NodeCard};

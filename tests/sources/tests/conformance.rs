@@ -71,7 +71,8 @@ async fn loads(source: &Source) {
     let throttle = Throttle::new(0);
     let inspection = inspect(source, (&words, &one), &files, &options, &throttle).await.unwrap();
     let (source, to) = (source.clone(), folder.path().to_owned());
-    let load = Load { source, files, inspection, options, throttle, progress: Arc::default(), folder: to };
+    let (progress, replaced) = (Arc::default(), BTreeSet::new());
+    let load = Load { source, files, inspection, options, throttle, progress, folder: to, replaced };
     let readers = Mutex::new(Vec::<Arc<Reader>>::new());
     let ready = |_, reader: Arc<Reader>| readers.lock().unwrap().push(reader);
     load.run(&BTreeSet::from([0, 1, 2]), &ready).await.unwrap();

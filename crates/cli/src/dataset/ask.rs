@@ -2,7 +2,7 @@
 
 use super::door::{NodeDoor, refusal};
 use super::progress;
-use super::told::{Cluster, Dataset, Version};
+use super::told::{Cluster, Dataset, Standing, Version};
 use crate::http::{segment, segment_of};
 use crate::output::{Failure, Output, say};
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use hyper::{Method, StatusCode};
 use indicatif::ProgressBar;
 use partage_dataset::serve::VERSION;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Between two looks at how far loading is.
@@ -156,7 +157,23 @@ impl ListArgs {
             ]);
         }
         output.text(&rows.to_string());
+        troubles(&all.nodes, output);
+        for (name, dataset) in &all.dbs {
+            errors(name, dataset, &all.nodes, output);
+        }
         Ok(())
+    }
+}
+
+/// What does not work at whole nodes.
+fn troubles(nodes: &BTreeMap<String, Standing>, output: &mut Output) {
+    for (node, standing) in nodes {
+        if let Some(trouble) = &standing.source_error {
+            output.text(&format!("the source cannot be read at {node}, {trouble}"));
+        }
+        if let Some(trouble) = &standing.coordination_error {
+            output.text(&format!("the coordination service is away at {node}, {trouble}"));
+        }
     }
 }
 
@@ -168,7 +185,7 @@ impl VersionsArgs {
             return output.json(&dataset.versions);
         }
         output.text(&versions(&dataset).to_string());
-        errors(&dataset, output);
+        errors(&self.dataset, &dataset, &dataset.nodes, output);
         Ok(())
     }
 }
@@ -189,10 +206,20 @@ fn versions(dataset: &Dataset) -> Table {
     rows
 }
 
-fn errors(dataset: &Dataset, output: &mut Output) {
-    for (name, version) in &dataset.versions {
+/// What is wrong with a dataset, and where; not with all of a node.
+fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, Standing>, output: &mut Output) {
+    let is_all = |node: &String| nodes.get(node).is_some_and(|standing| standing.source_error.is_some());
+    for (node, trouble) in told.source_errors.iter().filter(|(node, _)| !is_all(node)) {
+        output.text(&format!("{dataset} cannot be read from the source at {node}, {trouble}"));
+    }
+    for (name, version) in &told.versions {
         for (node, why) in version.errors() {
-            output.text(&format!("version {name} at {node}: {why}"));
+            output.text(&format!("{dataset}, version {name} at {node}: {why}"));
+        }
+        for (node, at) in &version.nodes {
+            for (partition, why) in &at.damaged {
+                output.text(&format!("{dataset}, version {name}, partition {partition} at {node}: {why}"));
+            }
         }
     }
 }
@@ -208,14 +235,14 @@ impl StatusArgs {
             return output.json(&dataset);
         }
         output.text(&versions(&dataset).to_string());
-        let mut rows = table(["node", "version", "state", "partitions", "keys", "bytes", "loaded"]);
+        let mut rows = table(["node", "version", "state", "partitions", "keys", "bytes", "read"]);
         for (name, version) in dataset.versions.iter().rev() {
             for (node, told) in &version.nodes {
                 rows.add_row([
                     node.clone(),
                     format!("{name}{}", if told.current { " (clients get it)" } else { "" }),
                     told.state.to_lowercase(),
-                    told.partitions.len().to_string(),
+                    of(told.partitions.len() as u64, told.loading.partitions_in_all),
                     told.keys.to_string(),
                     told.bytes.to_string(),
                     percent(told.loading.bytes, told.loading.bytes_in_all),
@@ -223,9 +250,15 @@ impl StatusArgs {
             }
         }
         output.text(&rows.to_string());
-        errors(&dataset, output);
+        troubles(&dataset.nodes, output);
+        errors(&self.dataset, &dataset, &dataset.nodes, output);
         Ok(())
     }
+}
+
+/// `3`, or `3 of 8` while some are lacking.
+fn of(ready: u64, wanted: u64) -> String {
+    if ready < wanted { format!("{ready} of {wanted}") } else { ready.to_string() }
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -290,9 +323,11 @@ async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(),
             if let Some((node, why)) = at.errors().next() {
                 return Err(Failure::failed(format!("version {version} at {node}: {why}")));
             }
-            let (bytes, all) = at.loading();
-            bar.set_length(all);
-            bar.set_position(bytes);
+            let far = at.loading();
+            bar.set_length(far.bytes_in_all);
+            bar.set_position(far.bytes);
+            let partitions = of(far.partitions, far.partitions_in_all);
+            bar.set_message(format!("loading {name} {version}: {partitions} partitions,"));
             if at.served_by() == at.nodes.len() && !at.is_building() {
                 return Ok(());
             }

@@ -11,6 +11,43 @@ pub struct Cluster {
     /// Nodes that did not tell.
     #[serde(default)]
     pub unreachable: Vec<String>,
+    /// What each tells of itself.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, Standing>,
+}
+
+/// How a node stands, whatever its datasets.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Standing {
+    /// Its number among the nodes.
+    pub shard_id: String,
+    /// `connected`, `connecting`, `away` or `unused`.
+    pub coordination: String,
+    /// Why it is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordination_error: Option<Trouble>,
+    /// Why the source cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_error: Option<Trouble>,
+}
+
+/// What does not work.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Trouble {
+    /// What it was the last time.
+    pub error: String,
+    /// Since when.
+    pub since: String,
+    /// How often.
+    pub times: u64,
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "since {}, {} times: {}", self.since, self.times, self.error)
+    }
 }
 
 /// One dataset.
@@ -20,6 +57,12 @@ pub struct Dataset {
     pub content_type: String,
     /// By name.
     pub versions: BTreeMap<String, Version>,
+    /// Nodes that cannot read it from the source, and why.
+    #[serde(default)]
+    pub source_errors: BTreeMap<String, Trouble>,
+    /// What each node tells of itself.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, Standing>,
 }
 
 /// One version, over all nodes.
@@ -62,6 +105,9 @@ pub struct Node {
     pub loading: Loading,
     /// What went wrong.
     pub error: Option<String>,
+    /// Partitions whose store file is damaged, and how.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub damaged: BTreeMap<String, String>,
     /// When it took it up.
     pub created_at: String,
 }
@@ -70,8 +116,10 @@ pub struct Node {
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Loading {
-    /// To be there in the end.
+    /// There already.
     pub partitions: u64,
+    /// To be there in the end.
+    pub partitions_in_all: u64,
     /// Read so far.
     pub bytes: u64,
     /// To be read.
@@ -102,11 +150,15 @@ impl Version {
         self.nodes.iter().filter_map(|(name, node)| Some((name, node.error.as_deref()?)))
     }
 
-    /// Read so far, and to be read, by all nodes.
-    pub fn loading(&self) -> (u64, u64) {
+    /// How far all nodes are together that load it.
+    pub fn loading(&self) -> Loading {
         let building = self.nodes.values().filter(|node| node.state == "BUILDING");
-        building
-            .fold((0, 0), |(bytes, all), node| (bytes + node.loading.bytes, all + node.loading.bytes_in_all))
+        building.fold(Loading::default(), |sum, node| Loading {
+            partitions: sum.partitions + node.loading.partitions,
+            partitions_in_all: sum.partitions_in_all + node.loading.partitions_in_all,
+            bytes: sum.bytes + node.loading.bytes,
+            bytes_in_all: sum.bytes_in_all + node.loading.bytes_in_all,
+        })
     }
 
     /// One word for how it stands.

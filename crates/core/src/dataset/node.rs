@@ -113,8 +113,8 @@ pub enum Event {
     Used(DatasetName, VersionName, Millis),
     /// No request can get it any more.
     Retired(DatasetName, VersionName),
-    /// An operator's order.
-    Pin(DatasetName, Pin),
+    /// An operator's order, given at that time of day: in milliseconds since 1970, by the clock of this node.
+    Order(DatasetName, Option<VersionName>, u64),
     /// It is to leave.
     Leave,
     /// Nothing but the time.
@@ -256,7 +256,7 @@ impl Node {
                 version.idle = version.idle.map(|since| since.max(at));
             }
             Event::Retired(dataset, version) => self.retired(dataset, version, out),
-            Event::Pin(dataset, pin) => self.follow(dataset, pin, out),
+            Event::Order(dataset, version, at) => self.order(dataset, version, at, out),
             Event::Leave => self.leave(out),
             Event::Tick => {}
         }
@@ -288,7 +288,7 @@ impl Node {
     pub fn deadline(&self) -> Millis {
         let stable = self.presence.stable_at().filter(|at| *at > self.now);
         let is_waiting = self.shelves.values().any(|shelf| shelf.serving.is_none() && shelf.before.is_some());
-        let resume = is_waiting.then(|| self.started + self.settings.resume_ms);
+        let resume = is_waiting.then(|| self.started + self.settings.resume_ms).filter(|at| *at > self.now);
         let shelves = self.shelves.values().flat_map(|shelf| {
             [shelf.deadline(&self.settings), shelf.parting_at(self.settings.let_go_ms, self.now)]
         });
@@ -475,6 +475,13 @@ impl Node {
             self.withdraw(Key::Partition(dataset.clone(), name.clone(), partition), out);
         }
         out.push(Effect::Delete(dataset, name));
+    }
+
+    /// An operator's order: higher than all that are known, however wrong a clock was that gave them their numbers. The
+    /// time of day puts orders in a row that are given to nodes which have not heard of each other's yet.
+    fn order(&mut self, dataset: DatasetName, version: Option<VersionName>, at: u64, out: &mut Vec<Effect>) {
+        let order = at.max(self.shelf_mut(&dataset).pin.order.saturating_add(1));
+        self.follow(dataset, Pin { order, version }, out);
     }
 
     /// Follows an order, if it is higher than the one that holds.

@@ -7,6 +7,7 @@ use partage_engine::readonly::{BuildError, ReadError};
 use partage_wire::dataset::ManifestError;
 
 use crate::format::{Format, FormatError, Reason};
+use crate::limits::SAMPLE_KEYS;
 use crate::source::{SourceError, Stopped};
 
 /// Why a version, or a partition of it, is not there.
@@ -102,8 +103,11 @@ pub enum Error {
         /// How many there are.
         partitions: u32,
     },
-    /// A key of another partition in a file that was taken for one. Loading goes on without such trust.
-    #[error("{file}: record {record}: not of the partition that the rest of the file is")]
+    /// A key of another partition in a file that was taken for one.
+    #[error(
+        "{file}: record {record}: not of the partition that the file is by its first {SAMPLE_KEYS} keys, so nodes that do not \
+         read this file would lack it; write `sampled = false` into the dataset's settings, and give the files a new version"
+    )]
     Stray {
         /// The file.
         file: String,

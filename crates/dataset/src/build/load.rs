@@ -34,6 +34,8 @@ pub struct Load {
     pub progress: Arc<Progress>,
     /// Where to put the store files: of this version alone.
     pub folder: PathBuf,
+    /// Partitions whose store file, if there is one, is damaged and made anew.
+    pub replaced: BTreeSet<u32>,
 }
 
 /// Told of each partition that can be read from now on, and of one that had to be made anew once more.
@@ -53,7 +55,8 @@ impl Load {
         }
         let whole = if self.options.is_sampled { &self.inspection.whole } else { &BTreeMap::new() };
         match self.build(whole, &lacking, ready).await {
-            Err(Error::Stray { .. }) => {
+            // Who makes only some partitions cannot help: others have made theirs without looking into this file.
+            Err(Error::Stray { .. }) if wanted.len() as u32 == partitions => {
                 // What was made so far may lack keys that lie in files nobody looked into.
                 for partition in wanted {
                     remove(&self.folder.join(file_name(*partition)))?;
@@ -68,11 +71,15 @@ impl Load {
     async fn announce(&self, wanted: &BTreeSet<u32>, ready: Ready<'_>) -> Result<BTreeSet<u32>, Error> {
         let path = |partition: &u32| (*partition, self.folder.join(file_name(*partition)));
         let paths: Vec<(u32, PathBuf)> = wanted.iter().map(path).collect();
+        let replaced = self.replaced.clone();
         let opened = on_a_thread(self.folder.display().to_string(), move || {
-            let open = |(partition, path): (u32, PathBuf)| match path.exists().then(|| Reader::open(&path)) {
+            let is_kept = |partition, path: &Path| path.exists() && !replaced.contains(&partition);
+            let open = |(partition, path): (u32, PathBuf)| match is_kept(partition, &path)
+                .then(|| Reader::open(&path))
+            {
                 Some(Ok(reader)) => Ok((partition, Some(reader))),
                 Some(Err(_)) => remove(&path).map(|()| (partition, None)),
-                None => Ok((partition, None)),
+                None => remove(&path).map(|()| (partition, None)),
             };
             paths.into_iter().map(open).collect::<Result<Vec<_>, Error>>()
         });

@@ -50,6 +50,7 @@ pub async fn build_all(
         throttle,
         progress: Arc::clone(progress),
         folder: unfinished.clone(),
+        replaced: BTreeSet::new(),
     };
     let keys = Mutex::new(vec![0; load.inspection.layout.partitions as usize]);
     let wanted: BTreeSet<u32> = (0..load.inspection.layout.partitions).collect();
@@ -65,7 +66,10 @@ pub async fn build_all(
 /// Writes the manifest, and gives the folder its name.
 fn seal(load: &Load, unfinished: &Path, finished: &Path, keys: Vec<u64>) -> Result<Manifest, Error> {
     let stored = |(partition, keys): (u32, u64)| {
-        let (bytes, crc32c) = checksum(&unfinished.join(file_name(partition)))?;
+        let path = unfinished.join(file_name(partition));
+        // Nodes trust the checksum: it must not be one of a file that the disk has spoilt already.
+        Reader::open(&path)?.verify()?;
+        let (bytes, crc32c) = checksum(&path)?;
         Ok(StoredPartition { partition, bytes, crc32c, keys })
     };
     let inspection = &load.inspection;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use partage_engine::readonly::{Reader, UNFINISHED};
+use partage_engine::readonly::{ReadError, Reader, UNFINISHED};
 use partage_wire::dataset::{Manifest, StoredPartition};
 
 use super::load::{Load, Ready, on_a_thread};
@@ -58,6 +58,21 @@ async fn fetch_one(
     Ok(())
 }
 
+/// Where a file is damaged that does not match its checksum: read whole once more, since only that tells.
+fn damage(path: &Path) -> String {
+    let verified = Reader::open(path).and_then(|reader| reader.verify());
+    match verified {
+        Err(ReadError::Refused { offset, reason, .. }) => {
+            format!("offset {offset}: {}", reason.what())
+        }
+        Err(ReadError::Io { source, .. }) => format!("does not match its checksum: {source}"),
+        Ok(()) | Err(ReadError::NotOrdered(_)) => {
+            "does not match its checksum, though it is sound in itself: it is of another build than its manifest"
+                .to_owned()
+        }
+    }
+}
+
 /// Copies the bytes, compares them with the manifest, and gives the file its name.
 fn write(folder: &Path, mut bytes: impl Read, stored: StoredPartition, url: &str) -> Result<Reader, Error> {
     let disk = |error| Error::of_disk(folder, error);
@@ -78,7 +93,7 @@ fn write(folder: &Path, mut bytes: impl Read, stored: StoredPartition, url: &str
         file.write_all(&buffer[..count]).map_err(disk)?;
     }
     if crc != stored.crc32c {
-        return Err(not_as_built("does not match its checksum".to_owned()));
+        return Err(not_as_built(damage(file.path())));
     }
     file.as_file().sync_all().map_err(disk)?;
     let path = folder.join(file_name(stored.partition));

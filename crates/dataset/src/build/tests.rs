@@ -72,6 +72,7 @@ impl Bench {
             throttle: self.throttle.clone(),
             progress: Arc::default(),
             folder: self.local(),
+            replaced: BTreeSet::new(),
         })
     }
 
@@ -174,6 +175,13 @@ async fn s7_a_key_that_strayed_beyond_the_sample_is_found() {
     let (load, readers) = bench.built(None).await.unwrap();
     assert_eq!(load.inspection.whole.len(), 4, "the sample did not show it");
     assert_all_found(&load, &readers, 4_000);
+
+    // Nodes that make some partitions: who reads that file gives up, and makes its partition for nobody.
+    let bench = Bench::new();
+    bench.files(&files);
+    let error = bench.built(Some(&[2, 3])).await.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("part-00003: record ") && error.contains(": not of the partition"), "{error}");
+    assert!(error.contains("`sampled = false`"), "{error}");
 
     // Told not to trust samples, also a node that would not have read that file finds it.
     let mut bench = Bench::new();
@@ -412,7 +420,7 @@ async fn store_files_other_than_their_manifest_are_refused() {
         fs::write(path, bytes).unwrap();
     };
     let flipped = refused(|bench| flip(&built_file(bench, "00001.partage"))).await;
-    assert!(flipped.contains("00001.partage: does not match its checksum"), "{flipped}");
+    assert!(flipped.contains("00001.partage: offset "), "{flipped}");
     let manifest = refused(|bench| flip(&built_file(bench, "_manifest.json"))).await;
     assert!(manifest.contains("_manifest.json: "), "{manifest}");
     let missing = refused(|bench| fs::remove_file(built_file(bench, "00001.partage")).unwrap()).await;
@@ -428,6 +436,44 @@ async fn store_files_other_than_their_manifest_are_refused() {
     })
     .await;
     assert!(longer.contains("00002.partage: "), "{longer}");
+}
+
+#[tokio::test]
+async fn s19_a_flipped_bit_anywhere_in_a_store_file_of_others_is_found_and_its_place_named() {
+    let bench = prebuilt().await;
+    let path = built_file(&bench, "00001.partage");
+    let whole = fs::read(&path).unwrap();
+    // A step that is no multiple of anything in the format, and every bit of a byte in turn.
+    for (round, at) in (0..whole.len()).step_by(61).enumerate() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (round % 8);
+        fs::write(&path, bytes).unwrap();
+        let error = fetched(&bench).await.map(|_| ()).unwrap_err().to_string();
+        let told = error.split("00001.partage: offset ").nth(1).unwrap_or_else(|| panic!("{at}: {error}"));
+        let offset: usize = told.split(':').next().unwrap().parse().unwrap();
+        assert!(offset <= at, "the part with byte {at} begins at {offset}: {error}");
+        assert!(!bench.local().join("00001.partage").exists() && bench.unfinished() == 0, "{at}");
+    }
+    fs::write(&path, &whole).unwrap();
+    let (load, readers) = fetched(&bench).await.unwrap();
+    assert_all_found(&load, &readers, 1_000);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_made_anew_when_that_is_asked_for() {
+    let bench = Bench::new();
+    bench.files(&dealt(Partitioner::HadoopBytes, 3, 300));
+    let (mut load, _) = bench.built(None).await.unwrap();
+    let path = load.folder.join("00001.partage");
+    let whole = fs::read(&path).unwrap();
+    let mut bytes = whole.clone();
+    bytes[40] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    run(&load, &[0, 1]).await.unwrap();
+    assert_eq!(fs::read(&path).unwrap(), bytes, "what opens is taken as it is");
+    load.replaced = [1].into();
+    run(&load, &[0, 1]).await.unwrap();
+    assert_eq!(fs::read(&path).unwrap(), whole);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use partage_core::dataset::name::{DatasetName, VersionName};
 use partage_core::time::Millis;
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How a dataset is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,17 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options { content_type: "application/octet-stream".to_owned(), replication: 2 }
+    }
+}
+
+impl Options {
+    fn checked(self, dataset: &DatasetName) -> Result<Options, NotTaken> {
+        let visible = |byte: u8| (b' '..=b'~').contains(&byte);
+        if self.content_type.is_empty() || !self.content_type.bytes().all(visible) {
+            let (dataset, content_type) = (dataset.to_string(), self.content_type);
+            return Err(NotTaken::ContentType { dataset, content_type });
+        }
+        Ok(self)
     }
 }
 
@@ -61,29 +72,41 @@ pub struct UnknownVersion {
     pub version: String,
 }
 
+/// A version, as it is served now.
+#[derive(Debug)]
+struct Shown {
+    version: Arc<Version>,
+    options: Arc<Options>,
+    /// The lines that all plain answers of it begin with.
+    plain_head: OnceLock<Box<[u8]>>,
+}
+
+impl Shown {
+    fn new(version: Arc<Version>, options: Arc<Options>) -> Arc<Shown> {
+        Arc::new(Shown { version, options, plain_head: OnceLock::new() })
+    }
+}
+
 #[derive(Debug, Clone, Default)]
-pub(super) struct Versions {
-    serving: Option<Arc<Version>>,
-    prepared: BTreeMap<VersionName, Arc<Version>>,
+struct Versions {
+    options: Arc<Options>,
+    serving: Option<Arc<Shown>>,
+    prepared: BTreeMap<VersionName, Arc<Shown>>,
 }
 
 /// A dataset of the catalogue.
 #[derive(Debug)]
 pub struct Dataset {
     name: DatasetName,
-    options: Options,
     versions: ArcSwap<Versions>,
 }
 
 impl Dataset {
     /// One without versions.
     pub fn new(name: DatasetName, options: Options) -> Result<Dataset, NotTaken> {
-        let visible = |byte: u8| (b' '..=b'~').contains(&byte);
-        if options.content_type.is_empty() || !options.content_type.bytes().all(visible) {
-            let (dataset, content_type) = (name.to_string(), options.content_type);
-            return Err(NotTaken::ContentType { dataset, content_type });
-        }
-        Ok(Dataset { name, options, versions: ArcSwap::default() })
+        let options = Arc::new(options.checked(&name)?);
+        let versions = Versions { options, ..Versions::default() };
+        Ok(Dataset { name, versions: ArcSwap::from_pointee(versions) })
     }
 
     /// Its name.
@@ -92,8 +115,23 @@ impl Dataset {
     }
 
     /// How it is served.
-    pub fn options(&self) -> &Options {
-        &self.options
+    pub fn options(&self) -> Arc<Options> {
+        self.versions.load().options.clone()
+    }
+
+    /// From the next request on it is served so. A request that has begun ends as it began.
+    pub fn set_options(&self, options: Options) -> Result<(), NotTaken> {
+        let options = Arc::new(options.checked(&self.name)?);
+        self.versions.rcu(|versions| {
+            let again = |shown: &Arc<Shown>| Shown::new(shown.version.clone(), options.clone());
+            let prepared = versions.prepared.iter().map(|(name, shown)| (name.clone(), again(shown)));
+            Versions {
+                options: options.clone(),
+                serving: versions.serving.as_ref().map(again),
+                prepared: prepared.collect(),
+            }
+        });
+        Ok(())
     }
 
     /// From now on peers that ask for this version by name get it, as far as it is here. Clients do not.
@@ -101,7 +139,8 @@ impl Dataset {
         let version = Arc::new(version);
         let before = self.versions.rcu(|versions| {
             let mut versions = Versions::clone(versions);
-            versions.prepared.entry(version.name().clone()).or_insert_with(|| version.clone());
+            let shown = || Shown::new(version.clone(), versions.options.clone());
+            versions.prepared.entry(version.name().clone()).or_insert_with(shown);
             versions
         });
         if before.prepared.contains_key(version.name()) {
@@ -132,10 +171,10 @@ impl Dataset {
         let before = self.versions.rcu(|versions| {
             let mut versions = Versions::clone(versions);
             versions.prepared.remove(version);
-            versions.serving.take_if(|serving| serving.name().as_str() == version);
+            versions.serving.take_if(|serving| serving.version.name().as_str() == version);
             versions
         });
-        before.prepared.get(version).cloned()
+        before.prepared.get(version).map(|shown| shown.version.clone())
     }
 
     /// [`Dataset::retire`], unless a request has hold of the version or came for it at `since` or later: then when the
@@ -150,17 +189,17 @@ impl Dataset {
 
     /// The version that clients get now, for who keeps the dataset.
     pub fn serving(&self) -> Option<Arc<Version>> {
-        self.versions.load().serving.clone()
+        self.versions.load().serving.as_ref().map(|shown| shown.version.clone())
     }
 
     /// A prepared version, for who keeps the dataset.
     pub fn version(&self, name: &str) -> Option<Arc<Version>> {
-        self.versions.load().prepared.get(name).cloned()
+        self.versions.load().prepared.get(name).map(|shown| shown.version.clone())
     }
 
     /// All prepared versions, in the order of their names.
     pub fn versions(&self) -> Vec<Arc<Version>> {
-        self.versions.load().prepared.values().cloned().collect()
+        self.versions.load().prepared.values().map(|shown| shown.version.clone()).collect()
     }
 
     /// The version for a request of a client: it counts as in flight until the reading is dropped.
@@ -189,13 +228,27 @@ impl Reading {
             None => None,
             Some(name) => Some(versions.prepared.get_key_value(name)?.0.clone()),
         };
-        let inside: &Inside = find(&versions, named.as_ref())?.inside();
+        let inside: &Inside = find(&versions, named.as_ref())?.version.inside();
         let column = inside.enter();
         Some(Reading { versions, named, column })
     }
+
+    fn shown(&self) -> &Shown {
+        find(&self.versions, self.named.as_ref()).expect("it was found in these when the reading began")
+    }
+
+    /// How it is served.
+    pub fn options(&self) -> &Options {
+        &self.shown().options
+    }
+
+    /// The lines that all its plain answers begin with, which `write` makes when they are first needed.
+    pub(crate) fn plain_head(&self, write: impl FnOnce() -> Box<[u8]>) -> &[u8] {
+        self.shown().plain_head.get_or_init(write)
+    }
 }
 
-fn find<'a>(versions: &'a Versions, named: Option<&VersionName>) -> Option<&'a Arc<Version>> {
+fn find<'a>(versions: &'a Versions, named: Option<&VersionName>) -> Option<&'a Arc<Shown>> {
     match named {
         None => versions.serving.as_ref(),
         Some(name) => versions.prepared.get(name),
@@ -206,7 +259,7 @@ impl Deref for Reading {
     type Target = Version;
 
     fn deref(&self) -> &Version {
-        find(&self.versions, self.named.as_ref()).expect("it was found in these when the reading began")
+        &self.shown().version
     }
 }
 

@@ -149,7 +149,8 @@ fn s15_a_version_goes_when_its_timer_has_run_out_and_nobody_reads() {
 fn a_version_tells_how_it_stands_and_when_it_was_asked() {
     let version = version("1", 1);
     assert_eq!(version.state(), State::Building);
-    version.set_progress(Progress { partitions: 1, bytes: 5, bytes_in_all: 10 });
+    version.set_bytes_loaded(5, 10);
+    version.set_partitions_to_load(1);
     version.set_state(State::Active);
     assert_eq!((version.progress().bytes, version.active_at().is_some()), (5, true));
     version.set_state(State::Error { reason: "part-0: byte 7".into() });

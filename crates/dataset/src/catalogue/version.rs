@@ -8,8 +8,9 @@ use partage_core::dataset::name::VersionName;
 use partage_core::dataset::partition::Partitioner;
 use partage_core::time::Millis;
 use partage_engine::readonly::Reader;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// Where one partition is.
 #[derive(Debug, Clone, Default)]
@@ -52,8 +53,8 @@ impl State {
 /// How far loading is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Partitions that this node loads or has loaded.
-    pub partitions: u32,
+    /// Partitions that are to be here in the end; those that are here already are in [`Version::places`].
+    pub partitions_in_all: u32,
     /// Bytes read from the source so far.
     pub bytes: u64,
     /// Bytes there are to be read, as far as is known.
@@ -78,10 +79,11 @@ pub struct Version {
     places: ArcSwap<Vec<Place>>,
     created_at: u64,
     story: ArcSwap<Story>,
+    /// Partitions whose store file here is damaged, and how. What is sound in it is read on.
+    damaged: ArcSwap<BTreeMap<u32, String>>,
     last_request: AtomicU64,
     inside: Inside,
     meter: Meter,
-    plain_head: OnceLock<Box<[u8]>>,
 }
 
 impl Version {
@@ -104,10 +106,10 @@ impl Version {
             places: ArcSwap::from_pointee(vec![Place::default(); partitions as usize]),
             created_at,
             story: ArcSwap::default(),
+            damaged: ArcSwap::default(),
             last_request: AtomicU64::new(0),
             inside: Inside::default(),
             meter: Meter::default(),
-            plain_head: OnceLock::new(),
         })
     }
 
@@ -196,9 +198,44 @@ impl Version {
         self.story.load().progress
     }
 
-    /// Says how far loading is.
-    pub fn set_progress(&self, progress: Progress) {
-        self.story.rcu(|story| Story { progress, ..Story::clone(story) });
+    /// So many partitions are to be here in the end.
+    pub fn set_partitions_to_load(&self, partitions_in_all: u32) {
+        self.change_progress(|progress| Progress { partitions_in_all, ..progress });
+    }
+
+    /// So many bytes have been read from the source, of so many.
+    pub fn set_bytes_loaded(&self, bytes: u64, bytes_in_all: u64) {
+        self.change_progress(|progress| Progress { bytes, bytes_in_all, ..progress });
+    }
+
+    fn change_progress(&self, change: impl Fn(Progress) -> Progress) {
+        self.story.rcu(|story| Story { progress: change(story.progress), ..Story::clone(story) });
+    }
+
+    /// The store file of a partition is damaged; whether that is news.
+    pub fn report_damage(&self, partition: u32, reason: &str) -> bool {
+        let before = self.damaged.rcu(|damaged| {
+            let mut damaged = BTreeMap::clone(damaged);
+            damaged.entry(partition).or_insert_with(|| reason.to_owned());
+            damaged
+        });
+        !before.contains_key(&partition)
+    }
+
+    /// Partitions whose store file is damaged, and how.
+    pub fn damaged(&self) -> Arc<BTreeMap<u32, String>> {
+        self.damaged.load_full()
+    }
+
+    /// Another store file has taken the place of a damaged one.
+    pub fn mended(&self, partition: u32) {
+        if self.damaged.load().contains_key(&partition) {
+            self.damaged.rcu(|damaged| {
+                let mut damaged = BTreeMap::clone(damaged);
+                damaged.remove(&partition);
+                damaged
+            });
+        }
     }
 
     /// Since when it is active here, in seconds since 1970.
@@ -222,11 +259,6 @@ impl Version {
         if self.last_request.load(Ordering::Relaxed) < now.0 {
             self.last_request.fetch_max(now.0, Ordering::Relaxed);
         }
-    }
-
-    /// The lines that all answers of it begin with, which `write` makes when they are first needed.
-    pub(crate) fn plain_head(&self, write: impl FnOnce() -> Box<[u8]>) -> &[u8] {
-        self.plain_head.get_or_init(write)
     }
 
     /// What requests for it have been.

@@ -4,19 +4,19 @@ use super::coordinated::Stays;
 use super::effects::Hands;
 use super::loading::{Inspected, Which};
 use super::refreshing::{self, Listed};
-use super::{Handle, NodeOptions, founding, presence, remembering, watching};
+use super::{Handle, NodeOptions, founding, presence, remembering, trouble, watching};
 use crate::catalogue::Catalogue;
-use crate::clock::unix_seconds;
+use crate::clock::unix_ms;
 use crate::limits::PROGRESS_EVERY;
 use crate::local::{self, Store};
 use crate::source::Source;
 use partage_coordination::{Coordination, Key};
-use partage_core::dataset::node::{Event, Node as Machine, NodeSettings, Pin, Readiness, Stored};
+use partage_core::dataset::node::{Event, Node as Machine, NodeSettings, Readiness, Stored};
 use partage_core::dataset::shards;
 use partage_core::dataset::{Address, DatasetName, VersionName, Wish};
 use partage_core::sharding::Slot;
 use partage_wire::presence::Remembered;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -38,8 +38,8 @@ pub enum Input {
     Listed(Box<Listed>),
     /// What could not be read of the source: a dataset, or all.
     SourceFailed(Option<DatasetName>, String),
-    /// A look at the source ended.
-    Refreshed,
+    /// A look at the source ended, in which these datasets were looked at.
+    Refreshed(BTreeSet<DatasetName>),
     /// Somebody wants another look.
     Refresh,
     /// An operator's order.
@@ -101,6 +101,7 @@ impl Driver {
     /// Runs until the node leaves.
     pub async fn run(mut self, mut queue: mpsc::Receiver<Input>, coordination: Arc<dyn Coordination>) {
         let saying = self.join(coordination);
+        self.helpers.spawn(self.hands.check_stored());
         let mut refresh = interval(self.hands.options.refresh);
         refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut progress = interval(PROGRESS_EVERY);
@@ -116,7 +117,10 @@ impl Driver {
                 () = loader.is_ready.notified() => self.take_ready().await,
                 () = sleep_until(deadline) => self.tell(Event::Tick).await,
                 _ = refresh.tick() => self.look(),
-                _ = progress.tick() => self.hands.show_progress(),
+                _ = progress.tick() => {
+                    self.hands.show_progress();
+                    self.hands.mend();
+                }
             }
             if self.hands.catalogue.awaited().is_some() {
                 self.hands.catalogue.set_awaited(self.awaited());
@@ -152,9 +156,17 @@ impl Driver {
         let NodeOptions { cluster, session_ttl, .. } = &self.hands.options;
         let root =
             Key::new(partage_wire::presence::root(cluster)).expect("names of clusters are segments of keys");
-        self.helpers.spawn(watching::follow(coordination.clone(), root, self.inputs.clone()));
+        let line = Arc::new(trouble::Line::new(self.hands.catalogue.clone()));
+        self.helpers.spawn(watching::follow(coordination.clone(), root, line.clone(), self.inputs.clone()));
         let (outbox, inputs) = (self.hands.outbox.clone(), self.inputs.clone());
-        tokio::spawn(presence::keep(coordination, *session_ttl, outbox, inputs, self.leaving.subscribe()))
+        tokio::spawn(presence::keep(
+            coordination,
+            *session_ttl,
+            outbox,
+            inputs,
+            line,
+            self.leaving.subscribe(),
+        ))
     }
 
     /// Looks at the source, or once more after the look that goes on.
@@ -166,8 +178,16 @@ impl Driver {
         self.looking = (true, false);
         // Those that have ended told all they had to tell.
         while self.helpers.try_join_next().is_some() {}
+        self.hands.catalogue.doings().refreshed();
         let names = self.hands.options.datasets.clone();
         self.helpers.spawn(refreshing::look(self.source.clone(), names, self.inputs.clone()));
+    }
+
+    fn looked(&mut self) {
+        self.looking.0 = false;
+        if self.looking.1 {
+            self.look();
+        }
     }
 
     async fn tell(&mut self, event: Event) {
@@ -184,17 +204,15 @@ impl Driver {
     fn answer(&mut self) {
         for (dataset, slot, told) in std::mem::take(&mut self.waiting) {
             let is_listed = self.hands.settings.contains_key(&dataset);
-            let unread = || {
-                let failed = &self.hands.source_failed;
-                failed.get(&Some(dataset.clone())).or_else(|| failed.get(&None)).filter(|_| !is_listed)
-            };
+            let troubles = self.hands.catalogue.troubles();
+            let unread = || troubles.of(dataset.as_str()).filter(|_| !is_listed);
             let answer = match self.machine.readiness(&dataset, slot) {
                 // Nobody waits any more.
                 _ if told.is_closed() => continue,
                 Readiness::Ready => Ok(()),
                 Readiness::Failed(reason) => Err(reason),
                 Readiness::Loading => match unread() {
-                    Some(reason) => Err(reason.clone()),
+                    Some(trouble) => Err(trouble.reason.clone()),
                     None => {
                         self.waiting.push((dataset, slot, told));
                         continue;
@@ -259,35 +277,28 @@ impl Driver {
                 let spread = self.hands.set(&dataset, settings, &versions).await;
                 self.tell(Event::Served(dataset.clone(), is_served)).await;
                 self.tell(Event::Spread(dataset.clone(), spread)).await;
-                self.hands.source_failed.remove(&Some(dataset.clone()));
+                trouble::source_works(&self.hands.catalogue, Some(&dataset));
+                self.hands.mend_again(&dataset);
                 self.tell(Event::Listed(dataset.clone(), versions)).await;
                 self.coordinate(&dataset).await;
             }
             Input::SourceFailed(dataset, reason) => {
-                tracing::warn!(
-                    dataset = dataset.as_ref().map(DatasetName::as_str),
-                    reason,
-                    "the source cannot be read"
-                );
-                self.looking.0 &= dataset.is_some();
-                self.hands.source_failed.insert(dataset, reason);
+                trouble::source_failed(&self.hands.catalogue, dataset.as_ref(), &reason);
+                if dataset.is_none() {
+                    self.looked();
+                }
                 self.answer();
             }
-            Input::Refreshed => {
+            Input::Refreshed(names) => {
                 self.has_looked = true;
-                self.hands.source_failed.remove(&None);
+                trouble::source_works(&self.hands.catalogue, None);
+                trouble::source_has(&self.hands.catalogue, &names);
                 self.miss().await;
-                self.looking.0 = false;
-                if self.looking.1 {
-                    self.look();
-                }
+                self.looked();
             }
             Input::Refresh => self.look(),
             Input::Pin(dataset, version) => {
-                let before = self.machine.shelf(&dataset).map_or(0, |shelf| shelf.pin().order);
-                // By the time of day, so that orders given to several nodes come one after the other.
-                let order = unix_seconds().max(before + 1);
-                self.tell(Event::Pin(dataset, Pin { order, version })).await;
+                self.tell(Event::Order(dataset, version, unix_ms())).await;
             }
             Input::Ordered(dataset) => self.order(&dataset).await,
             Input::Await(dataset, slot, told) => {
@@ -305,7 +316,8 @@ impl Driver {
     async fn take_ready(&mut self) {
         for (which, partition, reader) in self.hands.loader.take_ready() {
             self.hands.readers.entry(which.clone()).or_default().insert(partition, reader);
-            self.tell(Event::Ready(which.0, which.1, partition)).await;
+            self.tell(Event::Ready(which.0.clone(), which.1.clone(), partition)).await;
+            self.hands.mended(&which, partition);
         }
     }
 

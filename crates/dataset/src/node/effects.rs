@@ -1,10 +1,10 @@
 //! What the machine says, done: keys for the coordination service, loads, the local store, and the catalogue.
 
-use super::loading::{Inspected, Loader, Loading, Which};
+use super::loading::{Inspected, Loader, Loading, Wanted, Which};
 use super::presence::Outbox;
 use super::remembering;
 use super::{Handle, Known, NodeOptions};
-use crate::catalogue::{Catalogue, Dataset, Neighbours, NodeCard, Options, Place, Progress, State, Version};
+use crate::catalogue::{Catalogue, Dataset, Load, Neighbours, NodeCard, Options, Place, State, Version};
 use crate::clock::unix_seconds;
 use crate::local::{self, Store};
 use crate::settings::DatasetSettings;
@@ -30,11 +30,11 @@ pub struct Hands {
     pub readers: BTreeMap<Which, BTreeMap<u32, Arc<Reader>>>,
     pub inspected: BTreeMap<Which, Arc<Inspected>>,
     pub settings: BTreeMap<DatasetName, DatasetSettings>,
-    /// What of the source could not be read when it was last tried.
-    pub source_failed: BTreeMap<Option<DatasetName>, String>,
     /// The partitions that are published, by version: they share a key.
     held: BTreeMap<Which, (Layout, BTreeSet<u32>)>,
     loads: BTreeMap<Which, Loading>,
+    /// Partitions whose store file is damaged and that are to be loaded once more.
+    pub damaged: BTreeMap<Which, BTreeSet<u32>>,
     load_number: u64,
     remembered: Remembered,
     store: Arc<Store>,
@@ -61,9 +61,9 @@ impl Hands {
             outbox: Arc::default(),
             inspected: BTreeMap::new(),
             settings: BTreeMap::new(),
-            source_failed: BTreeMap::new(),
             held: BTreeMap::new(),
             loads: BTreeMap::new(),
+            damaged: BTreeMap::new(),
             load_number: 0,
             remembered,
             store,
@@ -103,7 +103,11 @@ impl Hands {
             Effect::Load { dataset, version, layout, partitions } => {
                 self.load((dataset, version), layout, partitions);
             }
-            Effect::Cancel(dataset, version) => drop(self.loads.remove(&(dataset, version))),
+            Effect::Cancel(dataset, version) => {
+                if self.loads.remove(&(dataset.clone(), version)).is_some() {
+                    self.catalogue.doings().load(&dataset, Load::Stopped);
+                }
+            }
             Effect::Show(dataset, version) => self.show(machine, (dataset, version)),
             Effect::Remember(dataset) => {
                 if let Some(shelf) = machine.shelf(&dataset) {
@@ -148,6 +152,7 @@ impl Hands {
         if has_changed {
             self.remember().await;
         }
+        self.show_options(dataset);
         let replication = said.over(of_node.replication);
         let replication =
             replication.inspect_err(|why| tracing::error!(%dataset, %why, "spread as the node is told"));
@@ -166,7 +171,10 @@ impl Hands {
         let (name, value) = presence.encode();
         let root = partage_wire::presence::root(&self.options.cluster);
         match PublishedKey::new(format!("{root}/{name}")) {
-            Ok(key) => self.outbox.say(key, value.map(Into::into)),
+            Ok(key) => {
+                let keys = self.outbox.say(key, value.map(Into::into));
+                self.catalogue.doings().published(keys);
+            }
             Err(error) => {
                 tracing::error!(%error, "not published: give the dataset or version a shorter name")
             }
@@ -233,7 +241,7 @@ impl Hands {
 
     // ── The local store ─────────────────────────────────────────────────────────────────────────────────
 
-    fn load(&mut self, which: Which, layout: Layout, partitions: BTreeSet<u32>) {
+    pub fn load(&mut self, which: Which, layout: Layout, partitions: BTreeSet<u32>) {
         if let Some(loading) = self.loads.get_mut(&which) {
             return loading.further.extend(partitions);
         }
@@ -244,9 +252,12 @@ impl Hands {
         self.load_number += 1;
         let (dataset, version) = &which;
         tracing::info!(%dataset, %version, partitions = partitions.len(), "loading");
+        self.catalogue.doings().load(dataset, Load::Begun);
         let (settings, known) = (self.settings_of(dataset), self.inspected.get(&which).cloned());
-        let loading =
-            self.loader.load(self.load_number, which.clone(), settings, (layout, partitions), known);
+        let damaged = self.damaged.get(&which).into_iter().flatten().copied();
+        let replaced = damaged.filter(|partition| partitions.contains(partition)).collect();
+        let wanted = Wanted { layout, partitions, replaced };
+        let loading = self.loader.load(self.load_number, which.clone(), settings, wanted, known);
         self.loads.insert(which, loading);
     }
 
@@ -255,15 +266,15 @@ impl Hands {
         if self.loads.get(which).is_none_or(|loading| loading.number != number) {
             return false;
         }
-        let ended = self.loads.remove(which);
-        let further = ended.map(|mut loading| (loading.layout, std::mem::take(&mut loading.further)));
+        self.show_progress();
+        self.catalogue.doings().load(&which.0, if is_done { Load::Done } else { Load::Failed });
+        let Some(mut ended) = self.loads.remove(which) else { return false };
+        let further = std::mem::take(&mut ended.further);
         if !is_done {
             // The files may be other ones by the next time.
             self.inspected.remove(which);
-        } else if let Some((layout, further)) = further
-            && !further.is_empty()
-        {
-            self.begin(which.clone(), layout, further);
+        } else if !further.is_empty() {
+            self.begin(which.clone(), ended.layout, further);
         }
         true
     }
@@ -281,6 +292,7 @@ impl Hands {
         if let Some(readers) = self.readers.get_mut(&which) {
             readers.retain(|partition, _| !partitions.contains(partition));
         }
+        partitions.iter().for_each(|partition| self.mended(&which, *partition));
         let (store, (dataset, version)) = (self.store.clone(), which);
         tracing::info!(%dataset, %version, partitions = partitions.len(), "let go: other nodes have them");
         let removing = move || store.remove_partitions((&dataset, &version), partitions);
@@ -290,8 +302,11 @@ impl Hands {
     }
 
     async fn delete(&mut self, which: Which) {
-        self.loads.remove(&which);
+        if self.loads.remove(&which).is_some() {
+            self.catalogue.doings().load(&which.0, Load::Stopped);
+        }
         self.readers.remove(&which);
+        self.damaged.remove(&which);
         self.inspected.remove(&which);
         let (store, (dataset, version)) = (self.store.clone(), which);
         tracing::info!(%dataset, %version, "removed");
@@ -308,15 +323,29 @@ impl Hands {
         if let Some(known) = self.catalogue.dataset(name.as_str()) {
             return Some(known);
         }
-        let remembered = self.remembered.datasets.get(name).and_then(|known| known.content_type.clone());
-        let content_type = remembered.unwrap_or_else(|| self.settings_of(name).content_type);
-        let options = Options { content_type, replication: self.wanted(name) };
-        match Dataset::new(name.clone(), options) {
+        match Dataset::new(name.clone(), self.options_of(name)) {
             Ok(dataset) => Some(self.catalogue.add(dataset)),
             Err(error) => {
                 tracing::error!(%error, "not shown");
                 None
             }
+        }
+    }
+
+    fn options_of(&self, dataset: &DatasetName) -> Options {
+        let remembered = self.remembered.datasets.get(dataset).and_then(|known| known.content_type.clone());
+        let content_type = remembered.unwrap_or_else(|| self.settings_of(dataset).content_type);
+        Options { content_type, replication: self.wanted(dataset) }
+    }
+
+    /// What the source says now of how a dataset is served counts from the next request on.
+    fn show_options(&self, name: &DatasetName) {
+        let Some(dataset) = self.catalogue.dataset(name.as_str()) else { return };
+        let options = self.options_of(name);
+        if *dataset.options() != options
+            && let Err(error) = dataset.set_options(options)
+        {
+            tracing::error!(%error, "served as before");
         }
     }
 
@@ -368,10 +397,12 @@ impl Hands {
         };
         version.arrange((0..layout.partitions).map(place).collect());
         version.set_state(state(shelf, &which, known));
+        version.set_partitions_to_load(known.wanted() as u32);
     }
 
     fn upgrade(&self, dataset: &DatasetName, version: &str) {
         tracing::info!(%dataset, version, "clients get it from now on");
+        self.catalogue.doings().upgraded(dataset);
         let Some(shown) = self.dataset(dataset) else { return };
         if let Err(error) = shown.upgrade(version) {
             tracing::error!(%error, "not upgraded");
@@ -398,14 +429,16 @@ impl Hands {
     }
 
     /// Shows how far loads are.
-    pub fn show_progress(&self) {
-        for ((dataset, version), loading) in &self.loads {
+    pub fn show_progress(&mut self) {
+        for ((dataset, version), loading) in &mut self.loads {
+            let seen = loading.progress.seen();
+            // Files that have to be read again are counted again.
+            let before = if seen.bytes < loading.told_bytes { 0 } else { loading.told_bytes };
+            self.catalogue.doings().read(dataset, seen.bytes - before);
+            loading.told_bytes = seen.bytes;
             let shown = self.catalogue.dataset(dataset.as_str());
             if let Some(version) = shown.and_then(|dataset| dataset.version(version.as_str())) {
-                let seen = loading.progress.seen();
-                let partitions = version.places().iter().filter(|place| place.here.is_some()).count() as u32;
-                let (bytes, bytes_in_all) = (seen.bytes, seen.bytes_in_all);
-                version.set_progress(Progress { partitions, bytes, bytes_in_all });
+                version.set_bytes_loaded(seen.bytes, seen.bytes_in_all);
             }
         }
     }

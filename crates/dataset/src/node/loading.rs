@@ -25,6 +25,17 @@ pub struct Inspected {
     pub inspection: Inspection,
 }
 
+/// What is to be loaded of a version.
+#[derive(Debug)]
+pub struct Wanted {
+    /// How it is divided.
+    pub layout: Layout,
+    /// Which partitions.
+    pub partitions: BTreeSet<u32>,
+    /// Those of them whose store files here are damaged.
+    pub replaced: BTreeSet<u32>,
+}
+
 /// What all loads of a node share.
 #[derive(Debug)]
 pub struct Loader {
@@ -46,6 +57,8 @@ pub struct Loading {
     pub number: u64,
     /// How far it is.
     pub progress: Arc<Progress>,
+    /// Of its bytes, those that were counted already.
+    pub told_bytes: u64,
     /// How the version is divided.
     pub layout: Layout,
     /// What is to be loaded after it.
@@ -111,24 +124,24 @@ impl Loader {
         number: u64,
         which: Which,
         settings: DatasetSettings,
-        (layout, partitions): (Layout, BTreeSet<u32>),
+        wanted: Wanted,
         known: Option<Arc<Inspected>>,
     ) -> Loading {
-        let (progress, loader) = (Arc::new(Progress::default()), self.clone());
+        let (progress, loader, layout) = (Arc::new(Progress::default()), self.clone(), wanted.layout);
         let seen = progress.clone();
         let task = tokio::spawn(async move {
-            let ended = loader.run(&which, &settings, (layout, &partitions), known, seen).await;
+            let ended = loader.run(&which, &settings, wanted, known, seen).await;
             // Without a receiver the node has ended.
             let _ = loader.inputs.send(Input::LoadEnded(which, number, ended)).await;
         });
-        Loading { number, progress, layout, further: BTreeSet::new(), task }
+        Loading { number, progress, told_bytes: 0, layout, further: BTreeSet::new(), task }
     }
 
     async fn run(
         &self,
         which: &Which,
         settings: &DatasetSettings,
-        (layout, partitions): (Layout, &BTreeSet<u32>),
+        Wanted { layout, partitions, replaced }: Wanted,
         known: Option<Arc<Inspected>>,
         progress: Arc<Progress>,
     ) -> Result<(), String> {
@@ -156,6 +169,7 @@ impl Loader {
             throttle: self.options.throttle.clone(),
             progress,
             folder,
+            replaced,
         };
         let ready = |partition: u32, reader: Arc<Reader>| {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,6 +177,6 @@ impl Loader {
             drop(ready);
             self.is_ready.notify_one();
         };
-        load.run(partitions, &ready).await.map_err(told)
+        load.run(&partitions, &ready).await.map_err(told)
     }
 }

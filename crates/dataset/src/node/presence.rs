@@ -4,11 +4,12 @@
 //! changed ten times meanwhile, and nothing piles up.
 
 use super::driving::Input;
+use super::trouble::{Line, Part};
 use crate::limits::{COORDINATION_PAUSE, LEAVE_FLUSH};
 use bytes::Bytes;
 use partage_coordination::{Coordination, Error, Key, Session, SessionId, Transaction};
 use partage_core::dataset::node::Event;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
@@ -21,6 +22,8 @@ const AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 pub struct Outbox {
     words: Mutex<BTreeMap<Key, Option<Bytes>>>,
+    /// All keys that are to be there.
+    standing: Mutex<BTreeSet<Key>>,
     changed: Notify,
 }
 
@@ -29,10 +32,16 @@ impl Outbox {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says it, or takes it back.
-    pub fn say(&self, key: Key, value: Option<Bytes>) {
+    /// Says it, or takes it back; how many keys are to be there now.
+    pub fn say(&self, key: Key, value: Option<Bytes>) -> usize {
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        match value {
+            Some(_) => standing.insert(key.clone()),
+            None => standing.remove(&key),
+        };
         self.words().insert(key, value);
         self.changed.notify_one();
+        standing.len()
     }
 
     fn some(&self, count: usize) -> Vec<(Key, Option<Bytes>)> {
@@ -65,6 +74,7 @@ pub async fn keep(
     ttl: Duration,
     outbox: Arc<Outbox>,
     inputs: mpsc::Sender<Input>,
+    line: Arc<Line>,
     mut leaving: watch::Receiver<bool>,
 ) {
     while !*leaving.borrow() {
@@ -75,11 +85,12 @@ pub async fn keep(
         let session = match opened {
             Ok(session) => session,
             Err(error) => {
-                tracing::warn!(%error, "no session with the coordination service, trying again");
+                line.failed(Part::Session, error);
                 pause(&mut leaving).await;
                 continue;
             }
         };
+        line.works(Part::Session);
         // All of it is said anew when the machine hears of the session.
         outbox.clear();
         if inputs.send(Input::Core(Event::Session)).await.is_err() {
@@ -87,12 +98,12 @@ pub async fn keep(
         }
         tokio::select! {
             () = session.lost() => {
-                tracing::warn!("the session with the coordination service is lost");
+                line.failed(Part::Session, "the session is lost");
                 if inputs.send(Input::Core(Event::SessionLost)).await.is_err() {
                     return;
                 }
             }
-            () = publish(&coordination, session.id(), &outbox, leaving.clone()) => {
+            () = publish(&coordination, session.id(), &outbox, &line, leaving.clone()) => {
                 // A session that does not end now ends by its time-to-live.
                 let _ = timeout(LEAVE_FLUSH, session.end()).await;
                 return;
@@ -106,6 +117,7 @@ async fn publish(
     coordination: &Arc<dyn Coordination>,
     session: SessionId,
     outbox: &Outbox,
+    line: &Line,
     mut leaving: watch::Receiver<bool>,
 ) {
     let at_once = if coordination.backend() == "gossip" { 1 } else { AT_ONCE };
@@ -129,7 +141,10 @@ async fn publish(
             };
         }
         match coordination.commit(transaction).await {
-            Ok(_) => outbox.said(&batch),
+            Ok(_) => {
+                line.works(Part::Keys);
+                outbox.said(&batch);
+            }
             // Gossip: it is of an earlier life, and goes by itself.
             Err(Error::Unsupported { .. } | Error::Invalid { .. })
                 if batch.iter().all(|(_, v)| v.is_none()) =>
@@ -137,7 +152,7 @@ async fn publish(
                 outbox.said(&batch);
             }
             Err(error) => {
-                tracing::warn!(%error, keys = batch.len(), "not published, trying again");
+                line.failed(Part::Keys, format_args!("{} keys are not published: {error}", batch.len()));
                 if *leaving.borrow() {
                     return;
                 }

@@ -23,13 +23,14 @@ pub async fn look(source: Source, names: BTreeSet<DatasetName>, inputs: mpsc::Se
             for refused in &found.refused {
                 tracing::warn!(%refused, "passed over in the source");
             }
-            found.names
+            found.names.into_iter().collect()
         }),
-        false => Ok(names.into_iter().collect()),
+        false => Ok(names),
     };
     let told = match datasets {
         Ok(datasets) => {
-            for dataset in datasets {
+            let names: BTreeSet<DatasetName> = datasets;
+            for dataset in names.clone() {
                 let found = dataset_at(&source, &dataset).await;
                 let told = found.map_or_else(
                     |reason| Input::SourceFailed(Some(dataset), reason),
@@ -38,7 +39,7 @@ pub async fn look(source: Source, names: BTreeSet<DatasetName>, inputs: mpsc::Se
                 // Without a receiver the node has ended.
                 let _ = inputs.send(told).await;
             }
-            Input::Refreshed
+            Input::Refreshed(names)
         }
         Err(error) => Input::SourceFailed(None, error.to_string()),
     };

@@ -1,6 +1,7 @@
 //! The mirror: what all nodes publish, as news for the machine.
 
 use super::driving::Input;
+use super::trouble::{Line, Part};
 use crate::limits::COORDINATION_PAUSE;
 use partage_coordination::{Change, Coordination, Key, Scope, Update};
 use partage_core::dataset::node::{Event, Layout, News};
@@ -11,7 +12,12 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 /// Follows all keys below `root`, for as long as somebody listens.
-pub async fn follow(coordination: Arc<dyn Coordination>, root: Key, inputs: mpsc::Sender<Input>) {
+pub async fn follow(
+    coordination: Arc<dyn Coordination>,
+    root: Key,
+    line: Arc<Line>,
+    inputs: mpsc::Sender<Input>,
+) {
     let mut mirror = Mirror { root, held: BTreeMap::new() };
     loop {
         let error = match coordination.watch(Scope::Below(mirror.root.clone()), None).await {
@@ -20,6 +26,7 @@ pub async fn follow(coordination: Arc<dyn Coordination>, root: Key, inputs: mpsc
                 match watch.next().await {
                     Err(error) => break error,
                     Ok(update) => {
+                        line.works(Part::Mirror);
                         let (is_whole, news) = mirror.fold(update);
                         let event = Event::Mirror { is_whole, news };
                         if inputs.send(Input::Core(event)).await.is_err() {
@@ -29,7 +36,7 @@ pub async fn follow(coordination: Arc<dyn Coordination>, root: Key, inputs: mpsc
                 }
             },
         };
-        tracing::warn!(%error, "the mirror of the coordination service is not renewed; what it last said holds");
+        line.failed(Part::Mirror, error);
         sleep(COORDINATION_PAUSE).await;
         if inputs.is_closed() {
             return;

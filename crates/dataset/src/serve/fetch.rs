@@ -77,17 +77,27 @@ impl Errand {
     }
 }
 
+/// Nobody who was asked has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanswered {
+    /// As far as time and peers go.
+    pub failure: Failure,
+    /// Whether one of them would have answered with more than is taken at a time.
+    pub is_too_long: bool,
+}
+
 impl Desk {
     /// The first answer of those who are asked; it says who gave it. The others are dropped, and their connections
     /// with them.
-    pub async fn fetch(&self, peers: &[Arc<str>], errand: &Errand) -> Result<Response<Bytes>, Failure> {
+    pub async fn fetch(&self, peers: &[Arc<str>], errand: &Errand) -> Result<Response<Bytes>, Unanswered> {
         let clock = self.house.clock;
         let mut fetch = Fetch::new(peers.len(), self.draw(), self.house.settings.fetch, clock.now());
         let mut asked = FuturesUnordered::new();
+        let mut is_too_long = false;
         loop {
             match fetch.next(clock.now()) {
                 Next::Ask(peer) => asked.push(self.attempt(&peers[peer], errand)),
-                Next::Fail(failure) => return Err(failure),
+                Next::Fail(failure) => return Err(Unanswered { failure, is_too_long }),
                 Next::Wait(until) => {
                     let answered = tokio::select! {
                         biased;
@@ -98,6 +108,7 @@ impl Desk {
                         Ok(response) => return Ok(response),
                         Err((peer, error)) => {
                             tracing::debug!("peer {peer} failed: {error}");
+                            is_too_long |= matches!(error, PeerError::TooLong);
                             fetch.failed(clock.now());
                         }
                     }
@@ -146,15 +157,17 @@ impl Desk {
                     self.house.settings.waiting
                 ),
             )),
-            Ok(_permit) => self.fetch(&peers, &errand(version)).await.map_err(|failure| {
-                let text = format!("partition {partition} of version {version}: {failure}");
-                match failure {
-                    Failure::TimedOut(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", text),
-                    Failure::NoPeers | Failure::All(_) => {
-                        Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", text)
+            Ok(_permit) => {
+                self.fetch(&peers, &errand(version)).await.map_err(|Unanswered { failure, .. }| {
+                    let text = format!("partition {partition} of version {version}: {failure}");
+                    match failure {
+                        Failure::TimedOut(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", text),
+                        Failure::NoPeers | Failure::All(_) => {
+                            Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", text)
+                        }
                     }
-                }
-            }),
+                })
+            }
         };
         let outcome = match &fetched {
             Ok(response) if response.status() == StatusCode::NOT_FOUND => Outcome::Absent,

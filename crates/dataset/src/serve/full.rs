@@ -124,7 +124,7 @@ fn wants(headers: &HeaderMap) -> Wants<'_> {
 
 async fn one(desk: &Desk, ask: &Ask<'_>) -> Result<Response<Bytes>, Refusal> {
     let began = desk.house.clock.nanos();
-    let (dataset, reading) = desk.house.open(ask.dataset, ask.by_peer.as_deref(), began)?;
+    let (_, reading) = desk.house.open(ask.dataset, ask.by_peer.as_deref(), began)?;
     let hop = if ask.by_peer.is_some() { Hop::Peer } else { Hop::Here };
     let count = |outcome, bytes| {
         let nanos = desk.house.clock.nanos().saturating_sub(began);
@@ -134,7 +134,7 @@ async fn one(desk: &Desk, ask: &Ask<'_>) -> Result<Response<Bytes>, Refusal> {
     let partition = match look(&reading, &places, &ask.key) {
         Looked::Value(value) => {
             count(Outcome::Found, value.len() as u64);
-            let head = answer::head_of(&reading, dataset.options());
+            let head = answer::head_of(&reading, reading.options());
             return Ok(answer::found(&head, value, &ask.wants));
         }
         Looked::Absent => {

@@ -36,8 +36,7 @@ fn look_in<'a>(version: &Version, places: &'a [Place], partition: u32, key: &[u8
         Ok(Some(value)) => Looked::Value(value),
         Ok(None) => Looked::Absent,
         Err(error) => {
-            let name = version.name();
-            tracing::error!("{error}; peers are asked for partition {partition} of version {name}");
+            version.report_damage(partition, &error.to_string());
             Looked::Elsewhere(partition)
         }
     }

@@ -3,7 +3,8 @@
 //! ```text
 //! application/x-partage-keys     for each key: its length u32 little-endian, the key
 //! application/x-partage-values   for each, in the same order: the length u32 of its value, the value;
-//!                                or ffffffff: it is not there; or fffffffe: nobody could tell
+//!                                or ffffffff: it is not there; or fffffffe: nobody could tell;
+//!                                or fffffffd: the values of one peer are too much at a time
 //! ```
 //!
 //! JSON has `{"keys": ["a", …]}` and `{"entries": [{"key": "a", "value": "text"}, …]}`. The answer has the form of the
@@ -12,7 +13,7 @@
 
 use super::answer;
 use super::ask::{Wants, by_peer};
-use super::fetch::Errand;
+use super::fetch::{Errand, Unanswered};
 use super::full::{Body, whole};
 use super::lookup::{Looked, look, look_ahead};
 use super::refusal::Refusal;
@@ -43,6 +44,8 @@ const JSON: &str = "application/json";
 const ABSENT: u32 = u32::MAX;
 /// Instead of a length: it is not known whether the key is there.
 const UNKNOWN: u32 = u32::MAX - 1;
+/// Instead of a length: a peer has the partition, and with it more than is taken of it at a time.
+const TOO_MUCH: u32 = u32::MAX - 2;
 
 /// What became of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,8 @@ pub enum Slot<'a> {
     Absent,
     /// Who has the partition could not answer.
     Unknown,
+    /// Who has the partition has too much for one answer.
+    TooMuch,
     /// A peer must be asked.
     Elsewhere(u32),
 }
@@ -108,6 +113,7 @@ pub fn write(out: &mut Vec<u8>, slots: &[Slot<'_>]) {
                 out.extend_from_slice(value);
             }
             Slot::Absent => out.extend_from_slice(&ABSENT.to_le_bytes()),
+            Slot::TooMuch => out.extend_from_slice(&TOO_MUCH.to_le_bytes()),
             Slot::Unknown | Slot::Elsewhere(_) => out.extend_from_slice(&UNKNOWN.to_le_bytes()),
         }
     }
@@ -136,6 +142,7 @@ fn read(mut rest: &[u8], count: usize) -> Option<Vec<Slot<'static>>> {
         let (slot, after) = match u32::from_le_bytes(*length) {
             ABSENT => (Slot::Absent, after),
             UNKNOWN => (Slot::Unknown, after),
+            TOO_MUCH => (Slot::TooMuch, after),
             length => {
                 let (value, after) = after.split_at_checked(length as usize)?;
                 (Slot::Value(Cow::Owned(value.to_vec())), after)
@@ -279,17 +286,23 @@ impl Asked {
             }
             let errand = Errand::new(&Method::POST, &path, version, &Wants::default(), &body);
             async move {
-                let answered = self.desk.fetch(peers, &errand).await.ok();
-                let found = answered.and_then(|answer| read(answer.body(), numbers.len()));
-                (numbers, found)
+                let lacking = match self.desk.fetch(peers, &errand).await {
+                    Ok(answer) => match read(answer.body(), numbers.len()) {
+                        Some(found) => return (numbers, Ok(found)),
+                        None => Slot::Unknown,
+                    },
+                    Err(Unanswered { is_too_long: true, .. }) => Slot::TooMuch,
+                    Err(Unanswered { .. }) => Slot::Unknown,
+                };
+                (numbers, Err(lacking))
             }
         });
         for (numbers, found) in futures::future::join_all(asked).await {
             match found {
-                Some(found) => {
+                Ok(found) => {
                     numbers.into_iter().zip(found).for_each(|(number, slot)| slots[number] = slot);
                 }
-                None => numbers.into_iter().for_each(|number| slots[number] = Slot::Unknown),
+                Err(lacking) => numbers.into_iter().for_each(|number| slots[number] = lacking.clone()),
             }
         }
     }
@@ -318,6 +331,11 @@ impl Asked {
                     entry.insert(name, value);
                 }
                 Slot::Absent => drop(entry.insert("value".to_owned(), serde_json::Value::Null)),
+                Slot::TooMuch => {
+                    let limit = limits::PEER_BODY_BYTES;
+                    let text = format!("more than {limit} bytes of one peer at a time: ask for fewer keys");
+                    entry.insert("error".to_owned(), text.into());
+                }
                 Slot::Unknown | Slot::Elsewhere(_) => {
                     entry.insert("error".to_owned(), "nobody who has its partition answered".into());
                 }

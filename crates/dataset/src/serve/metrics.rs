@@ -4,7 +4,7 @@
 
 use super::refusal::Refusal;
 use super::server::House;
-use crate::catalogue::{Series, Version};
+use crate::catalogue::{Labels, Link, Series, Version};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
@@ -16,8 +16,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::Ordering;
-
-type Labels = Vec<(&'static str, String)>;
 
 /// All of this node.
 pub fn answer(house: &House) -> Result<Response<Bytes>, Refusal> {
@@ -59,6 +57,9 @@ struct Families {
     loaded: Family<Labels, Gauge>,
     to_load: Family<Labels, Gauge>,
     state: Family<Labels, Gauge>,
+    wanted: Family<Labels, Gauge>,
+    damaged: Family<Labels, Gauge>,
+    versions: Family<Labels, Gauge>,
 }
 
 fn registry(house: &House) -> Registry {
@@ -103,6 +104,14 @@ fn registry(house: &House) -> Registry {
         families.to_load,
     );
     registry.register("state", "1 for the state that the version is in", families.state);
+    registry.register(
+        "partitions_wanted",
+        "Partitions that are to be on this node in the end",
+        families.wanted,
+    );
+    registry.register("damaged", "Partitions whose store file here is damaged", families.damaged);
+    registry.register("versions", "Versions by their state", families.versions);
+    of_the_driver(house, &mut registry);
     let connections = Gauge::<i64>::default();
     connections.set(house.connections.load(Ordering::Relaxed) as i64);
     registry.register("connections", "Connections of clients and peers", connections);
@@ -112,6 +121,37 @@ fn registry(house: &House) -> Registry {
     registry
 }
 
+/// What the driver has done, and what does not work.
+fn of_the_driver(house: &House, registry: &mut Registry) {
+    let doings = house.catalogue.doings().clone();
+    registry.register("loads", "Loads of a version by what became of them", doings.loads);
+    registry.register_with_unit("read", "Read from the source", Unit::Bytes, doings.read);
+    registry.register("upgrades", "Changes to another version", doings.upgrades);
+    registry.register("damages", "Store files that turned out to be damaged", doings.damaged);
+    registry.register("refreshes", "Looks at the source", doings.refreshes);
+    registry.register(
+        "source_errors",
+        "Looks that failed, at the source (no dataset) or at a dataset in it",
+        doings.source_errors,
+    );
+    registry.register("presence_keys", "Keys published in the coordination service", doings.published);
+    let troubles = house.catalogue.troubles();
+    let failing: Family<Labels, Gauge> = Family::default();
+    let of = |name: &str| vec![("dataset", name.to_owned())];
+    failing.get_or_create(&of("")).set(i64::from(troubles.source.is_some()));
+    for dataset in house.catalogue.datasets() {
+        let is_failing = troubles.of(dataset.name().as_str()).is_some();
+        failing.get_or_create(&of(dataset.name().as_str())).set(i64::from(is_failing));
+    }
+    for name in troubles.datasets.keys() {
+        failing.get_or_create(&of(name.as_str())).set(1);
+    }
+    registry.register("source_failing", "1 while the source, or a dataset in it, cannot be read", failing);
+    let connected = Gauge::<i64>::default();
+    connected.set(i64::from(matches!(troubles.link, Link::Connected | Link::Unused)));
+    registry.register("coordination_connected", "0 while the coordination service is away", connected);
+}
+
 fn tell(families: &Families, labels: &Labels, version: &Version) {
     let set = |family: &Family<Labels, Gauge>, value: u64| {
         family.get_or_create(labels).set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -119,10 +159,17 @@ fn tell(families: &Families, labels: &Labels, version: &Version) {
     let places = version.places();
     let here = places.iter().filter_map(|place| place.here.as_ref());
     set(&families.in_flight, version.in_flight());
-    set(&families.partitions, here.clone().count() as u64);
+    let here_count = here.clone().count() as u64;
+    set(&families.partitions, here_count);
     set(&families.stored, here.map(|reader| reader.describe().file_bytes).sum());
     set(&families.loaded, version.progress().bytes);
     set(&families.to_load, version.progress().bytes_in_all);
     let state = [labels.clone(), vec![("state", version.state().word().to_ascii_lowercase())]].concat();
     families.state.get_or_create(&state).set(1);
+    let progress = version.progress();
+    set(&families.wanted, u64::from(progress.partitions_in_all).max(here_count));
+    set(&families.damaged, version.damaged().len() as u64);
+    let kind = labels.iter().filter(|(name, _)| *name == "dataset").cloned();
+    let kind = kind.chain(state.into_iter().filter(|(name, _)| *name == "state")).collect();
+    families.versions.get_or_create(&kind).inc();
 }

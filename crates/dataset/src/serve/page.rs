@@ -6,6 +6,9 @@ use std::fmt::Write;
 /// Squares that are shown for a version; of more partitions only the counts are.
 const SQUARES: u64 = 2_048;
 
+/// Nodes of which one and the same trouble is shown.
+const TROUBLES: usize = 5;
+
 /// The page of all datasets, or of one.
 pub fn render(status: &Value, dataset: Option<&str>) -> String {
     let mut page = String::with_capacity(16 << 10);
@@ -38,10 +41,11 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
             ),
         );
     }
+    of_nodes(&mut page, &status["nodes"]);
     let mut is_empty = true;
     for (name, one) in status["dbs"].as_object().into_iter().flatten() {
         is_empty = false;
-        of_dataset(&mut page, name, one);
+        of_dataset(&mut page, name, one, &status["nodes"]);
     }
     if is_empty {
         page += "<p>There are no datasets here yet.</p>";
@@ -84,9 +88,46 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn of_dataset(page: &mut String, name: &str, one: &Value) {
+/// What does not work, and at which nodes.
+fn of_nodes(page: &mut String, nodes: &Value) {
+    let nodes = || nodes.as_object().into_iter().flatten();
+    for (what, name) in [
+        ("The source cannot be read", "source_error"),
+        ("The coordination service is away", "coordination_error"),
+    ] {
+        let all: Vec<_> = nodes().filter(|(_, node)| node[name].is_object()).collect();
+        for (node, told) in all.iter().take(TROUBLES) {
+            *page += "<p class=\"alert\">";
+            add(page, format_args!("<b>{what}</b> at {}, ", Text(node)));
+            trouble(page, &told[name]);
+            *page += "</p>";
+        }
+        if all.len() > TROUBLES {
+            add(page, format_args!("<p class=\"alert\">And so at {} more nodes.</p>", all.len() - TROUBLES));
+        }
+    }
+}
+
+fn trouble(page: &mut String, told: &Value) {
+    let (since, times) = (word(told, "since"), number(told, "times"));
+    add(
+        page,
+        format_args!("since {}, {times} times: <code>{}</code>", Text(since), Text(word(told, "error"))),
+    );
+}
+
+fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
     add(page, format_args!("<section><header><h2><a href=\"/{0}\">{0}</a></h2>", Text(name)));
     add(page, format_args!("<span class=\"soft\">{}</span></header>", Text(word(one, "content_type"))));
+    let errors = one["source_errors"].as_object().into_iter().flatten();
+    // What is wrong with all of the source is said above.
+    let own = errors.filter(|(node, _)| !nodes[node.as_str()]["source_error"].is_object());
+    for (node, told) in own.take(TROUBLES) {
+        *page += "<article class=\"trouble\">";
+        add(page, format_args!("<b>Not read from the source</b> at {}, ", Text(node)));
+        trouble(page, told);
+        *page += "</article>";
+    }
     let versions = one["versions"].as_object();
     if versions.is_none_or(serde_json::Map::is_empty) {
         *page += "<article class=\"soft\">No version yet.</article>";
@@ -185,21 +226,29 @@ fn of_node(page: &mut String, node: &Value) {
     if !word(node, "error").is_empty() {
         add(page, format_args!("<br><span class=\"bad\">{}</span>", Text(word(node, "error"))));
     }
+    for (partition, reason) in node["damaged"].as_object().into_iter().flatten() {
+        let reason = reason.as_str().unwrap_or_default();
+        add(page, format_args!("<br><span class=\"bad\">partition {partition}: {}</span>", Text(reason)));
+    }
     add(page, format_args!("<td class=\"parts\">{}", runs(&node["partitions"])));
     let (keys, bytes) = (spaced(number(node, "keys")), size(number(node, "bytes")));
     add(page, format_args!("<td>{keys}<td>{bytes}<td>{}<td>", number(node, "in_flight")));
     let (done, all) = (number(&node["loading"], "bytes"), number(&node["loading"], "bytes_in_all"));
-    match all {
-        0 => *page += "<span class=\"soft\">&ndash;</span></tr>",
-        _ => add(
+    let count = |name| number(&node["loading"], name);
+    let (ready, wanted) = (count("partitions"), count("partitions_in_all"));
+    if all > 0 && done < all || ready < wanted {
+        add(
             page,
             format_args!(
-                "<progress max=\"{all}\" value=\"{done}\"></progress> {} of {}</tr>",
+                "<progress max=\"{all}\" value=\"{done}\"></progress><br>{ready} of {wanted} partitions, {} of {}",
                 size(done),
                 size(all)
             ),
-        ),
+        );
+    } else {
+        *page += "<span class=\"soft\">&ndash;</span>";
     }
+    *page += "</tr>";
 }
 
 /// `0–3, 7`.

@@ -22,6 +22,9 @@ pub enum PeerError {
     /// It is no HTTP, or more than we take.
     #[error("its answer is not understood: {0}")]
     Malformed(&'static str),
+    /// More than is taken at a time.
+    #[error("its answer is longer than the {} bytes that are taken at a time", limits::PEER_BODY_BYTES)]
+    TooLong,
     /// It answered, and not with what was asked for.
     #[error("it answered {status} of version {version:?}")]
     Wrong {
@@ -116,7 +119,7 @@ async fn read(stream: &mut TcpStream, is_head: bool) -> Result<(Response<Bytes>,
         Framing::None => Vec::new(),
         Framing::Length(length) => {
             if length > limits::PEER_BODY_BYTES {
-                return Err(PeerError::Malformed("its body is too long"));
+                return Err(PeerError::TooLong);
             }
             let mut body = input.split_off(at);
             body.reserve_exact(length.saturating_sub(body.len()));
@@ -200,7 +203,7 @@ async fn chunks(stream: &mut TcpStream, mut input: Vec<u8>) -> Result<Vec<u8>, P
         };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > limits::PEER_BODY_BYTES - body.len() {
-            return Err(PeerError::Malformed("its body is too long"));
+            return Err(PeerError::TooLong);
         }
         // The chunk and the line end behind it. No trailers are sent by peers.
         while input.len() - at < head + length + 2 {

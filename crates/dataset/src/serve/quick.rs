@@ -335,11 +335,11 @@ impl<'a> Batch<'a> {
                 self.tally[Outcome::Found as usize].1 += value.len() as u64;
                 if answer::is_plain(&ask.wants, value.len()) {
                     let head = held.reading.plain_head(|| {
-                        answer::plain_head(&answer::head_of(&held.reading, held.dataset.options()))
+                        answer::plain_head(&answer::head_of(&held.reading, held.reading.options()))
                     });
                     answer::write_plain(self.out, head, &value, ask.is_head, self.date.as_bytes());
                 } else {
-                    let head = answer::head_of(&held.reading, held.dataset.options());
+                    let head = answer::head_of(&held.reading, held.reading.options());
                     let response = answer::found(&head, value, &ask.wants);
                     answer::write(self.out, &response, ask.is_head, self.date.as_bytes());
                 }

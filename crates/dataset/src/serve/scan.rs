@@ -336,7 +336,7 @@ impl Scan {
                     .desk
                     .fetch(peers, &errand)
                     .await
-                    .map_err(|failure| Broken::Refused(failed(failure, partitions)))?;
+                    .map_err(|unanswered| Broken::Refused(failed(unanswered.failure, partitions)))?;
                 if answer.status() != StatusCode::OK {
                     return Err(Broken::Told(answer));
                 }

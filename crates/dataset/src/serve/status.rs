@@ -7,7 +7,7 @@ use super::ask::by_peer;
 use super::refusal::Refusal;
 use super::server::{Desk, House};
 use super::{answer, page};
-use crate::catalogue::{Dataset, State, Version};
+use crate::catalogue::{Dataset, Link, State, Trouble, Version};
 use crate::limits;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -31,7 +31,8 @@ pub async fn home(desk: &Desk, parts: &Parts) -> Result<Response<Bytes>, Refusal
 
 /// `GET /<dataset>`.
 pub async fn dataset(desk: &Desk, name: &str, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
-    if !desk.house.shelf().contains_key(name) {
+    let is_known = desk.house.shelf().contains_key(name);
+    if !is_known && !desk.house.catalogue.troubles().datasets.contains_key(name) {
         return Err(desk.house.not_there(Refusal::no_dataset(name)));
     }
     let mut status = here(&desk.house, Some(name));
@@ -111,6 +112,7 @@ fn shown(parts: &Parts, status: &Value, dataset: Option<&str>) -> Response<Bytes
         false => match dataset {
             Some(name) => {
                 let mut one = status["dbs"][name].clone();
+                one["nodes"] = status["nodes"].clone();
                 one["unreachable"] = status["unreachable"].clone();
                 json_answer(StatusCode::OK, &one)
             }
@@ -130,12 +132,43 @@ fn address(house: &House) -> String {
 fn here(house: &House, only: Option<&str>) -> Value {
     let me = address(house);
     let datasets = house.catalogue.datasets();
-    let told: Map<String, Value> = datasets
+    let is_asked = |name: &str| only.is_none_or(|only| name == only);
+    let mut told: Map<String, Value> = datasets
         .iter()
-        .filter(|dataset| only.is_none_or(|only| dataset.name().as_str() == only))
+        .filter(|dataset| is_asked(dataset.name().as_str()))
         .map(|dataset| (dataset.name().to_string(), one(house, dataset, &me)))
         .collect();
-    json!({ "dbs": told, "shard_id": house.catalogue.neighbours().me.shard_id, "node": me })
+    let troubles = house.catalogue.troubles();
+    for name in troubles.datasets.keys().filter(|name| is_asked(name.as_str())) {
+        // One that never could be looked at is told of, too.
+        let nothing = || json!({ "content_type": "", "versions": {}, "source_errors": {} });
+        told.entry(name.as_str()).or_insert_with(nothing);
+    }
+    for (name, one) in &mut told {
+        if let Some(trouble) = troubles.of(name) {
+            one["source_errors"][&me] = trouble_told(trouble);
+        }
+    }
+    let shard_id = house.catalogue.neighbours().me.shard_id.clone();
+    json!({ "dbs": told, "shard_id": shard_id, "node": me, "nodes": { me: of_me(house) } })
+}
+
+/// What this node tells of itself, whatever its datasets.
+fn of_me(house: &House) -> Value {
+    let troubles = house.catalogue.troubles();
+    let shard_id = &house.catalogue.neighbours().me.shard_id;
+    let mut told = json!({ "shard_id": shard_id, "coordination": troubles.link.word() });
+    if let Link::Away(trouble) = &troubles.link {
+        told["coordination_error"] = trouble_told(trouble);
+    }
+    if let Some(trouble) = &troubles.source {
+        told["source_error"] = trouble_told(trouble);
+    }
+    told
+}
+
+fn trouble_told(trouble: &Trouble) -> Value {
+    json!({ "error": trouble.reason, "since": written(trouble.since), "times": trouble.times })
 }
 
 fn one(house: &House, dataset: &Dataset, me: &str) -> Value {
@@ -154,7 +187,7 @@ fn one(house: &House, dataset: &Dataset, me: &str) -> Value {
             (version.name().to_string(), told)
         })
         .collect();
-    json!({ "content_type": dataset.options().content_type, "versions": versions })
+    json!({ "content_type": dataset.options().content_type, "versions": versions, "source_errors": {} })
 }
 
 fn node(house: &House, version: &Arc<Version>, current: Option<&Arc<Version>>, me: &str) -> Value {
@@ -176,7 +209,8 @@ fn node(house: &House, version: &Arc<Version>, current: Option<&Arc<Version>>, m
         "bytes": bytes,
         "in_flight": version.in_flight(),
         "loading": {
-            "partitions": progress.partitions,
+            "partitions": partitions.len(),
+            "partitions_in_all": progress.partitions_in_all.max(partitions.len() as u32),
             "bytes": progress.bytes,
             "bytes_in_all": progress.bytes_in_all,
         },
@@ -186,6 +220,11 @@ fn node(house: &House, version: &Arc<Version>, current: Option<&Arc<Version>>, m
     }
     if let State::Error { reason } = version.state() {
         told["error"] = reason.into();
+    }
+    let damaged = version.damaged();
+    if !damaged.is_empty() {
+        let damaged = damaged.iter().map(|(partition, reason)| (partition.to_string(), json!(reason)));
+        told["damaged"] = Value::Object(damaged.collect());
     }
     told
 }
@@ -242,18 +281,29 @@ fn merge(status: &mut Value, told: &Value, path: &str) {
         let ours = &mut status["dbs"][name];
         if !ours.is_object() {
             *ours = one.clone();
+            // What it says of itself comes below.
+            if let Some(ours) = ours.as_object_mut() {
+                ours.remove("nodes");
+            }
             continue;
         }
+        add(&mut ours["source_errors"], &one["source_errors"]);
         for (version, theirs) in one["versions"].as_object().into_iter().flatten() {
             let ours = &mut ours["versions"][version];
             if !ours.is_object() {
                 *ours = theirs.clone();
                 continue;
             }
-            for (node, told) in theirs["nodes"].as_object().into_iter().flatten() {
-                ours["nodes"][node] = told.clone();
-            }
+            add(&mut ours["nodes"], &theirs["nodes"]);
         }
+    }
+    add(&mut status["nodes"], &told["nodes"]);
+}
+
+/// What each node has said.
+fn add(ours: &mut Value, theirs: &Value) {
+    for (node, told) in theirs.as_object().into_iter().flatten() {
+        ours[node] = told.clone();
     }
 }
 

@@ -84,6 +84,9 @@ pub enum Trouble {
     /// A folder in a version.
     #[error("a folder in a version, whose files lie in it directly; move them, or let its name begin with _")]
     Folder,
+    /// A link of the file system.
+    #[error("a link that leads out of the source; put what it leads to into the source, or mount it there")]
+    Outside,
     /// See [`SOURCE_ENTRIES`].
     #[error("{0} entries, more than {SOURCE_ENTRIES}; write fewer and larger files")]
     TooMany(usize),

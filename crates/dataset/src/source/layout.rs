@@ -137,6 +137,7 @@ impl Source {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             got => got.map_err(|error| failed(Trouble::of(error)))?,
         };
+        self.stays_inside(path).map_err(failed)?;
         if got.meta.size > limit {
             return Err(failed(Trouble::TooLong { bytes: got.meta.size, limit }));
         }
@@ -154,15 +155,30 @@ impl Source {
         let failed = |trouble| SourceError::new(url, trouble);
         if let Some(folder) = &self.folder {
             // The library lists what is not there as empty.
-            let folder = folder.join(path.as_ref());
-            std::fs::read_dir(folder).map_err(|error| failed(Trouble::of_disk(error)))?;
+            std::fs::read_dir(folder.join(path.as_ref())).map_err(|error| failed(Trouble::of_disk(error)))?;
         }
+        self.stays_inside(path).map_err(failed)?;
         let listed = self.store.list_with_delimiter(Some(path)).await;
         let listed = listed.map_err(|error| failed(Trouble::of(error)))?;
+        for object in &listed.objects {
+            let outside = |trouble| {
+                SourceError::new(format!("{url}/{}", object.location.filename().unwrap_or("")), trouble)
+            };
+            self.stays_inside(&object.location).map_err(outside)?;
+        }
         match listed.objects.len() + listed.common_prefixes.len() {
             count if count > SOURCE_ENTRIES => Err(failed(Trouble::TooMany(count))),
             _ => Ok(listed),
         }
+    }
+
+    /// Whether what is there in a local folder is there, and not elsewhere behind a link: who may write to a source may
+    /// not read with a node's eyes.
+    fn stays_inside(&self, path: &Path) -> Result<(), Trouble> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let whole = folder.join(path.as_ref()).canonicalize().map_err(Trouble::of_disk)?;
+        let root = folder.canonicalize().map_err(Trouble::of_disk)?;
+        if whole.starts_with(root) { Ok(()) } else { Err(Trouble::Outside) }
     }
 
     fn below(&self, path: &Path, url: &str, name: &str) -> (Path, String) {

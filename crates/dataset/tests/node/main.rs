@@ -6,7 +6,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod bad;
 mod cluster;
+mod damage;
+mod log;
 mod service;
 mod town;
 mod trouble;

@@ -6,6 +6,7 @@ use partage_core::dataset::{DatasetName, Seat, VersionName};
 use partage_dataset::node::{Node, NodeOptions};
 use partage_dataset::serve;
 use partage_dataset::source::Source;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
@@ -113,8 +114,17 @@ impl Town {
 
     pub async fn start_with(&mut self, node: u32, options: NodeOptions) {
         let source = Source::open(&self.source().display().to_string(), &BTreeMap::new()).unwrap();
+        self.start_from(node, options, source).await;
+    }
+
+    pub async fn start_from(&mut self, node: u32, options: NodeOptions, source: Source) {
+        self.start_silent(node, options, source).await;
+        self.readers.insert(node, Reader::start(node, self.nodes[&node].address()));
+    }
+
+    /// A node that nobody reads from all the time.
+    pub async fn start_silent(&mut self, node: u32, options: NodeOptions, source: Source) {
         let started = Node::start(options, self.service.clone(), source).await.unwrap();
-        self.readers.insert(node, Reader::start(node, started.address()));
         self.nodes.insert(node, started);
     }
 
@@ -147,6 +157,41 @@ impl Town {
 
     pub async fn get(&self, node: u32, path: &str) -> Answer {
         get(self.nodes[&node].address(), path).await.unwrap()
+    }
+
+    /// The head of an answer, as it came.
+    pub async fn head(&self, node: u32, path: &str) -> String {
+        ask(self.nodes[&node].address(), path).await.unwrap().0
+    }
+
+    /// What `GET <path>` tells as JSON.
+    pub async fn json(&self, node: u32, path: &str) -> Value {
+        serde_json::from_str(&self.get(node, path).await.body).unwrap()
+    }
+
+    /// How a version stands at a node, as its page tells.
+    pub async fn told(&self, node: u32, dataset: &str, version: &str) -> Value {
+        let me = self.nodes[&node].address().to_string();
+        self.json(node, &format!("/{dataset}")).await["versions"][version]["nodes"][me].take()
+    }
+
+    /// Waits until a version is an error at a node, and returns what its page says of it.
+    pub async fn is_an_error(&self, node: u32, dataset: &str, version: &str) -> String {
+        let mut error = String::new();
+        until(&format!("{dataset} {version} is an error"), async || {
+            let told = self.told(node, dataset, version).await;
+            error = told["error"].as_str().unwrap_or_default().to_owned();
+            told["state"] == "ERROR"
+        })
+        .await;
+        error
+    }
+
+    /// A number of the metrics, by its name and labels as they are written.
+    pub async fn metric(&self, node: u32, name: &str) -> f64 {
+        let text = self.get(node, "/-/metrics").await.body;
+        let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|end| end.starts_with(' ')));
+        line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
     }
 
     /// Waits until every node gives its clients that version, and every key of it.
@@ -197,6 +242,14 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 
 /// One request on a connection of its own; nothing if there is no whole answer.
 pub async fn get(address: SocketAddr, path: &str) -> Option<Answer> {
+    let (head, body) = ask(address, path).await?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let header = head.lines().find_map(|line| line.strip_prefix("partage-version: "));
+    Some(Answer { status, version: header.unwrap_or_default().to_owned(), body })
+}
+
+/// Head and body of the answer.
+async fn ask(address: SocketAddr, path: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
@@ -204,9 +257,7 @@ pub async fn get(address: SocketAddr, path: &str) -> Option<Answer> {
     stream.read_to_end(&mut text).await.ok()?;
     let text = String::from_utf8(text).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    let header = head.lines().find_map(|line| line.strip_prefix("partage-version: "));
-    Some(Answer { status, version: header.unwrap_or_default().to_owned(), body: body.to_owned() })
+    Some((format!("{head}\r\n"), body.to_owned()))
 }
 
 impl Reader {

@@ -1,7 +1,7 @@
 //! Status, health, metrics, refresh.
 
 use crate::town::{Town, dataset, entries};
-use partage_dataset::catalogue::{Neighbours, NodeCard, Progress, State};
+use partage_dataset::catalogue::{Neighbours, NodeCard, State};
 use partage_dataset::serve::{Orders, Settings};
 use partage_engine::readonly::Layout;
 use std::sync::{Arc, Mutex};
@@ -10,11 +10,9 @@ fn town() -> Town {
     let town = Town::new(3);
     town.serve("names", "v1", &entries(100, "value"), &[&[0, 1], &[1], &[2, 0], &[]]);
     town.prepare("names", "v2", Layout::Hashed, &entries(1, "value"), &[&[2]]);
-    dataset(&town.nodes[2], "names").version("v2").unwrap().set_progress(Progress {
-        partitions: 1,
-        bytes: 5,
-        bytes_in_all: 9,
-    });
+    let loading = dataset(&town.nodes[2], "names").version("v2").unwrap();
+    loading.set_bytes_loaded(5, 9);
+    loading.set_partitions_to_load(3);
     dataset(&town.nodes[1], "names")
         .version("v2")
         .unwrap()

@@ -148,6 +148,14 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// What is wrong, without the way out: for who knows a better one.
+    pub fn what(&self) -> String {
+        let text = self.to_string();
+        text.split("; ").next().unwrap_or(&text).to_owned()
+    }
+}
+
 /// The parts of a store file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {

@@ -364,7 +364,8 @@ impl World {
             .collect();
         let version = if self.draw.chance(500) { self.draw.pick(&good).cloned() } else { None };
         self.pin = Pin { order: self.pin.order + 1, version };
-        self.tell(node, Event::Pin(self.dataset.clone(), self.pin.clone()))
+        let Pin { order, version } = self.pin.clone();
+        self.tell(node, Event::Order(self.dataset.clone(), version, order))
     }
 
     fn is_deaf(&self, node: usize) -> bool {

@@ -128,6 +128,8 @@ impl Shelf {
         }
         match (&self.pin.version, self.served()) {
             (Some(pinned), _) if pinned != name => false,
+            // What clients got in an earlier life, and is not whole here any more.
+            (_, Some(served)) if self.serving.is_none() && served.version == *name => true,
             (Some(_), Some(served)) if self.pin.order > served.order => true,
             (_, Some(served)) => *name > served.version,
             (_, None) => true,
@@ -136,12 +138,7 @@ impl Shelf {
 
     /// The versions that clients may get next, the best first; with what is served itself, if it may be resumed.
     fn ahead(&self) -> Vec<VersionName> {
-        let again = self.before.as_ref().filter(|_| self.serving.is_none()).map(|served| &served.version);
-        let is_pinned = |name: &VersionName| self.pin.version.as_ref().is_none_or(|pinned| pinned == name);
-        let may = |name: &&VersionName| {
-            let is_next = self.is_ahead(name) && self.serving() != Some(*name);
-            is_next || (again == Some(*name) && is_pinned(name))
-        };
+        let may = |name: &&VersionName| self.is_ahead(name) && self.serving() != Some(*name);
         self.versions.keys().rev().filter(may).cloned().collect()
     }
 

@@ -403,7 +403,7 @@ fn s14_an_order_of_the_operator_goes_back_once_and_holds_in_the_cluster() {
     stage.list(&["1", "2"]);
     stage.load("2");
     let pin = Pin { order: 7, version: Some(version("1")) };
-    stage.take(Event::Pin(dataset(), pin.clone()));
+    stage.take(Event::Order(dataset(), pin.version.clone(), pin.order));
     assert!(stage.has(&Effect::Publish(Key::Pin(dataset()), Value::Pin(pin.clone()))));
     assert!(stage.has(&Effect::Remember(dataset())));
     assert_eq!(stage.serving(), Some("2"), "until the other one is whole");
@@ -418,6 +418,46 @@ fn s14_an_order_of_the_operator_goes_back_once_and_holds_in_the_cluster() {
     assert!(stage.has(&Effect::Inspect(dataset(), version("3"))));
     stage.load("3");
     assert_eq!(stage.serving(), Some("3"));
+}
+
+#[test]
+fn s20_what_clients_had_before_a_restart_and_is_lost_on_the_disk_is_loaded_again() {
+    // The store has lost all its files, and the node remembers what clients got.
+    let mut stage = Stage::with(settings(1), stored("3", []));
+    stage.take(Event::Session);
+    stage.whole(vec![]);
+    stage.list(&["3"]);
+    stage.wait(60_000);
+    assert!(
+        stage.node.deadline() > Millis(60_000),
+        "it waits for something to come: {:?}",
+        stage.node.deadline()
+    );
+    assert_eq!(stage.loads("3").len(), 4);
+    assert!(!stage.has(&Effect::Cancel(dataset(), version("3"))));
+    stage.load("3");
+    assert_eq!(stage.serving(), Some("3"));
+}
+
+#[test]
+fn of_two_orders_the_later_one_holds_whatever_the_clocks_say() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1", "2"]);
+    let order = |stage: &mut Stage, name: Option<&str>, at: u64| {
+        stage.take(Event::Order(dataset(), name.map(version), at));
+        let pin = stage.node.shelf(&dataset()).unwrap().pin().clone();
+        assert_eq!(pin.version, name.map(version), "the order that was given last holds");
+        pin.order
+    };
+    let first = order(&mut stage, Some("2"), 1_000);
+    let second = order(&mut stage, Some("1"), 1_000);
+    assert!(second > first, "in the same millisecond, and the lower version");
+    // Another node, whose clock is a year ahead.
+    let ahead = Pin { order: 1_000 + 365 * 86_400_000, version: Some(version("2")) };
+    stage.hear(vec![News::Pin(dataset(), address(2), Some(ahead.clone()))]);
+    assert_eq!(stage.node.shelf(&dataset()).unwrap().pin(), &ahead);
+    assert!(order(&mut stage, None, 2_000) > ahead.order);
+    assert!(order(&mut stage, Some("1"), 1_500) > ahead.order, "this node's own clock was set back");
 }
 
 fn stored(name: &str, here: impl IntoIterator<Item = u32>) -> BTreeMap<DatasetName, Stored> {

@@ -73,6 +73,12 @@ impl Version {
         &self.loading
     }
 
+    /// How many partitions are to be here in the end, as far as is known: those that are, and those that lack.
+    pub fn wanted(&self) -> usize {
+        let lacking = self.share.iter().flatten().chain(&self.loading).filter(|p| !self.here.contains(p));
+        self.here.len() + lacking.collect::<BTreeSet<_>>().len()
+    }
+
     /// The other nodes that may be asked for a partition: those that have it, as far as is known, or else those that had
     /// it last.
     pub fn peers(&self, partition: u32) -> impl Iterator<Item = &super::Address> {

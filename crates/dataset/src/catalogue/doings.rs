@@ -1,0 +1,85 @@
+//! What the driver of a node has done since it started, counted: loads, upgrades, looks at the source.
+//!
+//! It counts seldom, so these are the counters of the metrics' own library.
+
+use partage_core::dataset::name::DatasetName;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// Labels, with their values.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// What becomes of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// It began.
+    Begun,
+    /// All of it is here.
+    Done,
+    /// It failed.
+    Failed,
+    /// It is not wanted any more.
+    Stopped,
+}
+
+/// See the module. A copy counts the same things.
+#[derive(Debug, Clone, Default)]
+pub struct Doings {
+    pub(crate) loads: Family<Labels, Counter>,
+    pub(crate) read: Family<Labels, Counter>,
+    pub(crate) upgrades: Family<Labels, Counter>,
+    pub(crate) damaged: Family<Labels, Counter>,
+    pub(crate) source_errors: Family<Labels, Counter>,
+    pub(crate) refreshes: Counter,
+    pub(crate) published: Gauge,
+}
+
+impl Doings {
+    /// A load of a version began or ended.
+    pub fn load(&self, dataset: &DatasetName, what: Load) {
+        let event = match what {
+            Load::Begun => "begun",
+            Load::Done => "done",
+            Load::Failed => "failed",
+            Load::Stopped => "stopped",
+        };
+        let labels = [of(dataset), vec![("event", event.to_owned())]].concat();
+        self.loads.get_or_create(&labels).inc();
+    }
+
+    /// So many bytes more were read from the source.
+    pub fn read(&self, dataset: &DatasetName, bytes: u64) {
+        self.read.get_or_create(&of(dataset)).inc_by(bytes);
+    }
+
+    /// Clients get another version.
+    pub fn upgraded(&self, dataset: &DatasetName) {
+        self.upgrades.get_or_create(&of(dataset)).inc();
+    }
+
+    /// A store file turned out to be damaged.
+    pub fn damaged(&self, dataset: &DatasetName) {
+        self.damaged.get_or_create(&of(dataset)).inc();
+    }
+
+    /// The source, or a dataset in it, could not be looked at.
+    pub fn source_failed(&self, dataset: Option<&DatasetName>) {
+        let labels = dataset.map_or(vec![("dataset", String::new())], of);
+        self.source_errors.get_or_create(&labels).inc();
+    }
+
+    /// The source is looked at.
+    pub fn refreshed(&self) {
+        self.refreshes.inc();
+    }
+
+    /// So many keys are published in the coordination service.
+    pub fn published(&self, keys: usize) {
+        self.published.set(keys as i64);
+    }
+}
+
+fn of(dataset: &DatasetName) -> Labels {
+    vec![("dataset", dataset.to_string())]
+}

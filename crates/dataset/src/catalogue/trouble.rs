@@ -1,0 +1,111 @@
+//! What does not work at this node, for its pages and metrics: the source, and the coordination service.
+//!
+//! A notice on the door: what is shut, since when, and how often somebody has rattled at it since.
+
+use partage_core::dataset::name::DatasetName;
+use std::collections::BTreeMap;
+
+/// Between two lines of the log about one trouble, in seconds: often enough to be seen, seldom enough to drown nothing.
+const SAY_EVERY_S: u64 = 60;
+
+/// Something that does not work, however often it is tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// What it was the last time.
+    pub reason: String,
+    /// Since when, in seconds since 1970.
+    pub since: u64,
+    /// How often since then.
+    pub times: u64,
+    /// When the log said so last.
+    said: u64,
+}
+
+impl Trouble {
+    /// It failed `now`, after this; and whether that is worth a line of the log: when it begins, and then now and then.
+    pub fn again(before: Option<&Trouble>, reason: String, now: u64) -> (Trouble, bool) {
+        let Some(before) = before else {
+            return (Trouble { reason, since: now, times: 1, said: now }, true);
+        };
+        let is_due = now.saturating_sub(before.said) >= SAY_EVERY_S;
+        let said = if is_due { now } else { before.said };
+        (Trouble { reason, since: before.since, times: before.times + 1, said }, is_due)
+    }
+}
+
+/// How the node stands with the coordination service.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Link {
+    /// It needs none.
+    #[default]
+    Unused,
+    /// It has not been reached yet, and has not failed yet.
+    Connecting,
+    /// All works.
+    Connected,
+    /// It is away: what the node last heard holds (S2).
+    Away(Trouble),
+}
+
+impl Link {
+    /// As pages write it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Link::Unused => "unused",
+            Link::Connecting => "connecting",
+            Link::Connected => "connected",
+            Link::Away(_) => "away",
+        }
+    }
+}
+
+/// All that does not work.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Troubles {
+    /// With the source as a whole.
+    pub source: Option<Trouble>,
+    /// With a dataset in it, also one that is not in the catalogue.
+    pub datasets: BTreeMap<DatasetName, Trouble>,
+    /// With the coordination service.
+    pub link: Link,
+}
+
+impl Troubles {
+    /// Why a dataset is not looked at: its own trouble, or that of all.
+    pub fn of(&self, dataset: &str) -> Option<&Trouble> {
+        self.datasets.get(dataset).or(self.source.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_is_said_when_it_begins_and_then_once_a_minute() {
+        let mut trouble: Option<Trouble> = None;
+        let said: Vec<u64> = (1_000..1_200)
+            .filter(|now| {
+                let (next, is_said) = Trouble::again(trouble.as_ref(), format!("at {now}"), *now);
+                trouble = Some(next);
+                is_said
+            })
+            .collect();
+        assert_eq!(said, [1_000, 1_060, 1_120, 1_180]);
+        let trouble = trouble.unwrap();
+        assert_eq!((trouble.since, trouble.times, trouble.reason.as_str()), (1_000, 200, "at 1199"));
+        let (back, is_said) = Trouble::again(Some(&trouble), String::new(), 5);
+        assert!(!is_said && back.since == 1_000, "a clock that goes back says nothing more often");
+    }
+
+    #[test]
+    fn a_dataset_has_its_own_trouble_or_that_of_all() {
+        let of = |reason: &str| Trouble::again(None, reason.to_owned(), 0).0;
+        let name = DatasetName::new("names").unwrap();
+        let datasets = BTreeMap::from([(name, of("403"))]);
+        let troubles = Troubles { source: Some(of("away")), datasets, link: Link::Unused };
+        let told = |name: &str| troubles.of(name).unwrap().reason.clone();
+        assert_eq!([told("names"), told("others")], ["403", "away"]);
+        assert!(Troubles::default().of("names").is_none());
+    }
+}

@@ -1,0 +1,174 @@
+//! What does not work, told: on the pages all the while, in the log when it begins, every minute, and when it is over.
+
+use crate::catalogue::{Catalogue, Link, Trouble};
+use crate::clock::unix_seconds;
+use partage_core::dataset::DatasetName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The source, or a dataset in it, could not be looked at.
+pub fn source_failed(catalogue: &Catalogue, dataset: Option<&DatasetName>, reason: &str) {
+    catalogue.doings().source_failed(dataset);
+    let now = unix_seconds();
+    let mut told = None;
+    catalogue.change_troubles(|troubles| {
+        let before = match dataset {
+            Some(dataset) => troubles.datasets.get(dataset),
+            None => troubles.source.as_ref(),
+        };
+        let (trouble, is_said) = Trouble::again(before, reason.to_owned(), now);
+        told = is_said.then(|| trouble.clone());
+        match dataset {
+            Some(dataset) => drop(troubles.datasets.insert(dataset.clone(), trouble)),
+            None => troubles.source = Some(trouble),
+        }
+    });
+    if let Some(Trouble { reason, times, .. }) = told {
+        let dataset = dataset.map(DatasetName::as_str);
+        tracing::warn!(dataset, reason, times, "the source cannot be read; what is here is served on");
+    }
+}
+
+/// It could be looked at.
+pub fn source_works(catalogue: &Catalogue, dataset: Option<&DatasetName>) {
+    let known = catalogue.troubles();
+    let before = match dataset {
+        Some(dataset) => known.datasets.get(dataset),
+        None => known.source.as_ref(),
+    };
+    let Some(Trouble { since, times, .. }) = before else { return };
+    let after_s = unix_seconds().saturating_sub(*since);
+    tracing::info!(
+        dataset = dataset.map(DatasetName::as_str),
+        after_s,
+        times,
+        "the source can be read again"
+    );
+    catalogue.change_troubles(|troubles| match dataset {
+        Some(dataset) => drop(troubles.datasets.remove(dataset)),
+        None => troubles.source = None,
+    });
+}
+
+/// Only these datasets are looked at: of others nothing is known any more.
+pub fn source_has(catalogue: &Catalogue, names: &BTreeSet<DatasetName>) {
+    if catalogue.troubles().datasets.keys().any(|name| !names.contains(name)) {
+        catalogue.change_troubles(|troubles| troubles.datasets.retain(|name, _| names.contains(name)));
+    }
+}
+
+/// What a node does with the coordination service. Each may fail by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The session.
+    Session,
+    /// What it publishes.
+    Keys,
+    /// What it hears of the others.
+    Mirror,
+}
+
+/// The line to the coordination service.
+#[derive(Debug)]
+pub struct Line {
+    catalogue: Arc<Catalogue>,
+    /// Of each that was tried, whether it works.
+    works: Mutex<BTreeMap<Part, bool>>,
+}
+
+impl Line {
+    pub fn new(catalogue: Arc<Catalogue>) -> Line {
+        catalogue.change_troubles(|troubles| troubles.link = Link::Connecting);
+        Line { catalogue, works: Mutex::default() }
+    }
+
+    /// That failed.
+    pub fn failed(&self, part: Part, reason: impl Display) {
+        let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
+        works.insert(part, false);
+        let (reason, now) = (reason.to_string(), unix_seconds());
+        let mut told = None;
+        self.catalogue.change_troubles(|troubles| {
+            let before = match &troubles.link {
+                Link::Away(trouble) => Some(trouble),
+                Link::Unused | Link::Connecting | Link::Connected => None,
+            };
+            let (trouble, is_said) = Trouble::again(before, reason.clone(), now);
+            told = is_said.then(|| trouble.clone());
+            troubles.link = Link::Away(trouble);
+        });
+        if let Some(Trouble { reason, times, .. }) = told {
+            let node = &*self.catalogue.neighbours().me.address;
+            tracing::warn!(node, reason, times, "the coordination service is away; what it last said holds");
+        }
+    }
+
+    /// That works.
+    pub fn works(&self, part: Part) {
+        let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
+        if works.insert(part, true) == Some(true) {
+            return;
+        }
+        if part == Part::Session {
+            // What could not be published before is published anew.
+            works.remove(&Part::Keys);
+        }
+        let is_up = |part: Part| works.get(&part) == Some(&true);
+        if works.values().any(|works| !works) || !is_up(Part::Session) || !is_up(Part::Mirror) {
+            return;
+        }
+        if let Link::Away(Trouble { since, times, .. }) = &self.catalogue.troubles().link {
+            let after_s = unix_seconds().saturating_sub(*since);
+            let node = &*self.catalogue.neighbours().me.address;
+            tracing::info!(node, after_s, times, "the coordination service is back");
+        }
+        self.catalogue.change_troubles(|troubles| troubles.link = Link::Connected);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(catalogue: &Catalogue) -> Link {
+        catalogue.troubles().link.clone()
+    }
+
+    #[test]
+    fn the_line_is_up_when_all_of_it_works_and_down_when_any_of_it_fails() {
+        let catalogue = Arc::new(Catalogue::default());
+        assert_eq!(link(&catalogue), Link::Unused);
+        let line = Line::new(catalogue.clone());
+        line.works(Part::Session);
+        assert_eq!(link(&catalogue), Link::Connecting);
+        line.works(Part::Mirror);
+        assert_eq!(link(&catalogue), Link::Connected);
+        line.failed(Part::Keys, "busy");
+        line.failed(Part::Mirror, "gone");
+        line.failed(Part::Session, "gone, too");
+        let Link::Away(trouble) = link(&catalogue) else { panic!("{:?}", link(&catalogue)) };
+        assert_eq!((trouble.times, trouble.reason.as_str()), (3, "gone, too"));
+        line.works(Part::Mirror);
+        assert_eq!(link(&catalogue).word(), "away");
+        line.works(Part::Session);
+        assert_eq!(link(&catalogue), Link::Connected, "what was to be published is published anew");
+    }
+
+    #[test]
+    fn a_source_is_in_trouble_until_it_works_or_is_not_looked_at_any_more() {
+        let catalogue = Catalogue::default();
+        let [names, others] = ["names", "others"].map(|name| DatasetName::new(name).unwrap());
+        source_failed(&catalogue, None, "not reachable");
+        source_failed(&catalogue, Some(&names), "403");
+        source_failed(&catalogue, Some(&names), "403 again");
+        source_failed(&catalogue, Some(&others), "500");
+        let told = catalogue.troubles().of("names").cloned().unwrap();
+        assert_eq!((told.times, told.reason.as_str()), (2, "403 again"));
+        source_works(&catalogue, None);
+        source_works(&catalogue, Some(&names));
+        assert_eq!(catalogue.troubles().datasets.len(), 1);
+        source_has(&catalogue, &BTreeSet::from([names]));
+        assert_eq!(*catalogue.troubles(), crate::catalogue::Troubles::default());
+    }
+}

@@ -1,0 +1,139 @@
+//! Store files on the disk of a node that are not as they were written, and prebuilt ones that did not arrive so.
+
+use super::log;
+use super::town::{FILES, KEYS, Town, dataset, get, until, version};
+use partage_dataset::build::{Options, build_all};
+use partage_dataset::settings::DatasetSettings;
+use partage_dataset::source::Source;
+use partage_engine::readonly::Reader;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+fn flip(path: &PathBuf, at: usize, bit: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1 << bit;
+    fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s19_a_flipped_bit_on_the_disk_is_found_after_a_start_and_the_file_is_loaded_again() {
+    log::listen();
+    let mut town = Town::new();
+    town.write("v1");
+    town.start(1).await;
+    town.all_serve("v1").await;
+    let files: Vec<PathBuf> = (0..FILES)
+        .map(|partition| town.data_dir(1).join(format!("datasets/names/v1/{partition:05}.partage")))
+        .collect();
+    let whole: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+    let mut found = 0;
+    for round in 0..8 {
+        town.stop(1).await;
+        // In each round another place of every file: header, entries, directory, index, footer.
+        for (file, bytes) in files.iter().zip(&whole) {
+            flip(file, bytes.len() * round / 8 + round, round);
+        }
+        town.start(1).await;
+        until("every file is whole again, and none is said to be damaged", async || {
+            let is_whole = |file: &PathBuf| Reader::open(file).is_ok_and(|reader| reader.verify().is_ok());
+            let told = town.told(1, "names", "v1").await;
+            files.iter().all(is_whole) && told["state"] == "ACTIVE" && told.get("damaged").is_none()
+        })
+        .await;
+        // No answer was wrong meanwhile: the reader of the town looks at each.
+        town.all_serve("v1").await;
+        found += town.metric(1, "partage_dataset_damages_total{dataset=\"names\"}").await as u32;
+    }
+    assert!(found >= FILES, "most places are found only by reading the whole file: {found}");
+    assert!(
+        log::count(&["damaged; it is loaded once more", "partition=", ".partage: offset "]) >= found as usize
+    );
+    town.end().await;
+}
+
+/// v2 of the town's dataset as store files, in its source under the name of another version.
+async fn built(town: &Town, name: &str) -> PathBuf {
+    let names = town.source().join("names");
+    let (source, built) = (names.join("_source/names/x"), names.join("_built"));
+    fs::create_dir_all(&source).unwrap();
+    for file in 0..FILES {
+        let keys = (0..KEYS).filter(|key| key % FILES == file);
+        let lines: String = keys.map(|key| format!("key-{key}\t{name} {key}\n")).collect();
+        fs::write(source.join(format!("part-{file:05}.tsv")), lines).unwrap();
+    }
+    let _ = fs::remove_dir_all(&built);
+    let settings = fs::read(names.join("_dataset.toml")).unwrap();
+    let options = Options::from(&DatasetSettings::parse("the settings", &settings).unwrap());
+    let source = Source::open(names.join("_source").to_str().unwrap(), &BTreeMap::new()).unwrap();
+    let (dataset, x) = (dataset(), version("x"));
+    build_all(&source, (&dataset, &x), &built, &options, &Arc::default()).await.unwrap();
+    built.join("names/x")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s19_a_flipped_bit_in_a_prebuilt_file_is_an_error_with_file_and_offset() {
+    let mut town = Town::new();
+    town.write("v1");
+    town.start(1).await;
+    town.all_serve("v1").await;
+    let names = town.source().join("names");
+    for round in 0..6 {
+        let (file, name) = (format!("{:05}.partage", round % FILES), format!("v2-{round}"));
+        let folder = built(&town, &name).await;
+        let path = folder.join(&file);
+        let length = fs::read(&path).unwrap().len();
+        flip(&path, length * round as usize / 6 + 3, round as usize);
+        fs::rename(folder, names.join(&name)).unwrap();
+        let error = town.is_an_error(1, "names", &name).await;
+        assert!(error.contains(&format!("{name}/{file}: offset ")), "{error}");
+        assert_eq!(town.get(1, "/names/key-7").await.body, "v1 7");
+        assert!(!town.data_dir(1).join("datasets/names").join(&name).join(&file).exists());
+    }
+    let folder = built(&town, "v3").await;
+    fs::rename(folder, names.join("v3")).unwrap();
+    town.all_serve("v3").await;
+    assert_eq!(town.end().await, [["v1", "v3"]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_damaged_is_read_on_where_it_is_sound_until_the_source_can_give_it_anew() {
+    let mut town = Town::new();
+    town.write("v1");
+    town.start(1).await;
+    town.all_serve("v1").await;
+    town.stop(1).await;
+    let file = town.data_dir(1).join("datasets/names/v1/00002.partage");
+    // Within the first entry: it ends before byte 40, and the others lie behind it.
+    flip(&file, 24, 3);
+    let away = town.source().with_file_name("away");
+    fs::rename(town.source(), &away).unwrap();
+    fs::create_dir_all(town.source()).unwrap();
+    let options = town.options(1);
+    let source = Source::open(&town.source().display().to_string(), &BTreeMap::new()).unwrap();
+    town.start_silent(1, options, source).await;
+    until("the damage is told", async || {
+        let told = town.told(1, "names", "v1").await;
+        told["damaged"]["2"].as_str().is_some_and(|why| why.contains("00002.partage: offset 16"))
+    })
+    .await;
+    assert_eq!(town.metric(1, "partage_dataset_damaged{dataset=\"names\",version=\"v1\"}").await, 1.0);
+    let address = town.nodes[&1].address();
+    let mut lost = 0;
+    for key in 0..KEYS {
+        match get(address, &format!("/names/key-{key}")).await.unwrap() {
+            answer if answer.status == 200 => assert_eq!(answer.body, format!("v1 {key}")),
+            answer => {
+                assert_eq!(answer.status, 502, "{answer:?}");
+                lost += 1;
+            }
+        }
+    }
+    assert_eq!(lost, 1, "one entry is damaged");
+    fs::remove_dir(town.source()).unwrap();
+    fs::rename(&away, town.source()).unwrap();
+    town.all_serve("v1").await;
+    assert!(Reader::open(&file).unwrap().verify().is_ok());
+    town.end().await;
+}
