@@ -1,0 +1,245 @@
+//! Each verb: what it does, its `--json`, its exit codes, and its typical mistake.
+
+use super::shop::{Shop, dataset, eventually};
+use serde_json::{Value, json};
+use std::fs;
+
+const FIRST: [&str; 2] = ["name,hex\nred,#f00\n", "name,hex\nblue,#00f\ngreen,#0f0\n"];
+const VERBS: [&str; 13] = [
+    "serve", "add", "remove", "list", "status", "versions", "refresh", "rollback", "get", "scan", "build",
+    "inspect", "verify",
+];
+
+#[test]
+fn every_verb_has_help_and_refuses_a_flag_that_it_does_not_know() {
+    let all = dataset(&["--help"]);
+    for verb in VERBS {
+        assert!(all.out.contains(&format!("  {verb} ")), "{verb}: {}", all.out);
+        let help = dataset(&[verb, "--help"]);
+        assert!(help.code == 0 && help.out.contains("Usage: ") && help.err.is_empty(), "{verb}: {help:?}");
+        let wrong = dataset(&[verb, "--colour"]);
+        assert!(
+            wrong.code == 2 && wrong.err.contains("--colour") && wrong.out.is_empty(),
+            "{verb}: {wrong:?}"
+        );
+        let wrong = dataset(&[verb, "--colour", "--json"]);
+        let form: Value = serde_json::from_str(wrong.err.trim()).unwrap();
+        assert_eq!((wrong.code, &form["exit_code"]), (2, &json!(2)), "{verb}");
+    }
+}
+
+#[test]
+fn add_says_what_it_would_do_does_it_and_does_not_undo_what_others_said() {
+    let shop = Shop::new();
+    let file = shop.source().join("colours/_dataset.toml");
+    let dry = shop.add(&["--dry-run"]);
+    assert!(
+        dry.code == 0 && dry.out.starts_with("would write ") && dry.out.contains("key = \"name\""),
+        "{dry:?}"
+    );
+    assert!(!file.exists());
+    assert!(dry.out.contains("it has no version yet: write files to"), "{dry:?}");
+    shop.write("1", &FIRST);
+    let done = shop.add(&["--json"]).json();
+    assert_eq!((&done["settings"]["key"], &done["dry_run"]), (&json!("name"), &json!(false)));
+    let written = fs::read_to_string(&file).unwrap();
+    assert_eq!(shop.add(&[]).code, 0, "the same once more is no change");
+    let other = shop.add(&["--layout", "ordered"]);
+    assert!(other.code == 4 && other.err.contains("has other settings already"), "{other:?}");
+    assert!(other.err.contains("--replace") && fs::read_to_string(&file).unwrap() == written);
+    assert_eq!(shop.add(&["--layout", "ordered", "--replace", "--dry-run"]).code, 0);
+    assert_eq!(fs::read_to_string(&file).unwrap(), written);
+    assert_eq!(shop.add(&["--layout", "ordered", "--replace"]).code, 0);
+    for (arguments, code, says) in [
+        (&["--layout", "sorted", "--replace"][..], 2, "hashed, ordered"),
+        (&["--replication", "0", "--replace"], 2, "replication"),
+        (&["--content-type", "a\nb", "--replace"], 2, "visible ASCII"),
+    ] {
+        let wrong = shop.add(arguments);
+        assert!(wrong.code == code && wrong.err.contains(says), "{arguments:?}: {wrong:?}");
+    }
+    let at = shop.at();
+    let column = ["add", "colours", "--source", &at, "--format", "csv", "--key", "nam", "--replace"];
+    let wrong = dataset(&column);
+    assert!(wrong.code == 1 && wrong.err.contains("no column \"nam\""), "{wrong:?}");
+    assert!(wrong.err.contains("nothing was written"), "{wrong:?}");
+    for (name, source) in
+        [("../colours", at.as_str()), ("%2e", &at), ("a/b", &at), ("", &at), ("colours", "/nowhere")]
+    {
+        let wrong = dataset(&["add", name, "--source", source, "--format", "csv", "--key", "k"]);
+        assert!(wrong.code == 2 && wrong.out.is_empty() && !wrong.err.is_empty(), "{wrong:?}");
+    }
+    let wrong = dataset(&["add", "colours"]);
+    assert!(wrong.code == 2 && wrong.err.contains("--source"), "{wrong:?}");
+    assert_eq!(fs::read_dir(shop.path("")).unwrap().count(), 1, "nothing was written beside the source");
+}
+
+#[test]
+fn a_node_is_asked_from_the_first_version_to_the_last() {
+    let shop = Shop::new();
+    shop.write("1", &FIRST);
+    assert_eq!(shop.add(&["--content-type", "text/plain", "--layout", "ordered"]).code, 0);
+    let node = shop.node();
+    let waited = node.ask(&["status", "colours", "--wait", "--json"]).json();
+    assert_eq!(waited["versions"]["1"]["nodes"][&node.address]["state"], "ACTIVE");
+    assert_eq!(node.ask(&["get", "colours", "red"]).out, "#f00");
+    let got = node.ask(&["get", "colours", "red", "--json"]).json();
+    assert_eq!(got, json!({ "key": "red", "value": "#f00", "version": "1" }));
+    let absent = node.ask(&["get", "colours", "reed", "--json"]);
+    let form: Value = serde_json::from_str(absent.err.trim()).unwrap();
+    assert_eq!((absent.code, &form["kind"], absent.out.as_str()), (4, &json!("absent"), ""));
+    for key in ["..", "../../etc/passwd", "%2e", "/etc/passwd", "//", "a/../red", &"k".repeat(20_000)] {
+        let told = node.ask(&["get", "colours", key]);
+        assert!(told.code == 4 && told.err.contains("has no key"), "{key:.20}: {told:?}");
+    }
+    let long = node.ask(&["get", "colours", &"k".repeat(70_000)]);
+    assert!(long.code != 0 && long.out.is_empty() && !long.err.is_empty(), "{}", long.code);
+    assert_eq!(node.ask(&["get", "../colours", "red"]).code, 4, "no such dataset");
+    let list = node.ask(&["list"]);
+    assert!(list.code == 0 && list.out.contains("colours") && list.out.contains("text/plain"), "{list:?}");
+    assert_eq!(node.ask(&["list", "--json"]).json()["nodes"][&node.address]["coordination"], "connected");
+
+    let scan = node.ask(&["scan", "colours", "--from", "c"]);
+    assert_eq!((scan.code, scan.out.as_str()), (0, "green\t#0f0\nred\t#f00\n"));
+    let one = node.ask(&["scan", "colours", "--prefix", "b", "--json"]).json();
+    assert_eq!(one, json!({ "key": "blue", "value": "#00f" }));
+    let wrong = node.ask(&["scan", "colours", "--limit", "1000000"]);
+    assert!(wrong.code == 2 && wrong.err.contains("100000"), "{wrong:?}");
+
+    shop.write("2", &["name,hex\nred,#e00\n"]);
+    let refreshed = node.ask(&["refresh", "colours", "--wait"]);
+    assert_eq!(refreshed.code, 0, "{refreshed:?}");
+    eventually("version 2 is served", || node.ask(&["get", "colours", "red"]).out == "#e00");
+    let versions = node.ask(&["versions", "colours", "--json"]).json();
+    assert_eq!(versions.as_object().unwrap().len(), 2, "{versions}");
+
+    let dry = node.ask(&["rollback", "colours", "1", "--dry-run"]);
+    assert!(
+        dry.code == 0 && dry.out.starts_with("would: clients of dataset colours get 1 instead of 2"),
+        "{dry:?}"
+    );
+    assert_eq!(node.ask(&["get", "colours", "red"]).out, "#e00");
+    assert_eq!(node.ask(&["rollback", "colours", "1"]).code, 0);
+    eventually("version 1 is served again", || node.ask(&["get", "colours", "red"]).out == "#f00");
+    assert_eq!(node.ask(&["rollback", "colours", "--latest", "--json"]).json()["version"], Value::Null);
+    eventually("version 2 is served again", || node.ask(&["get", "colours", "red"]).out == "#e00");
+    for wrong in
+        [&["rollback", "colours"][..], &["rollback", "colours", "1", "--latest"], &["refresh", "--wait"]]
+    {
+        assert_eq!(node.ask(wrong).code, 2, "{wrong:?}");
+    }
+    let wrong = node.ask(&["rollback", "colours", "../1"]);
+    assert!(wrong.code == 2 && wrong.err.contains("use letters, digits"), "{wrong:?}");
+    for verb in ["status", "versions"] {
+        let wrong = node.ask(&[verb, "colors"]);
+        assert!(wrong.code == 4 && wrong.err.contains("there is no dataset \"colors\""), "{wrong:?}");
+    }
+
+    let at = shop.at();
+    let dry = dataset(&["remove", "colours", "--source", &at, "--dry-run"]);
+    assert!(dry.code == 0 && dry.out.starts_with("would: "), "{dry:?}");
+    assert!(!fs::read_to_string(shop.source().join("colours/_dataset.toml")).unwrap().contains("served"));
+    assert_eq!(dataset(&["remove", "colours", "--source", &at, "--json"]).json()["served"], false);
+    eventually("it is served no more", || node.ask(&["get", "colours", "red"]).code == 4);
+    assert!(shop.source().join("colours/2/part-0.csv").exists(), "its files stay");
+    let wrong = dataset(&["remove", "colors", "--source", &at]);
+    assert!(wrong.code == 4 && wrong.err.contains("it has colours"), "{wrong:?}");
+}
+
+#[test]
+fn a_version_and_a_source_that_cannot_be_read_are_told_by_list_and_status() {
+    let shop = Shop::new();
+    shop.write("1", &FIRST);
+    assert_eq!(shop.add(&[]).code, 0);
+    let node = shop.node();
+    assert_eq!(node.ask(&["status", "colours", "--wait"]).code, 0);
+    shop.write("2", &["name,hex\nred\n"]);
+    eventually("version 2 is an error", || node.version("2")["state"] == "ERROR");
+    let says = "colours/2/part-0.csv: line 2";
+    for verb in [&["status", "colours"][..], &["versions", "colours"], &["list"]] {
+        let told = node.ask(verb);
+        assert!(told.code == 0 && told.out.contains(says), "{verb:?}: {told:?}");
+    }
+    let waited = node.ask(&["refresh", "colours", "--wait"]);
+    assert!(waited.code == 1 && waited.err.contains(says), "{waited:?}");
+    assert_eq!(node.ask(&["get", "colours", "red"]).out, "#f00", "the old one serves");
+    let away = shop.path("away");
+    fs::rename(shop.source(), &away).unwrap();
+    let errors = || node.ask(&["status", "colours", "--json"]).json()["source_errors"][&node.address].take();
+    eventually("the source is told to be away", || errors()["times"].as_u64().unwrap_or(0) >= 2);
+    for verb in [&["status", "colours"][..], &["list"]] {
+        let told = node.ask(verb);
+        let line = told.out.lines().find(|line| line.starts_with("the source cannot be read at "));
+        assert!(
+            line.is_some_and(|line| line.contains("not there (404)") && line.contains(" times: ")),
+            "{told:?}"
+        );
+    }
+    fs::rename(&away, shop.source()).unwrap();
+    shop.write("2", &["name,hex\nred,#e00\n"]);
+    eventually("it is mended", || node.ask(&["get", "colours", "red"]).out == "#e00" && errors().is_null());
+}
+
+#[test]
+fn nobody_who_listens_and_no_address_are_told_apart() {
+    for verb in [&["list"][..], &["status", "a"], &["versions", "a"], &["refresh"], &["get", "a", "b"]] {
+        let told = dataset(&[verb, &["--node", "127.0.0.1:9"]].concat());
+        assert!(
+            told.code == 3 && told.err.contains("127.0.0.1:9") && told.out.is_empty(),
+            "{verb:?}: {told:?}"
+        );
+        assert!(told.err.contains("partage dataset serve"), "{verb:?}: {told:?}");
+    }
+    let shop = Shop::new();
+    let at = shop.at();
+    for (arguments, says) in [
+        (&["serve"][..], "--source"),
+        (&["serve", "--source", &at, "--listen", "here"], "--listen \"here\" is no address"),
+        (&["serve", "--source", &at, "--cluster", "a/b"], "letters, digits"),
+        (&["serve", "--source", &at, "--replication", "1", "--min-replication", "2"], "2"),
+    ] {
+        let told = dataset(arguments);
+        assert!(told.code == 2 && told.err.contains(says), "{arguments:?}: {told:?}");
+    }
+    let told = dataset(&["serve", "--source", "/nowhere/at/all"]);
+    assert!(told.code == 2 && told.err.contains("/nowhere/at/all: not there"), "{told:?}");
+}
+
+#[test]
+fn store_files_are_built_looked_into_and_verified() {
+    let shop = Shop::new();
+    shop.write("1", &FIRST);
+    assert_eq!(shop.add(&[]).code, 0);
+    let (at, out) = (shop.at(), shop.path("out"));
+    let built =
+        dataset(&["build", "colours", "--source", &at, "--out", out.to_str().unwrap(), "--json"]).json();
+    assert_eq!((&built["partitions"], &built["keys"]), (&json!(2), &json!(3)));
+    let again = dataset(&["build", "colours", "1", "--source", &at, "--out", out.to_str().unwrap()]);
+    assert!(again.code == 1 && again.err.contains("there already"), "{again:?}");
+    for version in ["7", "..", "../../x"] {
+        let wrong = dataset(&["build", "colours", version, "--source", &at, "--out", out.to_str().unwrap()]);
+        assert!(wrong.code != 0 && wrong.out.is_empty(), "{version}: {wrong:?}");
+    }
+    let file = out.join("colours/1/00000.partage");
+    let name = file.to_str().unwrap();
+    assert_eq!(dataset(&["verify", name, "--json"]).json()["sound"], true);
+    let told = dataset(&["inspect", name]);
+    assert!(told.code == 0 && told.out.contains("layout") && told.out.contains("hashed"), "{told:?}");
+    assert_eq!(dataset(&["inspect", name, "--json"]).json()["format"], 1);
+    // A flipped bit anywhere is found, and its place named.
+    let whole = fs::read(&file).unwrap();
+    for at in (0..whole.len()).step_by(whole.len() / 12) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x20;
+        fs::write(&file, bytes).unwrap();
+        let told = dataset(&["verify", name]);
+        assert!(told.code == 1 && told.err.contains("00000.partage: offset "), "{at}: {told:?}");
+    }
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    for verb in ["inspect", "verify"] {
+        assert_eq!(dataset(&[verb, name]).code, 1, "{verb} of half a file");
+        let wrong = dataset(&[verb, "/nowhere.partage"]);
+        assert!(wrong.code == 1 && wrong.err.contains("/nowhere.partage"), "{wrong:?}");
+        assert_eq!(dataset(&[verb]).code, 2);
+    }
+}
