@@ -139,7 +139,8 @@ impl Driver {
             return Some("the coordination service has not answered yet".to_owned());
         }
         if !self.has_looked {
-            let why = self.hands.source_failed.get(&None).map_or("", String::as_str);
+            let troubles = self.hands.catalogue.troubles();
+            let why = troubles.source.as_ref().map_or("", |trouble| trouble.reason.as_str());
             let what = format!("the source {} has not been read yet {why}", self.source.url());
             return Some(what.trim_end().to_owned());
         }

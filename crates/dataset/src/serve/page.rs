@@ -18,6 +18,14 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
         &mut page,
         format_args!("<title>{}</title><style>{}</style><main>", Text(&title), include_str!("page.css")),
     );
+    let mut nodes = status["dbs"].as_object().into_iter().flatten().flat_map(|(_, one)| {
+        let versions = one["versions"].as_object().into_iter().flatten();
+        versions.flat_map(|(_, version)| version["nodes"].as_object().into_iter().flatten())
+    });
+    if nodes.any(|(_, node)| is_loading(node)) {
+        // Who watches it load need not press a key.
+        page += "<meta http-equiv=\"refresh\" content=\"2\">";
+    }
     add(&mut page, format_args!("<header><h1>{}</h1>", Text(&title)));
     add(
         &mut page,
@@ -172,8 +180,10 @@ fn of_version(page: &mut String, name: &str, version: &Value) {
         format!("{average:.2} of {}", number(version, "target_replication")),
         "",
     );
-    fact(page, "missing", missing.to_string(), if missing > 0 { "bad" } else { "" });
-    fact(page, "too few replicas", few.to_string(), if few > 0 { "warn" } else { "" });
+    // What nobody serves yet lacks nothing that anybody would miss.
+    let class = |count: u64, class| if count > 0 && is_served(version) { class } else { "" };
+    fact(page, "missing", missing.to_string(), class(missing, "bad"));
+    fact(page, "too few replicas", few.to_string(), class(few, "warn"));
     fact(page, "too many", many.to_string(), "");
     fact(page, "keys, over all replicas", spaced(nodes().map(|node| number(node, "keys")).sum()), "");
     fact(page, "on disk, over all replicas", size(nodes().map(|node| number(node, "bytes")).sum()), "");
@@ -182,6 +192,11 @@ fn of_version(page: &mut String, name: &str, version: &Value) {
     *page += "<table><tr><th>node<th>state<th>partitions<th>keys<th>bytes<th>in flight<th>loading</tr>";
     nodes().for_each(|node| of_node(page, node));
     *page += "</table></article>";
+}
+
+/// Whether clients of any node get it.
+fn is_served(version: &Value) -> bool {
+    version["nodes"].as_object().into_iter().flatten().any(|(_, node)| node["current"] == true)
 }
 
 /// One square a partition, coloured by how many have it.
@@ -202,7 +217,8 @@ fn squares(page: &mut String, version: &Value) {
     *page += "<div class=\"grid\">";
     for (partition, count) in replicas.into_iter().enumerate() {
         let class = match count {
-            0 => "r0",
+            0 if is_served(version) => "r0",
+            0 => "none",
             count if count < target => "few",
             count if count > target => "many",
             _ => "",
@@ -210,6 +226,12 @@ fn squares(page: &mut String, version: &Value) {
         add(page, format_args!("<i class=\"{class}\" title=\"partition {partition}: on {count}\"></i>"));
     }
     *page += "</div>";
+}
+
+fn is_loading(node: &Value) -> bool {
+    let count = |name| number(&node["loading"], name);
+    node["state"] == "BUILDING"
+        && (count("bytes") < count("bytes_in_all") || count("partitions") < count("partitions_in_all"))
 }
 
 fn of_node(page: &mut String, node: &Value) {
@@ -236,7 +258,7 @@ fn of_node(page: &mut String, node: &Value) {
     let (done, all) = (number(&node["loading"], "bytes"), number(&node["loading"], "bytes_in_all"));
     let count = |name| number(&node["loading"], name);
     let (ready, wanted) = (count("partitions"), count("partitions_in_all"));
-    if all > 0 && done < all || ready < wanted {
+    if is_loading(node) {
         add(
             page,
             format_args!(
@@ -307,6 +329,32 @@ mod tests {
             assert!(!page.contains(raw), "{raw}");
         }
         assert!(page.contains("&lt;oops&gt;") && page.contains("partition 1: on 0"));
+        assert!(!page.contains("http-equiv"), "nothing is being loaded");
+    }
+
+    #[test]
+    fn what_is_being_loaded_is_shown_anew_and_what_does_not_work_stands_above() {
+        let trouble = json!({ "error": "403", "since": "2026-01-01T00:00:00Z", "times": 7 });
+        let version = json!({ "path": "", "num_partitions": 1, "nodes": { "n": {
+            "name": "n", "state": "BUILDING", "partitions": [],
+            "loading": { "partitions": 1, "partitions_in_all": 3, "bytes": 1024, "bytes_in_all": 4096 },
+        } } });
+        let status = json!({
+            "node": "n",
+            "nodes": { "n": { "source_error": trouble, "coordination_error": trouble } },
+            "dbs": { "a": { "versions": { "1": version }, "source_errors": { "n": trouble, "m": trouble } } },
+        });
+        let page = render(&status, None);
+        for part in [
+            "http-equiv",
+            "1 of 3 partitions, 1.0 KiB of 4.0 KiB",
+            "The source cannot be read",
+            "7 times: <code>403",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(page.contains("The coordination service is away") && !page.contains("class=\"r0\""));
+        assert_eq!(page.matches("Not read from the source").count(), 1, "of m: n has said so above");
     }
 
     #[test]

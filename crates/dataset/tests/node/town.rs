@@ -138,7 +138,10 @@ impl Town {
 
     /// The node says goodbye; what its reader saw.
     pub async fn stop(&mut self, node: u32) -> Vec<String> {
-        let seen = self.readers.remove(&node).unwrap().stop().await;
+        let seen = match self.readers.remove(&node) {
+            Some(reader) => reader.stop().await,
+            None => Vec::new(),
+        };
         self.nodes.remove(&node).unwrap().stop().await;
         seen
     }
