@@ -257,3 +257,62 @@ pub async fn check(http: &Http, address: &str, version: &str) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::{HeaderMap, HeaderValue};
+
+    fn reply(status: u16, version: Option<&'static str>, body: Value) -> Reply {
+        let mut headers = HeaderMap::new();
+        version.map(|version| headers.insert("partage-version", HeaderValue::from_static(version)));
+        let status = StatusCode::from_u16(status).unwrap();
+        Reply { status, headers, body: body.to_string().into() }
+    }
+
+    fn entries(values: [&str; 2]) -> Reply {
+        let entry = |(key, value)| json!({ "key": key, "value": value });
+        let entries: Vec<Value> = ["key-000", "key-001"].into_iter().zip(values).map(entry).collect();
+        reply(200, Some("v1"), json!({ "version": "v1", "entries": entries }))
+    }
+
+    #[test]
+    fn a_mixture_is_noticed_whichever_version_it_claims_to_be_of() {
+        let wanted = [key(0), key(1)];
+        let seen = |values| of_entries(&entries(values), "v1".to_owned(), Some(&wanted));
+        assert!(
+            matches!(seen(["v1 key-000", "v1 key-001"]), Look::Saw(Sight::Version(version)) if version == "v1")
+        );
+        assert!(matches!(seen(["v1 key-000", "v2 key-001"]), Look::Wrong(_)));
+        assert!(matches!(seen(["v1 key-001", "v1 key-000"]), Look::Wrong(_)), "values of other keys");
+        let of_v2 = of_entries(&entries(["v1 key-000", "v1 key-001"]), "v2".to_owned(), Some(&wanted));
+        assert!(matches!(of_v2, Look::Wrong(_)), "the header and the answer disagree");
+        let few = of_entries(&entries(["v1 key-000", "v1 key-001"]), "v1".to_owned(), None);
+        assert!(matches!(few, Look::Wrong(_)), "a range without its end");
+    }
+
+    #[test]
+    fn a_status_is_taken_for_what_it_says() {
+        let of = |status, version, error: &str| {
+            of_status(&reply(status, version, json!({ "error": error }))).unwrap()
+        };
+        assert!(matches!(of(404, None, "no_version"), Look::Saw(Sight::Nothing)));
+        assert!(matches!(of(404, Some("v1"), ""), Look::Wrong(_)), "every key is in every version");
+        assert!(matches!(of(503, None, "starting"), Look::Saw(Sight::Down)));
+        assert!(matches!(of(503, None, "busy"), Look::Lacked(_)));
+        assert!(matches!(of(502, None, "no_peer"), Look::Lacked(_)));
+        assert!(matches!(of(421, None, "not_that_version"), Look::Wrong(_)), "that is for peers");
+    }
+
+    #[test]
+    fn what_comes_after_what_is_kept_from_the_first_version_on() {
+        let mut seen = Seen::default();
+        let version = |version: &str| Look::Saw(Sight::Version(version.to_owned()));
+        let looks = [Look::Saw(Sight::Down), Look::Saw(Sight::Nothing), version("v1"), version("v1")];
+        looks.into_iter().for_each(|look| seen.note(look));
+        assert_eq!(seen.progression(), "v1");
+        let looks = [Look::Saw(Sight::Down), version("v2"), Look::Saw(Sight::Nothing), version("v1")];
+        looks.into_iter().for_each(|look| seen.note(look));
+        assert_eq!(seen.progression(), "v1 -> down -> v2 -> nothing -> v1");
+    }
+}
