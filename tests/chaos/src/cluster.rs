@@ -3,13 +3,13 @@
 use crate::admin::Admin;
 use crate::binary::binary;
 use crate::http::Http;
+use crate::subnet::Subnet;
 use crate::until;
 use backends::link::Link;
 use backends::process::Process;
 use partage_wire::json::Summary;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -28,12 +28,11 @@ pub const SHARDS: u32 = 12;
 /// A cluster that a test may ill-treat. Everything goes with its handle.
 pub struct Cluster {
     data_dir: PathBuf,
-    /// First three bytes of every address.
-    subnet: String,
     coordinator: Option<Process>,
     /// Its admin API.
     pub admin: Admin,
     nodes: BTreeMap<String, Node>,
+    subnet: Subnet,
     /// Goes last: the processes write their logs into it.
     dir: TempDir,
 }
@@ -59,10 +58,10 @@ impl Cluster {
     pub async fn start_in(data_dir: Option<PathBuf>, nodes: usize) -> Cluster {
         let dir = TempDir::new().unwrap();
         std::fs::write(dir.path().join("coordinator.toml"), SETTINGS).unwrap();
-        let subnet = subnet();
+        let subnet = Subnet::take();
         let data_dir = data_dir.unwrap_or_else(|| dir.path().join("state"));
         let admin = Admin::new(&format!("{subnet}.1:7400"));
-        let mut cluster = Cluster { data_dir, subnet, coordinator: None, admin, nodes: BTreeMap::new(), dir };
+        let mut cluster = Cluster { data_dir, coordinator: None, admin, nodes: BTreeMap::new(), subnet, dir };
         cluster.start_coordinator().await;
         for number in 1..=nodes {
             cluster.add_node(&format!("n{number}"), &[]).await;
@@ -189,12 +188,4 @@ pub(crate) async fn node_is_up(address: &str) {
         if reply.text().contains("\"health\":\"up\"") { Ok(()) } else { Err(reply.text()) }
     })
     .await;
-}
-
-/// Addresses that no other test, in this process or another, has: all of 127/8 leads here.
-pub(crate) fn subnet() -> String {
-    static STARTED: AtomicU32 = AtomicU32::new(0);
-    let process = std::process::id();
-    let cluster = STARTED.fetch_add(1, Ordering::Relaxed);
-    format!("127.{}.{}", 1 + (process / 16) % 250, (process % 16) * 16 + cluster % 16)
 }

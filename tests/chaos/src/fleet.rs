@@ -8,9 +8,10 @@
 
 use crate::admin::{Admin, empty_keyspace};
 use crate::binary::binary;
-use crate::cluster::{node_is_up, start_node, subnet};
+use crate::cluster::{node_is_up, start_node};
 use crate::engine::Engine;
 use crate::http::Http;
+use crate::subnet::Subnet;
 use crate::until;
 use backends::link::Link;
 use backends::process::Process;
@@ -35,12 +36,12 @@ pub struct Fleet {
     pub engine: Engine,
     /// The admin API of whichever coordinator listens.
     pub admin: Admin,
-    subnet: String,
     coordinators: BTreeMap<String, One>,
     workers: Vec<Process>,
     /// The engine, seen past every link.
     eyes: Arc<dyn Coordination>,
     election: Election,
+    subnet: Subnet,
     /// Goes last: the processes write their logs into it.
     dir: TempDir,
 }
@@ -67,7 +68,7 @@ impl Fleet {
         std::fs::write(dir.path().join("coordinator.toml"), settings).unwrap();
         let eyes = connect(&engine.target_through(&engine.address())).await.unwrap();
         let election = Election::new(eyes.clone(), &Key::new(ELECTION).unwrap()).unwrap();
-        let subnet = subnet();
+        let subnet = Subnet::take();
         let ids = ["c1", "c2", "c3"];
         let addresses: Vec<String> = (1..=ids.len()).map(|one| format!("{subnet}.1:740{one}")).collect();
         let mut fleet = Fleet {

@@ -15,6 +15,7 @@
 //! | `admin`   | the questions and commands of the admin API                         |
 //! | `load`    | clients that write and read, and the check of what they were told   |
 //! | `http`    | one request, with a deadline                                        |
+//! | `subnet`  | addresses that nobody else has meanwhile                            |
 //! | `dataset` | dataset nodes, and somebody at each who looks all the time          |
 //!
 //! Processes and links are those of `backends`, where the coordination servers are.
@@ -29,6 +30,7 @@ pub mod engine;
 pub mod fleet;
 pub mod http;
 pub mod load;
+pub mod subnet;
 pub mod trial;
 
 pub use backends::{DEADLINE, until};

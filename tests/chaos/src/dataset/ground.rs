@@ -1,6 +1,7 @@
 //! Where the nodes of a cluster see each other.
 
 use crate::engine::Engine;
+use crate::subnet::Subnet;
 use crate::until;
 use partage_coordination::{Backend, Coordination, Entry, Key, Scope, SessionId, Target, connect};
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ impl Ground {
     }
 
     /// Tells the node number `node` of the cluster `root`, whose nodes have addresses of `subnet`, where to look.
-    pub fn tell(&self, command: &mut Command, root: &str, subnet: &str, node: usize) {
+    pub fn tell(&self, command: &mut Command, root: &str, subnet: &Subnet, node: usize) {
         let target = self.target(root, subnet);
         command.args(["--coordination", &target.to_string()]);
         match self {
@@ -39,7 +40,7 @@ impl Ground {
         }
     }
 
-    fn target(&self, root: &str, subnet: &str) -> Target {
+    fn target(&self, root: &str, subnet: &Subnet) -> Target {
         match self {
             Ground::Engine(engine) => engine.root_through(&engine.address(), root),
             Ground::Gossip => Target::parse(&format!("gossip://{subnet}.1:7480/{root}")).unwrap(),
@@ -55,7 +56,7 @@ impl Ground {
     }
 
     /// Somebody who sees what the nodes publish.
-    pub async fn eyes(&self, root: &str, subnet: &str) -> Eyes {
+    pub async fn eyes(&self, root: &str, subnet: &Subnet) -> Eyes {
         Eyes { store: connect(&self.target(root, subnet)).await.unwrap() }
     }
 }

@@ -5,8 +5,8 @@ use super::source::{FILES, Source};
 use super::status;
 use super::watch::{self, Sight, Watcher};
 use crate::binary::binary;
-use crate::cluster::subnet;
 use crate::http::Http;
+use crate::subnet::Subnet;
 use crate::until;
 use backends::process::Process;
 use partage_core::dataset::{Dealing, Seat};
@@ -60,9 +60,9 @@ pub struct Nodes {
     /// Who asks them.
     pub http: Http,
     nodes: BTreeMap<usize, Node>,
-    subnet: String,
     marks: u32,
     rest: Duration,
+    subnet: Subnet,
     /// Goes last: the processes write their logs into it.
     dir: TempDir,
 }
@@ -84,9 +84,9 @@ impl Nodes {
             ground,
             http: Http::default(),
             nodes: BTreeMap::new(),
-            subnet: subnet(),
             marks: 0,
             rest,
+            subnet: Subnet::take(),
             dir: TempDir::new().unwrap(),
         };
         for _ in 0..count {
