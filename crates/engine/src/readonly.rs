@@ -30,7 +30,9 @@
 //! of them, also reads its own tables without bounds checks, which is not to be done with a file from elsewhere, and
 //! would tie the format to a version of it.
 
+mod arena;
 mod builder;
+mod checksum;
 mod codec;
 mod error;
 mod estimate;
@@ -47,4 +49,4 @@ pub use error::{BuildError, Part, ReadError, Reason};
 pub use form::{Compression, Layout, VERSION};
 pub use ordered::{Pair, Scan};
 pub use output::UNFINISHED;
-pub use reader::{Description, Reader, Value, foresee};
+pub use reader::{Description, Reader, Search, Value, foresee};

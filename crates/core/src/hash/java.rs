@@ -36,13 +36,23 @@ pub fn string(key: &[u8]) -> u32 {
 
 /// The same recurrence over the bytes as they are, each from 0 to 255.
 pub fn bytes(key: &[u8]) -> u32 {
-    key.iter().fold(0, |hash: u32, byte| hash.wrapping_mul(31).wrapping_add(u32::from(*byte)))
+    recurrence(0, key, u32::from)
 }
 
 /// Hadoop's `hashBytes`: starts at 1 and takes each byte as −128 to 127.
 pub fn hadoop(key: &[u8]) -> u32 {
-    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
-    key.iter().fold(1, |hash: u32, byte| hash.wrapping_mul(31).wrapping_add(signed(*byte)))
+    recurrence(1, key, |byte| i32::from(byte.cast_signed()).cast_unsigned())
+}
+
+/// Four bytes a step, since their products need not wait for each other.
+fn recurrence(start: u32, key: &[u8], number: impl Fn(u8) -> u32) -> u32 {
+    const POWERS: [u32; 4] = [31 * 31 * 31, 31 * 31, 31, 1];
+    let (fours, rest) = key.as_chunks::<4>();
+    let hash = fours.iter().fold(start, |hash, four| {
+        let products = four.iter().zip(POWERS).map(|(byte, power)| number(*byte).wrapping_mul(power));
+        products.fold(hash.wrapping_mul(31 * POWERS[0]), u32::wrapping_add)
+    });
+    rest.iter().fold(hash, |hash, byte| hash.wrapping_mul(31).wrapping_add(number(*byte)))
 }
 
 #[cfg(test)]
@@ -68,6 +78,20 @@ mod tests {
         assert_eq!(string(b"\xffa"), 0xfffd * 31 + 0x61);
         assert_eq!(string(b"\xe2\x82"), 0xfffd, "one cut-off character is one replacement");
         assert_eq!(string(b"\xed\xa0\x80"), 0xfffd, "and so is a lone surrogate");
+    }
+
+    #[test]
+    fn a_group_of_bytes_is_as_each_by_itself() {
+        let key: Vec<u8> = (0..=255).rev().collect();
+        for length in 0..=key.len() {
+            let step = |hash: u32, number: u32| hash.wrapping_mul(31).wrapping_add(number);
+            let signed = |byte: &u8| i32::from(byte.cast_signed()).cast_unsigned();
+            assert_eq!(
+                bytes(&key[..length]),
+                key[..length].iter().fold(0, |hash, byte| step(hash, u32::from(*byte)))
+            );
+            assert_eq!(hadoop(&key[..length]), key[..length].iter().map(signed).fold(1, step));
+        }
     }
 
     #[test]

@@ -216,12 +216,6 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The checksum of a part that lies at `place` (its offset or number): one that was written to another place does
-/// not match.
-pub fn placed_crc(place: u64, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&place.to_le_bytes()), bytes)
-}
-
 /// Adds a number in groups of 7 bits, lowest first, the high bit set on all but the last (LEB128).
 pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

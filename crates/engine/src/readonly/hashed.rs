@@ -17,9 +17,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::checksum::placed_crc;
 use super::codec::{Coding, Decoder, Encoder};
 use super::error::{BuildError, Part, ReadError, Reason};
-use super::form::{Footer, HEADER_BYTES, Layout, placed_crc, put_number, take, take_number, u32_at, u64_at};
+use super::form::{Footer, HEADER_BYTES, Layout, put_number, take, take_number, u32_at, u64_at};
 use super::mapped::Mapped;
 use super::output::Output;
 use super::sort::{Entry, rank};
@@ -117,20 +118,21 @@ impl PageWriter {
             return Err(self.full(out.at));
         }
         let (coding, stored) = encoder.encode(entry.value).map_err(|e| out.failed(e))?;
-        let bytes = &mut self.bytes;
-        bytes.clear();
-        bytes.extend([0, 0, 0, 0, coding as u8]);
-        put_number(bytes, entry.key.len() as u64);
-        if coding != Coding::Plain {
-            put_number(bytes, entry.value.len() as u64);
-        }
-        bytes.extend_from_slice(entry.key);
-        bytes.extend_from_slice(&stored);
-        let crc = placed_crc(out.at, &bytes[4..]);
-        bytes[..4].copy_from_slice(&crc.to_le_bytes());
         self.fingerprints.push(fingerprint(entry.rank));
         self.begins.push(out.at);
-        out.write(bytes)
+        let at = out.at;
+        out.compose(|bytes| {
+            let begin = bytes.len();
+            bytes.extend_from_slice(&[0, 0, 0, 0, coding as u8]);
+            put_number(bytes, entry.key.len() as u64);
+            if coding != Coding::Plain {
+                put_number(bytes, entry.value.len() as u64);
+            }
+            bytes.extend_from_slice(entry.key);
+            bytes.extend_from_slice(&stored);
+            let crc = placed_crc(at, &bytes[begin + 4..]);
+            bytes[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
+        })
     }
 
     /// Closes the rest, and says how many pages there are.
@@ -143,7 +145,9 @@ impl PageWriter {
 
     fn close(&mut self, out: &mut Output) -> Result<(), BuildError> {
         let directory = out.at;
-        let mut bytes = vec![0; 4];
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes.extend([0; 4]);
         bytes.extend((self.begins.len() as u16).to_le_bytes());
         bytes.extend_from_slice(&self.fingerprints);
         for begin in &self.begins {
@@ -153,6 +157,7 @@ impl PageWriter {
         let crc = placed_crc(self.page, &bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         out.write(&bytes)?;
+        self.bytes = bytes;
         out.write_index(&directory.to_le_bytes())?;
         self.page += 1;
         self.begins.clear();
@@ -199,9 +204,8 @@ impl Directory<'_> {
 }
 
 impl<'a> Pages<'a> {
-    /// The value of a key.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Cow<'a, [u8]>>, ReadError> {
-        let rank = rank(Layout::Hashed, key);
+    /// The value of a key with this hash.
+    pub fn get(&self, rank: u64, key: &[u8]) -> Result<Option<Cow<'a, [u8]>>, ReadError> {
         let directory = self.directory(page_of(rank, self.footer.parts))?;
         let wanted = fingerprint(rank);
         for (number, have) in directory.fingerprints.iter().enumerate() {
@@ -217,7 +221,7 @@ impl<'a> Pages<'a> {
         Ok(None)
     }
 
-    /// Begins to look ahead for a key.
+    /// Begins to look ahead for a key with this hash.
     pub fn glance(&self, rank: u64) -> Glance<'a> {
         let entry = self.footer.index().start + 8 * page_of(rank, self.footer.parts);
         Glance { bytes: self.map.bytes(), fingerprint: fingerprint(rank), at: entry as usize }

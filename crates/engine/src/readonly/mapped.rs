@@ -1,4 +1,4 @@
-//! A file as a slice of memory: the only unsafe call of the crate.
+//! A file as a slice of memory, by one unsafe call.
 //!
 //! A window in the wall: what stands in the file is seen through it without being carried over first. The kernel reads
 //! a page when it is looked at, and forgets it when memory is short, so a store may be larger than memory.

@@ -14,9 +14,10 @@
 use std::borrow::Cow;
 use std::ops::{Bound, Range};
 
+use super::checksum::placed_crc;
 use super::codec::{Coding, Decoder, Encoder};
 use super::error::{BuildError, Part, ReadError, Reason};
-use super::form::{Footer, placed_crc, put_number, take, take_number, u32_at, u64_at};
+use super::form::{Footer, put_number, take, take_number, u32_at, u64_at};
 use super::mapped::Mapped;
 use super::output::Output;
 use super::sort::Entry;

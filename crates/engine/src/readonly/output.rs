@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use super::error::BuildError;
 use super::form::{FOOTER_BYTES, Footer, HEADER_BYTES, header};
-use crate::limits::RUN_BUFFER_BYTES;
+use crate::limits::{OUTPUT_BUFFER_BYTES, RUN_BUFFER_BYTES};
 
 /// Beginning of the name of a file that is not finished. Nothing that begins with a dot is a store.
 pub const UNFINISHED: &str = ".partage-unfinished-";
@@ -21,7 +21,9 @@ pub const UNFINISHED: &str = ".partage-unfinished-";
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    file: BufWriter<NamedTempFile>,
+    file: NamedTempFile,
+    /// What is not written yet.
+    buffer: Vec<u8>,
     index: BufWriter<File>,
     /// Offset of the next byte of data.
     pub at: u64,
@@ -44,8 +46,7 @@ impl Output {
         let mut builder = tempfile::Builder::new();
         // As any file: what the user's mask leaves of it.
         builder.prefix(UNFINISHED).permissions(Permissions::from_mode(0o666));
-        let mut file = builder.tempfile_in(folder_of(path)).map_err(failed)?;
-        file.write_all(&header()).map_err(failed)?;
+        let file = builder.tempfile_in(folder_of(path)).map_err(failed)?;
         let index = tempfile::tempfile_in(spill).map_err(|source| BuildError::Io {
             path: spill.to_owned(),
             doing: "making a temporary file",
@@ -53,7 +54,8 @@ impl Output {
         })?;
         Ok(Output {
             path: path.to_owned(),
-            file: BufWriter::with_capacity(RUN_BUFFER_BYTES, file),
+            file,
+            buffer: header().to_vec(),
             index: BufWriter::with_capacity(RUN_BUFFER_BYTES, index),
             at: HEADER_BYTES as u64,
             index_bytes: 0,
@@ -63,8 +65,25 @@ impl Output {
 
     /// Adds data.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
-        self.file.write_all(bytes).map_err(|e| self.failed(e))?;
-        self.at += bytes.len() as u64;
+        self.compose(|buffer| buffer.extend_from_slice(bytes))
+    }
+
+    /// Adds data that is put together where it will be written from.
+    pub fn compose(&mut self, add: impl FnOnce(&mut Vec<u8>)) -> Result<(), BuildError> {
+        let before = self.buffer.len();
+        add(&mut self.buffer);
+        self.at += (self.buffer.len() - before) as u64;
+        if self.buffer.len() >= OUTPUT_BUFFER_BYTES {
+            self.empty().map_err(|e| self.failed(e))?;
+        }
+        Ok(())
+    }
+
+    fn empty(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.buffer)?;
+        self.buffer.clear();
+        // After a long value the room it needed is given back.
+        self.buffer.shrink_to(2 * OUTPUT_BUFFER_BYTES);
         Ok(())
     }
 
@@ -89,12 +108,12 @@ impl Output {
     pub fn finish(mut self, dictionary: &[u8], footer: &Footer) -> Result<u64, BuildError> {
         let path = self.path.clone();
         let failed = |source| BuildError::Io { path: path.clone(), doing: "writing the file", source };
+        self.empty().map_err(failed)?;
         self.copy_index().map_err(failed)?;
         self.file.write_all(dictionary).map_err(failed)?;
         self.file.write_all(&footer.encode()).map_err(failed)?;
-        let file = self.file.into_inner().map_err(|e| failed(e.into_error()))?;
-        file.as_file().sync_all().map_err(failed)?;
-        file.persist_noclobber(&self.path).map_err(|e| match e.error.kind() {
+        self.file.as_file().sync_all().map_err(failed)?;
+        self.file.persist_noclobber(&self.path).map_err(|e| match e.error.kind() {
             io::ErrorKind::AlreadyExists => BuildError::Exists(path.clone()),
             _ => failed(e.error),
         })?;

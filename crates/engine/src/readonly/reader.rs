@@ -82,22 +82,17 @@ impl Reader {
     /// The value of a key. An error means that the part of the file where it would be is damaged: whether the key is
     /// there is not known.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        if key.len() > KEY_BYTES {
-            return Ok(None);
-        }
-        match self.parts() {
-            Parts::Pages(pages) => pages.get(key),
-            Parts::Blocks(blocks) => blocks.get(key),
-        }
+        Search::new(self, key).end()
     }
 
     /// The values of many keys, in their order. Quicker than one by one: waits for memory overlap.
     pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'_>>>, ReadError> {
         let mut values = Vec::with_capacity(keys.len());
         for keys in keys.chunks(TOGETHER) {
-            foresee(keys.iter().map(|key| (self, *key)));
-            for key in keys {
-                values.push(self.get(key)?);
+            let searches: Vec<Search<'_, '_>> = keys.iter().map(|key| Search::new(self, key)).collect();
+            foresee(searches.iter().copied());
+            for search in searches {
+                values.push(search.end()?);
             }
         }
         Ok(values)
@@ -178,15 +173,44 @@ impl Reader {
     }
 }
 
+/// A lookup that has begun: the hash of its key is computed. Several are foreseen together, and then ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Search<'a, 'k> {
+    reader: &'a Reader,
+    key: &'k [u8],
+    /// The hash of the key, where the file goes by it.
+    rank: u64,
+}
+
+impl<'a, 'k> Search<'a, 'k> {
+    /// Begins to look for a key. No memory of the file is touched.
+    pub fn new(reader: &'a Reader, key: &'k [u8]) -> Search<'a, 'k> {
+        let rank = if reader.index.is_none() { rank(Layout::Hashed, key) } else { 0 };
+        Search { reader, key, rank }
+    }
+
+    /// As [`Reader::get`].
+    pub fn end(&self) -> Result<Option<Value<'a>>, ReadError> {
+        match self.reader.parts() {
+            _ if self.key.len() > KEY_BYTES => Ok(None),
+            Parts::Pages(pages) => pages.get(self.rank, self.key),
+            Parts::Blocks(blocks) => blocks.get(self.key),
+        }
+    }
+
+    fn glance(&self) -> Option<Glance<'a>> {
+        match self.reader.parts() {
+            Parts::Pages(pages) => Some(pages.glance(self.rank)),
+            Parts::Blocks(_) => None,
+        }
+    }
+}
+
 /// Looks at the places where keys will be looked for, up to [`TOGETHER`] of them, in any number of files, and at nothing
 /// else. The processor fetches them side by side, which it cannot when each lookup must end before the next begins: so
-/// do this first where several lookups are to come. Ordered files are left out.
-pub fn foresee<'a>(wanted: impl Iterator<Item = (&'a Reader, &'a [u8])>) {
-    let glance = |(reader, key): (&'a Reader, &[u8])| match reader.parts() {
-        Parts::Pages(pages) => Some(pages.glance(rank(Layout::Hashed, key))),
-        Parts::Blocks(_) => None,
-    };
-    let mut glances: Vec<Glance<'a>> = wanted.filter_map(glance).take(TOGETHER).collect();
+/// do this where several lookups have begun. Ordered files are left out.
+pub fn foresee<'s>(searches: impl Iterator<Item = Search<'s, 's>>) {
+    let mut glances: Vec<Glance<'s>> = searches.filter_map(|search| search.glance()).take(TOGETHER).collect();
     glances.iter_mut().for_each(Glance::turn_to_directory);
     let directories = glances.iter().fold(0, |all, glance| all ^ glance.peek());
     glances.iter_mut().for_each(Glance::turn_to_entry);

@@ -15,9 +15,10 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::arena::Arena;
 use super::error::BuildError;
 use super::form::{Layout, u32_at, u64_at};
-use crate::limits::{KEY_BYTES, MERGED_RUNS, RUN_BUFFER_BYTES, VALUE_BYTES};
+use crate::limits::{COMPARED, KEY_BYTES, LOOKED_AHEAD, MERGED_RUNS, RUN_BUFFER_BYTES, VALUE_BYTES};
 
 /// Checksum, rank, number of the entry, lengths of key and value.
 const SLIP_BYTES: usize = 28;
@@ -67,7 +68,7 @@ struct Run {
 #[derive(Debug)]
 pub struct Sorter {
     folder: PathBuf,
-    bytes: Vec<u8>,
+    arena: Option<Arena>,
     room: usize,
     slips: Vec<Slip>,
     slip_room: usize,
@@ -85,7 +86,7 @@ impl Sorter {
         let slip_room = memory / 4 / size_of::<Slip>();
         Sorter {
             folder: folder.to_owned(),
-            bytes: Vec::new(),
+            arena: None,
             room: memory - memory / 4,
             slips: Vec::new(),
             slip_room,
@@ -99,40 +100,46 @@ impl Sorter {
     /// `number`: of equal keys the highest counts.
     pub fn add(&mut self, rank: u64, number: u64, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
         let need = key.len() + value.len();
+        let is_full = |arena: &Arena| arena.left() < need;
         if !self.slips.is_empty()
-            && (self.bytes.len() + need > self.room || self.slips.len() == self.slip_room)
+            && (self.slips.len() == self.slip_room || self.arena.as_ref().is_some_and(is_full))
         {
             self.spill()?;
         }
-        if self.bytes.capacity() == 0 {
+        if self.slips.capacity() == 0 {
             // At once, so that growing never holds two copies. The kernel gives memory only as it is written.
-            self.bytes.reserve_exact(self.room);
             self.slips.reserve_exact(self.slip_room);
         }
+        // An entry larger than the desk has one of its own.
+        let arena = match self.arena.take().filter(|arena| !is_full(arena)) {
+            Some(arena) => arena,
+            None => {
+                Arena::new(self.room.max(need)).map_err(failed(&self.folder, "taking memory for entries"))?
+            }
+        };
+        let arena = self.arena.insert(arena);
         self.slips.push(Slip {
             rank,
-            begin: self.bytes.len(),
+            begin: arena.bytes().len(),
             key_bytes: key.len() as u32,
             value_bytes: value.len() as u32,
             number,
         });
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
+        arena.add(key);
+        arena.add(value);
         Ok(())
     }
 
     /// Gives out all entries in order, of equal keys the last.
     pub fn drain(mut self, take: Take<'_>) -> Result<(u64, u64), BuildError> {
         if self.floor.is_none() {
-            self.replaced += sort(&self.bytes, &mut self.slips);
-            for slip in &self.slips {
-                let (key, value) = parts(&self.bytes, slip);
-                take(Entry { rank: slip.rank, key, value })?;
-            }
+            let bytes = self.arena.as_ref().map_or(&[][..], Arena::bytes);
+            self.replaced += sort(bytes, &mut self.slips);
+            each(bytes, &self.slips, |entry, _| take(entry))?;
             return Ok((self.replaced, 0));
         }
         self.spill()?;
-        self.bytes = Vec::new();
+        self.arena = None;
         self.slips = Vec::new();
         let together = (self.memory / (RUN_BUFFER_BYTES + KEY_BYTES)).clamp(2, MERGED_RUNS);
         while let Some(floor) = self.floor.take() {
@@ -154,23 +161,22 @@ impl Sorter {
     }
 
     fn spill(&mut self) -> Result<(), BuildError> {
-        self.replaced += sort(&self.bytes, &mut self.slips);
+        let Some(arena) = &mut self.arena else { return Ok(()) };
+        self.replaced += sort(arena.bytes(), &mut self.slips);
         if self.floor.is_none() {
             self.floor = Some(Floor::new(&self.folder)?);
         }
         let Some(floor) = &mut self.floor else { return Ok(()) };
         let before = floor.length;
         floor.begin();
-        for slip in &self.slips {
-            let (key, value) = parts(&self.bytes, slip);
-            floor.write(Entry { rank: slip.rank, key, value }, slip.number)?;
-        }
+        each(arena.bytes(), &self.slips, |entry, number| floor.write(entry, number))?;
         floor.end();
         self.spilled_bytes += floor.length - before;
         self.slips.clear();
-        self.bytes.clear();
-        // An entry larger than the desk has widened it.
-        self.bytes.shrink_to(self.room);
+        arena.clear();
+        if arena.left() > self.room {
+            self.arena = None;
+        }
         Ok(())
     }
 }
@@ -180,15 +186,67 @@ fn parts<'a>(bytes: &'a [u8], slip: &Slip) -> (&'a [u8], &'a [u8]) {
     (&bytes[slip.begin..key_end], &bytes[key_end..key_end + slip.value_bytes as usize])
 }
 
+/// Gives out entries in the order of their slips, with their numbers. They lie all about: where the next few are is
+/// looked at before it is their turn, so that the processor fetches them side by side.
+fn each(
+    bytes: &[u8],
+    slips: &[Slip],
+    mut take: impl FnMut(Entry<'_>, u64) -> Result<(), BuildError>,
+) -> Result<(), BuildError> {
+    for (at, slip) in slips.iter().enumerate() {
+        if at % LOOKED_AHEAD == 0 {
+            let soon = slips[at..].iter().take(2 * LOOKED_AHEAD);
+            let end = |slip: &Slip| slip.begin + slip.key_bytes as usize + slip.value_bytes as usize;
+            let ends = |slip: &Slip| [slip.begin, end(slip).saturating_sub(1)];
+            let seen = soon.flat_map(ends).fold(0, |seen, at| seen ^ bytes.get(at).copied().unwrap_or(0));
+            // Else it would be left out, as nobody uses it.
+            std::hint::black_box(seen);
+        }
+        let (key, value) = parts(bytes, slip);
+        take(Entry { rank: slip.rank, key, value }, slip.number)?;
+    }
+    Ok(())
+}
+
 /// Sorts, keeps the last of equal keys, and says how many went.
 fn sort(bytes: &[u8], slips: &mut Vec<Slip>) -> u64 {
-    slips.sort_unstable_by(|a, b| {
-        let keys = || parts(bytes, a).0.cmp(parts(bytes, b).0);
-        a.rank.cmp(&b.rank).then_with(keys).then(b.number.cmp(&a.number))
-    });
+    deal(bytes, slips, u64::BITS);
     let before = slips.len();
     slips.dedup_by(|later, kept| later.rank == kept.rank && parts(bytes, later).0 == parts(bytes, kept).0);
     (before - slips.len()) as u64
+}
+
+/// Sorts slips whose ranks differ in the lowest `bits` at most: dealt out by the highest byte of these, in place (the
+/// American flag sort of McIlroy, Bostic and McIlroy, 1993), and each heap by the next; few are compared.
+fn deal(bytes: &[u8], slips: &mut [Slip], bits: u32) {
+    if slips.len() <= COMPARED || bits == 0 {
+        return slips.sort_unstable_by(|a, b| {
+            let keys = || parts(bytes, a).0.cmp(parts(bytes, b).0);
+            a.rank.cmp(&b.rank).then_with(keys).then(b.number.cmp(&a.number))
+        });
+    }
+    let bits = bits - 8;
+    let heap = |slip: &Slip| (slip.rank >> bits) as usize & 0xff;
+    let mut counts = [0; 256];
+    slips.iter().for_each(|slip| counts[heap(slip)] += 1);
+    let (mut next, mut ends, mut sum) = ([0; 256], [0; 256], 0);
+    for (number, count) in counts.into_iter().enumerate() {
+        next[number] = sum;
+        sum += count;
+        ends[number] = sum;
+    }
+    for (number, end) in ends.into_iter().enumerate() {
+        while next[number] < end {
+            let to = heap(&slips[next[number]]);
+            slips.swap(next[number], next[to]);
+            next[to] += 1;
+        }
+    }
+    let mut begin = 0;
+    for end in ends {
+        deal(bytes, &mut slips[begin..end], bits);
+        begin = end;
+    }
 }
 
 #[derive(Debug)]
@@ -368,6 +426,26 @@ fn merge(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dealing_gives_the_order_that_comparing_gives() {
+        // Ranks that differ everywhere, only below, hardly, and not at all.
+        let ranks: [fn(u64) -> u64; 4] =
+            [|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15), |n| n.reverse_bits() >> 50, |n| n % 3, |_| 7];
+        for rank in ranks {
+            let bytes: Vec<u8> =
+                (0..3_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 27) as u8).collect();
+            let slip =
+                |n: u64| Slip { rank: rank(n), begin: n as usize, key_bytes: 2, value_bytes: 0, number: n };
+            let slips: Vec<Slip> = (0..2_900).map(slip).collect();
+            let place = |slip: &Slip| (slip.rank, parts(&bytes, slip).0, Reverse(slip.number));
+            let mut compared = slips.clone();
+            compared.sort_by(|a, b| place(a).cmp(&place(b)));
+            let mut dealt = slips;
+            deal(&bytes, &mut dealt, u64::BITS);
+            assert!(dealt.iter().map(place).eq(compared.iter().map(place)));
+        }
+    }
 
     #[test]
     fn every_flipped_bit_of_what_was_spilled_is_found() {
