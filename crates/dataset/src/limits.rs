@@ -23,6 +23,14 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// is to be removed.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a connection may ask nothing, unless told otherwise: clients that keep connections come back to them within
+/// seconds, and one that was forgotten is one of [`CONNECTIONS`].
+pub const IDLE: Duration = Duration::from_secs(60);
+
+/// Times that a connection is looked at while it may ask nothing, so that it is closed by a quarter late at most. A look
+/// each time that it asks would cost more than the answer.
+pub const IDLE_LOOKS: u32 = 4;
+
 /// How long what is being answered may go on when the server ends.
 pub const CLOSING: Duration = Duration::from_millis(500);
 
@@ -157,6 +165,10 @@ pub const PIECES_AHEAD: usize = 16;
 
 /// Files read, and store files written, at once: one reads while another sorts; more would take from who serves.
 pub const BUILDS_AT_ONCE: usize = 2;
+
+/// How much the threads that load give way (`nice`): where all cores are busy answering requests, a thread that loads gets
+/// about a tenth of what one of those gets, which is enough not to starve.
+pub const LOAD_NICE: i32 = 10;
 
 /// Memory of all builders of a load together; beyond it they spill.
 pub const BUILD_MEMORY_BYTES: usize = 256 << 20;

@@ -38,6 +38,7 @@ mod refusal;
 mod scan;
 mod server;
 mod status;
+mod usage;
 
 pub use own::Orders;
 pub use server::{ServeError, Server, Settings};

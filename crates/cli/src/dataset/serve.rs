@@ -238,7 +238,9 @@ fn served(file: &DatasetNodeFile) -> Settings {
         stage_ms: file.proxy_stage_ms.unwrap_or(default.stage_ms),
         total_ms: file.proxy_ms.unwrap_or(default.total_ms),
     };
-    Settings { threads: file.threads.unwrap_or(0), fetch, ..Settings::default() }
+    let settings = Settings::default();
+    let idle = file.idle_s.map_or(settings.idle, |seconds| Duration::from_secs(seconds.max(1)));
+    Settings { threads: file.threads.unwrap_or(0), fetch, idle, ..settings }
 }
 
 fn gossip_at(text: &str) -> Result<SocketAddr, Failure> {

@@ -117,6 +117,14 @@ pub enum Error {
     /// Nobody waits for it any more.
     #[error("loading was stopped")]
     Cancelled,
+    /// The system gives no more threads.
+    #[error("{what}: no thread for it: {source}; raise how many processes this user may have")]
+    NoThread {
+        /// What it was about.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A thread ended by a panic: a fault of Partage.
     #[error("{what} was given up by a fault of Partage itself; please report it, with the file if you may")]
     Fault {

@@ -14,7 +14,7 @@ use super::plan::{Job, Means, Plan, plan};
 use super::progress::{Alive, Crew, Progress, Watched};
 use super::{Error, Inspection, Options, file_name, prebuilt};
 use crate::format;
-use crate::limits::RECORDS_COUNTED;
+use crate::limits::{LOAD_NICE, RECORDS_COUNTED};
 use crate::source::{Files, Source, SourceFile, Throttle};
 
 /// A version that is to be loaded, or a part of it.
@@ -216,12 +216,23 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Runs what may wait for a disk or take long where that is allowed.
+/// Runs what may wait for a disk or take long on a thread of its own, which gives way to those that answer requests. The
+/// runtime does not end before it, and so neither does what it reads from.
 pub(super) async fn on_a_thread<T: Send + 'static>(
     what: impl Into<String>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let what = what.into();
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| Error::Fault { what })?
+    let fault = Error::Fault { what: what.clone() };
+    let working = move || {
+        // Of this thread alone. Where it may not be, all is as before, but requests wait more.
+        let _ = rustix::process::setpriority_process(None, LOAD_NICE);
+        work()
+    };
+    let done = tokio::task::spawn_blocking(move || {
+        let thread = std::thread::Builder::new().name("dataset-load".to_owned()).spawn(working);
+        let thread = thread.map_err(|source| Error::NoThread { what: what.clone(), source })?;
+        thread.join().map_err(|_| Error::Fault { what })?
+    });
+    done.await.map_err(|_| fault)?
 }

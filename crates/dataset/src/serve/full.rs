@@ -7,6 +7,7 @@ use super::lookup::{Looked, look};
 use super::patient::Patient;
 use super::refusal::Refusal;
 use super::server::Desk;
+use super::usage::{Moving, Usage, Useless};
 use super::{many, own, scan, status};
 use crate::catalogue::{Hop, Outcome};
 use crate::limits;
@@ -51,14 +52,45 @@ pub async fn serve(desk: Arc<Desk>, stream: TcpStream, read: Bytes) -> std::io::
         .keep_alive_interval(Some(limits::HEAD_TIMEOUT))
         .max_header_list_size(limits::HEAD_BYTES as u32)
         .max_concurrent_streams(limits::STREAMS);
-    let service = hyper::service::service_fn(move |request| {
-        let desk = desk.clone();
-        async move { Ok::<_, std::convert::Infallible>(answer(&desk, request).await) }
+    let usage = Usage::new(desk.house.clock);
+    let (idle, asked) = (desk.house.settings.idle, usage.clone());
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (desk, open) = (desk.clone(), Arc::new(asked.begin()));
+        let request = request.map(|body| Moving::new(body, open.clone()));
+        async move {
+            let response = answer(&desk, request).await;
+            Ok::<_, std::convert::Infallible>(response.map(|body| Moving::new(body, open)))
+        }
     });
-    server.serve_connection(io, service).await.map_err(std::io::Error::other)
+    let mut connection = std::pin::pin!(server.serve_connection(io, service));
+    let served = tokio::select! {
+        served = &mut connection => served,
+        useless = usage.ended(idle, limits::WRITE_TIMEOUT) => match useless {
+            Useless::Stalled => return Err(stalled()),
+            Useless::Idle => {
+                connection.as_mut().graceful_shutdown();
+                usage.touch();
+                // The client may not answer that it has heard it, and may have asked something at this very moment.
+                tokio::select! {
+                    served = connection => served,
+                    useless = usage.ended(limits::CLOSING, limits::WRITE_TIMEOUT) => {
+                        return if useless == Useless::Idle { Ok(()) } else { Err(stalled()) };
+                    }
+                }
+            }
+        },
+    };
+    served.map_err(std::io::Error::other)
 }
 
-async fn answer(desk: &Arc<Desk>, request: Request<Incoming>) -> Response<Body> {
+fn stalled() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, "the client takes nothing of what is answered")
+}
+
+/// What a request brings along.
+pub type Brought = Moving<Incoming>;
+
+async fn answer(desk: &Arc<Desk>, request: Request<Brought>) -> Response<Body> {
     let version = request.version();
     let is_head = *request.method() == Method::HEAD;
     let mut response = match route(desk, request).await {
@@ -81,7 +113,7 @@ async fn answer(desk: &Arc<Desk>, request: Request<Incoming>) -> Response<Body> 
     response
 }
 
-async fn route(desk: &Arc<Desk>, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+async fn route(desk: &Arc<Desk>, request: Request<Brought>) -> Result<Response<Body>, Refusal> {
     let (parts, body) = request.into_parts();
     let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
     match target(parts.uri.path())? {

@@ -1,8 +1,8 @@
 //! A key in what is here of a version.
 
 use crate::catalogue::{Place, Version};
-use partage_engine::readonly::{Reader, Value, foresee};
-use std::sync::Arc;
+use partage_engine::limits::TOGETHER;
+use partage_engine::readonly::{Reader, Search, Value, foresee};
 
 /// What is known here of a key.
 #[derive(Debug)]
@@ -17,22 +17,65 @@ pub enum Looked<'a> {
 
 /// Looks in the partition of a key, and, for a few keys of some versions, in the one where Cascading puts it.
 pub fn look<'a>(version: &Version, places: &'a [Place], key: &[u8]) -> Looked<'a> {
-    let count = places.len() as u32;
-    let partition = version.partitioner().partition(key, count);
-    let first = look_in(version, places, partition, key);
-    if matches!(first, Looked::Value(_)) {
-        return first;
-    }
-    match version.partitioner().alternative(key, count).map(|other| look_in(version, places, other, key)) {
-        Some(Looked::Value(value)) => Looked::Value(value),
-        Some(Looked::Elsewhere(other)) if matches!(first, Looked::Absent) => Looked::Elsewhere(other),
-        _ => first,
+    begin(version, places, key).end(version, places)
+}
+
+/// [`look`] for each of many keys, in their order; waits for memory overlap.
+pub fn look_for_all<'a>(
+    version: &Version,
+    places: &'a [Place],
+    keys: &[&[u8]],
+    mut take: impl FnMut(Looked<'a>),
+) {
+    let mut looks = Vec::with_capacity(TOGETHER.min(keys.len()));
+    for keys in keys.chunks(TOGETHER) {
+        looks.clear();
+        looks.extend(keys.iter().map(|key| begin(version, places, key)));
+        foresee(looks.iter().filter_map(|look| look.search));
+        looks.iter().for_each(|look| take(look.end(version, places)));
     }
 }
 
-fn look_in<'a>(version: &Version, places: &'a [Place], partition: u32, key: &[u8]) -> Looked<'a> {
-    let Some(reader) = here(places, partition) else { return Looked::Elsewhere(partition) };
-    match reader.get(key) {
+/// Has the memory fetched in which [`look`] will look for these keys: see [`foresee`].
+pub fn look_ahead<'k>(version: &Version, places: &[Place], keys: impl Iterator<Item = &'k [u8]>) {
+    foresee(keys.filter_map(|key| begin(version, places, key).search));
+}
+
+/// A look that has begun.
+struct Look<'a, 'k> {
+    key: &'k [u8],
+    partition: u32,
+    /// If the partition is here.
+    search: Option<Search<'a, 'k>>,
+}
+
+fn begin<'a, 'k>(version: &Version, places: &'a [Place], key: &'k [u8]) -> Look<'a, 'k> {
+    let partition = version.partitioner().partition(key, places.len() as u32);
+    Look { key, partition, search: here(places, partition).map(|reader| Search::new(reader, key)) }
+}
+
+impl<'a> Look<'a, '_> {
+    fn end(&self, version: &Version, places: &'a [Place]) -> Looked<'a> {
+        let first = found(version, self.partition, self.search);
+        if matches!(first, Looked::Value(_)) {
+            return first;
+        }
+        let other = version.partitioner().alternative(self.key, places.len() as u32);
+        let other = other.map(|other| {
+            let search = here(places, other).map(|reader| Search::new(reader, self.key));
+            found(version, other, search)
+        });
+        match other {
+            Some(Looked::Value(value)) => Looked::Value(value),
+            Some(Looked::Elsewhere(other)) if matches!(first, Looked::Absent) => Looked::Elsewhere(other),
+            _ => first,
+        }
+    }
+}
+
+fn found<'a>(version: &Version, partition: u32, search: Option<Search<'a, '_>>) -> Looked<'a> {
+    let Some(search) = search else { return Looked::Elsewhere(partition) };
+    match search.end() {
         Ok(Some(value)) => Looked::Value(value),
         Ok(None) => Looked::Absent,
         Err(error) => {
@@ -42,13 +85,6 @@ fn look_in<'a>(version: &Version, places: &'a [Place], partition: u32, key: &[u8
     }
 }
 
-fn here(places: &[Place], partition: u32) -> Option<&Arc<Reader>> {
-    places.get(partition as usize)?.here.as_ref()
-}
-
-/// Has the memory fetched in which [`look`] will look for these keys: see [`foresee`].
-pub fn look_ahead<'a>(version: &Version, places: &'a [Place], keys: impl Iterator<Item = &'a [u8]>) {
-    let count = places.len() as u32;
-    let partitioner = version.partitioner();
-    foresee(keys.filter_map(|key| Some((&**here(places, partitioner.partition(key, count))?, key))));
+fn here(places: &[Place], partition: u32) -> Option<&Reader> {
+    places.get(partition as usize)?.here.as_deref()
 }

@@ -14,8 +14,8 @@
 use super::answer;
 use super::ask::{Wants, by_peer};
 use super::fetch::{Errand, Unanswered};
-use super::full::{Body, whole};
-use super::lookup::{Looked, look, look_ahead};
+use super::full::{Body, Brought, whole};
+use super::lookup::{Looked, look_for_all};
 use super::refusal::Refusal;
 use super::server::Desk;
 use crate::catalogue::{Hop, Outcome, Place, Reading, Version};
@@ -27,8 +27,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
-use partage_engine::limits::TOGETHER;
+use hyper::body::Frame;
 use partage_engine::readonly::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -93,14 +92,13 @@ fn too_many() -> Refusal {
 /// Looks for all keys in what is here.
 pub fn slots<'a>(version: &Version, places: &'a [Place], keys: &[&[u8]]) -> Vec<Slot<'a>> {
     let mut slots = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(TOGETHER) {
-        look_ahead(version, places, keys.iter().copied());
-        slots.extend(keys.iter().map(|key| match look(version, places, key) {
+    look_for_all(version, places, keys, |looked| {
+        slots.push(match looked {
             Looked::Value(value) => Slot::Value(value),
             Looked::Absent => Slot::Absent,
             Looked::Elsewhere(partition) => Slot::Elsewhere(partition),
-        }));
-    }
+        });
+    });
     slots
 }
 
@@ -165,7 +163,7 @@ pub async fn answer(
     desk: &Arc<Desk>,
     name: &str,
     parts: &Parts,
-    body: Incoming,
+    body: Brought,
 ) -> Result<Response<Body>, Refusal> {
     let by_peer = by_peer(parts.uri.query())?;
     let form = form(&parts.headers)?;

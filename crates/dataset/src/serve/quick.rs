@@ -22,11 +22,15 @@ use bytes::Bytes;
 use http::Response;
 use partage_engine::limits::TOGETHER;
 use std::borrow::Cow;
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 
 /// How a connection ended for the quick clerk.
 pub enum End {
@@ -164,12 +168,15 @@ fn is(header: &httparse::Header<'_>, name: &str) -> bool {
 pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
     let mut input = Vec::with_capacity(limits::QUICK_READ_BYTES);
     let mut out = Vec::with_capacity(limits::QUICK_READ_BYTES);
-    let mut until = None;
+    let (mut until, mut rest) = (None, Rest::new(desk.house.settings.idle));
     loop {
         let read = match input.is_empty() {
             true => {
                 until = None;
-                stream.read_buf(&mut input).await?
+                match rest.read(&mut stream, &mut input).await? {
+                    Some(read) => read,
+                    None => return Ok(End::Closed),
+                }
             }
             // Who has begun a request must end it in time; who has not may take its time.
             false => {
@@ -204,12 +211,47 @@ pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
     }
 }
 
+/// Tells who asks nothing any more from who only rests. (Of connections of hyper `usage.rs` tells it.)
+struct Rest {
+    idle: Duration,
+    /// Rings a few times while the client may rest; set anew when it has rung, not at each request.
+    bell: Pin<Box<Sleep>>,
+}
+
+impl Rest {
+    fn new(idle: Duration) -> Rest {
+        Rest { idle, bell: Box::pin(tokio::time::sleep(idle / limits::IDLE_LOOKS)) }
+    }
+
+    /// Waits for a request. `None`: none has come for too long.
+    async fn read(&mut self, stream: &mut TcpStream, input: &mut Vec<u8>) -> std::io::Result<Option<usize>> {
+        let mut rung = 0;
+        loop {
+            tokio::select! {
+                biased;
+                read = stream.read_buf(input) => return read.map(Some),
+                () = &mut self.bell => rung += 1,
+            }
+            // The first time it may have rung at once.
+            if rung > limits::IDLE_LOOKS {
+                return Ok(None);
+            }
+            self.bell.as_mut().reset(tokio::time::Instant::now() + self.idle / limits::IDLE_LOOKS);
+        }
+    }
+}
+
 /// Writes all of it, as long as the client goes on taking some.
 async fn write(stream: &mut TcpStream, mut out: &[u8]) -> std::io::Result<()> {
     while !out.is_empty() {
-        match tokio::time::timeout(limits::WRITE_TIMEOUT, stream.write(out)).await {
-            Ok(written) => out = &out[written?..],
-            Err(_) => return Err(std::io::ErrorKind::TimedOut.into()),
+        match stream.try_write(out) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => out = &out[written..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let taken = tokio::time::timeout(limits::WRITE_TIMEOUT, stream.writable()).await;
+                taken.map_err(|_| ErrorKind::TimedOut)??;
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(())

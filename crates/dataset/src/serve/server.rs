@@ -29,6 +29,8 @@ pub struct Settings {
     pub fetch: FetchSettings,
     /// Connections at a time.
     pub connections: usize,
+    /// How long a connection may ask nothing before it is closed.
+    pub idle: Duration,
     /// Requests at a time that wait for peers; further ones are answered 503.
     pub waiting: usize,
     /// Who carries out what an operator says at `/-/`; without it that is a 404.
@@ -41,6 +43,7 @@ impl Default for Settings {
             threads: 0,
             fetch: FetchSettings::default(),
             connections: limits::CONNECTIONS,
+            idle: limits::IDLE,
             waiting: limits::WAITING,
             orders: None,
         }

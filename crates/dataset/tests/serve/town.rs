@@ -7,7 +7,7 @@ use partage_dataset::catalogue::{Catalogue, Dataset, NodeCard, Options, State, V
 use partage_dataset::serve::{Server, Settings};
 use partage_engine::readonly::{self, Builder, Layout, Reader};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,6 +201,12 @@ impl Line {
     /// Whether the server has closed it.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
+    }
+
+    /// Whether the server closes it, whatever it says before.
+    pub fn ends(&mut self) -> bool {
+        let read = std::io::copy(&mut self.stream, &mut std::io::sink());
+        !read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
     }
 
     fn more(&mut self) {

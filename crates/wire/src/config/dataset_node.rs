@@ -68,4 +68,6 @@ pub struct DatasetNodeFile {
     pub load_memory_mib: Option<usize>,
     /// Threads that answer requests; absent = one a core.
     pub threads: Option<usize>,
+    /// Seconds for which a connection may ask nothing; absent = 60.
+    pub idle_s: Option<u64>,
 }
