@@ -1,19 +1,25 @@
 //! The servers that are measured, each a process of its own, on loopback.
 
-use crate::data::{self, PARTITIONS};
+use crate::data::{Data, PARTITIONS, version_name};
+use crate::http;
 use partage_core::dataset::name::{DatasetName, VersionName};
 use partage_core::dataset::partition::Partitioner;
 use partage_dataset::catalogue::{Catalogue, Dataset, NodeCard, Options, Version};
 use partage_dataset::serve::{Server, Settings};
 use partage_engine::readonly::{self, Builder, Reader};
-use std::io::{Read, Write};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Error, Read, Result, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long a server may take until it listens, or has loaded.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A server that is ended when it is dropped.
+#[derive(Debug)]
 pub struct Running {
     child: Child,
     /// Where it listens.
@@ -22,55 +28,118 @@ pub struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Running {
+    /// Starts it and does not wait.
+    pub fn spawn(command: &mut Command, at: SocketAddr) -> Result<Running> {
+        let errors = std::env::temp_dir().join(format!("bench-dataset-{at}.log"));
+        let errors = std::fs::File::create(errors)?;
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn()?;
+        Ok(Running { child, at })
+    }
+
+    /// Starts it and waits until it listens.
+    pub fn start(command: &mut Command, at: SocketAddr) -> Result<Running> {
+        let mut running = Running::spawn(command, at)?;
+        running.listens()?;
+        Ok(running)
+    }
+
+    /// Waits until it listens.
+    pub fn listens(&mut self) -> Result<()> {
+        let end = bench_gauge::now() + PATIENCE;
+        while TcpStream::connect(self.at).is_err() {
+            if bench_gauge::now() > end || self.child.try_wait()?.is_some() {
+                return Err(Error::other(format!("a server does not listen at {}", self.at)));
+            }
+            rest(20);
+        }
+        Ok(())
+    }
+
+    /// Waits until it answers from a version of a dataset of these data.
+    pub fn serves(&mut self, data: &Data, version: u32) -> Result<()> {
+        let (end, mut key) = (bench_gauge::now() + PATIENCE, Vec::new());
+        data.put_key(&mut key, data.len() - 1);
+        let path = format!("/bench/{}", String::from_utf8_lossy(&key).replace('+', "%2b"));
+        let is_served = || {
+            let answer = http::ask(self.at, "GET", &path).ok()?;
+            let found = http::header(&answer, b"x-sequins-version")?;
+            Some(answer.starts_with(b"HTTP/1.1 200") && found == version_name(version).as_bytes())
+        };
+        while is_served() != Some(true) {
+            if bench_gauge::now() > end || self.child.try_wait()?.is_some() {
+                let name = version_name(version);
+                return Err(Error::other(format!("{} does not serve version {name}", self.at)));
+            }
+            rest(20);
+        }
+        Ok(())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Seconds on a core that its threads have used.
+    pub fn core_seconds(&self) -> f64 {
+        bench_gauge::core_seconds_of(self.pid())
+    }
+
+    /// The same with threads that have ended, in hundredths.
+    pub fn core_seconds_ever(&self) -> f64 {
+        bench_gauge::core_seconds_ever_of(self.pid())
+    }
+
+    /// Has it look at its source: ours and Sequins both do at a hangup.
+    pub fn hang_up(&self) -> Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.ok_or_else(|| Error::other("no process"))?, Signal::HUP)?)
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Running {
-    /// Seconds on a core that it has used.
-    pub fn core_seconds(&self) -> f64 {
-        bench_gauge::core_seconds_of(self.child.id())
-    }
-
-    fn start(command: &mut Command, at: SocketAddr, patience: Duration) -> std::io::Result<Running> {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let mut running = Running { child, at };
-        let end = bench_gauge::now() + patience;
-        while TcpStream::connect(at).is_err() {
-            if bench_gauge::now() > end || running.child.try_wait()?.is_some() {
-                return Err(std::io::Error::other(format!("{command:?} does not listen at {at}")));
-            }
-            rest();
-        }
-        Ok(running)
-    }
+/// Waits.
+#[expect(clippy::disallowed_methods, reason = "a bench waits for other programs")]
+pub fn rest(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-#[expect(clippy::disallowed_methods, reason = "a bench waits for other programs to start")]
-fn rest() {
-    std::thread::sleep(Duration::from_millis(20));
-}
-
-fn free() -> std::io::Result<SocketAddr> {
+/// An address on loopback that nobody has.
+pub fn free() -> Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
+/// This program, to be started as a server.
+pub fn myself() -> Result<Command> {
+    std::fs::read_link("/proc/self/exe").map(Command::new)
+}
+
 /// Ours: this program again, as a server on the store files in `folder`.
-pub fn ours(folder: &Path, threads: usize) -> std::io::Result<Running> {
+pub fn ours(folder: &Path, threads: usize) -> Result<Running> {
     let at = free()?;
-    let program = std::fs::read_link("/proc/self/exe")?;
-    let mut command = Command::new(program);
+    let mut command = myself()?;
     command.arg("serve").arg(folder).arg(at.to_string()).arg(threads.to_string());
-    Running::start(&mut command, at, Duration::from_secs(20))
+    Running::start(&mut command, at)
 }
 
 /// What the process that [`ours`] starts does.
-pub fn serve(folder: &Path, at: SocketAddr, threads: usize) -> Result<(), Box<dyn std::error::Error>> {
+pub fn serve(folder: &Path, at: SocketAddr, threads: usize) -> crate::Done {
     let me = NodeCard { shard_id: "1".to_owned(), address: at.to_string().into() };
     let catalogue = Arc::new(Catalogue::new(me));
     let dataset = catalogue.add(Dataset::new(DatasetName::new("bench")?, Options::default())?);
-    let version = Version::new(VersionName::new("1")?, "", PARTITIONS, Partitioner::JavaBytes, 0)?;
+    let version = VersionName::new(&version_name(1))?;
+    let version = Version::new(version, "", PARTITIONS, Partitioner::JavaBytes, 0)?;
     let version = dataset.prepare(version)?;
     for partition in 0..PARTITIONS {
         let reader = Reader::open(&folder.join(format!("{partition}.partage")))?;
@@ -78,7 +147,7 @@ pub fn serve(folder: &Path, at: SocketAddr, threads: usize) -> Result<(), Box<dy
         reader.verify()?;
         version.hold(partition, Arc::new(reader));
     }
-    dataset.upgrade("1")?;
+    dataset.upgrade(&version_name(1))?;
     let settings = Settings { threads, ..Settings::default() };
     let _server = Server::start(TcpListener::bind(at)?, catalogue, settings)?;
     loop {
@@ -87,7 +156,7 @@ pub fn serve(folder: &Path, at: SocketAddr, threads: usize) -> Result<(), Box<dy
 }
 
 /// Builds the store files, unless they are there.
-pub fn build(folder: &Path, keys: u64) -> Result<(), Box<dyn std::error::Error>> {
+pub fn build(folder: &Path, data: &Data) -> crate::Done {
     std::fs::create_dir_all(folder)?;
     let path = |partition: u32| folder.join(format!("{partition}.partage"));
     if (0..PARTITIONS).all(|partition| path(partition).exists()) {
@@ -96,15 +165,12 @@ pub fn build(folder: &Path, keys: u64) -> Result<(), Box<dyn std::error::Error>>
     let mut builders = Vec::new();
     for partition in 0..PARTITIONS {
         let _ = std::fs::remove_file(path(partition));
-        let compression = readonly::Compression::None;
-        builders
-            .push(Builder::new(&path(partition), readonly::Options { compression, ..Default::default() })?);
+        builders.push(Builder::new(&path(partition), readonly::Options::default())?);
     }
-    for number in 0..keys {
-        let key = data::key(number);
-        let partition = Partitioner::JavaBytes.partition(&key, PARTITIONS);
-        builders[partition as usize].add(&key, &data::value(number))?;
-    }
+    data.each(1, &mut |key, value| {
+        let partition = Partitioner::JavaBytes.partition(key, PARTITIONS);
+        builders[partition as usize].add(key, value).map_err(Error::other)
+    })?;
     for builder in builders {
         builder.finish()?;
     }
@@ -112,15 +178,15 @@ pub fn build(folder: &Path, keys: u64) -> Result<(), Box<dyn std::error::Error>>
 }
 
 /// Redis, with all keys in it, without saving.
-pub fn redis(keys: u64) -> std::io::Result<Running> {
+pub fn redis(data: &Data) -> Result<Running> {
     let at = free()?;
     let port = at.port().to_string();
     let arguments = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
-    let running = Running::start(Command::new("redis-server").args(arguments), at, Duration::from_secs(10))?;
+    let running = Running::start(Command::new("redis-server").args(arguments), at)?;
     let mut stream = TcpStream::connect(at)?;
-    let mut answers = stream.try_clone()?;
+    let (mut answers, mut left) = (stream.try_clone()?, 5 * data.len() as usize);
     let reading = std::thread::spawn(move || {
-        let (mut left, mut buffer) = (5 * keys as usize, vec![0; 1 << 16]);
+        let mut buffer = vec![0; 1 << 16];
         while left > 0 {
             match answers.read(&mut buffer) {
                 Ok(read) if read > 0 => left = left.saturating_sub(read),
@@ -130,28 +196,29 @@ pub fn redis(keys: u64) -> std::io::Result<Running> {
         true
     });
     let mut out = Vec::new();
-    for number in 0..keys {
-        out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
-        out.extend_from_slice(&data::key(number));
-        out.extend_from_slice(b"\r\n$100\r\n");
-        out.extend_from_slice(&data::value(number));
+    data.each(1, &mut |key, value| {
+        out.extend_from_slice(format!("*3\r\n$3\r\nSET\r\n${}\r\n", key.len()).as_bytes());
+        out.extend_from_slice(key);
+        out.extend_from_slice(format!("\r\n${}\r\n", value.len()).as_bytes());
+        out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
         if out.len() > 1 << 16 {
             stream.write_all(&out)?;
             out.clear();
         }
-    }
+        Ok(())
+    })?;
     stream.write_all(&out)?;
     match reading.join() {
         Ok(true) => Ok(running),
-        _ => Err(std::io::Error::other("redis did not take the keys")),
+        _ => Err(Error::other("redis did not take the keys")),
     }
 }
 
 /// nginx with one worker, which answers every request with the same 100 bytes.
-pub fn nginx(folder: &Path) -> std::io::Result<Running> {
+pub fn nginx(folder: &Path) -> Result<Running> {
     let at = free()?;
-    let value = String::from_utf8_lossy(&data::value(0)).into_owned();
+    let value = String::from_utf8_lossy(&crate::data::value(0, 1)).into_owned();
     let text = format!(
         "daemon off; master_process off; worker_processes 1; pid {0}/pid; error_log /dev/null;\n\
          events {{ worker_connections 1024; }}\n\
@@ -162,42 +229,28 @@ pub fn nginx(folder: &Path) -> std::io::Result<Running> {
     );
     let file = folder.join("nginx.conf");
     std::fs::write(&file, text)?;
-    Running::start(Command::new("nginx").arg("-c").arg(&file), at, Duration::from_secs(10))
+    Running::start(Command::new("nginx").arg("-c").arg(&file), at)
 }
 
-/// Sequins with the same keys, from SequenceFiles.
-pub fn sequins(program: &Path, folder: &Path, keys: u64) -> std::io::Result<Running> {
+/// Sequins alone, which loads what lies in a source.
+pub fn sequins(program: &Path, folder: &Path, source: &Path) -> Result<Running> {
     let at = free()?;
-    let source = folder.join("source");
-    data::sequence_files(&source.join("bench").join("1"), keys)?;
+    Running::start(&mut sequins_command(program, folder, (source, at), "")?, at)
+}
+
+/// Sequins with its defaults, and more lines of its configuration.
+pub fn sequins_command(
+    program: &Path,
+    folder: &Path,
+    (source, at): (&Path, SocketAddr),
+    more: &str,
+) -> Result<Command> {
     let store = folder.join("store");
     std::fs::create_dir_all(&store)?;
-    let text = format!("source = {source:?}\nbind = \"{at}\"\nlocal_store = {store:?}\n");
+    let text = format!("source = {source:?}\nbind = \"{at}\"\nlocal_store = {store:?}\n{more}");
     let file = folder.join("sequins.conf");
     std::fs::write(&file, text)?;
-    let running =
-        Running::start(Command::new(program).arg("--config").arg(&file), at, Duration::from_secs(120))?;
-    // It listens before it has loaded.
-    let end = bench_gauge::now() + Duration::from_secs(120);
-    while !answers(at, &data::key(keys - 1)) {
-        if bench_gauge::now() > end {
-            return Err(std::io::Error::other("sequins did not load the keys"));
-        }
-        rest();
-    }
-    Ok(running)
-}
-
-fn answers(at: SocketAddr, key: &[u8]) -> bool {
-    let ask = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect(at)?;
-        let key = String::from_utf8_lossy(key).into_owned();
-        stream.write_all(
-            format!("GET /bench/{key} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes(),
-        )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(answer.starts_with(b"HTTP/1.1 200"))
-    };
-    ask().unwrap_or(false)
+    let mut command = Command::new(program);
+    command.arg("--config").arg(&file);
+    Ok(command)
 }

@@ -48,6 +48,19 @@ pub fn core_seconds_of(pid: u32) -> f64 {
     threads.map(|thread| thread_nanoseconds(&thread.path())).sum::<f64>() / 1e9
 }
 
+/// The kernel counts the time of a process in parts of a second, this many (`USER_HZ`, the same on every Linux).
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// Seconds on a core, user and system, that another process has used since it began, in all its threads, those that have
+/// ended too; in hundredths.
+pub fn core_seconds_ever_of(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in brackets, may hold anything. Behind it the first field is the third of proc_pid_stat(5).
+    let rest = text.rsplit(')').next().unwrap_or_default();
+    let ticks = rest.split_ascii_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() / TICKS_A_SECOND
+}
+
 /// The kernel's count for one thread.
 fn thread_nanoseconds(thread: &std::path::Path) -> f64 {
     let text = std::fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
@@ -56,7 +69,16 @@ fn thread_nanoseconds(thread: &std::path::Path) -> f64 {
 
 /// One of the memory figures that the kernel keeps for this process, such as `VmRSS` or `VmHWM`, in bytes.
 pub fn memory_bytes(figure: &str) -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    memory_bytes_in("/proc/self/status", figure)
+}
+
+/// The same of another process.
+pub fn memory_bytes_of(pid: u32, figure: &str) -> u64 {
+    memory_bytes_in(&format!("/proc/{pid}/status"), figure)
+}
+
+fn memory_bytes_in(status: &str, figure: &str) -> u64 {
+    let text = std::fs::read_to_string(status).unwrap_or_default();
     let line = text.lines().find(|line| line.split(':').next() == Some(figure)).unwrap_or_default();
     line.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
 }
@@ -134,5 +156,7 @@ mod tests {
             .join()
             .unwrap();
         assert!(memory_bytes("VmRSS") > 0);
+        assert_eq!(memory_bytes_of(std::process::id(), "no such figure"), 0);
+        assert!(core_seconds_ever_of(std::process::id()) >= 0.01, "a thread that has ended counts too");
     }
 }

@@ -1,8 +1,8 @@
-//! The one who asks: raw sockets and epoll on one thread, so that it costs less than any server.
+//! The one who asks a single server: raw sockets and epoll on one thread, so that it costs less than any server.
 //!
 //! Each connection sends so many requests, waits until as many answers are there, and sends the next. Answers of one
 //! server to one kind of request are all of one length, which the first one tells; that each is one is checked where it
-//! begins.
+//! begins. Who looks at more is in `crowd.rs`.
 
 use crate::data::Draw;
 use bench_gauge::{Durations, now};
@@ -154,13 +154,4 @@ fn first_length(at: SocketAddr, protocol: &Protocol<'_>, draw: &mut Draw) -> std
             return Ok(length);
         }
     }
-}
-
-/// Of an answer of HTTP.
-pub fn http_length(bytes: &[u8]) -> Option<usize> {
-    let head = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    let text = std::str::from_utf8(&bytes[..head]).ok()?.to_ascii_lowercase();
-    let line = text.lines().find_map(|line| line.strip_prefix("content-length:").map(str::to_owned))?;
-    let length = head + line.trim().parse::<usize>().ok()?;
-    (bytes.len() >= length).then_some(length)
 }
