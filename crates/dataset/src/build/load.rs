@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 use partage_engine::limits::LEAST_MEMORY_BYTES;
 use partage_engine::readonly::{self, Builder, Reader};
+use tokio::runtime::Handle;
 
 use super::keys::{Builders, Kept};
 use super::plan::{Job, Means, Plan, plan};
@@ -224,7 +225,10 @@ pub(super) async fn on_a_thread<T: Send + 'static>(
 ) -> Result<T, Error> {
     let what = what.into();
     let fault = Error::Fault { what: what.clone() };
+    let runtime = Handle::current();
     let working = move || {
+        // What is read may wait by the runtime's clock.
+        let _inside = runtime.enter();
         // Of this thread alone. Where it may not be, all is as before, but requests wait more.
         let _ = rustix::process::setpriority_process(None, LOAD_NICE);
         work()
