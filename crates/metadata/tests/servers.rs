@@ -157,9 +157,9 @@ async fn t6_t7_a_map_is_created_and_changed_and_every_server_has_it() {
     }
     let second = town.maps.create(first()).await.unwrap_err();
     assert!(matches!(second, ChangeError::Failed(_)), "it is there already: {second}");
-    until("the notices are heard", async || town.notices.waiting() == 0).await;
-    let others = (0..5).filter(|server| town.files(*server).is_empty()).count();
-    assert_eq!(others, 2, "what was aborted is cleaned up");
+    // A notice that waits no longer may still be on its way.
+    let others = || (0..5).filter(|server| town.files(*server).is_empty()).count();
+    until("what was aborted is cleaned up", async || town.notices.waiting() == 0 && others() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,16 +57,21 @@ pub struct Library {
 impl Library {
     /// Writes the source, unless it is there from last time.
     pub async fn open(data_dir: Option<&Path>) -> Result<Library, Failure> {
-        let cannot =
-            |error: std::io::Error| Failure::failed(format!("cannot write the sample dataset: {error}"));
-        let temporary = data_dir.is_none().then(tempfile::tempdir).transpose().map_err(cannot)?;
+        let cannot = |folder: &Path| {
+            let folder = folder.display().to_string();
+            move |error: std::io::Error| {
+                Failure::failed(format!("cannot write the sample dataset into {folder}: {error}"))
+            }
+        };
+        let temporary = data_dir.is_none().then(tempfile::tempdir).transpose();
+        let temporary = temporary.map_err(cannot(&std::env::temp_dir()))?;
         let dir = data_dir.or(temporary.as_ref().map(TempDir::path)).map(Path::to_owned).unwrap_or_default();
         let folder = dir.join("source");
         let written = {
             let folder = folder.clone();
             tokio::task::spawn_blocking(move || write(&folder)).await
         };
-        written.map_err(Failure::failed)?.map_err(cannot)?;
+        written.map_err(Failure::failed)?.map_err(cannot(&folder))?;
         let url = folder.to_string_lossy().into_owned();
         let source = Source::open(&url, &source::Settings::new()).map_err(Failure::failed)?;
         Ok(Library { folder, source, coordination: Embedded::in_memory(), dir, _temporary: temporary })

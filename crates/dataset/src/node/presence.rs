@@ -98,6 +98,8 @@ pub async fn keep(
         }
         tokio::select! {
             () = session.lost() => {
+                // Not more often than sessions last.
+                tracing::info!("the session with the coordination service is lost; the next is opened");
                 line.failed(Part::Session, "the session is lost");
                 if inputs.send(Input::Core(Event::SessionLost)).await.is_err() {
                     return;
