@@ -54,6 +54,7 @@ pub async fn create(admin: &Admin, slots: u32) -> Result<(), String> {
         constraint: Default::default(),
         throttle: Default::default(),
         resharding: Default::default(),
+        dataset_replication: None,
     };
     admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false }).await
 }

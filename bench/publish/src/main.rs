@@ -70,6 +70,7 @@ async fn create(admin: &Admin) -> Result<(), String> {
         constraint: Default::default(),
         throttle: Default::default(),
         resharding: Default::default(),
+        dataset_replication: None,
     };
     let names = (0..PARTITIONS).map(|number| format!("partition-{number:06}")).collect();
     admin

@@ -292,6 +292,84 @@ fn no_read_fails_while_versions_switch_and_nodes_are_drained_killed_and_join() {
     assert!(reads > 200, "only {reads} reads: nothing is proved");
 }
 
+/// The number after the name of a metric.
+fn metric(node: &str, name: &str) -> f64 {
+    let (_, _, page) = ask(node, "GET", "/-/metrics", "").unwrap();
+    let line =
+        page.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {page}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_keyspace_follows_the_settings_of_its_dataset_and_goes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let town = Town::start(dir.path());
+    town.write("v1");
+    let (_a, at_a) = town.node("a");
+    let (_b, at_b) = town.node("b");
+    let source = dir.path().join("source").to_str().unwrap().to_owned();
+    let add = |replication: &str| {
+        let mut added = partage(&["dataset", "add", "names", "--source", &source, "--replace"]);
+        added.args(["--format", "csv", "--key", "key", "--value", "value", "--replication", replication]);
+        assert!(added.output().unwrap().status.success());
+    };
+    let keyspace = || town.json(&["keyspace", "show", "names"]);
+    let is = |replicas: u32, said: u32| {
+        let now = keyspace();
+        (now["replicas"] == replicas && now["dataset_replication"] == said, now.to_string())
+    };
+    eventually("the nodes have created it", || is(2, 2));
+    add("1");
+    eventually("it follows the settings", || is(1, 1));
+    eventually("nodes say so, too", || {
+        let (_, _, told) = ask(&at_a, "GET", "/names", "").unwrap();
+        let told: Value = serde_json::from_str(&told).unwrap_or_default();
+        (told["versions"]["v1"]["target_replication"] == 1, told.to_string())
+    });
+    assert_eq!(town.cli(&["keyspace", "update", "names", "--replicas", "2"]).0, 0);
+    add("3");
+    eventually("what was set by hand stays", || is(2, 3));
+
+    // Shards are split while they serve.
+    eventually("all shards are placed", || (town.is_whole(), town.cli(&["status"]).1));
+    let readers = Readers::start(&town.router, &at_a);
+    let shards = (2 * FILES).to_string();
+    assert_eq!(town.cli(&["keyspace", "update", "names", "--shards", &shards]).0, 0);
+    eventually("there are twice as many", || {
+        let status = town.json(&["status"]);
+        (status["shards"]["led"] == 2 * FILES && status["moves"] == 0, status.to_string())
+    });
+    readers.stop();
+
+    // Nobody there: nothing is written.
+    let removed = |coordinator: &str| {
+        let remove = ["dataset", "remove", "names", "--source", &source, "--coordinator", coordinator];
+        let ended = partage(&remove).output().unwrap();
+        let said = String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned();
+        (ended.status.code().unwrap(), said)
+    };
+    let (code, said) = removed("127.0.0.1:1");
+    assert!(code == 3 && said.contains("nothing was written"), "{code}: {said}");
+    assert!(!fs::read_to_string(dir.path().join("source/names/_dataset.toml")).unwrap().contains("served"));
+    let (code, said) = removed(&town.coordinator);
+    assert!(code == 0 && said.contains("keyspace names"), "{code}: {said}");
+    let looks = || [&at_a, &at_b].map(|node| metric(node, "partage_dataset_refreshes_total"));
+    let before = looks();
+    // Nodes look on, and none creates it again.
+    eventually("each node has looked twice more", || {
+        let now = looks();
+        (now[0] >= before[0] + 2.0 && now[1] >= before[1] + 2.0, format!("{now:?}"))
+    });
+    assert_eq!(town.cli(&["keyspace", "show", "names"]).0, 4);
+    assert_eq!(town.json(&["status"])["shards"]["led"], 0);
+    for node in [&at_a, &at_b] {
+        assert_eq!(ask(node, "GET", "/names/k1", "").unwrap().0, 404);
+    }
+    add("2");
+    eventually("it is served again", || serves(&town.router, "v1"));
+    eventually("with a keyspace of its own", || is(2, 2));
+}
+
 #[test]
 fn what_makes_no_sense_under_a_coordinator_is_refused() {
     let source = tempfile::tempdir().unwrap();

@@ -232,6 +232,8 @@ pub struct Keyspace {
     pub throttle: Throttle,
     /// When they split and merge.
     pub resharding: Resharding,
+    /// Of a dataset: the replication that its settings said last ([`Keyspace::following`]).
+    pub dataset_replication: Option<u32>,
 }
 
 /// A keyspace that cannot be.
@@ -294,7 +296,18 @@ impl Keyspace {
             constraint: Constraint::default(),
             throttle: Throttle::default(),
             resharding: Resharding::default(),
+            dataset_replication: None,
         }
+    }
+
+    /// The settings of its dataset say that each partition is to be at so many nodes. Its replicas follow, unless somebody
+    /// has changed them since the settings were last heard: then they are theirs, until they are set to what the settings
+    /// say. So an order that was given by hand holds, whichever node tells of the settings, however often and how late.
+    #[must_use]
+    pub fn following(&self, said: u32) -> Keyspace {
+        let follows = self.dataset_replication == Some(self.replicas);
+        let replicas = if follows { said } else { self.replicas };
+        Keyspace { replicas, dataset_replication: Some(said), ..self.clone() }
     }
 
     /// Whether its shards may be on that node: the node serves its kind, and its constraint has nothing against it.

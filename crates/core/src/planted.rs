@@ -81,6 +81,8 @@ pub enum Planted {
     S16,
     /// S18: a dataset node under a coordinator lets go of a partition as soon as it hears that another has it.
     S18,
+    /// S18: what the settings of a dataset say of replication goes over what a person has set.
+    Theirs,
     /// S19: a version that failed is not tried again.
     S19,
     /// D5: a peer answers from the version that it has in front, whichever it is asked for.
@@ -95,7 +97,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of dataset nodes must catch.
-    pub const DATASETS: [Planted; 13] = [
+    pub const DATASETS: [Planted; 14] = [
         Planted::S2,
         Planted::S9,
         Planted::S10,
@@ -107,6 +109,7 @@ impl Planted {
         Planted::Timer,
         Planted::S16,
         Planted::S18,
+        Planted::Theirs,
         Planted::S19,
         Planted::D5,
     ];

@@ -195,8 +195,8 @@ pub const LEAVE_FLUSH: Duration = Duration::from_secs(2);
 /// How long a node that leaves waits for all of it: what it takes back, and the session.
 pub const LEAVE: Duration = Duration::from_secs(5);
 
-/// How long a coordinator may take to say whether a keyspace is there, or to create it: it commits in milliseconds.
-pub const FOUND: Duration = Duration::from_secs(5);
+/// How long a coordinator may take to say whether a keyspace is there, and to change it: it commits in milliseconds.
+pub const KEYSPACE: Duration = Duration::from_secs(5);
 
 /// Versions that a node loads at a time, of all datasets: one that goes on, and one that fails again and again.
 pub const LOADS_AT_ONCE: usize = 2;

@@ -18,7 +18,7 @@
 mod coordinated;
 mod driving;
 mod effects;
-mod founding;
+mod keyspace;
 mod loading;
 mod mending;
 mod presence;

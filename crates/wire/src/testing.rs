@@ -279,10 +279,11 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
             max_shards,
         }
     });
-    let rest = (1u32..=64, "[a-z-]{1,12}", constraints(), throttle, resharding);
+    let replicas = (1u32..=64, option::of(1u32..=64));
+    let rest = (replicas, "[a-z-]{1,12}", constraints(), throttle, resharding);
     (keyspace_names(), partition_keys(), words, rest).prop_map(
         move |(name, partition_key, (kind, ownership, mode, spread), rest)| {
-            let (replicas, policy, constraint, throttle, resharding) = rest;
+            let ((replicas, dataset_replication), policy, constraint, throttle, resharding) = rest;
             Keyspace {
                 name,
                 kind,
@@ -296,6 +297,7 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
                 constraint,
                 throttle,
                 resharding,
+                dataset_replication,
             }
         },
     )

@@ -175,6 +175,7 @@ pub fn keyspace(name: &str, sharding: Sharding, ownership: Option<&str>, mode: &
         constraint: Default::default(),
         throttle: Default::default(),
         resharding: Default::default(),
+        dataset_replication: None,
     }
 }
 

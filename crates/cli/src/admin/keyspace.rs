@@ -207,6 +207,7 @@ async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
         throttle: now.filter(|_| !throttle.is_empty()).map(|now| throttle.over(now.throttle.clone())),
         resharding: now.filter(|_| !resharding.is_empty()).map(|now| resharding.over(now.resharding.clone())),
         shards: args.shards,
+        dataset_replication: None,
     };
     let command = Command::UpdateKeyspace { keyspace: name, changes, ahead: args.ahead.ahead };
     carry_out(&door, output, command, args.dry.dry_run).await
@@ -231,6 +232,7 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         constraint: args.constraint.over(Constraint::default()),
         throttle: args.throttle.over(Throttle::default()),
         resharding: args.resharding.over(Resharding::default()),
+        dataset_replication: None,
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
     carry_out(&args.door, output, command, args.dry.dry_run).await

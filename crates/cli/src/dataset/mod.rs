@@ -9,6 +9,7 @@ mod neighbours;
 mod offline;
 mod origin;
 mod progress;
+mod remove;
 mod serve;
 mod settings;
 mod told;
@@ -23,8 +24,8 @@ pub enum DatasetCommand {
     Serve(serve::ServeArgs),
     /// Say how a dataset's files are read and served
     Add(origin::AddArgs),
-    /// Stop to serve a dataset; its files stay where they are
-    Remove(origin::RemoveArgs),
+    /// Stop to serve a dataset, and delete its keyspace; its files stay where they are
+    Remove(remove::RemoveArgs),
     /// All datasets, with the version that clients get
     List(ask::ListArgs),
     /// One dataset: its versions, where they are, what is lacking, how far loading is

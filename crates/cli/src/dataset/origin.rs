@@ -1,7 +1,7 @@
 //! Verbs that write to the source: what a dataset is lies beside its versions, where all nodes find it.
 
 use super::settings::{SettingsArgs, checked, kept, named, open};
-use crate::output::{Failure, Output, say};
+use crate::output::{Failure, Output};
 use clap::Args;
 use partage_core::dataset::DatasetName;
 use partage_dataset::build;
@@ -41,18 +41,6 @@ pub struct AddArgs {
     #[arg(long)]
     replace: bool,
     /// Only say what would be written, and whether the latest version can be read by it
-    #[arg(long)]
-    dry_run: bool,
-}
-
-/// `partage dataset remove`
-#[derive(Debug, Args)]
-pub struct RemoveArgs {
-    /// Which dataset
-    dataset: String,
-    #[command(flatten)]
-    from: From,
-    /// Only say what would happen
     #[arg(long)]
     dry_run: bool,
 }
@@ -110,7 +98,8 @@ impl AddArgs {
     }
 }
 
-fn toml(file: &DatasetFile) -> Result<String, Failure> {
+/// As it lies in the source.
+pub fn toml(file: &DatasetFile) -> Result<String, Failure> {
     toml::to_string(file).map_err(Failure::failed)
 }
 
@@ -134,36 +123,4 @@ async fn look(source: &Source, dataset: &DatasetName, settings: &DatasetSettings
         "version {version}: {count} files, {} partitions by {} ({how})",
         layout.partitions, layout.partitioner
     ))
-}
-
-impl RemoveArgs {
-    /// Runs it.
-    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let dataset = named(&self.dataset)?;
-        let source = open(&self.from.source)?;
-        let known = source.datasets().await.map_err(Failure::failed)?;
-        if !known.names.contains(&dataset) {
-            let names: Vec<_> = known.names.iter().map(DatasetName::as_str).collect();
-            let what = format!("{} has no dataset {dataset}: it has {}", source.url(), names.join(", "));
-            return Err(Failure::refused(what));
-        }
-        let before = kept(&source, &dataset).await?.unwrap_or_default();
-        if before.served == Some(false) {
-            say(&format!("dataset {dataset} is not served already"));
-        }
-        let file = DatasetFile { served: Some(false), ..before };
-        if !self.dry_run {
-            source.write(&dataset, FILE, toml(&file)?.into()).await.map_err(Failure::failed)?;
-        }
-        if output.is_json() {
-            return output
-                .json(&json!({ "dataset": dataset.as_str(), "served": false, "dry_run": self.dry_run }));
-        }
-        let would = if self.dry_run { "would: " } else { "" };
-        output.text(&format!(
-            "{would}dataset {dataset} is served no more, from the nodes' next refresh on; its files stay. \
-             `partage dataset add` serves it again"
-        ));
-        Ok(())
-    }
 }

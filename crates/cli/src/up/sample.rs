@@ -21,6 +21,7 @@ pub async fn create_notes(door: &Door) -> Result<(), Failure> {
         constraint: Default::default(),
         throttle: Default::default(),
         resharding: Default::default(),
+        dataset_replication: None,
     };
     let command = Command::CreateKeyspace {
         keyspace: notes,

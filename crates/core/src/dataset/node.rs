@@ -274,6 +274,11 @@ impl Node {
         self.shelves.get(dataset)
     }
 
+    /// How a dataset is spread.
+    pub fn spread(&self, dataset: &DatasetName) -> Spread {
+        self.shelf(dataset).map_or(self.settings.spread, |shelf| shelf.spread(&self.settings))
+    }
+
     /// All datasets that are known here.
     pub fn shelves(&self) -> impl Iterator<Item = (&DatasetName, &Shelf)> {
         self.shelves.iter()

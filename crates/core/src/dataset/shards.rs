@@ -12,17 +12,24 @@
 //!   the key: whoever follows the map asks a node that has the key ([`leads_straight`]). Else any node asked sends the
 //!   question on, as it does without a map;
 //! - (hc) when a slot is [refined](Slot::refined), its partitions are divided among the parts, none lost and none twice;
-//! - (hd) the keyspace of a dataset is made by its first version, and holds for the later ones: batch jobs seldom change
-//!   their number of files, and then (hb) may not hold any more, and all else does.
+//! - (hd) the keyspace of a dataset is made by its first version, and its slots hold for the later ones: batch jobs seldom
+//!   change their number of files, and then (hb) may not hold any more, and all else does ([`detour`] says the way out);
+//! - (he) its replicas follow what the dataset's settings in the source say, which all nodes read alike, until a person sets
+//!   them ([`Keyspace::following`]). What a node itself is told counts when the keyspace is created, and not after that:
+//!   two nodes that are told different things do not contend;
+//! - (hf) it goes when the settings say that the dataset is not served any more ([`upkeep`]).
 //!
 //! Not done: a slot of more than N taking partition s mod N, which would lead straight where N divides S, and have each
-//! partition S/N times as often as was asked for.
+//! partition S/N times as often as was asked for. Nor does the number of slots follow the number of files by itself: jobs
+//! that write 12 files on workdays and 10 on Sundays would have shards split and merged twice a week, for nothing but a
+//! hop.
 
 use super::name::DatasetName;
 use super::node::Layout;
 use crate::keyspace::{Keyspace, KeyspaceKind, Ownership, Spread, Throttle};
 use crate::limits;
 use crate::name::{KeyspaceName, NameError};
+use crate::sharding::slot::common_multiple;
 use crate::sharding::{Sharding, Slot};
 use std::collections::BTreeSet;
 
@@ -59,10 +66,88 @@ pub fn keyspace(dataset: &DatasetName, layout: Layout, replicas: u32) -> Result<
         ownership: Ownership::Eventual,
         spread: Spread::Zone,
         replicas,
+        dataset_replication: Some(replicas),
         // A version is served when all of it is somewhere, so no shard may have to wait for others to be ready.
         throttle: Throttle { load_ms: LOAD_MS, loads_per_node: limits::SHARDS as u32, ..Throttle::default() },
         ..Keyspace::new(KeyspaceName::new(dataset.as_str())?, sharding)
     })
+}
+
+/// What a node wants of the keyspace of a dataset.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wanted {
+    /// That there is one: this one, if there is none.
+    There {
+        /// See [`keyspace`].
+        keyspace: Box<Keyspace>,
+        /// What the settings of the dataset say of replication, if they say it and this is news.
+        said: Option<u32>,
+    },
+    /// The dataset is not served: that there is none.
+    Gone,
+}
+
+/// What is to be done about the keyspace of a dataset.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Upkeep {
+    /// It is as it should be.
+    Nothing,
+    /// Create this one.
+    Create(Box<Keyspace>),
+    /// Tell it what the settings say of replication.
+    Tell(u32),
+    /// Delete it.
+    Delete,
+    /// Another service has one of that name.
+    Taken(KeyspaceKind),
+}
+
+/// What is to be done, where there is that keyspace, or none (he, hf).
+pub fn upkeep(wanted: Wanted, there: Option<&Keyspace>) -> Upkeep {
+    match (wanted, there) {
+        (Wanted::There { keyspace, .. }, None) => Upkeep::Create(keyspace),
+        (Wanted::There { .. }, Some(there)) if there.kind != KeyspaceKind::Dataset => {
+            Upkeep::Taken(there.kind)
+        }
+        (Wanted::There { said: Some(said), .. }, Some(there)) if there.dataset_replication != Some(said) => {
+            Upkeep::Tell(said)
+        }
+        (Wanted::Gone, Some(there)) if there.kind == KeyspaceKind::Dataset => Upkeep::Delete,
+        (Wanted::There { .. } | Wanted::Gone, _) => Upkeep::Nothing,
+    }
+}
+
+/// Why requests that follow the map take a hop more to a version that is divided so, and what can be done for good; none
+/// if they do not.
+pub fn detour(sharding: Sharding, layout: Layout) -> Option<String> {
+    if leads_straight(sharding, layout) {
+        return None;
+    }
+    let Sharding::Fixed { hash, shards } = sharding else { return None };
+    let Layout { partitioner, partitions } = layout;
+    if hash != partitioner.hash_function() {
+        return Some(format!(
+            "its keyspace is divided by {hash}, the version by {partitioner}: delete the keyspace, and the nodes create it \
+             anew"
+        ));
+    }
+    let to = partitions.clamp(1, limits::SHARDS as u32);
+    let is_one_step = to.is_multiple_of(shards) || shards.is_multiple_of(to);
+    let step = common_multiple([shards, to]).filter(|step| !is_one_step && *step as usize <= limits::SHARDS);
+    let way = match (is_one_step, step) {
+        (true, _) => format!("--shards {to}"),
+        (false, Some(step)) => format!("--shards {step}, and when that is done --shards {to}"),
+        (false, None) => {
+            return Some(format!(
+                "its keyspace has {shards} shards, the version {partitions} partitions: delete the keyspace, and the nodes \
+             create it anew"
+            ));
+        }
+    };
+    Some(format!(
+        "its keyspace has {shards} shards, the version {partitions} partitions: if versions stay so, `partage keyspace \
+         update` with {way}"
+    ))
 }
 
 #[cfg(test)]
@@ -107,6 +192,41 @@ mod tests {
         assert!(leads_straight(made.sharding, layout(18)) && !leads_straight(made.sharding, layout(9)));
         let other = Layout { partitioner: Partitioner::JavaString, partitions: 6 };
         assert!(!leads_straight(made.sharding, other));
+    }
+
+    #[test]
+    fn he_hf_a_keyspace_is_created_told_and_deleted_as_the_settings_say() {
+        let made = Box::new(keyspace(&DatasetName::new("names").unwrap(), layout(6), 2).unwrap());
+        let wanted = |said| Wanted::There { keyspace: made.clone(), said };
+        let there = |kind, said| Keyspace { kind, dataset_replication: said, ..(*made).clone() };
+        let dataset = there(KeyspaceKind::Dataset, Some(2));
+        assert_eq!(upkeep(wanted(Some(2)), None), Upkeep::Create(made.clone()));
+        assert_eq!(upkeep(wanted(Some(2)), Some(&dataset)), Upkeep::Nothing);
+        assert_eq!(upkeep(wanted(Some(3)), Some(&dataset)), Upkeep::Tell(3));
+        assert_eq!(
+            upkeep(wanted(Some(2)), Some(&there(KeyspaceKind::Dataset, None))),
+            Upkeep::Tell(2),
+            "it was made by hand"
+        );
+        assert_eq!(upkeep(wanted(None), Some(&dataset)), Upkeep::Nothing, "what is no news is not told");
+        let app = there(KeyspaceKind::App, None);
+        assert_eq!(upkeep(wanted(Some(3)), Some(&app)), Upkeep::Taken(KeyspaceKind::App));
+        assert_eq!(upkeep(Wanted::Gone, Some(&dataset)), Upkeep::Delete);
+        assert_eq!(upkeep(Wanted::Gone, Some(&app)), Upkeep::Nothing, "it is somebody else's");
+        assert_eq!(upkeep(Wanted::Gone, None), Upkeep::Nothing);
+    }
+
+    #[test]
+    fn a_detour_names_the_steps_to_the_straight_way() {
+        let hash = Partitioner::HadoopBytes.hash_function();
+        let told = |shards, partitions| detour(Sharding::Fixed { hash, shards }, layout(partitions));
+        assert_eq!(told(6, 12), None);
+        assert!(told(6, 3).unwrap().ends_with("update` with --shards 3"));
+        assert!(told(6, 8).unwrap().ends_with("--shards 24, and when that is done --shards 8"));
+        assert!(told(99_991, 99_989).unwrap().contains("delete the keyspace"));
+        let other = Layout { partitioner: Partitioner::JavaString, partitions: 6 };
+        let told = detour(Sharding::Fixed { hash, shards: 6 }, other).unwrap();
+        assert!(told.contains("delete the keyspace"), "{told}");
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use super::coordinated::Stays;
 use super::effects::Hands;
 use super::loading::{Inspected, Which};
 use super::refreshing::{self, Listed};
-use super::{Handle, NodeOptions, founding, presence, remembering, trouble, watching};
+use super::{Handle, NodeOptions, keyspace, presence, remembering, trouble, watching};
 use crate::catalogue::Catalogue;
 use crate::clock::unix_ms;
 use crate::limits::PROGRESS_EVERY;
@@ -12,7 +12,7 @@ use crate::local::{self, Store};
 use crate::source::Source;
 use partage_coordination::{Coordination, Key};
 use partage_core::dataset::node::{Event, Node as Machine, NodeSettings, Readiness, Stored};
-use partage_core::dataset::shards;
+use partage_core::dataset::shards::{self, Wanted};
 use partage_core::dataset::{Address, DatasetName, VersionName, Wish};
 use partage_core::sharding::Slot;
 use partage_wire::presence::Remembered;
@@ -48,8 +48,8 @@ pub enum Input {
     Ordered(DatasetName),
     /// A shard was ordered here: somebody waits until it is ready, or cannot be.
     Await(DatasetName, Slot, Waiting),
-    /// Whether there is a keyspace for a dataset now.
-    Founded(DatasetName, Result<(), String>),
+    /// A coordinator has seen to the keyspace of a dataset, or none has.
+    Keyspace(keyspace::Seen),
     /// The node is to leave.
     Leave,
 }
@@ -230,23 +230,45 @@ impl Driver {
         self.tell(Event::Ordered(dataset.clone(), slots)).await;
     }
 
-    /// What is ordered of a dataset is told, and a keyspace for it seen to, if a coordinator is there.
-    async fn coordinate(&mut self, dataset: &DatasetName) {
+    /// What is ordered of a dataset is told, and its keyspace seen to, if a coordinator is there. `is_read`: the settings
+    /// of the dataset were read just now.
+    async fn coordinate(&mut self, dataset: &DatasetName, is_read: bool) {
         let Some(membership) = self.hands.options.coordinator.clone() else { return };
         if self.stays.is_known() {
             self.order(dataset).await;
         }
-        let Some(shelf) = self.machine.shelf(dataset).filter(|shelf| shelf.is_served()) else { return };
-        let layouts = shelf.versions().filter(|(_, version)| version.failure().is_none());
-        let Some(layout) = layouts.filter_map(|(_, version)| version.layout()).last() else { return };
-        let replicas = self.hands.wanted(dataset);
-        match shards::keyspace(dataset, layout, replicas) {
-            Ok(keyspace) => {
-                let (coordinators, inputs) = (membership.coordinators, self.inputs.clone());
-                self.helpers.spawn(founding::found(coordinators, dataset.clone(), keyspace, inputs));
-            }
-            Err(error) => tracing::error!(%dataset, %error, "no keyspace can be named so"),
+        if let Some(wanted) = self.keyspace(dataset, is_read) {
+            let (coordinators, inputs) = (membership.coordinators, self.inputs.clone());
+            self.helpers.spawn(keyspace::see_to(coordinators, dataset.clone(), wanted, inputs));
         }
+    }
+
+    /// What the keyspace of a dataset is to be, as far as that is known.
+    fn keyspace(&self, dataset: &DatasetName, is_read: bool) -> Option<Wanted> {
+        let shelf = self.machine.shelf(dataset)?;
+        if !shelf.is_served() {
+            return is_read.then_some(Wanted::Gone);
+        }
+        let layouts = shelf.versions().filter(|(_, version)| version.failure().is_none());
+        let layout = layouts.filter_map(|(_, version)| version.layout()).last()?;
+        let said = self.hands.settings.get(dataset).and_then(|settings| settings.spread.replication);
+        let said = self.hands.keyspaces.news(dataset, said.filter(|_| is_read));
+        let keyspace = shards::keyspace(dataset, layout, self.hands.wanted(dataset));
+        let keyspace = keyspace.inspect_err(|error| {
+            tracing::error!(%dataset, %error, "no keyspace can be named so: give the dataset another name");
+        });
+        Some(Wanted::There { keyspace: Box::new(keyspace.ok()?), said })
+    }
+
+    /// A coordinator has told of a keyspace.
+    fn seen(&mut self, seen: keyspace::Seen) {
+        let dataset = seen.dataset.clone();
+        let Some(shelf) = self.machine.shelf(&dataset) else { return };
+        let serving = shelf.versions().find(|(name, _)| Some(*name) == shelf.serving());
+        let layout = serving.and_then(|(_, version)| version.layout());
+        let min = self.machine.spread(&dataset).replication.min;
+        self.hands.keyspaces.take(seen, layout, min);
+        self.hands.show_options(&dataset);
     }
 
     /// A look at the source has ended: datasets of which shards are ordered, and of which it has nothing, have no
@@ -269,7 +291,7 @@ impl Driver {
                     layout
                 });
                 self.tell(Event::Inspected(dataset.clone(), version, layout)).await;
-                self.coordinate(&dataset).await;
+                self.coordinate(&dataset, false).await;
             }
             Input::LoadEnded(which, number, ended) => self.load_ended(which, number, ended).await,
             Input::Listed(listed) => {
@@ -281,7 +303,7 @@ impl Driver {
                 trouble::source_works(&self.hands.catalogue, Some(&dataset));
                 self.hands.mend_again(&dataset);
                 self.tell(Event::Listed(dataset.clone(), versions)).await;
-                self.coordinate(&dataset).await;
+                self.coordinate(&dataset, true).await;
             }
             Input::SourceFailed(dataset, reason) => {
                 trouble::source_failed(&self.hands.catalogue, dataset.as_ref(), &reason);
@@ -306,10 +328,7 @@ impl Driver {
                 self.waiting.push((dataset, slot, told));
                 self.answer();
             }
-            Input::Founded(_, Ok(())) => {}
-            Input::Founded(dataset, Err(why)) => {
-                tracing::warn!(%dataset, why, "no keyspace was asked for or created; the next look tries again");
-            }
+            Input::Keyspace(seen) => self.seen(seen),
             Input::Leave => {}
         }
     }

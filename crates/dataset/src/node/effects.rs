@@ -1,5 +1,6 @@
 //! What the machine says, done: keys for the coordination service, loads, the local store, and the catalogue.
 
+use super::keyspace::Keyspaces;
 use super::loading::{Inspected, Loader, Loading, Wanted, Which};
 use super::presence::Outbox;
 use super::remembering;
@@ -30,6 +31,7 @@ pub struct Hands {
     pub readers: BTreeMap<Which, BTreeMap<u32, Arc<Reader>>>,
     pub inspected: BTreeMap<Which, Arc<Inspected>>,
     pub settings: BTreeMap<DatasetName, DatasetSettings>,
+    pub keyspaces: Keyspaces,
     /// The partitions that are published, by version: they share a key.
     held: BTreeMap<Which, (Layout, BTreeSet<u32>)>,
     loads: BTreeMap<Which, Loading>,
@@ -61,6 +63,7 @@ impl Hands {
             outbox: Arc::default(),
             inspected: BTreeMap::new(),
             settings: BTreeMap::new(),
+            keyspaces: Keyspaces::default(),
             held: BTreeMap::new(),
             loads: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -335,11 +338,13 @@ impl Hands {
     fn options_of(&self, dataset: &DatasetName) -> Options {
         let remembered = self.remembered.datasets.get(dataset).and_then(|known| known.content_type.clone());
         let content_type = remembered.unwrap_or_else(|| self.settings_of(dataset).content_type);
-        Options { content_type, replication: self.wanted(dataset) }
+        // Under a coordinator it says how many there are to be.
+        let replication = self.keyspaces.replicas(dataset).unwrap_or_else(|| self.wanted(dataset));
+        Options { content_type, replication }
     }
 
     /// What the source says now of how a dataset is served counts from the next request on.
-    fn show_options(&self, name: &DatasetName) {
+    pub fn show_options(&self, name: &DatasetName) {
         let Some(dataset) = self.catalogue.dataset(name.as_str()) else { return };
         let options = self.options_of(name);
         if *dataset.options() != options
@@ -349,7 +354,7 @@ impl Hands {
         }
     }
 
-    /// How many nodes are to have each of its partitions.
+    /// How many nodes are to have each of its partitions, as the source and the node say.
     pub fn wanted(&self, dataset: &DatasetName) -> u32 {
         let said = self.settings.get(dataset).and_then(|settings| settings.spread.replication);
         said.unwrap_or(self.options.spread.replication.wanted)

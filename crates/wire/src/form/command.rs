@@ -67,6 +67,7 @@ impl TryFrom<proto::Keyspace> for json::Keyspace {
             constraint: form.constraint.unwrap_or_default().into(),
             throttle: form.throttle.unwrap_or_default().into(),
             resharding: form.resharding.unwrap_or_default().into(),
+            dataset_replication: form.dataset_replication,
         })
     }
 }
@@ -104,6 +105,7 @@ fn changes(form: proto::KeyspaceChanges) -> json::KeyspaceChanges {
         throttle: form.throttle.map(Into::into),
         resharding: form.resharding.map(Into::into),
         shards: form.shards,
+        dataset_replication: form.dataset_replication,
     }
 }
 

@@ -105,6 +105,7 @@ impl From<&Keyspace> for proto::Keyspace {
             constraint: Some((&keyspace.constraint).into()),
             throttle: Some((&keyspace.throttle).into()),
             resharding: Some((&keyspace.resharding).into()),
+            dataset_replication: keyspace.dataset_replication,
         }
     }
 }
@@ -134,6 +135,7 @@ impl TryFrom<proto::Keyspace> for Keyspace {
             constraint: form.constraint.unwrap_or_default().try_into().inside("constraint")?,
             throttle: form.throttle.unwrap_or_default().into(),
             resharding: form.resharding.unwrap_or_default().into(),
+            dataset_replication: form.dataset_replication,
             ..default
         })
     }

@@ -97,6 +97,9 @@ pub struct KeyspaceChanges {
     pub resharding: Option<Resharding>,
     /// How many fixed slots there are: a multiple or a divisor of the present number.
     pub shards: Option<u32>,
+    /// What the settings of its dataset say of replication: its replicas follow, unless they were changed by hand since
+    /// this was last told.
+    pub dataset_replication: Option<u32>,
 }
 
 /// Everything that can be asked for. The fields are those of the commands of `partage`.
@@ -258,6 +261,7 @@ impl TryFrom<KeyspaceChanges> for core::KeyspaceChanges {
             throttle: form.throttle.map(Into::into),
             resharding: form.resharding.map(Into::into),
             shards: form.shards,
+            dataset_replication: form.dataset_replication,
         })
     }
 }

@@ -135,6 +135,9 @@ pub struct Keyspace {
     /// When they split and merge.
     #[serde(default)]
     pub resharding: Resharding,
+    /// Of a dataset: the replication that its settings said last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset_replication: Option<u32>,
 }
 
 impl From<&core::Keyspace> for Keyspace {
@@ -152,6 +155,7 @@ impl From<&core::Keyspace> for Keyspace {
             constraint: (&keyspace.constraint).into(),
             throttle: (&keyspace.throttle).into(),
             resharding: (&keyspace.resharding).into(),
+            dataset_replication: keyspace.dataset_replication,
         }
     }
 }
@@ -180,6 +184,7 @@ impl TryFrom<Keyspace> for core::Keyspace {
             constraint: form.constraint.try_into().inside("constraint")?,
             throttle: form.throttle.into(),
             resharding: form.resharding.into(),
+            dataset_replication: form.dataset_replication,
             ..default
         })
     }

@@ -81,6 +81,9 @@ enum Happening {
     /// The coordinator moves shards; its orders reach a node.
     Plan,
     Ordered(usize, u64),
+    /// The settings of the dataset change, or a person changes its keyspace; a node tells of the settings.
+    Keyspace,
+    Told(usize, u64, u32),
     Calm,
 }
 
@@ -127,13 +130,14 @@ pub fn run(seed: u64) -> Outcome {
 pub fn run_ordered(seed: u64) -> Outcome {
     let mut world = World::new(seed);
     let (shards, wanted) = (world.draw.between(1, 9) as u32, world.machines[0].settings.spread.replication);
-    world.office = Some(Office::new(shards, world.machines.len().min(wanted.wanted as usize)));
+    world.office = Some(Office::new(&world.dataset, shards, wanted.wanted));
     for machine in &mut world.machines {
         // How many a partition may have is the coordinator's to say.
         machine.settings.spread.replication.max = None;
         (machine.settings.is_ordered, machine.settings.let_go_ms) = (true, LET_GO_MS);
     }
     world.later(1_000, Happening::Plan);
+    world.later(20_000, Happening::Keyspace);
     run_in(world, seed)
 }
 
@@ -263,6 +267,8 @@ impl World {
             Happening::Pin => return self.pin(),
             Happening::Plan => self.plan(),
             Happening::Ordered(node, life) => return self.ordered(node, life),
+            Happening::Keyspace => self.change_keyspace(),
+            Happening::Told(node, life, said) => self.told_settings(node, life, said),
             Happening::Calm => self.calm(),
         }
         Ok(())

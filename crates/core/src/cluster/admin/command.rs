@@ -245,4 +245,6 @@ pub struct KeyspaceChanges {
     /// How many fixed slots there are: a multiple or a divisor of the present number. Makes a plan of splits or
     /// merges, after which there are as many.
     pub shards: Option<u32>,
+    /// What the settings of its dataset say of replication: [`Keyspace::following`].
+    pub dataset_replication: Option<u32>,
 }

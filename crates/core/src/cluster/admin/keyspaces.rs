@@ -5,7 +5,7 @@ use crate::check;
 use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
 use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
-use crate::keyspace::{Constraint, Keyspace, Ownership};
+use crate::keyspace::{Constraint, Keyspace, KeyspaceKind, Ownership};
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, PartitionName};
@@ -168,15 +168,22 @@ impl Cluster {
             });
         }
         let old = &keyspace.record.keyspace;
+        if changes.dataset_replication.is_some() && old.kind != KeyspaceKind::Dataset {
+            return Err(AdminError::Invalid {
+                problem: format!("keyspace {name} is of kind {} and belongs to no dataset", old.kind),
+                way_out: "give replicas instead".into(),
+            });
+        }
+        let followed = changes.dataset_replication.map_or_else(|| old.clone(), |said| old.following(said));
         let new = Keyspace {
-            replicas: changes.replicas.unwrap_or(old.replicas),
+            replicas: changes.replicas.unwrap_or(followed.replicas),
             policy: changes.policy.unwrap_or_else(|| old.policy.clone()),
             mode: changes.mode.unwrap_or(old.mode),
             spread: changes.spread.unwrap_or(old.spread),
             constraint: changes.constraint.unwrap_or_else(|| old.constraint.clone()),
             throttle: changes.throttle.unwrap_or_else(|| old.throttle.clone()),
             resharding: changes.resharding.unwrap_or_else(|| old.resharding.clone()),
-            ..old.clone()
+            ..followed
         };
         let mut warnings = self.check_settings(&new, &old.constraint, ahead)?;
         let mut told = differences(old, &new);
@@ -213,6 +220,10 @@ fn differences(old: &Keyspace, new: &Keyspace) -> Vec<String> {
     }
     if old.spread != new.spread {
         told.push(format!("spread from {} to {}", old.spread, new.spread));
+    }
+    if let Some(said) = new.dataset_replication.filter(|said| old.dataset_replication != Some(*said)) {
+        let kept = if new.replicas == said { "" } else { "; its replicas were set by hand and stay" };
+        told.push(format!("replication {said} in the settings of its dataset{kept}"));
     }
     let others = [
         ("constraint", old.constraint != new.constraint),

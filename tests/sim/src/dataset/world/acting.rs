@@ -247,6 +247,7 @@ impl World {
         if self.now < self.source_away {
             return Ok(());
         }
+        self.tell_settings(node);
         let versions = self.source.keys().cloned().collect();
         self.tell(node, Event::Listed(self.dataset.clone(), versions))
     }

@@ -1,27 +1,75 @@
-//! A coordinator, as dataset nodes know one: it orders shards, mostly made before broken, and now and then not.
+//! A coordinator, as dataset nodes know one: it orders shards, mostly made before broken, and now and then not. And the
+//! keyspace, which follows what the source says of replication, as nodes tell of it, and what a person says by hand.
 
 use super::{Happening, World};
-use partage_core::dataset::node::{Event, Readiness};
-use partage_core::dataset::shards::partitions_of;
+use crate::draw::Draw;
+use partage_core::dataset::node::{Event, Layout, Readiness};
+use partage_core::dataset::shards::{self, Upkeep, Wanted, partitions_of, upkeep};
+use partage_core::dataset::{DatasetName, Partitioner};
+use partage_core::keyspace::Keyspace;
+use partage_core::planted::{self, Planted};
 use partage_core::sharding::Slot;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Most shards of the keyspace.
+const SHARDS: u32 = 24;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Office {
     shards: u32,
-    replicas: usize,
+    keyspace: Keyspace,
+    /// What the source says of replication.
+    says: u32,
+    /// What a person has said last, where that holds.
+    by_hand: Option<u32>,
+    /// What each node has told of it, in this life.
+    told: BTreeMap<usize, (u64, u32)>,
     /// Who is to have each shard, in which life: a restart ends it.
     given: BTreeMap<u32, BTreeMap<usize, u64>>,
 }
 
 impl Office {
-    pub fn new(shards: u32, replicas: usize) -> Office {
-        Office { shards, replicas, given: (0..shards).map(|shard| (shard, BTreeMap::new())).collect() }
+    pub fn new(dataset: &DatasetName, shards: u32, says: u32) -> Office {
+        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions: shards };
+        let keyspace = shards::keyspace(dataset, layout, says).expect("a name of a keyspace");
+        let given = (0..shards).map(|shard| (shard, BTreeMap::new())).collect();
+        Office { shards, keyspace, says, by_hand: None, told: BTreeMap::new(), given }
     }
 
     fn slot(&self, shard: u32) -> Slot {
         Slot::new(shard, self.shards).expect("below the number of shards")
+    }
+
+    /// A node tells what it has read, late perhaps.
+    fn hear(&mut self, said: u32) {
+        let wanted = Wanted::There { keyspace: Box::new(self.keyspace.clone()), said: Some(said) };
+        if upkeep(wanted, Some(&self.keyspace)) == Upkeep::Tell(said) {
+            self.keyspace = self.keyspace.following(said);
+            if planted::is(Planted::Theirs) {
+                self.keyspace.replicas = said;
+            }
+        }
+    }
+
+    /// A person sets the replicas.
+    fn set(&mut self, replicas: u32) {
+        self.by_hand = (self.keyspace.dataset_replication != Some(replicas)).then_some(replicas);
+        self.keyspace.replicas = replicas;
+    }
+
+    /// A person has shards split or merged, all at a time: parts of a shard are where it was, and what is joined is where
+    /// one of its parts was.
+    fn reshard(&mut self, draw: &mut Draw) {
+        let factor = draw.between(2, 4) as u32;
+        let before = std::mem::take(&mut self.given);
+        let to = match self.shards.is_multiple_of(factor) && draw.chance(500) {
+            true => self.shards / factor,
+            false if self.shards * factor <= SHARDS => self.shards * factor,
+            false => self.shards,
+        };
+        self.given = (0..to).map(|shard| (shard, before[&(shard % self.shards)].clone())).collect();
+        self.shards = to;
     }
 
     fn slots_of(&self, node: usize) -> BTreeSet<Slot> {
@@ -38,6 +86,7 @@ impl World {
         let Some(mut office) = self.office.take() else { return };
         self.soon(300, 3_000, Happening::Plan);
         let mut told = BTreeSet::new();
+        let replicas = self.machines.len().min(office.keyspace.replicas as usize);
         for shard in 0..office.shards {
             let slot = office.slot(shard);
             let mut nodes = office.given.remove(&shard).unwrap_or_default();
@@ -47,12 +96,12 @@ impl World {
                 told.extend(nodes.keys().copied());
                 nodes.clear();
             }
-            let is_moved = !self.is_calm && nodes.len() == office.replicas && self.draw.chance(60);
-            if nodes.len() < office.replicas || is_moved {
+            let is_moved = !self.is_calm && nodes.len() == replicas && self.draw.chance(60);
+            if nodes.len() < replicas || is_moved {
                 told.extend(self.give(&mut nodes));
             }
             let ready: Vec<usize> = nodes.keys().copied().filter(|node| self.is_ready(*node, slot)).collect();
-            if nodes.len() > office.replicas && ready.len() > office.replicas {
+            if nodes.len() > replicas && ready.len() > replicas {
                 let gone = self.draw.pick(&ready).copied();
                 nodes.retain(|node, _| Some(*node) != gone);
                 told.extend(gone);
@@ -89,13 +138,61 @@ impl World {
         self.tell(node, event)
     }
 
+    /// The settings in the source change, or a person changes the keyspace.
+    pub(super) fn change_keyspace(&mut self) {
+        if self.is_calm {
+            return;
+        }
+        self.soon(10_000, 60_000, Happening::Keyspace);
+        // With fewer than must have a version, none would get whole.
+        let (least, most) = (self.machines[0].settings.spread.replication.min, self.machines.len() as u64);
+        let replicas = self.draw.between(u64::from(least), most + 1) as u32;
+        let Some(office) = &mut self.office else { return };
+        match self.draw.between(0, 4) {
+            0 | 1 => office.says = replicas,
+            2 => office.set(replicas),
+            _ => office.reshard(&mut self.draw),
+        }
+        for node in 0..self.machines.len() {
+            let life = self.machines[node].life;
+            self.soon(5, 800, Happening::Ordered(node, life));
+        }
+    }
+
+    /// A node has looked at the source: what it read, and has not told yet, it tells. The answer may be lost.
+    pub(super) fn tell_settings(&mut self, node: usize) {
+        let life = self.machines[node].life;
+        let Some(office) = &self.office else { return };
+        let said = office.says;
+        if office.told.get(&node) != Some(&(life, said)) {
+            self.soon(5, 4_000, Happening::Told(node, life, said));
+        }
+    }
+
+    /// It arrives, whatever has become of who told it.
+    pub(super) fn told_settings(&mut self, node: usize, life: u64, said: u32) {
+        let Some(office) = &mut self.office else { return };
+        office.hear(said);
+        if !self.draw.chance(100) {
+            office.told.insert(node, (life, said));
+        }
+    }
+
     /// S18: long after the last fault every shard is where it was ordered, as often as was asked for, and nowhere else.
     pub(super) fn all_is_as_ordered(&self) -> Result<(), String> {
         let Some(office) = &self.office else { return Ok(()) };
+        let replicas = self.machines.len().min(office.keyspace.replicas as usize);
         for (shard, nodes) in &office.given {
-            if nodes.len() != office.replicas {
-                return Err(format!("S18: shard {shard} is at {nodes:?}, and not at {}", office.replicas));
+            if nodes.len() != replicas {
+                return Err(format!("S18: shard {shard} is at {nodes:?}, and not at {replicas}"));
             }
+        }
+        let Office { says, by_hand, keyspace, .. } = office;
+        if keyspace.replicas != by_hand.unwrap_or(*says) {
+            let now = (keyspace.replicas, keyspace.dataset_replication);
+            return Err(format!(
+                "S18: the source says {says}, a person {by_hand:?}, and replicas are {now:?}"
+            ));
         }
         for (node, machine) in self.machines.iter().enumerate() {
             let Some(serving) = &machine.catalogue.serving else { continue };

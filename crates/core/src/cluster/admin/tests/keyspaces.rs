@@ -1,4 +1,5 @@
 use super::*;
+use crate::keyspace::KeyspaceKind;
 use crate::map::Stage;
 
 fn create(keyspace: Keyspace, presplit: Presplit) -> Command {
@@ -138,6 +139,45 @@ fn what_may_change_changes_and_nothing_else() {
     let policy = KeyspaceChanges { policy: Some("wrok_stealing".into()), ..none() };
     town.refused(update(policy), Kind::Invalid, "did you mean");
     town.refused(update(KeyspaceChanges { replicas: Some(65), ..none() }), Kind::Invalid, "1 to 64");
+}
+
+#[test]
+fn s18_a_dataset_s_replicas_follow_its_settings_until_somebody_sets_them() {
+    let mut town = Town::new(&["a", "b", "c"]);
+    let made = Keyspace {
+        kind: KeyspaceKind::Dataset,
+        replicas: 2,
+        dataset_replication: Some(2),
+        ..settings("names", HASHES)
+    };
+    town.done(create(made, Presplit::None));
+    town.keyspace("users", HASHES, Presplit::None);
+    let update = |of: &str, changes| Command::UpdateKeyspace {
+        keyspace: name(of),
+        changes: Box::new(changes),
+        ahead: true,
+    };
+    let says = |said| KeyspaceChanges { dataset_replication: Some(said), ..KeyspaceChanges::default() };
+    let by_hand = |replicas| KeyspaceChanges { replicas: Some(replicas), ..KeyspaceChanges::default() };
+    let now = |town: &Town| {
+        let keyspace = &town.cluster.keyspaces[&name("names")].record.keyspace;
+        (keyspace.replicas, keyspace.dataset_replication)
+    };
+    assert!(town.done(update("names", says(3))).summary.contains("replicas from 2 to 3"));
+    assert_eq!(now(&town), (3, Some(3)));
+    assert!(town.done(update("names", says(3))).summary.contains("nothing differs"), "told once more");
+    town.done(update("names", by_hand(1)));
+    // A node that comes late with what all have heard, and then other settings: what was set by hand stays.
+    town.done(update("names", says(3)));
+    assert_eq!(now(&town), (1, Some(3)));
+    assert!(town.done(update("names", says(2))).summary.contains("were set by hand and stay"));
+    assert_eq!(now(&town), (1, Some(2)));
+    // Set to what the settings say, it follows them again.
+    town.done(update("names", by_hand(2)));
+    town.done(update("names", says(3)));
+    assert_eq!(now(&town), (3, Some(3)));
+    town.refused(update("names", says(65)), Kind::Invalid, "1 to 64");
+    town.refused(update("users", says(2)), Kind::Invalid, "belongs to no dataset");
 }
 
 fn register(names: &[&str], replicas: Option<u32>) -> Command {

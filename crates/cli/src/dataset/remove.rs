@@ -1,0 +1,196 @@
+//! `partage dataset remove`: the settings in the source say that the dataset is not served, and nodes let go of it.
+//!
+//! Under a coordinator it has a keyspace, which nodes delete when they read that. Here it is waited for: first no node
+//! serves the dataset any more, then the keyspace goes, so none of them creates it again.
+
+use super::door::NodeDoor;
+use super::origin::{From, toml};
+use super::settings::{kept, named, open};
+use crate::client::Door;
+use crate::http::{address, segment};
+use crate::output::{Failure, Output, say};
+use bytes::Bytes;
+use clap::Args;
+use hyper::Method;
+use partage_core::dataset::DatasetName;
+use partage_dataset::settings::FILE;
+use partage_wire::config::DatasetFile;
+use partage_wire::json::{Command, Keyspace, Node};
+use serde::Deserialize;
+use serde_json::json;
+use std::time::Duration;
+
+/// Between two looks at whether a node has let go.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// `partage dataset remove`
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Which dataset
+    dataset: String,
+    #[command(flatten)]
+    from: From,
+    /// Coordinators, host:port, of which one has a keyspace for it: waits until that is gone, too
+    #[arg(
+        long,
+        env = "PARTAGE_COORDINATOR",
+        value_delimiter = ',',
+        value_name = "HOST:PORT",
+        value_parser = address
+    )]
+    coordinator: Vec<String>,
+    /// Seconds to wait at most, with --coordinator
+    #[arg(long, default_value_t = 60)]
+    at_most_s: u64,
+    /// Only say what would happen
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Deserialize)]
+struct Nodes {
+    nodes: Vec<Node>,
+}
+
+/// A keyspace that is to go, and who deletes it.
+struct Leaving {
+    dataset: DatasetName,
+    door: Door,
+}
+
+impl RemoveArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let dataset = named(&self.dataset)?;
+        let source = open(&self.from.source)?;
+        let known = source.datasets().await.map_err(Failure::failed)?;
+        if !known.names.contains(&dataset) {
+            let names: Vec<_> = known.names.iter().map(DatasetName::as_str).collect();
+            let what = format!("{} has no dataset {dataset}: it has {}", source.url(), names.join(", "));
+            return Err(Failure::refused(what));
+        }
+        let before = kept(&source, &dataset).await?.unwrap_or_default();
+        if before.served == Some(false) {
+            say(&format!("dataset {dataset} is not served already"));
+        }
+        // Before anything is written: who names a coordinator that is away is told so while nothing has changed.
+        let leaving = Leaving::find(&self.coordinator, &dataset).await?;
+        let file = DatasetFile { served: Some(false), ..before };
+        let mut gone = None;
+        if self.dry_run {
+            if let Some(leaving) = &leaving {
+                gone = Some(leaving.delete(true).await?);
+            }
+        } else {
+            source.write(&dataset, FILE, toml(&file)?.into()).await.map_err(Failure::failed)?;
+            if let Some(leaving) = &leaving {
+                let seconds = self.at_most_s;
+                let left = tokio::time::timeout(Duration::from_secs(seconds), leaving.leave()).await;
+                gone = Some(left.unwrap_or_else(|_| Err(leaving.late(seconds)))?);
+            }
+        }
+        if output.is_json() {
+            return output.json(&json!({
+                "dataset": dataset.as_str(), "served": false, "keyspace_deleted": leaving.is_some(),
+                "dry_run": self.dry_run,
+            }));
+        }
+        let would = if self.dry_run { "would: " } else { "" };
+        output.text(&format!(
+            "{would}dataset {dataset} is served no more, from the nodes' next refresh on; its files stay. \
+             `partage dataset add` serves it again"
+        ));
+        match gone {
+            Some(gone) => output.text(&format!("{would}{gone}")),
+            None if self.coordinator.is_empty() => {
+                output.text("nodes under a coordinator delete its keyspace then, too")
+            }
+            None => output.text(&format!("the coordinator has no keyspace {dataset}")),
+        }
+        Ok(())
+    }
+}
+
+impl Leaving {
+    /// The keyspace of the dataset at one of these coordinators, if it has one.
+    async fn find(coordinators: &[String], dataset: &DatasetName) -> Result<Option<Leaving>, Failure> {
+        if coordinators.is_empty() {
+            return Ok(None);
+        }
+        let door = Door { coordinator: coordinators.to_vec(), who: "dataset remove".to_owned() };
+        match door.get::<Keyspace>(&format!("/v1/keyspaces/{}", segment(dataset.as_str()))).await {
+            Ok(found) if found.kind.as_deref() == Some("dataset") => {
+                Ok(Some(Leaving { dataset: dataset.clone(), door }))
+            }
+            Ok(_) => Ok(None),
+            Err(failure) if failure.is_kind("not_found") => Ok(None),
+            Err(failure) => Err(failure.help(
+                "nothing was written: ask again when it answers; or leave out --coordinator (and PARTAGE_COORDINATOR), and \
+                 the nodes delete the keyspace as soon as it is back",
+            )),
+        }
+    }
+
+    /// Returns what was deleted, when no node can create it again.
+    async fn leave(&self) -> Result<String, Failure> {
+        let told: Nodes = self.door.get("/v1/nodes").await?;
+        let serves = |node: &&Node| {
+            node.kinds.iter().any(|kind| kind == "dataset") && !["down", "left"].contains(&&*node.health)
+        };
+        for node in told.nodes.iter().filter(serves) {
+            if !self.let_go(node).await {
+                say(&format!(
+                    "warning: node {} at {} does not answer: if it lives and has not read its source since, it may create \
+                     keyspace {} again, until the next look of any node",
+                    node.id, node.address, self.dataset
+                ));
+            }
+        }
+        self.delete(false).await
+    }
+
+    /// Waits until a node does not serve the dataset; false if it does not answer.
+    async fn let_go(&self, node: &Node) -> bool {
+        let door = NodeDoor { node: vec![node.address.clone()] };
+        let here = format!("/{}?proxy=status", segment(self.dataset.as_str()));
+        loop {
+            // Each time: the look that goes on may have begun before the settings were written.
+            let asked = door.ask(Method::POST, "/-/refresh", Bytes::new()).await;
+            let told = match asked {
+                Ok(_) => door.ask(Method::GET, &here, Bytes::new()).await.map(drop),
+                Err(failure) => Err(failure),
+            };
+            match told {
+                Err(failure) if failure.is_kind("no_dataset") => return true,
+                Ok(()) => {}
+                Err(failure) if failure.is_kind("starting") => {}
+                Err(_) => return false,
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Nodes may have been quicker.
+    async fn delete(&self, dry_run: bool) -> Result<String, Failure> {
+        let keyspace = self.dataset.to_string();
+        let deleted = self.door.command(Command::DeleteKeyspace { keyspace }, dry_run).await;
+        match deleted {
+            Ok(answer) => Ok(answer.summary),
+            Err(failure) if failure.is_kind("not_found") => {
+                Ok(format!("keyspace {} was deleted by a node", self.dataset))
+            }
+            Err(failure) => Err(failure.help(format!(
+                "the dataset is served no more; its keyspace is left: partage keyspace delete {}",
+                self.dataset
+            ))),
+        }
+    }
+
+    fn late(&self, seconds: u64) -> Failure {
+        let dataset = &self.dataset;
+        Failure::failed(format!("nodes have not let go of dataset {dataset} after {seconds} s")).help(format!(
+            "it is written that it is not served; nodes delete its keyspace when they read that. See `partage dataset status \
+             {dataset}`, or ask again"
+        ))
+    }
+}

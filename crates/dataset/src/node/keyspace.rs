@@ -1,0 +1,198 @@
+//! The keyspace of a dataset, under a coordinator: whichever node looks at the source sees to it that the keyspace is as
+//! the source says. What is to be done, core decides ([`upkeep`]).
+//!
+//! Every node asks with each look, and mostly hears that all is well. So nobody has to be told which node is the first, a
+//! keyspace that somebody deleted by mistake comes back, and that of a dataset which is not served any more goes, also when
+//! no coordinator was there at the time. A node that has not looked since may create it once more; the next look of any
+//! takes it away again.
+
+use super::driving::Input;
+use crate::catalogue::Trouble;
+use crate::clock::unix_seconds;
+use crate::limits::KEYSPACE;
+use partage_core::dataset::DatasetName;
+use partage_core::dataset::node::Layout;
+use partage_core::dataset::shards::{Upkeep, Wanted, detour, upkeep};
+use partage_core::keyspace::Keyspace;
+use partage_wire::proto::admin_client::AdminClient;
+use partage_wire::proto::{
+    self, CommandRequest, CreateKeyspace, DeleteKeyspace, GetKeyspaceRequest, KeyspaceChanges,
+    UpdateKeyspace, command_request,
+};
+use std::collections::BTreeMap;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// What a coordinator was asked to see to, and what came of it.
+#[derive(Debug)]
+pub struct Seen {
+    pub dataset: DatasetName,
+    /// What the settings say of replication, if it was told.
+    said: Option<u32>,
+    /// The keyspace as it is now.
+    told: Result<Option<Keyspace>, String>,
+}
+
+/// What is known of the keyspaces of datasets.
+#[derive(Debug, Default)]
+pub struct Keyspaces {
+    replicas: BTreeMap<DatasetName, u32>,
+    /// What coordinators have heard from this node of replication. Only what is news is told: so a node that reads
+    /// changed settings late takes back nothing that others have told since.
+    said: BTreeMap<DatasetName, u32>,
+    troubles: BTreeMap<DatasetName, Trouble>,
+    /// What the log has advised last.
+    advised: BTreeMap<DatasetName, String>,
+}
+
+impl Keyspaces {
+    /// How many nodes are to have each shard of a dataset, as far as a coordinator has told.
+    pub fn replicas(&self, dataset: &DatasetName) -> Option<u32> {
+        self.replicas.get(dataset).copied()
+    }
+
+    /// What is said of replication, if no coordinator has heard it from this node.
+    pub fn news(&self, dataset: &DatasetName, said: Option<u32>) -> Option<u32> {
+        said.filter(|said| self.said.get(dataset) != Some(said))
+    }
+
+    /// A coordinator has answered, or none has. `layout` is that of what clients get, who get it from `min` nodes on.
+    pub fn take(&mut self, seen: Seen, layout: Option<Layout>, min: u32) {
+        let Seen { dataset, said, told } = seen;
+        let there = match told {
+            Ok(there) => there,
+            Err(why) => return self.fail(dataset, why),
+        };
+        self.troubles.remove(&dataset);
+        let Some(keyspace) = there else {
+            self.replicas.remove(&dataset);
+            self.advised.remove(&dataset);
+            return;
+        };
+        if let Some(said) = said {
+            self.said.insert(dataset.clone(), said);
+        }
+        self.replicas.insert(dataset.clone(), keyspace.replicas);
+        self.advise(dataset, &keyspace, layout, min);
+    }
+
+    /// Said when it begins, and now and then.
+    fn fail(&mut self, dataset: DatasetName, why: String) {
+        let (trouble, is_said) = Trouble::again(self.troubles.get(&dataset), why, unix_seconds());
+        if is_said {
+            let why = &trouble.reason;
+            tracing::warn!(%dataset, why, "its keyspace was not seen to; the next look tries again");
+        }
+        self.troubles.insert(dataset, trouble);
+    }
+
+    /// Says once what a person may want to change.
+    fn advise(&mut self, dataset: DatasetName, keyspace: &Keyspace, layout: Option<Layout>, min: u32) {
+        let replicas = keyspace.replicas;
+        let is_short = replicas < min;
+        let advice = match layout.and_then(|layout| detour(keyspace.sharding, layout)) {
+            _ if is_short => format!(
+                "no version gets whole: min_replication is {min}, and its keyspace has {replicas} replicas: `partage \
+                 keyspace update {dataset} --replicas {min}`, or give the dataset a lower min_replication"
+            ),
+            Some(detour) => format!("requests through the router take a hop more: {detour}"),
+            None => {
+                self.advised.remove(&dataset);
+                return;
+            }
+        };
+        if self.advised.get(&dataset) == Some(&advice) {
+            return;
+        }
+        match is_short {
+            true => tracing::warn!(%dataset, "{advice}"),
+            false => tracing::info!(%dataset, "{advice}"),
+        }
+        self.advised.insert(dataset, advice);
+    }
+}
+
+/// Has the first coordinator that answers see to it, and tells.
+pub async fn see_to(
+    coordinators: Vec<String>,
+    dataset: DatasetName,
+    wanted: Wanted,
+    inputs: mpsc::Sender<Input>,
+) {
+    let said = match &wanted {
+        Wanted::There { said, .. } => *said,
+        Wanted::Gone => None,
+    };
+    let mut told = Err(String::from("no coordinator is named"));
+    for coordinator in coordinators {
+        let asked = timeout(KEYSPACE, see_to_at(&coordinator, &dataset, wanted.clone())).await;
+        told = asked.unwrap_or_else(|_| Err(format!("{coordinator} does not answer")));
+        if told.is_ok() {
+            break;
+        }
+    }
+    // Without a receiver the node has ended.
+    let _ = inputs.send(Input::Keyspace(Seen { dataset, said, told })).await;
+}
+
+async fn see_to_at(
+    coordinator: &str,
+    dataset: &DatasetName,
+    wanted: Wanted,
+) -> Result<Option<Keyspace>, String> {
+    let told = |status: Status| format!("{coordinator}: {}", status.message());
+    let url =
+        if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
+    let endpoint = Endpoint::from_shared(url).map_err(|error| format!("{coordinator}: {error}"))?;
+    let channel = endpoint.connect().await.map_err(|error| format!("{coordinator}: {error}"))?;
+    let mut admin = AdminClient::new(channel);
+    let there = get(&mut admin, dataset).await.map_err(told)?;
+    let Some(command) = command(dataset, upkeep(wanted, there.as_ref()))? else { return Ok(there) };
+    let done = admin.command(CommandRequest { dry_run: false, command: Some(command) }).await;
+    match done {
+        Ok(done) => tracing::info!(%dataset, "{}", done.into_inner().summary),
+        // Another node was quicker.
+        Err(status) if matches!(status.code(), Code::AlreadyExists | Code::NotFound) => {}
+        Err(status) => return Err(told(status)),
+    }
+    get(&mut admin, dataset).await.map_err(told)
+}
+
+async fn get(admin: &mut AdminClient<Channel>, dataset: &DatasetName) -> Result<Option<Keyspace>, Status> {
+    match admin.get_keyspace(GetKeyspaceRequest { name: dataset.to_string() }).await {
+        Ok(found) => {
+            let keyspace = Keyspace::try_from(found.into_inner());
+            keyspace.map(Some).map_err(|malformed| Status::internal(malformed.to_string()))
+        }
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        Err(status) => Err(status),
+    }
+}
+
+/// The command that does it, if there is anything to do.
+fn command(dataset: &DatasetName, upkeep: Upkeep) -> Result<Option<command_request::Command>, String> {
+    use command_request::Command;
+    let keyspace = dataset.to_string();
+    // Nodes that are still to join will have what those that are there cannot.
+    let ahead = true;
+    Ok(Some(match upkeep {
+        Upkeep::Nothing => return Ok(None),
+        Upkeep::Create(created) => Command::CreateKeyspace(CreateKeyspace {
+            keyspace: Some(proto::Keyspace::from(&*created)),
+            presplit: None,
+            ahead,
+        }),
+        Upkeep::Tell(said) => {
+            let changes = KeyspaceChanges { dataset_replication: Some(said), ..KeyspaceChanges::default() };
+            Command::UpdateKeyspace(UpdateKeyspace { keyspace, changes: Some(changes), ahead })
+        }
+        Upkeep::Delete => Command::DeleteKeyspace(DeleteKeyspace { keyspace }),
+        Upkeep::Taken(kind) => {
+            return Err(format!(
+                "there is a keyspace {keyspace} of kind {kind}: give the dataset another name, or delete that keyspace"
+            ));
+        }
+    }))
+}
