@@ -15,7 +15,7 @@ pub const LEAST_MEMORY_BYTES: usize = 1 << 20;
 /// partitions may be built at a time on a small machine.
 pub const MEMORY_BYTES: usize = 64 << 20;
 
-/// Entries wait for sorting in memory of this page size, if there is room for so much: what processors and the kernel have.
+/// A large page of memory, as processors and the kernel have it. Entries wait for sorting in such, if there is room for so much.
 pub const HUGE_BYTES: usize = 2 << 20;
 
 /// So few entries are compared; more are first dealt out by a byte of their rank. Below it dealing takes longer.
@@ -24,8 +24,9 @@ pub const COMPARED: usize = 48;
 /// Entries that are looked at before they are written: as far ahead as a processor fetches memory side by side.
 pub const LOOKED_AHEAD: usize = 16;
 
-/// What is written to a store file at a time: the kernel takes long pieces with less work.
-pub const OUTPUT_BUFFER_BYTES: usize = 256 << 10;
+/// What is written to a store file at a time, from a multiple of it: a file system that can then keeps it in a page of this
+/// size, and so it is mapped. A lookup in 4 KiB pages waits as long for where they are as for what is in them.
+pub const OUTPUT_BYTES: usize = HUGE_BYTES;
 
 /// Read-ahead of one run in a merge: long enough that a disk is not asked for crumbs.
 pub const RUN_BUFFER_BYTES: usize = 64 << 10;

@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use super::error::BuildError;
 use super::form::{FOOTER_BYTES, Footer, HEADER_BYTES, header};
-use crate::limits::{OUTPUT_BUFFER_BYTES, RUN_BUFFER_BYTES};
+use crate::limits::{OUTPUT_BYTES, RUN_BUFFER_BYTES};
 
 /// Beginning of the name of a file that is not finished. Nothing that begins with a dot is a store.
 pub const UNFINISHED: &str = ".partage-unfinished-";
@@ -73,17 +73,21 @@ impl Output {
         let before = self.buffer.len();
         add(&mut self.buffer);
         self.at += (self.buffer.len() - before) as u64;
-        if self.buffer.len() >= OUTPUT_BUFFER_BYTES {
-            self.empty().map_err(|e| self.failed(e))?;
-        }
-        Ok(())
+        self.write_wholes().map_err(|e| self.failed(e))
     }
 
-    fn empty(&mut self) -> io::Result<()> {
-        self.file.write_all(&self.buffer)?;
-        self.buffer.clear();
+    /// Writes the whole pieces of what is not written yet, each of which begins at a multiple of its length in the file.
+    fn write_wholes(&mut self) -> io::Result<()> {
+        let wholes = self.buffer.len() - self.buffer.len() % OUTPUT_BYTES;
+        if wholes == 0 {
+            return Ok(());
+        }
+        for whole in self.buffer[..wholes].chunks(OUTPUT_BYTES) {
+            self.file.write_all(whole)?;
+        }
+        self.buffer.drain(..wholes);
         // After a long value the room it needed is given back.
-        self.buffer.shrink_to(2 * OUTPUT_BUFFER_BYTES);
+        self.buffer.shrink_to(2 * OUTPUT_BYTES);
         Ok(())
     }
 
@@ -108,10 +112,11 @@ impl Output {
     pub fn finish(mut self, dictionary: &[u8], footer: &Footer) -> Result<u64, BuildError> {
         let path = self.path.clone();
         let failed = |source| BuildError::Io { path: path.clone(), doing: "writing the file", source };
-        self.empty().map_err(failed)?;
         self.copy_index().map_err(failed)?;
-        self.file.write_all(dictionary).map_err(failed)?;
-        self.file.write_all(&footer.encode()).map_err(failed)?;
+        self.buffer.extend_from_slice(dictionary);
+        self.buffer.extend_from_slice(&footer.encode());
+        self.write_wholes().map_err(failed)?;
+        self.file.write_all(&self.buffer).map_err(failed)?;
         self.file.as_file().sync_all().map_err(failed)?;
         self.file.persist_noclobber(&self.path).map_err(|e| match e.error.kind() {
             io::ErrorKind::AlreadyExists => BuildError::Exists(path.clone()),
@@ -124,16 +129,16 @@ impl Output {
 
     fn copy_index(&mut self) -> io::Result<()> {
         self.index.flush()?;
-        let index = self.index.get_mut();
-        index.rewind()?;
+        self.index.get_mut().rewind()?;
         let (mut buffer, mut crc) = (vec![0; RUN_BUFFER_BYTES], 0);
         loop {
-            let count = index.read(&mut buffer)?;
+            let count = self.index.get_mut().read(&mut buffer)?;
             if count == 0 {
                 break;
             }
             crc = crc32c::crc32c_append(crc, &buffer[..count]);
-            self.file.write_all(&buffer[..count])?;
+            self.buffer.extend_from_slice(&buffer[..count]);
+            self.write_wholes()?;
         }
         if crc == self.index_crc {
             return Ok(());
