@@ -1,5 +1,6 @@
 //! Three nodes of ours, or three of Sequins, that meet at a ZooKeeper.
 
+use crate::Run;
 use crate::data::Data;
 use crate::node::{self, STABLE_S, Told};
 use crate::servers::{PATIENCE, Running, free, rest, sequins_command};
@@ -27,8 +28,32 @@ pub struct Cluster {
     starting: Box<dyn Fn(usize, SocketAddr) -> Result<Command>>,
 }
 
+/// Those that are compared, and where they meet.
+pub struct Clusters {
+    /// Ours, then Sequins' if its program was named.
+    pub clusters: Vec<Cluster>,
+    _zookeeper: Running,
+}
+
+impl Clusters {
+    /// All on one source, of which they serve the first version, and at rest.
+    pub fn start(told: &Run) -> Result<Clusters> {
+        let zookeeper = zookeeper(&told.folder("zookeeper")?)?;
+        told.write_version(1)?;
+        let (folder, source) = (told.folder("nodes")?, told.source()?);
+        let mut clusters = vec![Cluster::ours(&folder, &source, zookeeper.at, told.number("--threads", 0))?];
+        clusters[0].serves(&told.data, 1)?;
+        if let Some(program) = &told.sequins {
+            let mut sequins = Cluster::sequins(program, &folder, &source, zookeeper.at)?;
+            sequins.serves(&told.data, 1)?;
+            clusters.push(sequins);
+        }
+        Ok(Clusters { clusters, _zookeeper: zookeeper })
+    }
+}
+
 /// A ZooKeeper of one server, as Debian packages it.
-pub fn zookeeper(folder: &Path) -> Result<Running> {
+fn zookeeper(folder: &Path) -> Result<Running> {
     let at = free()?;
     let folder = folder.join("zookeeper");
     std::fs::create_dir_all(folder.join("data"))?;
@@ -65,14 +90,14 @@ fn is_serving(zookeeper: SocketAddr) -> Result<bool> {
 
 impl Cluster {
     /// Ours, on a source.
-    pub fn ours(folder: &Path, source: &Path, zookeeper: SocketAddr, threads: u64) -> Result<Cluster> {
+    fn ours(folder: &Path, source: &Path, zookeeper: SocketAddr, threads: u64) -> Result<Cluster> {
         let (folder, source) = (folder.join("ours"), source.to_owned());
         let told = Told { zookeeper: Some(zookeeper), threads, ..Told::default() };
         Cluster::start("partage", move |number, at| node::command(&source, &own(&folder, number)?, at, &told))
     }
 
     /// Sequins', on a source.
-    pub fn sequins(program: &Path, folder: &Path, source: &Path, zookeeper: SocketAddr) -> Result<Cluster> {
+    fn sequins(program: &Path, folder: &Path, source: &Path, zookeeper: SocketAddr) -> Result<Cluster> {
         let [program, folder, source] = [program, &folder.join("sequins"), source].map(Path::to_owned);
         let more = format!(
             "[sharding]\nenabled = true\nreplication = {REPLICATION}\ntime_to_converge = \"{STABLE_S}s\"\n\

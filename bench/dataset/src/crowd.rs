@@ -4,11 +4,13 @@
 //! sends the next. A connection that breaks is made anew, to the next server that the asker knows.
 
 use crate::data::Draw;
-use bench_gauge::{Durations, now};
+use crate::servers::rest;
+use bench_gauge::{Durations, now, say};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is asked, and when an answer is one.
@@ -140,6 +142,35 @@ pub fn run(askers: Vec<Asker<'_>>, began: Instant, is_over: &dyn Fn() -> bool) -
         }
     }
     Ok(crowd.seen)
+}
+
+/// Asks for so many seconds, goes on while something is done, and so many seconds longer. What was seen, and after how many
+/// microseconds it was begun to be done.
+pub fn asked_around(
+    askers: Vec<Asker<'_>>,
+    before_s: u64,
+    after_s: u64,
+    act: impl FnOnce() -> Result<()>,
+) -> Result<(Seen, u32)> {
+    let (began, is_over) = (now(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| run(askers, began, &|| is_over.load(Ordering::Relaxed)));
+        rest(before_s * 1_000);
+        let acted_at = (now() - began).as_micros() as u32;
+        let acted = act();
+        rest(after_s * 1_000);
+        is_over.store(true, Ordering::Relaxed);
+        let seen = asking.join().map_err(|_| Error::other("who asks has panicked"))??;
+        acted.map(|()| (seen, acted_at))
+    })
+}
+
+/// Tells of the first that failed, if one did, and how long after something it was.
+pub fn say_first(failed: Option<&(u32, u16, String)>, since: u32, what: &str) {
+    if let Some((at, _, why)) = failed {
+        let ms = (i64::from(*at) - i64::from(since)) / 1_000;
+        say(&format!("       the first that failed, {ms} ms after {what}: {why}"));
+    }
 }
 
 fn data(number: usize) -> EventData {

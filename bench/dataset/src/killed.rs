@@ -4,29 +4,19 @@
 //! others ask any node, and who had a request on a connection that broke asks the next node once: more no server can do
 //! for a client whose connection it takes along.
 
-use crate::cluster::{Cluster, NODES, zookeeper};
-use crate::crowd::{Asker, Seen, run};
+use crate::cluster::{Cluster, Clusters, NODES};
+use crate::crowd::{Asker, Seen, asked_around, say_first};
 use crate::question::Get;
-use crate::servers::rest;
 use crate::{Done, Run};
-use bench_gauge::{now, say};
+use bench_gauge::say;
 use std::io::Result;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Half of them of each kind.
 const CONNECTIONS: usize = 30;
 
 /// Kills each node in turn.
 pub fn bench(told: &Run) -> Done {
-    let zookeeper = zookeeper(&told.folder("zookeeper")?)?;
-    told.write_version(1)?;
-    let (folder, source) = (told.folder("nodes")?, told.source()?);
-    let mut clusters = vec![Cluster::ours(&folder, &source, zookeeper.at, told.number("--threads", 0))?];
-    if let Some(program) = &told.sequins {
-        clusters.push(Cluster::sequins(program, &folder, &source, zookeeper.at)?);
-    }
-    for cluster in &mut clusters {
-        cluster.serves(&told.data, 1)?;
+    for cluster in &mut Clusters::start(told)?.clusters {
         for victim in 0..NODES {
             one(cluster, told, victim)?;
             cluster.revive(victim)?;
@@ -48,18 +38,11 @@ fn one(cluster: &mut Cluster, told: &Run, victim: usize) -> Result<()> {
         Asker { question: &question, servers, depth: 1, asks_again }
     };
     let askers: Vec<Asker<'_>> = (0..CONNECTIONS).map(asker).collect();
-    let (began, is_over) = (now(), AtomicBool::new(false));
-    let (seen, killed_at) = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| run(askers, began, &|| is_over.load(Ordering::Relaxed)));
-        rest(3_000);
-        let killed_at = (now() - began).as_micros() as u32;
+    let (seen, killed_at) = asked_around(askers, 3, told.number("--seconds", 6), || {
         cluster.nodes[victim].kill();
-        rest(told.number("--seconds", 6) * 1_000);
-        is_over.store(true, Ordering::Relaxed);
-        let seen = asking.join().map_err(|_| std::io::Error::other("who asks has panicked"));
-        seen.map(|seen| (seen, killed_at))
+        Ok(())
     })?;
-    tell(cluster.name, victim, &seen?, killed_at);
+    tell(cluster.name, victim, &seen, killed_at);
     Ok(())
 }
 
@@ -83,11 +66,6 @@ fn tell(name: &str, victim: usize, seen: &Seen, killed_at: u32) {
             before.line(),
             after.line()
         ));
-        if let Some((at, _, what)) = failed.first() {
-            say(&format!(
-                "       the first that failed, {} ms after the kill: {what}",
-                at.saturating_sub(killed_at) / 1_000
-            ));
-        }
+        say_first(failed.first().copied(), killed_at, "the kill");
     }
 }

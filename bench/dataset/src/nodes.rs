@@ -1,6 +1,6 @@
 //! Three nodes that each have two thirds of the keys; any of them is asked for any key.
 
-use crate::cluster::{Cluster, NODES, zookeeper};
+use crate::cluster::{Cluster, Clusters, NODES};
 use crate::crowd::{Asker, run};
 use crate::question::Get;
 use crate::{Done, Run};
@@ -12,16 +12,7 @@ const CONNECTIONS: usize = 30;
 /// Requests per core-second of all three processes, and how long answers take, of ours and of Sequins.
 pub fn bench(told: &Run) -> Done {
     let (time, rounds) = (Duration::from_secs(told.number("--seconds", 3)), told.number("--rounds", 3));
-    let zookeeper = zookeeper(&told.folder("zookeeper")?)?;
-    told.write_version(1)?;
-    let (folder, source) = (told.folder("nodes")?, told.source()?);
-    let mut clusters = vec![Cluster::ours(&folder, &source, zookeeper.at, told.number("--threads", 0))?];
-    clusters[0].serves(&told.data, 1)?;
-    if let Some(program) = &told.sequins {
-        let mut sequins = Cluster::sequins(program, &folder, &source, zookeeper.at)?;
-        sequins.serves(&told.data, 1)?;
-        clusters.push(sequins);
-    }
+    let Clusters { clusters, .. } = &Clusters::start(told)?;
     // Of each cluster and round: a core-second's requests, and the 99th of a hundred answers in milliseconds.
     let mut figures = vec![Vec::new(); clusters.len()];
     for _ in 0..rounds {
