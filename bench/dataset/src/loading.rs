@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// SequenceFiles into ours and into Sequins, and store files that were built before into ours.
+/// SequenceFiles into ours and into Sequins, and store files that were built before into ours, copied and linked.
 pub fn bench(told: &Run) -> Done {
     let bytes = told.write_version(1)?;
     let source = told.source()?;
@@ -22,15 +22,21 @@ pub fn bench(told: &Run) -> Done {
     prebuild(&source, &built)?;
     let built_bytes = folder_bytes(&built.join("bench").join(version_name(1)))?;
     let mut figures: Vec<(&str, Vec<f64>)> =
-        ["SequenceFiles", "store files", "Sequins", "floor"].map(|what| (what, Vec::new())).into();
+        ["SequenceFiles", "store files", "linked files", "Sequins", "floor"]
+            .map(|what| (what, Vec::new()))
+            .into();
     for round in 0..told.number("--rounds", 3) {
-        figures[3].1.push(floor(&built.join("bench").join(version_name(1)), &told.folder("floor")?)?);
+        figures[4].1.push(floor(&built.join("bench").join(version_name(1)), &told.folder("floor")?)?);
         for (what, figures) in &mut figures {
             let folder = told.folder(&format!("{what}-{round}"))?;
             let at = free()?;
             let (bytes, mut command) = match (*what, &told.sequins) {
                 ("SequenceFiles", _) => (bytes, node::command(&source, &folder, at, &Told::default())?),
                 ("store files", _) => (built_bytes, node::command(&built, &folder, at, &Told::default())?),
+                ("linked files", _) => {
+                    let told = Told { is_linking: true, ..Told::default() };
+                    (built_bytes, node::command(&built, &folder, at, &told)?)
+                }
                 ("Sequins", Some(program)) => (bytes, sequins_command(program, &folder, (&source, at), "")?),
                 _ => continue,
             };
@@ -59,7 +65,7 @@ pub fn bench(told: &Run) -> Done {
     for ((what, _), figure) in figures.iter().zip(&medians) {
         say(&format!(
             "median  load {what:13} {figure:.0} MB per core-second, {:.1} times Sequins",
-            figure / medians[2]
+            figure / medians[3]
         ));
     }
     Ok(())

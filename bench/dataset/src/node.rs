@@ -26,6 +26,8 @@ pub struct Told {
     pub memory_mib: Option<usize>,
     /// Threads that answer; 0 for one a core.
     pub threads: u64,
+    /// Whether it links store files.
+    pub is_linking: bool,
     /// The group of processes that it joins before anything else: a file that takes its number.
     pub group: Option<PathBuf>,
 }
@@ -41,6 +43,9 @@ pub fn command(source: &Path, folder: &Path, at: SocketAddr, told: &Told) -> std
     command.arg("--threads").arg(told.threads.to_string());
     if let Some(mib) = told.memory_mib {
         command.arg("--memory").arg(mib.to_string());
+    }
+    if told.is_linking {
+        command.arg("--linking");
     }
     if let Some(group) = &told.group {
         command.arg("--group").arg(group);
@@ -59,6 +64,7 @@ pub fn run(words: &[String]) -> Done {
     options.stable = Duration::from_secs(STABLE_S);
     // It looks when it is told to, and keeps versions for as long as a measurement takes.
     options.refresh = Duration::from_secs(3_600);
+    options.load_by_link = words.iter().any(|word| word == "--linking");
     options.serve.threads = bench_gauge::option(words, "--threads", 0) as usize;
     if let Some(mib) = word(words, "--memory") {
         options.load_memory_bytes = mib.parse::<usize>()? << 20;

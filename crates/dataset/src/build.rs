@@ -53,6 +53,9 @@ pub struct Options {
     pub is_sampled: bool,
     /// Files that are read, and store files that are written, at once.
     pub at_once: usize,
+    /// Whether store files that were built before, in a folder of the same file system, are given a second name instead of
+    /// being copied. Nobody may then write into them or cut them off.
+    pub is_linked: bool,
     /// Memory of all builders together. What does not fit is spilled beside the store files.
     pub memory_bytes: usize,
 }
@@ -65,6 +68,7 @@ impl Default for Options {
             compression: Compression::None,
             is_sampled: true,
             at_once: BUILDS_AT_ONCE,
+            is_linked: false,
             memory_bytes: BUILD_MEMORY_BYTES,
         }
     }

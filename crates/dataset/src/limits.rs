@@ -167,8 +167,9 @@ pub const PIECES_AHEAD: usize = 16;
 pub const BUILDS_AT_ONCE: usize = 2;
 
 /// How much the threads that load give way (`nice`): where all cores are busy answering requests, a thread that loads gets
-/// about a tenth of what one of those gets, which is enough not to starve.
-pub const LOAD_NICE: i32 = 10;
+/// about a twentieth of a core, so two on a machine of two cores a tenth of one: enough not to starve. With 10, twice that,
+/// the slowest hundredth of answers took a sixth longer meanwhile.
+pub const LOAD_NICE: i32 = 13;
 
 /// Memory of all builders of a load together; beyond it they spill.
 pub const BUILD_MEMORY_BYTES: usize = 256 << 20;

@@ -80,6 +80,8 @@ pub struct NodeOptions {
     pub throttle: Throttle,
     /// Files that are read, and store files that are written, at once.
     pub load_at_once: usize,
+    /// Whether store files of a local source are linked, not copied; see [`is_linked`](crate::build::Options::is_linked).
+    pub load_by_link: bool,
     /// Memory of what is being loaded.
     pub load_memory_bytes: usize,
     /// How it serves; who carries out orders is set here.
@@ -111,6 +113,7 @@ impl NodeOptions {
             session_ttl: Duration::from_secs(10),
             throttle: Throttle::new(0),
             load_at_once: build.at_once,
+            load_by_link: build.is_linked,
             load_memory_bytes: build.memory_bytes,
             serve: serve::Settings::default(),
             coordinator: None,

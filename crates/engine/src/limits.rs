@@ -21,8 +21,24 @@ pub const HUGE_BYTES: usize = 2 << 20;
 /// So few entries are compared; more are first dealt out by a byte of their rank. Below it dealing takes longer.
 pub const COMPARED: usize = 48;
 
-/// Entries that are looked at before they are written: as far ahead as a processor fetches memory side by side.
-pub const LOOKED_AHEAD: usize = 16;
+/// Memory of a tray, into which entries are put by the first bits of their rank: all of it lies in the second cache of a
+/// processor's core while it is put in order.
+pub const TRAY_BYTES: usize = 512 << 10;
+
+/// Most trays: where the next entry of each goes lies in that cache while they are filled.
+pub const MOST_TRAYS: usize = 1_024;
+
+/// The pieces of memory that a tray gets, each twice the one before: from one that is little even for a thousand trays with
+/// an entry each, to one that is read in one long stretch.
+pub const LEAST_PIECE_BYTES: usize = 1 << 10;
+/// See [`LEAST_PIECE_BYTES`].
+pub const PIECE_BYTES: usize = 16 << 10;
+
+/// Entries are dealt out by so many bits of their rank at most: the heaps' ends lie in the first cache.
+pub const DEALT_BITS: u32 = 11;
+
+/// Entries are fetched so many before their turn: writing those between takes longer than a fetch.
+pub const LOOKED_AHEAD: usize = 6;
 
 /// What is written to a store file at a time, from a multiple of it: a file system that can then keeps it in a page of this
 /// size, and so it is mapped. A lookup in 4 KiB pages waits as long for where they are as for what is in them.

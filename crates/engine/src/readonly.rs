@@ -34,8 +34,10 @@ mod arena;
 mod builder;
 mod checksum;
 mod codec;
+mod desk;
 mod error;
 mod estimate;
+mod floor;
 mod form;
 mod hashed;
 mod mapped;
@@ -44,6 +46,7 @@ mod output;
 mod reader;
 mod sort;
 
+pub use arena::Arenas;
 pub use builder::{Builder, Options, Summary};
 pub use error::{BuildError, Part, ReadError, Reason};
 pub use form::{Compression, Layout, VERSION};

@@ -154,6 +154,7 @@ impl ServeArgs {
         options.session_ttl = args.session_or(options.session_ttl)?;
         options.throttle = Throttle::new(file.load_bytes_s.unwrap_or(0));
         options.load_at_once = file.load_at_once.unwrap_or(options.load_at_once).max(1);
+        options.load_by_link = file.load_by_link.unwrap_or(options.load_by_link);
         options.load_memory_bytes =
             file.load_memory_mib.map_or(options.load_memory_bytes, |mib| mib.saturating_mul(1 << 20));
         options.serve = served(file);

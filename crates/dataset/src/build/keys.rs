@@ -1,7 +1,7 @@
 //! What is asked of each key: is it kept here, and where.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use partage_core::dataset::Partitioner;
 use partage_core::dataset::node::Layout;
@@ -23,6 +23,12 @@ pub enum Kept {
     Stray,
 }
 
+/// What takes the records of a file that is this partition, or mixed. Of equal keys the highest `order` counts.
+pub trait Keep: Send + 'static {
+    /// Takes one.
+    fn keep(&mut self, of: Option<u32>, order: u64, key: &[u8], value: &[u8]) -> Result<Kept, BuildError>;
+}
+
 impl Builders {
     /// Of so many partitions.
     pub fn new(layout: Layout, slots: impl IntoIterator<Item = (u32, Builder)>) -> Builders {
@@ -30,25 +36,41 @@ impl Builders {
         Builders { layout, slots: slots.collect() }
     }
 
-    /// Takes a record of a file that is this partition, or mixed. Of equal keys the highest `order` counts.
-    pub fn add(&self, of: Option<u32>, order: u64, key: &[u8], value: &[u8]) -> Result<Kept, BuildError> {
-        let Layout { partitioner, partitions } = self.layout;
-        let place = match of {
-            None => partitioner.partition(key, partitions),
-            Some(of) if is_at_home(partitioner, key, partitions, of) => of,
-            Some(_) => return Ok(Kept::Stray),
-        };
+    /// The builders, to be finished.
+    pub fn into_builders(self) -> impl Iterator<Item = (u32, Builder)> {
+        let inner = |builder: Mutex<Builder>| builder.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.slots.into_iter().map(move |(partition, builder)| (partition, inner(builder)))
+    }
+}
+
+/// Who reads alone waits for nobody: a lock for each record would also wait until the one before is all in memory.
+impl Keep for Builders {
+    fn keep(&mut self, of: Option<u32>, order: u64, key: &[u8], value: &[u8]) -> Result<Kept, BuildError> {
+        let Some(place) = place(self.layout, of, key) else { return Ok(Kept::Stray) };
+        if let Some(builder) = self.slots.get_mut(&place) {
+            builder.get_mut().unwrap_or_else(PoisonError::into_inner).add_at(order, key, value)?;
+        }
+        Ok(Kept::Yes)
+    }
+}
+
+/// Several files are read at once.
+impl Keep for Arc<Builders> {
+    fn keep(&mut self, of: Option<u32>, order: u64, key: &[u8], value: &[u8]) -> Result<Kept, BuildError> {
+        let Some(place) = place(self.layout, of, key) else { return Ok(Kept::Stray) };
         if let Some(builder) = self.slots.get(&place) {
             // A thread that panicked has left a builder behind that nobody finishes.
             builder.lock().unwrap_or_else(PoisonError::into_inner).add_at(order, key, value)?;
         }
         Ok(Kept::Yes)
     }
+}
 
-    /// The builders, to be finished.
-    pub fn into_builders(self) -> impl Iterator<Item = (u32, Builder)> {
-        let inner = |builder: Mutex<Builder>| builder.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.slots.into_iter().map(move |(partition, builder)| (partition, inner(builder)))
+/// Where a key belongs, unless it has strayed.
+fn place(Layout { partitioner, partitions }: Layout, of: Option<u32>, key: &[u8]) -> Option<u32> {
+    match of {
+        None => Some(partitioner.partition(key, partitions)),
+        Some(of) => is_at_home(partitioner, key, partitions, of).then_some(of),
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use partage_engine::limits::LEAST_MEMORY_BYTES;
-use partage_engine::readonly::{self, Builder, Reader};
+use partage_engine::readonly::{self, Arenas, Builder, Reader};
 use tokio::runtime::Handle;
 
-use super::keys::{Builders, Kept};
+use super::keys::{Builders, Keep, Kept};
 use super::plan::{Job, Means, Plan, plan};
 use super::progress::{Alive, Crew, Progress, Watched};
 use super::{Error, Inspection, Options, file_name, prebuilt};
@@ -37,6 +37,19 @@ pub struct Load {
     pub folder: PathBuf,
     /// Partitions whose store file, if there is one, is damaged and made anew.
     pub replaced: BTreeSet<u32>,
+}
+
+/// What all jobs of a load have in common.
+struct Work<'a> {
+    /// Files that are one partition, and which.
+    whole: &'a BTreeMap<u32, u32>,
+    /// Memory of each builder.
+    builder_bytes: usize,
+    /// Files of one job that are read, and store files that are finished, at once.
+    at_once: usize,
+    /// What builders hand on to each other.
+    arenas: Arenas,
+    alive: &'a Alive,
 }
 
 /// Told of each partition that can be read from now on, and of one that had to be made anew once more.
@@ -114,41 +127,28 @@ impl Load {
         let bytes = to_read().map(|file| self.file(*file).bytes).sum();
         self.progress.begin(to_read().count() as u64, bytes);
         let at_once = if jobs_at_once > 1 { 1 } else { self.options.at_once.max(1) };
+        let work = Work { whole, builder_bytes, at_once, arenas: Arenas::default(), alive: crew.alive() };
         // Collected, here and below, since a task cannot hold a closure over references.
-        let jobs: Vec<_> = jobs
-            .iter()
-            .map(|job| self.job(job, whole, builder_bytes, at_once, crew.alive(), ready))
-            .collect();
+        let jobs: Vec<_> = jobs.iter().map(|job| self.job(job, &work, ready)).collect();
         let done = stream::iter(jobs).buffer_unordered(jobs_at_once).try_collect().await;
         crew.gone().await;
         done
     }
 
-    async fn job(
-        &self,
-        job: &Job,
-        whole: &BTreeMap<u32, u32>,
-        memory_bytes: usize,
-        at_once: usize,
-        alive: &Alive,
-        ready: Ready<'_>,
-    ) -> Result<(), Error> {
+    async fn job(&self, job: &Job, work: &Work<'_>, ready: Ready<'_>) -> Result<(), Error> {
         let builder = |partition: &u32| {
             let Options { layout, compression, .. } = self.options;
+            let memory_bytes = work.builder_bytes;
             let options = readonly::Options { layout, compression, memory_bytes, temporary: None };
             let path = self.folder.join(file_name(*partition));
-            Ok((*partition, Builder::new(&path, options).map_err(Error::of_build)?))
+            let builder = Builder::with_arenas(&path, options, &work.arenas).map_err(Error::of_build)?;
+            Ok((*partition, builder))
         };
         let builders: Vec<_> = job.partitions.iter().map(builder).collect::<Result<_, Error>>()?;
-        let builders = Arc::new(Builders::new(self.inspection.layout, builders));
-        let read = |file: &u32| self.read(*file, whole.get(file).copied(), &builders, alive);
-        let files: Vec<_> = job.files.iter().map(read).collect();
-        stream::iter(files).buffer_unordered(at_once).try_collect::<()>().await?;
-        let builders = Arc::into_inner(builders)
-            .ok_or_else(|| Error::Fault { what: self.folder.display().to_string() })?;
+        let builders = self.fill(job, work, Builders::new(self.inspection.layout, builders)).await?;
         let finished = builders.into_builders().map(|(partition, builder)| async move {
             let path = self.folder.join(file_name(partition));
-            let (what, alive) = (path.display().to_string(), alive.clone());
+            let (what, alive) = (path.display().to_string(), work.alive.clone());
             let work = move || {
                 let _alive = alive;
                 builder.finish().map_err(Error::of_build)?;
@@ -158,33 +158,42 @@ impl Load {
             Ok(())
         });
         let finished: Vec<_> = finished.collect();
-        stream::iter(finished).buffer_unordered(at_once).try_collect().await
+        stream::iter(finished).buffer_unordered(work.at_once).try_collect().await
+    }
+
+    /// Reads all files of a job into its builders.
+    async fn fill(&self, job: &Job, work: &Work<'_>, mut builders: Builders) -> Result<Builders, Error> {
+        if work.at_once == 1 {
+            for file in &job.files {
+                builders = self.read(*file, work, builders).await?;
+            }
+            return Ok(builders);
+        }
+        let builders = Arc::new(builders);
+        let read = |file: &u32| self.read(*file, work, Arc::clone(&builders));
+        let files: Vec<_> = job.files.iter().map(read).collect();
+        stream::iter(files).buffer_unordered(work.at_once).map_ok(drop).try_collect::<()>().await?;
+        Arc::into_inner(builders).ok_or_else(|| Error::Fault { what: self.folder.display().to_string() })
     }
 
     /// Reads a file to its end.
-    async fn read(
-        &self,
-        number: u32,
-        of: Option<u32>,
-        builders: &Arc<Builders>,
-        alive: &Alive,
-    ) -> Result<(), Error> {
-        let file = self.file(number);
+    async fn read<K: Keep>(&self, number: u32, work: &Work<'_>, keep: K) -> Result<K, Error> {
+        let (file, of) = (self.file(number), work.whole.get(&number).copied());
         let download = self.source.download(file, &self.throttle).await?;
         let _stopper = download.stopper();
         let progress = Arc::clone(&self.progress);
         let bytes = Watched { bytes: download, progress: Arc::clone(&progress) };
         let mut options = self.options.format.clone();
         options.temporary.get_or_insert_with(|| self.folder.clone());
-        let (url, held) = (file.url.clone(), (alive.clone(), Arc::clone(builders)));
-        on_a_thread(&file.url, move || {
-            // The builders are let go before the thread is.
-            let (_alive, builders) = held;
+        let (url, held) = (file.url.clone(), (keep, work.alive.clone()));
+        let (keep, _alive) = on_a_thread(&file.url, move || {
+            // The builders are let go before the thread is, whoever lets them go.
+            let mut held = held;
             let mut records = format::records(&url, bytes, &options).map_err(Error::of_format)?;
             let (mut record, mut counted) = (0, 0);
             while let Some((key, value)) = records.next().map_err(Error::of_format)? {
                 let order = u64::from(number) << FILE_SHIFT | record;
-                let kept = builders.add(of, order, key, value);
+                let kept = held.0.keep(of, order, key, value);
                 match kept.map_err(|error| Error::of_record(error, &url, record))? {
                     Kept::Yes => {}
                     Kept::Stray => return Err(Error::Stray { file: url, record }),
@@ -197,9 +206,10 @@ impl Load {
             }
             progress.add_records(record - counted);
             progress.add_file();
-            Ok(())
+            Ok(held)
         })
-        .await
+        .await?;
+        Ok(keep)
     }
 
     fn file(&self, number: u32) -> &SourceFile {

@@ -3,6 +3,7 @@
 //! - (pl1) Every partition that is wanted is made once, and out of every file that may hold one of its keys.
 //! - (pl2) A file that is one partition is read only if that one is wanted, and then once.
 //! - (pl3) Partitions made at the same time never need more memory than there is, at the least a builder takes.
+//! - (pl4) No more jobs are done at once than files may be read at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,6 +82,7 @@ mod tests {
             let wanted: BTreeSet<u32> = wanted.into_iter().filter(|p| *p < files).collect();
             let means = Means { at_once, memory_bytes, least_bytes: 2 };
             let plan = plan(files, &whole, &wanted, means);
+            prop_assert!((1..=at_once.max(1)).contains(&plan.jobs_at_once), "pl4");
             let made: Vec<u32> = plan.jobs.iter().flat_map(|job| job.partitions.clone()).collect();
             prop_assert_eq!(made, wanted.iter().copied().collect::<Vec<_>>(), "pl1");
             for job in &plan.jobs {

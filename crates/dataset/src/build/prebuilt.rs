@@ -1,8 +1,11 @@
 //! Store files that were built before: fetched, checked, and given their name.
+//!
+//! A file in a folder of the same file system need not be copied: it can have a second name here, and stays when the
+//! source's is gone (`is_linked`). It is read and checked all the same.
 
 use std::collections::BTreeSet;
-use std::fs::{File, Permissions};
-use std::io::{Read, Write};
+use std::fs::Permissions;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,11 +13,13 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 use partage_engine::readonly::{ReadError, Reader, UNFINISHED};
 use partage_wire::dataset::{Manifest, StoredPartition};
+use tempfile::TempPath;
 
 use super::load::{Load, Ready, on_a_thread};
 use super::progress::{Alive, Crew, Watched};
-use super::{Error, file_name};
+use super::{Error, file_name, sync_folder};
 use crate::limits::READ_BYTES;
+use crate::source::Download;
 
 /// Fetches these partitions.
 pub async fn fetch(
@@ -47,9 +52,14 @@ async fn fetch_one(
     let progress = Arc::clone(&load.progress);
     let bytes = Watched { bytes: download, progress: Arc::clone(&progress) };
     let (folder, url, alive) = (load.folder.clone(), file.url.clone(), alive.clone());
+    let is_linked = load.options.is_linked;
     let work = move || {
         let _alive = alive;
-        write(&folder, bytes, stored, &url)
+        let fetched = Fetched { folder: &folder, stored, url: &url };
+        match is_linked.then(|| fetched.linked(&bytes.bytes)).flatten() {
+            Some(name) => fetched.take_linked(bytes, name),
+            None => fetched.take_copied(bytes),
+        }
     };
     let reader = on_a_thread(&file.url, work).await?;
     progress.add_file();
@@ -73,35 +83,81 @@ fn damage(path: &Path) -> String {
     }
 }
 
-/// Copies the bytes, compares them with the manifest, and gives the file its name.
-fn write(folder: &Path, mut bytes: impl Read, stored: StoredPartition, url: &str) -> Result<Reader, Error> {
-    let disk = |error| Error::of_disk(folder, error);
-    let not_as_built = |how: String| Error::NotAsBuilt { url: url.to_owned(), how };
+/// A store file that is being taken over.
+struct Fetched<'a> {
+    folder: &'a Path,
+    stored: StoredPartition,
+    url: &'a str,
+}
+
+impl Fetched<'_> {
+    /// The source's own file under another name here, where that can be. It goes with what is returned.
+    fn linked(&self, file: &Download) -> Option<TempPath> {
+        // Whatever hinders it, a copy either does without or says what is wrong.
+        let linked = unfinished().make_in(self.folder, |name| file.link(name)).ok()?;
+        Some(linked.into_temp_path())
+    }
+
+    /// Checks what was linked; it is all there.
+    fn take_linked(&self, mut bytes: Watched<Download>, name: TempPath) -> Result<Reader, Error> {
+        self.check(&mut bytes, &name, |_| Ok(()))?;
+        bytes.bytes.sync().map_err(|error| self.disk(error))?;
+        self.finish(name)
+    }
+
+    fn take_copied(&self, mut bytes: impl Read) -> Result<Reader, Error> {
+        let copy = unfinished().tempfile_in(self.folder).map_err(|error| self.disk(error))?;
+        let (mut copy, name) = copy.into_parts();
+        self.check(&mut bytes, &name, |piece| copy.write_all(piece))?;
+        copy.sync_all().map_err(|error| self.disk(error))?;
+        self.finish(name)
+    }
+
+    /// Reads all bytes, hands them on, and compares them with the manifest.
+    fn check(
+        &self,
+        bytes: &mut impl Read,
+        name: &Path,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let (mut buffer, mut crc) = (vec![0; READ_BYTES], 0);
+        loop {
+            let count = bytes.read(&mut buffer).map_err(|error| {
+                super::error::of_source(error).unwrap_or_else(|error| Error::of_disk(self.folder, error))
+            })?;
+            if count == 0 {
+                break;
+            }
+            crc = crc32c::crc32c_append(crc, &buffer[..count]);
+            take(&buffer[..count]).map_err(|error| self.disk(error))?;
+        }
+        if crc == self.stored.crc32c { Ok(()) } else { Err(self.not_as_built(damage(name))) }
+    }
+
+    /// Gives the file its name.
+    fn finish(&self, name: TempPath) -> Result<Reader, Error> {
+        let path = self.folder.join(file_name(self.stored.partition));
+        name.persist(&path).map_err(|error| self.disk(error.error))?;
+        sync_folder(self.folder)?;
+        let reader = Reader::open(&path)?;
+        match reader.len() {
+            keys if keys == self.stored.keys => Ok(reader),
+            keys => Err(self.not_as_built(format!("{keys} keys, not {}", self.stored.keys))),
+        }
+    }
+
+    fn disk(&self, error: io::Error) -> Error {
+        Error::of_disk(self.folder, error)
+    }
+
+    fn not_as_built(&self, how: String) -> Error {
+        Error::NotAsBuilt { url: self.url.to_owned(), how }
+    }
+}
+
+fn unfinished() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     // As any file: what the user's mask leaves of it.
     builder.prefix(UNFINISHED).permissions(Permissions::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder).map_err(disk)?;
-    let (mut buffer, mut crc) = (vec![0; READ_BYTES], 0);
-    loop {
-        let count = bytes.read(&mut buffer).map_err(|error| {
-            super::error::of_source(error).unwrap_or_else(|error| Error::of_disk(folder, error))
-        })?;
-        if count == 0 {
-            break;
-        }
-        crc = crc32c::crc32c_append(crc, &buffer[..count]);
-        file.write_all(&buffer[..count]).map_err(disk)?;
-    }
-    if crc != stored.crc32c {
-        return Err(not_as_built(damage(file.path())));
-    }
-    file.as_file().sync_all().map_err(disk)?;
-    let path = folder.join(file_name(stored.partition));
-    file.persist(&path).map_err(|error| disk(error.error))?;
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(disk)?;
-    let reader = Reader::open(&path)?;
-    match reader.len() {
-        keys if keys == stored.keys => Ok(reader),
-        keys => Err(not_as_built(format!("{keys} keys, not {}", stored.keys))),
-    }
+    builder
 }

@@ -15,6 +15,9 @@ use crate::format::{Columns, Format};
 use crate::source::{Files, Settings, Source, Throttle, Trouble};
 use partage_wire::presence::PARTITIONS;
 
+mod linked;
+mod means;
+
 type Readers = BTreeMap<u32, Arc<Reader>>;
 
 /// A source with one version, and a folder to load it into.

@@ -39,6 +39,11 @@ impl Input {
         Ok(&self.buffer[self.taken..self.filled.min(self.taken + count)])
     }
 
+    /// The next `N` bytes without taking them, if they are in the buffer.
+    pub fn at_hand<const N: usize>(&self) -> Option<&[u8; N]> {
+        self.buffer[self.taken..self.filled].first_chunk()
+    }
+
     /// The next bytes, as many as are there without waiting for more, but one; none at the end.
     #[cfg(feature = "parquet")]
     pub fn next_piece(&mut self) -> Result<&[u8], Failure> {

@@ -113,6 +113,7 @@ impl Loader {
     fn build_options(&self, settings: &DatasetSettings) -> build::Options {
         build::Options {
             at_once: self.options.load_at_once,
+            is_linked: self.options.load_by_link,
             memory_bytes: self.options.load_memory_bytes,
             ..build::Options::from(settings)
         }

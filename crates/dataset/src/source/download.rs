@@ -8,7 +8,10 @@ use std::io::{self, Read};
 use bytes::{Buf, Bytes};
 use futures::{Stream, StreamExt};
 use object_store::{GetOptions, GetRange, GetResultPayload, ObjectStore};
+use rustix::fs::{AtFlags, CWD, linkat};
 use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,6 +90,23 @@ impl Download {
             From::Task { task, .. } => Some(task.clone()),
         };
         Stopper { stopped: Arc::clone(&self.stopped), task }
+    }
+
+    /// Gives the very file that is read another name. Not if it does not lie on this machine, nor where the system does not
+    /// do that: on another file system, without the right to, with too many names already.
+    pub fn link(&self, name: &Path) -> io::Result<()> {
+        let From::Disk { file, .. } = &self.bytes else { return Err(io::ErrorKind::Unsupported.into()) };
+        // By its number, so that it is this file whatever has its old name by now, and never a symbolic link.
+        let number = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(linkat(CWD, number, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    /// Makes what was read durable, if it lies on this machine.
+    pub fn sync(&self) -> io::Result<()> {
+        match &self.bytes {
+            From::Disk { file, .. } => file.sync_all(),
+            From::Task { .. } => Ok(()),
+        }
     }
 
     fn is_stopped(&self) -> bool {

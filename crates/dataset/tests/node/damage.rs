@@ -4,7 +4,7 @@ use super::log;
 use super::town::{FILES, KEYS, Town, dataset, get, until, version};
 use partage_dataset::build::{Options, build_all};
 use partage_dataset::settings::DatasetSettings;
-use partage_dataset::source::Source;
+use partage_dataset::source::{Source, Throttle};
 use partage_engine::readonly::Reader;
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,6 +91,27 @@ async fn built(town: &Town, name: &str) -> PathBuf {
     let (dataset, x) = (dataset(), version("x"));
     build_all(&source, (&dataset, &x), &built, &options, &Arc::default()).await.unwrap();
     built.join("names/x")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s19_reads_are_answered_while_a_version_is_loaded() {
+    let mut town = Town::new();
+    town.write("v1");
+    town.start(1).await;
+    town.all_serve("v1").await;
+    town.stop(1).await;
+    // It has v1 in its local store. A piece of v2 comes, and for days none after it.
+    let mut options = town.options(1);
+    options.throttle = Throttle::new(1);
+    town.start_with(1, options).await;
+    let folder = built(&town, "v2").await;
+    fs::rename(folder, town.source().join("names/v2")).unwrap();
+    until("v2 is being loaded", async || town.told(1, "names", "v2").await["state"] == "BUILDING").await;
+    for key in (0..KEYS).cycle().take(200) {
+        assert_eq!(town.get(1, &format!("/names/key-{key}")).await.body, format!("v1 {key}"));
+    }
+    assert_eq!(town.told(1, "names", "v2").await["state"], "BUILDING");
+    assert_eq!(town.end().await, [["v1"]]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

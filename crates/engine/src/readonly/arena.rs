@@ -1,68 +1,126 @@
-//! Memory for entries that wait to be sorted: taken once, filled from front to back, emptied, filled again.
+//! Memory for entries that wait to be sorted: taken once, filled, emptied, filled again, and handed on from one builder to
+//! the next.
 //!
 //! The kernel gives memory as it is first written, four KiB at a time, and for entries of a hundred bytes that takes
-//! longer than all that is done with them. So large arenas ask for pages of two MiB.
+//! longer than all that is done with them. So large arenas ask for pages of two MiB. Taking memory back costs as much
+//! again, and holds up every thread of the process: so a load gives it back when it ends, and not with each builder.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{Advice, MmapMut};
 
 use crate::limits::HUGE_BYTES;
 
-/// Bytes that are only added to.
+/// Of memory, as the processor fetches it.
+const LINE_BYTES: usize = 64;
+/// What is fetched at once: an entry of common size.
+pub const FORESEEN_BYTES: usize = 3 * LINE_BYTES;
+
+/// Bytes to write to.
 #[derive(Debug)]
 pub struct Arena {
     map: MmapMut,
-    used: usize,
 }
 
 impl Arena {
     /// Room for so many bytes; none of it is taken from the machine yet.
-    pub fn new(room: usize) -> io::Result<Arena> {
+    fn new(room: usize) -> io::Result<Arena> {
         let map = MmapMut::map_anon(room.max(1))?;
         if room >= HUGE_BYTES {
             // A hint: without it all is as before, but slower.
             let _ = map.advise(Advice::HugePage);
         }
-        Ok(Arena { map, used: 0 })
+        Ok(Arena { map })
     }
 
-    /// What was added.
+    /// All of them.
     pub fn bytes(&self) -> &[u8] {
-        &self.map[..self.used]
+        &self.map
     }
 
-    /// How much more can be added.
-    pub fn left(&self) -> usize {
-        self.map.len() - self.used
+    /// All of them, to be written to.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.map
     }
 
-    /// Adds bytes for which there is room.
-    pub fn add(&mut self, bytes: &[u8]) {
-        self.map[self.used..self.used + bytes.len()].copy_from_slice(bytes);
-        self.used += bytes.len();
-    }
-
-    /// Forgets what was added.
-    pub fn clear(&mut self) {
-        self.used = 0;
+    /// How many there are.
+    pub fn room(&self) -> usize {
+        self.map.len()
     }
 }
+
+/// Arenas that are not in use: builders of the same load take them one after the other. Never more of them, nor larger
+/// ones, than were in use at a time. Gone with the last copy of this.
+#[derive(Debug, Clone, Default)]
+pub struct Arenas {
+    idle: Arc<Mutex<Vec<Arena>>>,
+}
+
+impl Arenas {
+    /// One with that room.
+    pub fn take(&self, room: usize) -> io::Result<Arena> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = idle.iter().position(|arena| arena.room() == room);
+        match found {
+            Some(number) => Ok(idle.swap_remove(number)),
+            None => Arena::new(room),
+        }
+    }
+
+    /// One that is not needed any more.
+    pub fn give_back(&self, arena: Arena) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
+    }
+}
+
+/// Asks the processor to fetch the memory where these bytes are, of which a hundred or two are to be read, or written,
+/// soon: nothing waits for it.
+#[inline]
+pub fn foresee<const IS_WRITTEN: bool>(bytes: &[u8], at: usize) {
+    for line in (at..at + FORESEEN_BYTES).step_by(LINE_BYTES) {
+        if let Some(byte) = bytes.get(line) {
+            fetch::<IS_WRITTEN>(byte);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[expect(unsafe_code, reason = "an instruction that takes an address; the proof is in the function")]
+fn fetch<const IS_WRITTEN: bool>(byte: &u8) {
+    use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+    let at = std::ptr::from_ref(byte).cast();
+    // SAFETY: the instruction is a hint: it changes no memory, and fails for no address; this one is even that of a byte
+    // which can be read.
+    unsafe {
+        if IS_WRITTEN {
+            _mm_prefetch::<_MM_HINT_ET0>(at);
+        } else {
+            _mm_prefetch::<_MM_HINT_T0>(at);
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn fetch<const IS_WRITTEN: bool>(_: &u8) {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_is_there_until_it_is_forgotten() {
-        for room in [0, 10, HUGE_BYTES + 1] {
-            let mut arena = Arena::new(room).unwrap();
-            assert!(arena.bytes().is_empty() && arena.left() >= room);
-            for _ in 0..2 {
-                (0..room.min(5)).for_each(|_| arena.add(b"ab"[..2.min(room / 5)].as_ref()));
-                assert_eq!(arena.bytes(), b"ab".repeat(5)[..arena.bytes().len()].as_ref());
-                arena.clear();
-            }
+    fn what_is_given_back_is_taken_again() {
+        for room in [1, 10, HUGE_BYTES + 1] {
+            let arenas = Arenas::default();
+            let mut first = arenas.take(room).unwrap();
+            first.bytes_mut()[room - 1] = 7;
+            let second = arenas.clone().take(room).unwrap();
+            assert_eq!((first.room(), second.bytes()[room - 1]), (room, 0));
+            arenas.give_back(first);
+            assert_eq!(arenas.take(room + 1).unwrap().bytes()[room - 1], 0, "of another size");
+            assert_eq!(arenas.take(room).unwrap().bytes()[room - 1], 7);
+            assert_eq!(arenas.take(room).unwrap().bytes()[room - 1], 0, "there was one");
         }
     }
 }

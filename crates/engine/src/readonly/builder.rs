@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::arena::Arenas;
 use super::codec::{Encoder, Samples};
 use super::error::BuildError;
 use super::estimate::Estimate;
@@ -9,7 +10,7 @@ use super::form::{Compression, Footer, Layout};
 use super::hashed::{PageWriter, pages};
 use super::ordered::BlockWriter;
 use super::output::{Output, folder_of};
-use super::sort::{Sorter, rank};
+use super::sort::{Entry, Sorter, rank};
 use crate::limits::{KEY_BYTES, LEAST_MEMORY_BYTES, MEMORY_BYTES, VALUE_BYTES, ZSTD_MOST_LEVEL};
 
 /// How a store file is built.
@@ -70,6 +71,11 @@ pub struct Builder {
 impl Builder {
     /// Begins a file; the folder is there, the file is not.
     pub fn new(path: &Path, options: Options) -> Result<Builder, BuildError> {
+        Builder::with_arenas(path, options, &Arenas::default())
+    }
+
+    /// The same with memory that builders before it have left there, if there is any, and leaves it there.
+    pub fn with_arenas(path: &Path, options: Options, arenas: &Arenas) -> Result<Builder, BuildError> {
         if options.memory_bytes < LEAST_MEMORY_BYTES {
             return Err(BuildError::TooLittleMemory(options.memory_bytes));
         }
@@ -85,7 +91,7 @@ impl Builder {
         let dictionary = matches!(options.compression, Compression::Zstd { .. });
         Ok(Builder {
             path: path.to_owned(),
-            sorter: Sorter::new(spill, options.memory_bytes),
+            sorter: Sorter::new(spill, options.memory_bytes, arenas.clone()),
             next: 0,
             estimate: Estimate::new(),
             samples: dictionary.then(Samples::new),
@@ -118,7 +124,7 @@ impl Builder {
             samples.offer(value);
         }
         self.next = self.next.max(entry + 1);
-        self.sorter.add(rank, entry, key, value)
+        self.sorter.add(Entry { rank, key, value }, entry)
     }
 
     /// Writes the file, syncs it, and gives it its name.

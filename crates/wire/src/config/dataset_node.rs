@@ -64,6 +64,8 @@ pub struct DatasetNodeFile {
     pub load_bytes_s: Option<u64>,
     /// Files that are read, and store files that are written, at once.
     pub load_at_once: Option<usize>,
+    /// Whether store files of a source on the same file system are linked instead of copied; absent = no.
+    pub load_by_link: Option<bool>,
     /// Memory for loading, in MiB.
     pub load_memory_mib: Option<usize>,
     /// Threads that answer requests; absent = one a core.

@@ -51,6 +51,17 @@ impl Plain {
 /// Where the next record is, how long it is, and how long its key.
 fn lengths(input: &mut Input, header: &Header) -> Result<Option<(u64, usize, usize)>, Failure> {
     let mut at = input.at();
+    // Nearly always all is well and there; whatever is not is looked at below, step by step.
+    if let Some(&[a, b, c, d, e, f, g, h]) = input.at_hand() {
+        let lengths = [[a, b, c, d], [e, f, g, h]].map(|four| usize::try_from(i32::from_be_bytes(four)));
+        if let [Ok(length), Ok(key_length)] = lengths
+            && key_length <= length
+            && length <= RECORD_BYTES
+        {
+            input.next_bytes(8, RECORD)?;
+            return Ok(Some((at, length, key_length)));
+        }
+    }
     if input.is_at_end()? {
         return Ok(None);
     }

@@ -1,0 +1,344 @@
+//! Entries in memory, and their order.
+//!
+//! A desk with trays: each slip is put into the tray that its rank begins with as it comes, and each tray is put in order by
+//! itself when all are full. A tray is so small that all of it lies within reach (the processor's second cache) while
+//! that is done; slips in one heap would have to be fetched from all over the room, one by one.
+//!
+//! A tray has pieces of one [arena](super::arena), each twice as long as the one before up to a limit: so that few entries
+//! take little memory, and many are read in long stretches. An entry lies in a piece as
+//!
+//! ```text
+//! rank u64 · number u64 · length of the key u32 · length of the value u32 · key · value
+//! ```
+
+use std::cmp::Ordering;
+use std::io;
+
+use super::arena::{Arena, Arenas, FORESEEN_BYTES, foresee};
+use super::form::{u32_at, u64_at};
+use super::sort::Entry;
+use crate::limits::{
+    COMPARED, DEALT_BITS, LEAST_PIECE_BYTES, LOOKED_AHEAD, MOST_TRAYS, PIECE_BYTES, TRAY_BYTES,
+};
+
+/// What stands before the key.
+const HEAD_BYTES: usize = 24;
+
+/// Where an entry is, and what decides its place mostly.
+#[derive(Debug, Clone, Copy)]
+struct Slip {
+    rank: u64,
+    at: usize,
+}
+
+/// Entries whose ranks begin alike.
+#[derive(Debug, Clone, Default)]
+struct Tray {
+    /// Where the next entry goes, and the end of that piece.
+    next: usize,
+    end: usize,
+    /// Where that piece begins.
+    begin: usize,
+    entries: usize,
+    /// The pieces before it, as far as they are filled.
+    full: Vec<(usize, usize)>,
+}
+
+impl Tray {
+    /// Where its entries lie.
+    fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.full.iter().copied().chain([(self.begin, self.next)])
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Desk {
+    arenas: Arenas,
+    /// Taken with the first entry.
+    arena: Option<Arena>,
+    /// How much of it belongs to trays.
+    used: usize,
+    /// For entries and slips together.
+    memory: usize,
+    trays: Vec<Tray>,
+    /// The bits of a rank below those that choose the tray.
+    low_bits: u32,
+    /// Entries in the fullest tray.
+    most: usize,
+    /// Of the tray that is put in order.
+    slips: Vec<Slip>,
+    spare: Vec<Slip>,
+}
+
+impl Desk {
+    /// `memory`: bytes that entries may take. One that is larger lies there alone.
+    pub fn new(memory: usize, arenas: Arenas) -> Desk {
+        let trays = (memory / TRAY_BYTES).clamp(1, MOST_TRAYS);
+        let bits = trays.ilog2().max(1);
+        Desk {
+            arenas,
+            arena: None,
+            used: 0,
+            memory,
+            trays: vec![Tray::default(); 1 << bits],
+            low_bits: u64::BITS - bits,
+            most: 0,
+            slips: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Adds an entry, or says that there is no room for it beside those that are there.
+    pub fn add(&mut self, entry: Entry<'_>, number: u64) -> io::Result<bool> {
+        let need = HEAD_BYTES + entry.key.len() + entry.value.len();
+        let tray = (entry.rank >> self.low_bits) as usize;
+        let Tray { next, end, .. } = self.trays[tray];
+        let at = if end - next >= need {
+            self.trays[tray].next += need;
+            next
+        } else if let Some(at) = self.place(tray, need)? {
+            at
+        } else {
+            return Ok(false);
+        };
+        self.trays[tray].entries += 1;
+        self.most = self.most.max(self.trays[tray].entries);
+        let Some(arena) = &mut self.arena else { return Ok(false) };
+        let (head, rest) = arena.bytes_mut()[at..at + need].split_at_mut(HEAD_BYTES);
+        head[..8].copy_from_slice(&entry.rank.to_le_bytes());
+        head[8..16].copy_from_slice(&number.to_le_bytes());
+        head[16..20].copy_from_slice(&(entry.key.len() as u32).to_le_bytes());
+        head[20..].copy_from_slice(&(entry.value.len() as u32).to_le_bytes());
+        let (key, value) = rest.split_at_mut(entry.key.len());
+        key.copy_from_slice(entry.key);
+        value.copy_from_slice(entry.value);
+        // Where the next entry of this tray goes.
+        foresee::<true>(arena.bytes(), at + need);
+        Ok(true)
+    }
+
+    /// A place in another piece.
+    fn place(&mut self, tray: usize, need: usize) -> io::Result<Option<usize>> {
+        let is_alone = need > PIECE_BYTES / 8;
+        let before = self.trays[tray].end - self.trays[tray].begin;
+        let piece = (2 * before).clamp(LEAST_PIECE_BYTES, PIECE_BYTES);
+        let bytes = if is_alone { need } else { piece.max(need) };
+        // Of a tray that is put in order there are slips, too.
+        let slips = 2 * self.slips.capacity().max(self.most) * size_of::<Slip>();
+        let room = self.arena.as_ref().map_or(self.memory, Arena::room);
+        if self.used + bytes > room || (self.most > 0 && self.used + bytes + slips > self.memory) {
+            if self.most > 0 {
+                return Ok(None);
+            }
+            self.clear();
+            self.arena = None;
+        }
+        if self.arena.is_none() {
+            self.arena = Some(self.arenas.take(self.memory.max(bytes))?);
+        }
+        let begin = self.used;
+        self.used += bytes;
+        let tray = &mut self.trays[tray];
+        if is_alone {
+            tray.full.push((begin, begin + need));
+        } else {
+            tray.full.push((tray.begin, tray.next));
+            (tray.begin, tray.next, tray.end) = (begin, begin + need, begin + bytes);
+        }
+        Ok(Some(begin))
+    }
+
+    /// Gives out all entries in order, of equal keys the one with the highest number, and forgets them. Says how many it
+    /// left out for that.
+    pub fn drain<E>(&mut self, mut take: impl FnMut(Entry<'_>, u64) -> Result<(), E>) -> Result<u64, E> {
+        let mut replaced = 0;
+        let bytes = self.arena.as_ref().map_or(&[][..], Arena::bytes);
+        for (number, tray) in self.trays.iter().enumerate() {
+            self.slips.clear();
+            self.slips.reserve_exact(tray.entries);
+            for (begin, end) in tray.pieces() {
+                let mut at = begin;
+                while at < end {
+                    self.slips.push(Slip { rank: u64_at(bytes, at), at });
+                    at += HEAD_BYTES + (u32_at(bytes, at + 16) + u32_at(bytes, at + 20)) as usize;
+                }
+            }
+            self.spare.clone_from(&self.slips);
+            deal(bytes, &mut self.slips, &mut self.spare, self.low_bits);
+            let before = self.slips.len();
+            self.slips.dedup_by(|later, kept| {
+                later.rank == kept.rank && parts(bytes, later).0 == parts(bytes, kept).0
+            });
+            replaced += (before - self.slips.len()) as u64;
+            // While these are given out, the next few and the next tray are fetched.
+            let next = self.trays.get(number + 1).into_iter().flat_map(Tray::pieces);
+            let mut lines = next.flat_map(|(begin, end)| (begin..end).step_by(FORESEEN_BYTES));
+            for (number, slip) in self.slips.iter().enumerate() {
+                let soon = self.slips.get(number + LOOKED_AHEAD).map(|slip| slip.at);
+                soon.into_iter().chain(lines.next()).for_each(|at| foresee::<false>(bytes, at));
+                let (key, value) = parts(bytes, slip);
+                take(Entry { rank: slip.rank, key, value }, u64_at(bytes, slip.at + 8))?;
+            }
+        }
+        self.clear();
+        Ok(replaced)
+    }
+
+    fn clear(&mut self) {
+        for tray in &mut self.trays {
+            tray.full.clear();
+            (tray.begin, tray.next, tray.end, tray.entries) = (0, 0, 0, 0);
+        }
+        (self.used, self.most) = (0, 0);
+        drop(self.arena.take_if(|arena| arena.room() > self.memory));
+    }
+
+    /// Ends it where its memory is needed for something else: nobody else gets it.
+    pub fn end(mut self) {
+        self.arena = None;
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // A larger one was for one entry, and goes.
+        if let Some(arena) = self.arena.take().filter(|arena| arena.room() == self.memory) {
+            self.arenas.give_back(arena);
+        }
+    }
+}
+
+fn parts<'a>(bytes: &'a [u8], slip: &Slip) -> (&'a [u8], &'a [u8]) {
+    let entry = &bytes[slip.at..];
+    let (key_bytes, value_bytes) = (u32_at(entry, 16) as usize, u32_at(entry, 20) as usize);
+    entry[HEAD_BYTES..HEAD_BYTES + key_bytes + value_bytes].split_at(key_bytes)
+}
+
+/// Sorts slips whose ranks differ in the lowest `bits` at most: dealt out by the highest of these, into as many heaps as there
+/// are slips, mostly, and each heap that has become large once more; few are compared. `spare` is as long.
+fn deal(bytes: &[u8], slips: &mut [Slip], spare: &mut [Slip], bits: u32) {
+    if slips.len() <= COMPARED || bits == 0 {
+        return slips.sort_unstable_by(|a, b| order(bytes, a, b));
+    }
+    let dealt = slips.len().ilog2().min(DEALT_BITS).min(bits);
+    let (low, mask) = (bits - dealt, (1 << dealt) - 1);
+    let heap = |slip: &Slip| (slip.rank >> low) as usize & mask;
+    let mut ends = [0_usize; 1 << DEALT_BITS];
+    slips.iter().for_each(|slip| ends[heap(slip)] += 1);
+    let (mut sum, mut most) = (0, 0);
+    for end in &mut ends[..=mask] {
+        most = most.max(*end);
+        sum += *end;
+        *end = sum - *end;
+    }
+    for slip in slips.iter() {
+        let next = &mut ends[heap(slip)];
+        spare[*next] = *slip;
+        *next += 1;
+    }
+    slips.copy_from_slice(spare);
+    if most <= COMPARED {
+        // Each is near its place.
+        for number in 1..slips.len() {
+            let mut at = number;
+            while at > 0 && order(bytes, &slips[at - 1], &slips[at]).is_gt() {
+                slips.swap(at - 1, at);
+                at -= 1;
+            }
+        }
+        return;
+    }
+    let mut begin = 0;
+    for end in &ends[..=mask] {
+        deal(bytes, &mut slips[begin..*end], &mut spare[begin..*end], low);
+        begin = *end;
+    }
+}
+
+/// By rank, then by key, and of equal keys the highest number first.
+fn order(bytes: &[u8], a: &Slip, b: &Slip) -> Ordering {
+    let keys = || parts(bytes, a).0.cmp(parts(bytes, b).0);
+    let numbers = || u64_at(bytes, b.at + 8).cmp(&u64_at(bytes, a.at + 8));
+    a.rank.cmp(&b.rank).then_with(keys).then_with(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cmp::Reverse;
+    use std::convert::Infallible;
+
+    /// Rank, key, value, number.
+    type Given = (u64, Vec<u8>, Vec<u8>, u64);
+
+    fn drained(desk: &mut Desk) -> (u64, Vec<Given>) {
+        let mut all = Vec::new();
+        let replaced = desk.drain::<Infallible>(|entry, number| {
+            all.push((entry.rank, entry.key.to_vec(), entry.value.to_vec(), number));
+            Ok(())
+        });
+        (replaced.unwrap(), all)
+    }
+
+    #[test]
+    fn entries_come_out_in_the_order_that_comparing_gives() {
+        // Ranks that differ everywhere, only below, hardly, and not at all.
+        let ranks: [fn(u64) -> u64; 4] =
+            [|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15), |n| n.reverse_bits() >> 50, |n| n % 3, |_| 7];
+        for rank in ranks {
+            for memory in [1 << 20, 8 << 20] {
+                let mut desk = Desk::new(memory, Arenas::default());
+                for _ in 0..2 {
+                    let mut all = Vec::new();
+                    for n in 0..3_000 {
+                        // Some are long, some are empty, some keys come twice.
+                        let key = (n % 2_900_u64).wrapping_mul(2_654_435_761).to_le_bytes();
+                        let key = &key[..(rank(n % 2_900) % 9) as usize];
+                        let value = vec![n as u8; if n % 700 == 0 { 9_000 } else { n as usize % 50 }];
+                        let rank = rank(n % 2_900);
+                        assert!(desk.add(Entry { rank, key, value: &value }, n).unwrap());
+                        all.push((rank, key.to_vec(), value, n));
+                    }
+                    all.sort_by(|a, b| (a.0, &a.1, Reverse(a.3)).cmp(&(b.0, &b.1, Reverse(b.3))));
+                    all.dedup_by(|later, kept| (later.0, &later.1) == (kept.0, &kept.1));
+                    let (replaced, drained) = drained(&mut desk);
+                    assert_eq!(replaced as usize, 3_000 - all.len());
+                    assert!(drained == all);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_full_when_its_memory_is_and_takes_one_that_is_larger_alone() {
+        let arenas = Arenas::default();
+        let mut desk = Desk::new(1 << 20, arenas.clone());
+        for rank in [|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15), |n| n] {
+            let mut bytes = 0;
+            let mut entries = 0;
+            while desk
+                .add(Entry { rank: rank(entries), key: b"0123456789abcdef", value: &[7; 84] }, 0)
+                .unwrap()
+            {
+                entries += 1;
+                bytes += 124;
+            }
+            // Slips are counted, too; what is lost in pieces that are not full is little.
+            let slips = 2 * desk.most * size_of::<Slip>();
+            assert!(bytes + slips > (1 << 20) * 3 / 4, "{bytes} and {slips}");
+            assert!(desk.used + slips < (1 << 20) + (64 << 10), "{} and {slips}", desk.used);
+            let large = vec![1; 3 << 20];
+            let large = Entry { rank: 5, key: b"large", value: &large };
+            assert!(!desk.add(large, 9).unwrap());
+            assert_eq!(drained(&mut desk).1.len() as u64, entries);
+            assert!(desk.add(large, 9).unwrap());
+            assert!(!desk.add(large, 10).unwrap());
+            assert_eq!(drained(&mut desk).1.len(), 1);
+        }
+        let one = Entry { rank: 1, key: b"k", value: b"v" };
+        assert!(desk.add(one, 0).unwrap());
+        drop(desk);
+        assert_ne!(arenas.take(1 << 20).unwrap().bytes()[0], 0, "given back, and not zeroed");
+    }
+}
