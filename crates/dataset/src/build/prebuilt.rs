@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
+use partage_engine::limits::OUTPUT_BYTES;
 use partage_engine::readonly::{ReadError, Reader, UNFINISHED};
 use partage_wire::dataset::{Manifest, StoredPartition};
 use tempfile::TempPath;
@@ -100,7 +101,7 @@ impl Fetched<'_> {
 
     /// Checks what was linked; it is all there.
     fn take_linked(&self, mut bytes: Watched<Download>, name: TempPath) -> Result<Reader, Error> {
-        self.check(&mut bytes, &name, |_| Ok(()))?;
+        self.check(&mut bytes, &name, READ_BYTES, |_| Ok(()))?;
         bytes.bytes.sync().map_err(|error| self.disk(error))?;
         self.finish(name)
     }
@@ -108,28 +109,35 @@ impl Fetched<'_> {
     fn take_copied(&self, mut bytes: impl Read) -> Result<Reader, Error> {
         let copy = unfinished().tempfile_in(self.folder).map_err(|error| self.disk(error))?;
         let (mut copy, name) = copy.into_parts();
-        self.check(&mut bytes, &name, |piece| copy.write_all(piece))?;
+        // As store files are built: so they are mapped in large pages.
+        self.check(&mut bytes, &name, OUTPUT_BYTES, |piece| copy.write_all(piece))?;
         copy.sync_all().map_err(|error| self.disk(error))?;
         self.finish(name)
     }
 
-    /// Reads all bytes, hands them on, and compares them with the manifest.
+    /// Reads all bytes, hands them on in pieces of this length, and compares them with the manifest.
     fn check(
         &self,
         bytes: &mut impl Read,
         name: &Path,
+        piece: usize,
         mut take: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), Error> {
-        let (mut buffer, mut crc) = (vec![0; READ_BYTES], 0);
+        let (mut buffer, mut filled, mut crc) = (vec![0; piece], 0, 0);
         loop {
-            let count = bytes.read(&mut buffer).map_err(|error| {
+            let room = (filled + READ_BYTES).min(piece);
+            let count = bytes.read(&mut buffer[filled..room]).map_err(|error| {
                 super::error::of_source(error).unwrap_or_else(|error| Error::of_disk(self.folder, error))
             })?;
+            crc = crc32c::crc32c_append(crc, &buffer[filled..filled + count]);
+            filled += count;
+            if filled == piece || count == 0 {
+                take(&buffer[..filled]).map_err(|error| self.disk(error))?;
+                filled = 0;
+            }
             if count == 0 {
                 break;
             }
-            crc = crc32c::crc32c_append(crc, &buffer[..count]);
-            take(&buffer[..count]).map_err(|error| self.disk(error))?;
         }
         if crc == self.stored.crc32c { Ok(()) } else { Err(self.not_as_built(damage(name))) }
     }
