@@ -150,7 +150,8 @@ fn s18_a_dataset_s_replicas_follow_its_settings_until_somebody_sets_them() {
         dataset_replication: Some(2),
         ..settings("names", HASHES)
     };
-    town.done(create(made, Presplit::None));
+    // Whose nodes are still to join.
+    town.done(Command::CreateKeyspace { keyspace: Box::new(made), presplit: Presplit::None, ahead: true });
     town.keyspace("users", HASHES, Presplit::None);
     let update = |of: &str, changes| Command::UpdateKeyspace {
         keyspace: name(of),
