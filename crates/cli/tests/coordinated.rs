@@ -24,8 +24,12 @@ struct Process(Child);
 impl Process {
     /// Starts a role and waits for the line that says where it listens.
     fn role(arguments: &[&str], name: &str) -> (Process, String) {
+        Process::logging(arguments, name, Stdio::null())
+    }
+
+    fn logging(arguments: &[&str], name: &str, log: Stdio) -> (Process, String) {
         let mut command = partage(arguments);
-        let command = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::null());
+        let command = command.arg("--json").stdout(Stdio::piped()).stderr(log);
         let mut process = Process(command.spawn().unwrap());
         let mut line = String::new();
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -74,27 +78,41 @@ struct Town {
 
 impl Town {
     fn start(dir: &Path) -> Town {
-        let settings = "heartbeat_ms = 200\nlease_ms = 2000\ndead_after_ms = 3000\nsettle_ms = 300\n\
-                        rebalance_ms = 1000\nbrake_share = 1.0\n";
-        fs::write(dir.join("coordinator.toml"), settings).unwrap();
-        let node =
-            "refresh_s = 1\nstable_s = 1\nlet_go_s = 3\nthreads = 1\nproxy_stage_ms = 200\nproxy_ms = 5000\n";
-        fs::write(dir.join("node.toml"), node).unwrap();
-        let config = dir.join("coordinator.toml");
-        let coordinator = ["coordinator", "--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()];
+        let config = Town::configure(dir);
+        let coordinator = ["coordinator", "--listen", "127.0.0.1:0", "--config", &config];
         let (coordinating, coordinator) = Process::role(&coordinator, "coordinator");
         let router = ["router", "--listen", "127.0.0.1:0", "--join", &coordinator];
         let (routing, router) = Process::role(&router, "router");
         Town { dir: dir.to_owned(), coordinator, router, _processes: vec![coordinating, routing] }
     }
 
+    /// Writes the settings of all, and returns where those of the coordinator are.
+    fn configure(dir: &Path) -> String {
+        let settings = "heartbeat_ms = 200\nlease_ms = 2000\ndead_after_ms = 3000\nsettle_ms = 300\n\
+                        rebalance_ms = 1000\nbrake_share = 1.0\n";
+        fs::write(dir.join("coordinator.toml"), settings).unwrap();
+        let node =
+            "refresh_s = 1\nstable_s = 1\nlet_go_s = 3\nthreads = 1\nproxy_stage_ms = 200\nproxy_ms = 5000\n";
+        fs::write(dir.join("node.toml"), node).unwrap();
+        dir.join("coordinator.toml").to_str().unwrap().to_owned()
+    }
+
     fn node(&self, id: &str) -> (Process, String) {
+        self.node_at(id, "127.0.0.1:0")
+    }
+
+    fn node_at(&self, id: &str, listen: &str) -> (Process, String) {
         let of = |name: &str| self.dir.join(name).to_str().unwrap().to_owned();
         let (config, source, data) = (of("node.toml"), of("source"), of(id));
-        let mut arguments = vec!["dataset", "serve", "--listen", "127.0.0.1:0", "--id", id];
+        let mut arguments = vec!["dataset", "serve", "--listen", listen, "--id", id];
         arguments.extend(["--coordinator", &self.coordinator, "--config", &config]);
         arguments.extend(["--source", &source, "--data-dir", &data]);
-        Process::role(&arguments, "address")
+        let log = fs::File::options().create(true).append(true).open(self.log(id)).unwrap();
+        Process::logging(&arguments, "address", log.into())
+    }
+
+    fn log(&self, id: &str) -> PathBuf {
+        self.dir.join(format!("{id}.log"))
     }
 
     /// A version appears in the source, all of it at once.
@@ -368,6 +386,73 @@ fn a_keyspace_follows_the_settings_of_its_dataset_and_goes_with_it() {
     add("2");
     eventually("it is served again", || serves(&town.router, "v1"));
     eventually("with a keyspace of its own", || is(2, 2));
+}
+
+/// How a node stands with what it needs, as it says itself.
+fn standing(node: &str) -> Value {
+    let (_, _, told) = ask(node, "GET", "/", "").unwrap_or_default();
+    let told: Value = serde_json::from_str(&told).unwrap_or_default();
+    told["nodes"][node].clone()
+}
+
+#[test]
+fn without_its_coordinator_a_node_says_so_and_one_that_starts_goes_on_with_its_orders() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, data) = (Town::configure(dir.path()), dir.path().join("coordinator"));
+    let coordinate = |listen: &str| {
+        let data = data.to_str().unwrap();
+        let role = ["coordinator", "--listen", listen, "--config", &config, "--data-dir", data];
+        Process::role(&role, "coordinator")
+    };
+    let (coordinating, coordinator) = coordinate("127.0.0.1:0");
+    let (router, none) = (String::new(), Vec::new());
+    let town = Town { dir: dir.path().to_owned(), coordinator, router, _processes: none };
+    town.write("v1");
+    let (_a, at_a) = town.node("a");
+    let (b, at_b) = town.node("b");
+    for node in [&at_a, &at_b] {
+        eventually("the first version is served", || serves(node, "v1"));
+    }
+    eventually("all shards are placed", || (town.is_whole(), town.cli(&["status"]).1));
+    let is = |node: &str, word: &'static str| {
+        let told = standing(node);
+        let connected = metric(node, "partage_dataset_coordinator_connected");
+        let gossip = metric(node, "partage_dataset_coordination_connected");
+        let is_so = told["coordinator"] == word && told["coordination"] == "connected";
+        (is_so && gossip == 1.0 && (connected == 1.0) == (word == "connected"), told.to_string())
+    };
+    eventually("the coordinator is there", || is(&at_a, "connected"));
+    for id in ["a", "b"] {
+        let log = fs::read_to_string(town.log(id)).unwrap();
+        assert!(log.contains("registered at") && !log.contains("WARN"), "all went well: {log}");
+    }
+
+    drop(coordinating);
+    eventually("a says that it is away", || is(&at_a, "away"));
+    let shown = partage(&["dataset", "status", "names", "--node", &at_a]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains(&format!("the coordinator is away at {at_a}")), "{shown}");
+
+    drop(b);
+    town.write("v2");
+    let (_b, at_b) = town.node_at("b", &at_b);
+    for node in [&at_a, &at_b] {
+        eventually("the next version is served", || serves(node, "v2"));
+    }
+    let files = fs::read_dir(dir.path().join("b/datasets/names/v2")).unwrap();
+    let here = files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|e| e == "partage"));
+    assert_eq!(here.count(), FILES, "b has loaded what goes with the shards that it had");
+    eventually("b sees the other one", || {
+        let (_, _, told) = ask(&at_b, "GET", "/names", "").unwrap();
+        let told: Value = serde_json::from_str(&told).unwrap_or_default();
+        (told["nodes"][&at_a].is_object() && told["unreachable"] == json!([]), told.to_string())
+    });
+
+    let (_coordinating, _) = coordinate(&town.coordinator);
+    for node in [&at_a, &at_b] {
+        eventually("the coordinator is there again", || is(node, "connected"));
+    }
+    eventually("all is as ordered", || (town.is_whole() && town.held("b") > 0, town.cli(&["status"]).1));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The contract that every backend keeps. What the caller keeps is in the crate's own page.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -115,6 +116,13 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
     /// Follows the keys in `scope`. Without `from` the first update is a resync with the content of now.
     /// With it, updates start right after that version, or with a resync if that is not known any more.
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch>;
+
+    /// Processes may be at these addresses that take part. Gossip says hello to those that it does not know; who has a
+    /// service to ask does nothing.
+    async fn meet(&self, neighbours: &[SocketAddr]) -> Result<()> {
+        let _ = neighbours;
+        Ok(())
+    }
 
     /// What only the backend can tell of how this store is guarded and what lies about in it, for `partage check`.
     /// Changes nothing.

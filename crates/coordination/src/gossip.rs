@@ -22,6 +22,7 @@
 
 mod mirror;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -347,5 +348,19 @@ impl Coordination for Gossip {
     async fn watch(&self, scope: Scope, _from: Option<Version>) -> Result<Watch> {
         // A cursor is of a mirror that may be gone: each watch begins with the whole content.
         Ok(Box::new(Follower::new(self.shared.mirror.subscribe(), scope)))
+    }
+
+    async fn meet(&self, neighbours: &[SocketAddr]) -> Result<()> {
+        let known: BTreeSet<SocketAddr> = self
+            .shared
+            .node
+            .with_chitchat(|node| node.live_nodes().map(|id| id.gossip_advertise_addr).collect())
+            .await;
+        for neighbour in neighbours.iter().filter(|at| **at != self.at.advertise && !known.contains(at)) {
+            // It fails only when the node has ended.
+            let greeted = self.shared.node.gossip(*neighbour);
+            greeted.map_err(|error| Error::Unavailable { what: format!("gossip: {error:#}") })?;
+        }
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::{Future, ready};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,6 +105,14 @@ impl Coordination for Late {
 
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
         self.there().await?.watch(scope, from).await
+    }
+
+    /// Nobody is asked for, if it is not there.
+    async fn meet(&self, neighbours: &[SocketAddr]) -> Result<()> {
+        match self.there.get() {
+            Some(there) => there.meet(neighbours).await,
+            None => Ok(()),
+        }
     }
 
     async fn remarks(&self) -> Result<Vec<Remark>> {

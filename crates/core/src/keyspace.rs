@@ -301,8 +301,8 @@ impl Keyspace {
     }
 
     /// The settings of its dataset say that each partition is to be at so many nodes. Its replicas follow, unless somebody
-    /// has changed them since the settings were last heard: then they are theirs, until they are set to what the settings
-    /// say. So an order that was given by hand holds, whichever node tells of the settings, however often and how late.
+    /// has changed them since the settings were last heard: then they are theirs, until both are the same again. So an
+    /// order that was given by hand holds, whichever node tells of the settings, however often and how late.
     #[must_use]
     pub fn following(&self, said: u32) -> Keyspace {
         let follows = self.dataset_replication == Some(self.replicas);

@@ -83,6 +83,8 @@ pub enum Planted {
     S18,
     /// S18: what the settings of a dataset say of replication goes over what a person has set.
     Theirs,
+    /// S18: a dataset node that starts while its coordinator is away knows nothing of its orders.
+    Forgets,
     /// S19: a version that failed is not tried again.
     S19,
     /// D5: a peer answers from the version that it has in front, whichever it is asked for.
@@ -97,7 +99,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of dataset nodes must catch.
-    pub const DATASETS: [Planted; 14] = [
+    pub const DATASETS: [Planted; 15] = [
         Planted::S2,
         Planted::S9,
         Planted::S10,
@@ -110,6 +112,7 @@ impl Planted {
         Planted::S16,
         Planted::S18,
         Planted::Theirs,
+        Planted::Forgets,
         Planted::S19,
         Planted::D5,
     ];

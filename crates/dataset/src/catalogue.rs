@@ -53,6 +53,15 @@ pub struct Neighbours {
     pub others: Vec<NodeCard>,
 }
 
+/// How far a reading of all of the local store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreCheck {
+    /// Read so far.
+    pub bytes: u64,
+    /// To be read.
+    pub bytes_in_all: u64,
+}
+
 type Shelf = BTreeMap<DatasetName, Arc<Dataset>>;
 
 /// Every dataset by its name. Shared as an `Arc`: one writer, any number of readers.
@@ -62,6 +71,7 @@ pub struct Catalogue {
     neighbours: ArcSwap<Neighbours>,
     awaited: ArcSwapOption<String>,
     troubles: ArcSwap<Troubles>,
+    store_check: ArcSwapOption<StoreCheck>,
     doings: Doings,
     clock: Clock,
 }
@@ -80,6 +90,7 @@ impl Catalogue {
             neighbours: ArcSwap::from_pointee(Neighbours { me, others: Vec::new() }),
             awaited: ArcSwapOption::empty(),
             troubles: ArcSwap::default(),
+            store_check: ArcSwapOption::empty(),
             doings: Doings::default(),
             clock: Clock::start(),
         }
@@ -158,6 +169,16 @@ impl Catalogue {
             change(&mut troubles);
             troubles
         });
+    }
+
+    /// How far the node is that reads its local store through for damage, while it does.
+    pub fn store_check(&self) -> Option<StoreCheck> {
+        self.store_check.load().as_deref().copied()
+    }
+
+    /// Says so.
+    pub fn set_store_check(&self, check: Option<StoreCheck>) {
+        self.store_check.store(check.map(Arc::new));
     }
 
     /// What the driver has done.

@@ -202,6 +202,9 @@ pub const KEYSPACE: Duration = Duration::from_secs(5);
 /// Versions that a node loads at a time, of all datasets: one that goes on, and one that fails again and again.
 pub const LOADS_AT_ONCE: usize = 2;
 
+/// How long a node that was just started is not said to be without a coordinator: registering takes well under a second.
+pub const REGISTERED: Duration = Duration::from_secs(10);
+
 /// How often it is shown how far loads are: as often as people look.
 pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 

@@ -80,7 +80,7 @@ const DELETING: &str = ".deleting-";
 impl Store {
     /// Opens the store of a data directory, makes it if there is none, and says what lies in it.
     pub fn open(data_dir: &Path) -> Result<(Store, Scan), Error> {
-        let folder = data_dir.join("datasets");
+        let folder = Store::folder_in(data_dir);
         fs::create_dir_all(&folder).map_err(disk(&folder))?;
         let path = folder.join(".lock");
         let lock = File::options().create(true).truncate(false).write(true).open(&path);
@@ -93,6 +93,11 @@ impl Store {
         let store = Store { folder, _lock: lock };
         let scan = store.scan()?;
         Ok((store, scan))
+    }
+
+    /// Where the store of a data directory is.
+    pub fn folder_in(data_dir: &Path) -> PathBuf {
+        data_dir.join("datasets")
     }
 
     /// Where it is.

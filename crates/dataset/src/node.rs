@@ -41,7 +41,7 @@ use partage_core::dataset::{Address, AddressError, DatasetName, ReplicationError
 use partage_worker::{LeaveError, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -137,6 +137,11 @@ pub enum StartError {
     /// Its local store cannot be used.
     #[error(transparent)]
     Store(#[from] local::Error),
+}
+
+/// The other nodes that a node with this local store saw last.
+pub fn last_peers(data_dir: &Path) -> BTreeSet<Address> {
+    remembering::read(&Store::folder_in(data_dir)).peers
 }
 
 /// A node that runs. Dropped without [`Node::stop`], it is missed when its session has ended.

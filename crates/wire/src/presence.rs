@@ -15,6 +15,7 @@
 
 use partage_core::dataset::node::{Layout, Pin, Served};
 use partage_core::dataset::{Address, Claim, DatasetName, Right, Seat, VersionName};
+use partage_core::sharding::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -135,6 +136,11 @@ fn read_claim(words: &[&str]) -> Option<Claim> {
     Some(Claim { seat: Seat(seat.parse().ok()?), right })
 }
 
+fn read_slot(text: &str) -> Option<Slot> {
+    let (number, of) = text.split_once('/')?;
+    Slot::new(number.parse().ok()?, of.parse().ok()?).ok()
+}
+
 fn pin_text(pin: &Pin) -> String {
     format!("{} {}", pin.order, pin.version.as_ref().map_or("", VersionName::as_str))
 }
@@ -172,6 +178,8 @@ fn read_holding(words: &[&str]) -> Option<(Layout, BTreeSet<u32>)> {
 pub struct Remembered {
     /// Where it sat.
     pub seat: Option<Seat>,
+    /// The other nodes that it saw last.
+    pub peers: BTreeSet<Address>,
     /// Of each dataset.
     pub datasets: BTreeMap<DatasetName, Known>,
 }
@@ -183,6 +191,8 @@ pub struct Known {
     pub served: Option<Served>,
     /// The order that held.
     pub pin: Pin,
+    /// The shards that a coordinator had ordered last.
+    pub slots: BTreeSet<Slot>,
     /// `content-type` of its values: one line of text.
     pub content_type: Option<String>,
 }
@@ -204,12 +214,20 @@ impl Remembered {
         if let Some(seat) = self.seat {
             let _ = writeln!(text, "seat {seat}");
         }
-        for (dataset, Known { served, pin, content_type }) in &self.datasets {
+        for peer in &self.peers {
+            let _ = writeln!(text, "peer {peer}");
+        }
+        for (dataset, Known { served, pin, slots, content_type }) in &self.datasets {
             if let Some(content_type) = content_type {
                 let _ = writeln!(text, "type {dataset} {content_type}");
             }
             if let Some(served) = served {
                 let _ = writeln!(text, "served {dataset} {} {}", served.order, served.version);
+            }
+            if !slots.is_empty() {
+                let slots: Vec<String> =
+                    slots.iter().map(|slot| format!("{}/{}", slot.number(), slot.of())).collect();
+                let _ = writeln!(text, "slots {dataset} {}", slots.join(" "));
             }
             if pin.order > 0 {
                 let _ = writeln!(text, "pin {dataset} {} {}", pin.order, version(pin.version.as_ref()));
@@ -247,6 +265,11 @@ impl Remembered {
             }
             ["pin", dataset, pin @ ..] => {
                 self.known(dataset)?.pin = read_pin(pin)?;
+            }
+            ["peer", address] => drop(self.peers.insert(Address::new(address).ok()?)),
+            ["slots", dataset, slots @ ..] => {
+                let slots: Option<BTreeSet<Slot>> = slots.iter().map(|slot| read_slot(slot)).collect();
+                self.known(dataset)?.slots = slots?;
             }
             ["type", dataset, words @ ..] => {
                 self.known(dataset)?.content_type = Some(words.join(" "));
@@ -344,17 +367,21 @@ mod tests {
         let (pin, other) =
             (Pin { order: 7, version: None }, Pin { order: 1, version: Some("1".parse().unwrap()) });
         let datasets = [
-            ("names".parse().unwrap(), Known { served: Some(served), pin, content_type: None }),
+            ("names".parse().unwrap(), Known { served: Some(served), pin, ..Known::default() }),
             (
                 "other".parse().unwrap(),
                 Known {
                     served: None,
                     pin: other,
+                    slots: [(0, 6), (3, 6), (7, 12)]
+                        .map(|(number, of)| Slot::new(number, of).unwrap())
+                        .into(),
                     content_type: Some("text/plain; charset=utf-8".to_owned()),
                 },
             ),
         ];
-        let remembered = Remembered { seat: Some(Seat(4)), datasets: datasets.into() };
+        let peers = ["b:80", "[::1]:9599"].map(|peer| Address::new(peer).unwrap()).into();
+        let remembered = Remembered { seat: Some(Seat(4)), peers, datasets: datasets.into() };
         let text = remembered.encode();
         assert_eq!(Remembered::decode(&text), Ok(remembered));
         assert_eq!(Remembered::decode(&Remembered::default().encode()), Ok(Remembered::default()));

@@ -10,6 +10,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use hyper::{Method, StatusCode};
 use indicatif::ProgressBar;
+use partage_core::dataset::VersionName;
 use partage_dataset::serve::VERSION;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -70,6 +71,7 @@ struct Wait {
 
 /// `partage dataset rollback`
 #[derive(Debug, Args)]
+#[command(override_usage = "partage dataset rollback [OPTIONS] <DATASET> <VERSION|--latest>")]
 pub struct RollbackArgs {
     /// Which dataset
     dataset: String,
@@ -174,6 +176,13 @@ fn troubles(nodes: &BTreeMap<String, Standing>, output: &mut Output) {
         if let Some(trouble) = &standing.coordination_error {
             output.text(&format!("the coordination service is away at {node}, {trouble}"));
         }
+        if let Some(trouble) = &standing.coordinator_error {
+            output.text(&format!("the coordinator is away at {node}, {trouble}"));
+        }
+        if let Some(check) = &standing.store_check {
+            let read = percent(check.bytes, check.bytes_in_all);
+            output.text(&format!("{node} reads its store through for damage: {read}"));
+        }
     }
 }
 
@@ -206,10 +215,10 @@ fn versions(dataset: &Dataset) -> Table {
     rows
 }
 
-/// What is wrong with a dataset, and where; not with all of a node.
+/// What is wrong with a dataset, and where; not with all of the source at a node, which is said already.
 fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, Standing>, output: &mut Output) {
-    let is_all = |node: &String| nodes.get(node).is_some_and(|standing| standing.source_error.is_some());
-    for (node, trouble) in told.source_errors.iter().filter(|(node, _)| !is_all(node)) {
+    let of_all = |node: &String| nodes.get(node).and_then(|standing| standing.source_error.as_ref());
+    for (node, trouble) in told.source_errors.iter().filter(|(node, own)| of_all(node) != Some(*own)) {
         output.text(&format!("{dataset} cannot be read from the source at {node}, {trouble}"));
     }
     for (name, version) in &told.versions {
@@ -339,6 +348,7 @@ async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(),
 impl RollbackArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        self.version.as_deref().map(VersionName::new).transpose().map_err(Failure::usage)?;
         let dataset = look(&self.door, &self.dataset).await?;
         let now = dataset.current().map_or("none", |(name, _)| name.as_str());
         let (name, to) = (&self.dataset, self.version.as_deref().unwrap_or("the latest"));
@@ -348,7 +358,7 @@ impl RollbackArgs {
             let known: Vec<_> = dataset.versions.keys().map(String::as_str).collect();
             let what =
                 format!("no node has version {version} of dataset {name}: there are {}", known.join(", "));
-            say(&format!("warning: {what}; it is loaded from the source, if it is still there"));
+            say(&format!("warning: {what}; it is loaded from the source, if that has it"));
         }
         let summary = format!("clients of dataset {name} get {to} instead of {now}");
         if !self.dry_run {

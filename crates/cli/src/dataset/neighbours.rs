@@ -1,16 +1,21 @@
 //! Where the other dataset nodes are, for a node that was told of nothing but its coordinator: they find each other by
 //! gossip, which has to begin somewhere, and the coordinator knows who has registered.
 //!
-//! A node registers first and then asks, so of two that start at a time one at least hears of the other.
+//! A node registers first and then asks, so of two that start at a time one at least hears of the other. While the
+//! coordinator is away, it goes to those that it saw before it was restarted. They may all have moved: so it asks the
+//! coordinator again and again, and says hello to those whom it does not see.
 
 use crate::client::Door;
 use partage_coordination::{Backend, Coordination, Error, Late, Listen, Target};
 use partage_core::dataset::DatasetName;
-use partage_dataset::node::Membership;
+use partage_dataset::node::{Membership, last_peers};
 use partage_wire::json::Node;
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use tokio::time::sleep;
 
 #[derive(Deserialize)]
 struct Nodes {
@@ -20,56 +25,138 @@ struct Nodes {
 /// Who asks, for the records of the coordinator.
 const WHO: &str = "dataset node";
 
-/// Gossip with whoever serves datasets under the same coordinator. It listens at `listen`, or else on `ip` at the port
-/// where clients ask: gossip is UDP, and in nobody's way there.
-pub fn gossip(
-    membership: &Membership,
-    cluster: &DatasetName,
-    ip: IpAddr,
-    listen: Option<SocketAddr>,
-) -> Arc<dyn Coordination> {
-    let door = Arc::new(Door { coordinator: membership.coordinators.clone(), who: WHO.to_owned() });
-    let (id, cluster) = (membership.id.clone(), cluster.clone());
-    Arc::new(Late::found(Backend::Gossip, move || {
-        let (door, id, cluster) = (door.clone(), id.clone(), cluster.clone());
-        Box::pin(async move { find(&door, &id, &cluster, ip, listen).await })
-    }))
+/// Between two looks at whether the coordinator has this node.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// So many looks, before that is worth a word: a coordinator that answers registers a node in well under a second.
+const LOOKS: usize = 100;
+
+/// Between two tries to ask who else is there, until the coordinator has answered.
+const MEET: Duration = Duration::from_secs(15);
+
+/// Between two such questions after that. Of two nodes the later one to be answered hears of the other, so this is for what
+/// nobody foresaw; and a thousand nodes ask for a list of a thousand.
+const MEET_AGAIN: Duration = Duration::from_secs(600);
+
+/// Where peers reach this node, as soon as it listens.
+pub type Here = Arc<OnceLock<String>>;
+
+/// Where gossip of a node begins.
+pub struct Beginning {
+    /// Which cluster of dataset nodes.
+    pub cluster: DatasetName,
+    /// Where to listen, if that is said.
+    pub listen: Option<SocketAddr>,
+    /// Else on this address, at the port where clients ask: gossip is UDP, and in nobody's way there.
+    pub ip: IpAddr,
+    /// Where it remembers whom it saw.
+    pub data_dir: PathBuf,
+    /// Where it is.
+    pub here: Here,
 }
 
-async fn find(
-    door: &Door,
-    id: &str,
-    cluster: &DatasetName,
-    ip: IpAddr,
-    listen: Option<SocketAddr>,
-) -> Result<Target, Error> {
-    let unavailable = |what: String| Error::Unavailable { what };
-    let told: Nodes = door.get("/v1/nodes").await.map_err(|failure| unavailable(failure.to_string()))?;
-    let (mine, others): (Vec<Node>, Vec<Node>) = told.nodes.into_iter().partition(|node| node.id == id);
-    let not_yet =
-        || unavailable(format!("node {id} is not registered yet: others are looked for after that"));
-    let mine = mine.into_iter().next().ok_or_else(not_yet)?;
-    let serves = |node: &&Node| node.kinds.iter().any(|kind| kind == "dataset");
-    let mut hosts: Vec<String> = others.iter().filter(serves).map(|node| node.address.clone()).collect();
-    // An address has one host at least; who is alone talks to nobody.
-    let is_alone = hosts.is_empty();
-    hosts.extend(is_alone.then(|| mine.address.clone()));
-    let mut target = Target::parse(&format!("gossip://{}/{cluster}", hosts.join(",")))?;
-    if is_alone {
-        target.hosts.clear();
-    }
-    target.listen = Some(match listen {
-        Some(at) => Listen { at, advertise: at },
-        None => {
-            let advertise = resolved(&mine.address).await?;
-            Listen { at: SocketAddr::new(ip, advertise.port()), advertise }
+struct Seeker {
+    door: Door,
+    id: String,
+    beginning: Beginning,
+}
+
+/// Gossip with whoever serves datasets under the same coordinator.
+pub fn gossip(membership: &Membership, beginning: Beginning) -> Arc<dyn Coordination> {
+    let door = Door { coordinator: membership.coordinators.clone(), who: WHO.to_owned() };
+    let seeker = Arc::new(Seeker { door, id: membership.id.clone(), beginning });
+    let finding = seeker.clone();
+    let late = Arc::new(Late::found(Backend::Gossip, move || {
+        let seeker = finding.clone();
+        Box::pin(async move { seeker.find().await })
+    }));
+    tokio::spawn(meet(seeker, Arc::downgrade(&late)));
+    late
+}
+
+/// Says hello now and then, for as long as the node runs.
+async fn meet(seeker: Arc<Seeker>, late: Weak<Late>) {
+    let mut rest = MEET;
+    loop {
+        sleep(rest).await;
+        let Some(late) = late.upgrade() else { return };
+        // A coordinator that is away is told of by the worker.
+        let Ok((_, others)) = seeker.registered().await else { continue };
+        rest = MEET_AGAIN;
+        let mut there = Vec::new();
+        for other in others {
+            // Who cannot be resolved cannot be met.
+            there.extend(resolved(&other.address).await.ok());
         }
-    });
-    Ok(target)
+        if let Err(error) = late.meet(&there).await {
+            tracing::debug!(%error, "nobody was met");
+        }
+    }
+}
+
+impl Seeker {
+    /// This node, if it is registered, and the others that serve datasets.
+    async fn registered(&self) -> Result<(Option<Node>, Vec<Node>), Error> {
+        let told: Result<Nodes, _> = self.door.get("/v1/nodes").await;
+        let told = told.map_err(|failure| unavailable(failure.to_string()))?;
+        let (mine, others): (Vec<Node>, Vec<Node>) =
+            told.nodes.into_iter().partition(|node| node.id == self.id);
+        let serves = |node: &Node| node.kinds.iter().any(|kind| kind == "dataset");
+        Ok((mine.into_iter().next(), others.into_iter().filter(serves).collect()))
+    }
+
+    async fn find(&self) -> Result<Target, Error> {
+        for _ in 0..LOOKS {
+            match self.registered().await {
+                Ok((Some(mine), others)) => {
+                    let others = others.into_iter().map(|node| node.address).collect();
+                    return self.target(&mine.address, others).await;
+                }
+                // It is on its way: nothing is wrong yet.
+                Ok((None, _)) => sleep(LOOK).await,
+                Err(away) => return self.as_before(away).await,
+            }
+        }
+        let id = &self.id;
+        Err(unavailable(format!("the coordinator does not register node {id}: its log says why")))
+    }
+
+    /// Without a coordinator: whom it saw last.
+    async fn as_before(&self, away: Error) -> Result<Target, Error> {
+        let Beginning { data_dir, here, .. } = &self.beginning;
+        let data_dir = data_dir.clone();
+        let known = tokio::task::spawn_blocking(move || last_peers(&data_dir)).await.unwrap_or_default();
+        let Some(here) = here.get().filter(|_| !known.is_empty()) else { return Err(away) };
+        tracing::info!(%away, peers = known.len(), "the others are looked for where they were last seen");
+        self.target(here, known.iter().map(ToString::to_string).collect()).await
+    }
+
+    async fn target(&self, mine: &str, others: Vec<String>) -> Result<Target, Error> {
+        let Beginning { cluster, listen, ip, .. } = &self.beginning;
+        // An address has one host at least; who is alone talks to nobody.
+        let is_alone = others.is_empty();
+        let hosts = if is_alone { vec![mine.to_owned()] } else { others };
+        let mut target = Target::parse(&format!("gossip://{}/{cluster}", hosts.join(",")))?;
+        if is_alone {
+            target.hosts.clear();
+        }
+        target.listen = Some(match *listen {
+            Some(at) => Listen { at, advertise: at },
+            None => {
+                let advertise = resolved(mine).await?;
+                Listen { at: SocketAddr::new(*ip, advertise.port()), advertise }
+            }
+        });
+        Ok(target)
+    }
+}
+
+fn unavailable(what: String) -> Error {
+    Error::Unavailable { what }
 }
 
 async fn resolved(address: &str) -> Result<SocketAddr, Error> {
-    let unknown = |why: String| Error::Unavailable { what: format!("where {address} is: {why}") };
+    let unknown = |why: String| unavailable(format!("where {address} is: {why}"));
     let mut found = tokio::net::lookup_host(address).await.map_err(|error| unknown(error.to_string()))?;
     found.next().ok_or_else(|| unknown("nobody knows".to_owned()))
 }

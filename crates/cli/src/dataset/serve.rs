@@ -1,6 +1,6 @@
 //! `partage dataset serve`: a node that serves the datasets of a source, alone or with others.
 
-use super::neighbours;
+use super::neighbours::{self, Beginning, Here};
 use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output};
@@ -93,8 +93,12 @@ impl ServeArgs {
         let has_stored = self.data_dir(&file).join("datasets").is_dir();
         let source = if has_stored { open_away(&url) } else { open(&url) }?;
         let options = self.options(&file)?;
-        let coordination = self.coordination(&file, &options)?;
+        let here = Here::default();
+        let coordination = self.coordination(&file, &options, here.clone())?;
+        let announced = options.address.as_ref().map(Address::to_string);
         let node = Node::start(options, coordination, source).await.map_err(not_started)?;
+        // It is said once.
+        let _ = here.set(announced.unwrap_or_else(|| node.address().to_string()));
         if output.is_json() {
             output.json(&serde_json::json!({ "address": node.address().to_string() }))?;
         } else {
@@ -112,13 +116,20 @@ impl ServeArgs {
         &self,
         file: &DatasetNodeFile,
         options: &NodeOptions,
+        here: Here,
     ) -> Result<Arc<dyn Coordination>, Failure> {
         let args = self.coordination.clone().or(file.coordination.clone().unwrap_or_default());
         let gossip = self.gossip.clone().or(file.gossip.clone());
         match (args.any_target()?, &options.coordinator) {
             (None, Some(membership)) => {
-                let gossip = gossip.as_deref().map(gossip_at).transpose()?;
-                Ok(neighbours::gossip(membership, &options.cluster, options.listen.ip(), gossip))
+                let beginning = Beginning {
+                    cluster: options.cluster.clone(),
+                    listen: gossip.as_deref().map(gossip_at).transpose()?,
+                    ip: options.listen.ip(),
+                    data_dir: options.data_dir.clone(),
+                    here,
+                };
+                Ok(neighbours::gossip(membership, beginning))
             }
             (None, None) if gossip.is_some() => {
                 Err(Failure::usage("--gossip goes with --coordination gossip://HOST:PORT of another node"))

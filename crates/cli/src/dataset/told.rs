@@ -27,13 +27,31 @@ pub struct Standing {
     /// Why it is away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordination_error: Option<Trouble>,
+    /// The same of the coordinator.
+    pub coordinator: String,
+    /// Why it is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordinator_error: Option<Trouble>,
+    /// How far it is that reads its store through for damage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_check: Option<StoreCheck>,
     /// Why the source cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_error: Option<Trouble>,
 }
 
+/// A reading of all of a store.
+#[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct StoreCheck {
+    /// Read so far.
+    pub bytes: u64,
+    /// To be read.
+    pub bytes_in_all: u64,
+}
+
 /// What does not work.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Trouble {
     /// What it was the last time.
@@ -46,7 +64,8 @@ pub struct Trouble {
 
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "since {}, {} times: {}", self.since, self.times, self.error)
+        let times = if self.times == 1 { "once".to_owned() } else { format!("{} times", self.times) };
+        write!(f, "since {}, {times}: {}", self.since, self.error)
     }
 }
 

@@ -34,7 +34,8 @@
 //!
 //! | event                     | seen                                        | does                                        |
 //! |---------------------------|---------------------------------------------|---------------------------------------------|
-//! | shards were ordered       |                                             | loads what goes with them, of what clients get, too |
+//! | shards were ordered       |                                             | loads what goes with them, of what clients get, too; remembers them |
+//! | it starts                 | shards that it remembers                    | goes on with them until a coordinator is heard |
 //! | any                       | what is here goes with none of them, and others have it | withdraws it; later lets it go   |
 //!
 //! - (na) clients get versions in one direction only (S14, [`Shelf`]);
@@ -77,6 +78,8 @@ pub struct Stored {
     pub served: Option<Served>,
     /// The order that held.
     pub pin: Pin,
+    /// The shards that a coordinator had ordered last.
+    pub slots: BTreeSet<Slot>,
     /// The partitions that can be read, by version.
     pub versions: BTreeMap<VersionName, (Layout, BTreeSet<u32>)>,
 }
@@ -149,7 +152,7 @@ pub enum Effect {
     Cancel(DatasetName, VersionName),
     /// Show requests what there is of a version now: [`Shelf::versions`].
     Show(DatasetName, VersionName),
-    /// Write down [`Shelf::served`] and [`Shelf::pin`], on disk before the next effect.
+    /// Write down [`Shelf::served`], [`Shelf::pin`] and [`Shelf::kept`], on disk before the next effect.
     Remember(DatasetName),
     /// Clients get this version from now on.
     Upgrade(DatasetName, VersionName),
@@ -208,6 +211,9 @@ impl Node {
         let mut node = Node { settings, presence, published, shelves, started: now, is_leaving: false, now };
         for (dataset, stored) in stored {
             let mut shelf = Shelf { before: stored.served, pin: stored.pin, ..Shelf::default() };
+            if node.settings.is_ordered && !planted::is(Planted::Forgets) {
+                shelf.resume_orders(stored.slots);
+            }
             for (name, (layout, here)) in stored.versions {
                 for partition in &here {
                     let key = Key::Partition(dataset.clone(), name.clone(), *partition);
@@ -241,7 +247,11 @@ impl Node {
             }
             Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
             Event::Spread(dataset, spread) => self.shelf_mut(&dataset).spread = spread,
-            Event::Ordered(dataset, slots) => self.shelf_mut(&dataset).slots = Some(slots),
+            Event::Ordered(dataset, slots) => {
+                if self.shelf_mut(&dataset).order(slots) {
+                    out.push(Effect::Remember(dataset));
+                }
+            }
             Event::Served(dataset, is_served) => self.shelf_mut(&dataset).is_dropped = !is_served,
             Event::Listed(dataset, versions) => self.list(dataset, &versions),
             Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),

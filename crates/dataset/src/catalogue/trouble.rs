@@ -33,7 +33,7 @@ impl Trouble {
     }
 }
 
-/// How the node stands with the coordination service.
+/// How the node stands with the coordination service, or with the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Link {
     /// It needs none.
@@ -68,6 +68,8 @@ pub struct Troubles {
     pub datasets: BTreeMap<DatasetName, Trouble>,
     /// With the coordination service.
     pub link: Link,
+    /// With the coordinator.
+    pub coordinator: Link,
 }
 
 impl Troubles {
@@ -103,7 +105,7 @@ mod tests {
         let of = |reason: &str| Trouble::again(None, reason.to_owned(), 0).0;
         let name = DatasetName::new("names").unwrap();
         let datasets = BTreeMap::from([(name, of("403"))]);
-        let troubles = Troubles { source: Some(of("away")), datasets, link: Link::Unused };
+        let troubles = Troubles { source: Some(of("away")), datasets, ..Troubles::default() };
         let told = |name: &str| troubles.of(name).unwrap().reason.clone();
         assert_eq!([told("names"), told("others")], ["403", "away"]);
         assert!(Troubles::default().of("names").is_none());

@@ -16,8 +16,9 @@ use partage_core::dataset::shards::{self, Wanted};
 use partage_core::dataset::{Address, DatasetName, VersionName, Wish};
 use partage_core::sharding::Slot;
 use partage_wire::presence::Remembered;
+use partage_worker::Worker;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
@@ -68,6 +69,7 @@ pub struct Driver {
     helpers: JoinSet<()>,
     /// What is ordered here, and who waits for it.
     stays: Arc<Stays>,
+    worker: Arc<OnceLock<Worker>>,
     waiting: Vec<(DatasetName, Slot, Waiting)>,
 }
 
@@ -84,12 +86,23 @@ impl Driver {
         let settings = settings(&options, address, &remembered);
         let stored = stored(&remembered, &scan);
         let (machine, effects) = Machine::start(settings, stored, catalogue.clock().now());
-        let (inputs, stays) = (handle.inputs.clone(), handle.stays.clone());
+        let (inputs, stays, worker) = (handle.inputs.clone(), handle.stays.clone(), handle.worker.clone());
         let hands = Hands::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
         let (leaving, helpers) = (watch::Sender::new(false), JoinSet::new());
         let (looking, has_looked, waiting) = ((false, false), false, Vec::new());
-        let mut driver =
-            Driver { machine, hands, source, inputs, looking, has_looked, leaving, helpers, stays, waiting };
+        let mut driver = Driver {
+            machine,
+            hands,
+            source,
+            inputs,
+            looking,
+            has_looked,
+            leaving,
+            helpers,
+            stays,
+            worker,
+            waiting,
+        };
         let told = driver.hands.act(&driver.machine, effects).await;
         for event in told {
             driver.tell(event).await;
@@ -101,7 +114,7 @@ impl Driver {
     /// Runs until the node leaves.
     pub async fn run(mut self, mut queue: mpsc::Receiver<Input>, coordination: Arc<dyn Coordination>) {
         let saying = self.join(coordination);
-        self.helpers.spawn(self.hands.check_stored());
+        let check = self.hands.check_stored();
         let mut refresh = interval(self.hands.options.refresh);
         refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut progress = interval(PROGRESS_EVERY);
@@ -120,16 +133,25 @@ impl Driver {
                 _ = progress.tick() => {
                     self.hands.show_progress();
                     self.hands.mend();
+                    self.show_coordinator();
                 }
             }
             if self.hands.catalogue.awaited().is_some() {
                 self.hands.catalogue.set_awaited(self.awaited());
             }
         }
+        drop(check);
         self.tell(Event::Leave).await;
         self.leaving.send_replace(true);
         // What it panics with is told by the runtime; nobody waits for more here.
         let _ = saying.await;
+    }
+
+    fn show_coordinator(&self) {
+        if let Some(membership) = &self.hands.options.coordinator {
+            let health = self.worker.get().map(Worker::health);
+            trouble::coordinator(&self.hands.catalogue, &membership.coordinators, health);
+        }
     }
 
     /// What a node that was just started waits for, until it knows what there is: others may have it all.
@@ -377,7 +399,8 @@ fn settings(options: &NodeOptions, address: Address, remembered: &Remembered) ->
 fn stored(remembered: &Remembered, scan: &[local::Stored]) -> BTreeMap<DatasetName, Stored> {
     let mut stored: BTreeMap<DatasetName, Stored> = BTreeMap::new();
     for (dataset, known) in &remembered.datasets {
-        let known = Stored { served: known.served.clone(), pin: known.pin.clone(), ..Stored::default() };
+        let (served, pin, slots) = (known.served.clone(), known.pin.clone(), known.slots.clone());
+        let known = Stored { served, pin, slots, ..Stored::default() };
         stored.insert(dataset.clone(), known);
     }
     for local::Stored { dataset, version, layout, partitions } in scan {

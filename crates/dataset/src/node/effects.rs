@@ -98,7 +98,10 @@ impl Hands {
                 self.remember().await;
                 self.show_neighbours(machine);
             }
-            Effect::Neighbours => self.show_neighbours(machine),
+            Effect::Neighbours => {
+                self.show_neighbours(machine);
+                self.meet(machine).await;
+            }
             Effect::Inspect(dataset, version) => {
                 let settings = self.settings_of(&dataset);
                 self.loader.clone().inspect((dataset, version), settings);
@@ -116,6 +119,7 @@ impl Hands {
                 if let Some(shelf) = machine.shelf(&dataset) {
                     let known = self.remembered.datasets.entry(dataset).or_default();
                     (known.served, known.pin) = (shelf.served().cloned(), shelf.pin().clone());
+                    known.slots.clone_from(shelf.kept());
                     self.remember().await;
                 }
             }
@@ -240,6 +244,16 @@ impl Hands {
         let others =
             presence.others().map(|(address, seat)| card(Some(seat.to_string()), address.as_str())).collect();
         self.catalogue.set_neighbours(Neighbours { me, others });
+    }
+
+    /// Who is there now is who may be asked after a restart for where the others are.
+    async fn meet(&mut self, machine: &Machine) {
+        let peers: BTreeSet<_> = machine.presence().others().map(|(address, _)| address.clone()).collect();
+        // That nobody is seen may be for want of the coordination service.
+        if !peers.is_empty() && self.remembered.peers != peers {
+            self.remembered.peers = peers;
+            self.remember().await;
+        }
     }
 
     // ── The local store ─────────────────────────────────────────────────────────────────────────────────

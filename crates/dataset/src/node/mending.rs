@@ -3,11 +3,72 @@
 
 use super::effects::Hands;
 use super::loading::Which;
+use crate::catalogue::{Catalogue, StoreCheck};
+use crate::limits::LOAD_NICE;
+use crate::source::Throttle;
 use partage_core::dataset::DatasetName;
 use partage_core::dataset::node::Layout;
 use partage_engine::readonly::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+
+/// A reading of all of the local store that goes on. Dropped, it stops.
+#[derive(Debug)]
+pub struct Check {
+    _sender: SyncSender<()>,
+}
+
+/// See [`Hands::check_stored`].
+struct Pace {
+    catalogue: Arc<Catalogue>,
+    throttle: Throttle,
+    is_over: Receiver<()>,
+    progress: StoreCheck,
+}
+
+impl Pace {
+    fn read_through(mut self, files: Vec<(Which, u32, Arc<Reader>)>) {
+        // Of this thread alone. Where it may not be, all is as before, but requests wait more.
+        let _ = rustix::process::setpriority_process(None, LOAD_NICE);
+        let (count, bytes, began) = (files.len(), self.progress.bytes_in_all, self.catalogue.clock().now());
+        tracing::info!(files = count, bytes, "the local store is read through for damage");
+        let mut damaged = 0;
+        for (which, partition, reader) in files {
+            let before = self.progress.bytes;
+            let read = reader.verify_while(&mut |at| self.may_go_on(before + at));
+            if let Ok(false) = read {
+                return self.catalogue.set_store_check(None);
+            }
+            let dataset = self.catalogue.dataset(which.0.as_str());
+            if let Err(damage) = read {
+                damaged += 1;
+                if let Some(version) = dataset.and_then(|dataset| dataset.version(which.1.as_str())) {
+                    version.report_damage(partition, &damage.to_string());
+                }
+            }
+            if !self.may_go_on(before + reader.describe().file_bytes) {
+                return self.catalogue.set_store_check(None);
+            }
+        }
+        let after_ms = self.catalogue.clock().now().since(began);
+        tracing::info!(files = count, damaged, after_ms, "the local store was read through");
+        self.catalogue.set_store_check(None);
+    }
+
+    /// So many bytes have been read: waits until more may be. False when the node ends.
+    fn may_go_on(&mut self, bytes: u64) -> bool {
+        let read = bytes.saturating_sub(self.progress.bytes);
+        self.progress.bytes = bytes.max(self.progress.bytes);
+        self.catalogue.set_store_check(Some(self.progress));
+        while let Some(wait) = self.throttle.try_take(read as usize) {
+            if !matches!(self.is_over.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
+                return false;
+            }
+        }
+        matches!(self.is_over.try_recv(), Err(TryRecvError::Empty))
+    }
+}
 
 impl Hands {
     /// Loads once more what has turned out to be damaged. What is sound in it is read meanwhile.
@@ -27,27 +88,27 @@ impl Hands {
         }
     }
 
-    /// Reads all that was in the local store, byte for byte, one file after the other and no faster than loads may.
-    /// Requests are answered meanwhile: what they read is checked by themselves.
-    pub fn check_stored(&self) -> impl Future<Output = ()> + Send + 'static {
+    /// Begins to read all that was in the local store, byte for byte, one file after the other and no faster than loads may,
+    /// on a thread that gives way as theirs do. Requests are answered meanwhile: what they read is checked by themselves.
+    pub fn check_stored(&self) -> Check {
         let of = |(which, all): (&Which, &BTreeMap<u32, Arc<Reader>>)| {
             let all = all.iter().map(|(partition, reader)| (which.clone(), *partition, reader.clone()));
             all.collect::<Vec<_>>()
         };
         let files: Vec<_> = self.readers.iter().flat_map(of).collect();
-        let (catalogue, throttle) = (self.catalogue.clone(), self.options.throttle.clone());
-        async move {
-            for (which, partition, reader) in files {
-                throttle.take(reader.describe().file_bytes as usize).await;
-                let checked = tokio::task::spawn_blocking(move || reader.verify()).await;
-                let dataset = catalogue.dataset(which.0.as_str());
-                if let Ok(Err(damage)) = checked
-                    && let Some(version) = dataset.and_then(|dataset| dataset.version(which.1.as_str()))
-                {
-                    version.report_damage(partition, &damage.to_string());
-                }
-            }
+        let (check, is_over) = sync_channel(1);
+        if files.is_empty() {
+            return Check { _sender: check };
         }
+        let bytes_in_all = files.iter().map(|(_, _, reader)| reader.describe().file_bytes).sum();
+        let progress = StoreCheck { bytes: 0, bytes_in_all };
+        let (catalogue, throttle) = (self.catalogue.clone(), self.options.throttle.clone());
+        let pace = Pace { catalogue, throttle, is_over, progress };
+        let reading = std::thread::Builder::new().name("dataset-check".to_owned());
+        if let Err(error) = reading.spawn(move || pace.read_through(files)) {
+            tracing::warn!(%error, "the local store is not read through: damage is found by who reads it");
+        }
+        Check { _sender: check }
     }
 
     /// Tries again what could not be loaded in the place of damaged files.

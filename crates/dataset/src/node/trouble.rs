@@ -2,7 +2,9 @@
 
 use crate::catalogue::{Catalogue, Link, Trouble};
 use crate::clock::unix_seconds;
+use crate::limits::REGISTERED;
 use partage_core::dataset::DatasetName;
+use partage_worker::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,6 +58,34 @@ pub fn source_has(catalogue: &Catalogue, names: &BTreeSet<DatasetName>) {
     if catalogue.troubles().datasets.keys().any(|name| !names.contains(name)) {
         catalogue.change_troubles(|troubles| troubles.datasets.retain(|name, _| names.contains(name)));
     }
+}
+
+/// How the node stands with its coordinators, looked at now and then. What the log should say of it, the worker says.
+pub fn coordinator(catalogue: &Catalogue, coordinators: &[String], health: Option<Health>) {
+    let asked = coordinators.join(", ");
+    let is_new = catalogue.clock().now().0 <= REGISTERED.as_millis() as u64;
+    let why = match health {
+        Some(Health::Up | Health::Leaving) => None,
+        None if is_new => None,
+        Some(Health::Joining | Health::Lapsed) => {
+            Some(format!("nothing is heard of {asked}; the orders that it gave last hold"))
+        }
+        None => Some(format!(
+            "{asked} has not registered this node since it was started; the orders that it remembers hold"
+        )),
+    };
+    let now = unix_seconds();
+    catalogue.change_troubles(|troubles| {
+        let before = match &troubles.coordinator {
+            Link::Away(trouble) => Some(trouble),
+            Link::Unused | Link::Connecting | Link::Connected => None,
+        };
+        troubles.coordinator = match &why {
+            Some(why) => Link::Away(Trouble::again(before, why.clone(), now).0),
+            None if health.is_none() => Link::Connecting,
+            None => Link::Connected,
+        };
+    });
 }
 
 /// What a node does with the coordination service. Each may fail by itself.
@@ -153,6 +183,22 @@ mod tests {
         assert_eq!(link(&catalogue).word(), "away");
         line.works(Part::Session);
         assert_eq!(link(&catalogue), Link::Connected, "what was to be published is published anew");
+    }
+
+    #[test]
+    fn a_coordinator_is_away_when_it_is_not_heard_and_there_again_when_it_is() {
+        let catalogue = Catalogue::default();
+        let coordinators = ["10.0.0.1:7400".to_owned()];
+        let told = |health| {
+            coordinator(&catalogue, &coordinators, health);
+            catalogue.troubles().coordinator.clone()
+        };
+        assert_eq!(told(None), Link::Connecting, "it was started just now");
+        assert_eq!(told(Some(Health::Up)), Link::Connected);
+        told(Some(Health::Lapsed));
+        let Link::Away(trouble) = told(Some(Health::Lapsed)) else { panic!("it is away") };
+        assert!(trouble.times == 2 && trouble.reason.contains("10.0.0.1:7400"), "{trouble:?}");
+        assert_eq!(told(Some(Health::Leaving)), Link::Connected);
     }
 
     #[test]

@@ -150,6 +150,9 @@ fn of_the_driver(house: &House, registry: &mut Registry) {
     let connected = Gauge::<i64>::default();
     connected.set(i64::from(matches!(troubles.link, Link::Connected | Link::Unused)));
     registry.register("coordination_connected", "0 while the coordination service is away", connected);
+    let connected = Gauge::<i64>::default();
+    connected.set(i64::from(matches!(troubles.coordinator, Link::Connected | Link::Unused)));
+    registry.register("coordinator_connected", "0 while no coordinator has this node registered", connected);
 }
 
 fn tell(families: &Families, labels: &Labels, version: &Version) {

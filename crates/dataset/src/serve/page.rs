@@ -102,6 +102,7 @@ fn of_nodes(page: &mut String, nodes: &Value) {
     for (what, name) in [
         ("The source cannot be read", "source_error"),
         ("The coordination service is away", "coordination_error"),
+        ("The coordinator is away", "coordinator_error"),
     ] {
         let all: Vec<_> = nodes().filter(|(_, node)| node[name].is_object()).collect();
         for (node, told) in all.iter().take(TROUBLES) {
@@ -114,22 +115,33 @@ fn of_nodes(page: &mut String, nodes: &Value) {
             add(page, format_args!("<p class=\"alert\">And so at {} more nodes.</p>", all.len() - TROUBLES));
         }
     }
+    for (node, told) in nodes().filter(|(_, node)| node["store_check"].is_object()).take(TROUBLES) {
+        let (read, all) =
+            (number(&told["store_check"], "bytes"), number(&told["store_check"], "bytes_in_all"));
+        add(
+            page,
+            format_args!(
+                "<p class=\"soft\">{} reads its store through for damage: {} of {}</p>",
+                Text(node),
+                size(read),
+                size(all)
+            ),
+        );
+    }
 }
 
 fn trouble(page: &mut String, told: &Value) {
     let (since, times) = (word(told, "since"), number(told, "times"));
-    add(
-        page,
-        format_args!("since {}, {times} times: <code>{}</code>", Text(since), Text(word(told, "error"))),
-    );
+    let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+    add(page, format_args!("since {}, {times}: <code>{}</code>", Text(since), Text(word(told, "error"))));
 }
 
 fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
     add(page, format_args!("<section><header><h2><a href=\"/{0}\">{0}</a></h2>", Text(name)));
     add(page, format_args!("<span class=\"soft\">{}</span></header>", Text(word(one, "content_type"))));
     let errors = one["source_errors"].as_object().into_iter().flatten();
-    // What is wrong with all of the source is said above.
-    let own = errors.filter(|(node, _)| !nodes[node.as_str()]["source_error"].is_object());
+    // What is wrong with all of the source is said above; a dataset may have had a trouble of its own before.
+    let own = errors.filter(|(node, told)| nodes[node.as_str()]["source_error"] != **told);
     for (node, told) in own.take(TROUBLES) {
         *page += "<article class=\"trouble\">";
         add(page, format_args!("<b>Not read from the source</b> at {}, ", Text(node)));
@@ -335,14 +347,21 @@ mod tests {
     #[test]
     fn what_is_being_loaded_is_shown_anew_and_what_does_not_work_stands_above() {
         let trouble = json!({ "error": "403", "since": "2026-01-01T00:00:00Z", "times": 7 });
+        let own = json!({ "error": "no column", "since": "2025-01-01T00:00:00Z", "times": 1 });
         let version = json!({ "path": "", "num_partitions": 1, "nodes": { "n": {
             "name": "n", "state": "BUILDING", "partitions": [],
             "loading": { "partitions": 1, "partitions_in_all": 3, "bytes": 1024, "bytes_in_all": 4096 },
         } } });
         let status = json!({
             "node": "n",
-            "nodes": { "n": { "source_error": trouble, "coordination_error": trouble } },
-            "dbs": { "a": { "versions": { "1": version }, "source_errors": { "n": trouble, "m": trouble } } },
+            "nodes": { "n": {
+                "source_error": trouble, "coordination_error": trouble, "coordinator_error": trouble,
+                "store_check": { "bytes": 1024, "bytes_in_all": 2048 },
+            } },
+            "dbs": {
+                "a": { "versions": { "1": version }, "source_errors": { "n": trouble, "m": trouble } },
+                "b": { "versions": {}, "source_errors": { "n": own } },
+            },
         });
         let page = render(&status, None);
         for part in [
@@ -354,7 +373,9 @@ mod tests {
             assert!(page.contains(part), "{part}: {page}");
         }
         assert!(page.contains("The coordination service is away") && !page.contains("class=\"r0\""));
-        assert_eq!(page.matches("Not read from the source").count(), 1, "of m: n has said so above");
+        assert!(page.contains("The coordinator is away") && page.contains("1.0 KiB of 2.0 KiB"), "{page}");
+        assert_eq!(page.matches("Not read from the source").count(), 2, "of m, and what b has of its own");
+        assert!(page.contains("since 2025-01-01T00:00:00Z, once: <code>no column"), "{page}");
     }
 
     #[test]

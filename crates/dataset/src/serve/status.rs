@@ -161,8 +161,15 @@ fn of_me(house: &House) -> Value {
     if let Link::Away(trouble) = &troubles.link {
         told["coordination_error"] = trouble_told(trouble);
     }
+    told["coordinator"] = troubles.coordinator.word().into();
+    if let Link::Away(trouble) = &troubles.coordinator {
+        told["coordinator_error"] = trouble_told(trouble);
+    }
     if let Some(trouble) = &troubles.source {
         told["source_error"] = trouble_told(trouble);
+    }
+    if let Some(check) = house.catalogue.store_check() {
+        told["store_check"] = json!({ "bytes": check.bytes, "bytes_in_all": check.bytes_in_all });
     }
     told
 }

@@ -34,7 +34,7 @@ impl Throttle {
     }
 
     /// Takes them, or says how long to wait before asking again.
-    pub(super) fn try_take(&self, bytes: usize) -> Option<Duration> {
+    pub(crate) fn try_take(&self, bytes: usize) -> Option<Duration> {
         let Shared { rate, meter, clock } = &*self.0;
         let now = clock.now();
         // Numbers are whole whenever the lock is free.

@@ -55,6 +55,29 @@ async fn s19_a_flipped_bit_on_the_disk_is_found_after_a_start_and_the_file_is_lo
     town.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s19_the_reading_of_the_store_is_shown_and_ends_with_the_node() {
+    let mut town = Town::new();
+    town.write("v1");
+    town.start(1).await;
+    town.all_serve("v1").await;
+    town.stop(1).await;
+    // By itself it would take many minutes.
+    let (mut options, source) = (town.options(1), open(&town));
+    options.throttle = Throttle::new(1);
+    town.start_silent(1, options, source).await;
+    let me = town.nodes[&1].address().to_string();
+    until("the node says how far it is", async || {
+        let check = town.json(1, "/").await["nodes"][&me]["store_check"].take();
+        check["bytes"].as_u64().is_some_and(|bytes| bytes < check["bytes_in_all"].as_u64().unwrap())
+    })
+    .await;
+    let catalogue = town.nodes[&1].catalogue().clone();
+    assert!(catalogue.store_check().is_some());
+    town.stop(1).await;
+    until("nothing is read any more", async || catalogue.store_check().is_none()).await;
+}
+
 fn open(town: &Town) -> Source {
     Source::open(&town.source().display().to_string(), &BTreeMap::new()).unwrap()
 }

@@ -277,12 +277,15 @@ impl<'a> Blocks<'a> {
         Block::new(self.decoder.decode(coding, stored, usize::try_from(length).ok()?)?)
     }
 
-    /// Reads everything there is.
-    pub fn verify(&self) -> Result<(), ReadError> {
+    /// Reads everything there is, as [`Reader::verify_while`](super::Reader::verify_while).
+    pub fn verify(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool, ReadError> {
         let (mut keys, mut key_bytes, mut value_bytes) = (0, 0, 0);
         let mut last: Option<Vec<u8>> = None;
         for number in 0..self.index.blocks.len() {
             let Some(at) = self.index.range(number) else { break };
+            if !go_on(at.start) {
+                return Ok(false);
+            }
             let block = self.block(at.clone())?;
             let mut expected = 0;
             for entry in 0..block.count {
@@ -305,7 +308,7 @@ impl<'a> Blocks<'a> {
         }
         let footer = self.footer;
         if (keys, key_bytes, value_bytes) == (footer.keys, footer.key_bytes, footer.value_bytes) {
-            return Ok(());
+            return Ok(true);
         }
         let reason = Reason::Contradiction { what: Part::Footer, how: "its counts" };
         Err(self.map.refused(footer.dictionary().end, reason))

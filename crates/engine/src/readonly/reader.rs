@@ -150,6 +150,15 @@ impl Reader {
 
     /// Reads the whole file and checks every byte of it: checksums, order, counts, and that values decompress.
     pub fn verify(&self) -> Result<(), ReadError> {
+        self.verify_while(&mut |_| true).map(drop)
+    }
+
+    /// As [`Reader::verify`], for as long as `go_on` wants, which is asked now and then and told how far it is, in bytes of
+    /// the file. False when it was broken off.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_while(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool, ReadError> {
         let refused = |(at, reason)| self.map.refused(at, reason);
         check_header(self.map.bytes()).map_err(refused)?;
         Footer::decode(self.map.bytes()).map_err(refused)?;
@@ -159,8 +168,8 @@ impl Reader {
             return Err(self.map.refused(dictionary.start, Reason::Checksum { what: Part::Dictionary }));
         }
         match self.parts() {
-            Parts::Pages(pages) => pages.verify(),
-            Parts::Blocks(blocks) => blocks.verify(),
+            Parts::Pages(pages) => pages.verify(go_on),
+            Parts::Blocks(blocks) => blocks.verify(go_on),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::store::Named;
 use partage_core::dataset::node::{Layout, Node, NodeSettings, Pin, Served, Stored, Value};
 use partage_core::dataset::{Address, DatasetName, Seat, VersionName, Wish};
+use partage_core::sharding::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What there is of each version.
@@ -14,6 +15,7 @@ pub struct Disk {
     pub served: Option<Served>,
     pub pin: Pin,
     pub seat: Option<Seat>,
+    pub slots: BTreeSet<Slot>,
     pub versions: Versions,
 }
 
@@ -119,8 +121,8 @@ impl Machine {
 
     /// What it starts with.
     pub fn stored(&self, dataset: &DatasetName) -> BTreeMap<DatasetName, Stored> {
-        let Disk { served, pin, versions, .. } = self.disk.clone();
-        [(dataset.clone(), Stored { served, pin, versions })].into()
+        let Disk { served, pin, slots, versions, .. } = self.disk.clone();
+        [(dataset.clone(), Stored { served, pin, slots, versions })].into()
     }
 
     /// Its settings, with the seat it remembers.

@@ -46,6 +46,8 @@ pub struct Outcome {
     pub retired: u64,
     /// Partitions that were let go for others to have, under a coordinator.
     pub let_go: u64,
+    /// Nodes that went on with the orders that they remembered, to the end.
+    pub went_on: u64,
     /// Everything that happened, as one number: the same seed gives the same.
     pub fingerprint: u64,
     /// What does not hold.
@@ -112,7 +114,9 @@ pub(super) struct World {
     pin: Pin,
     /// Who orders shards, if nodes do not compute them.
     office: Option<Office>,
-    /// Until when: the store is away, the source fails, a node hears nothing of the store, two nodes cannot talk.
+    /// Until when: the coordinator is away, the store is, the source fails, a node hears nothing of the store, two nodes
+    /// cannot talk.
+    office_away: u64,
     store_away: u64,
     source_away: u64,
     deaf: Vec<u64>,
@@ -205,6 +209,7 @@ impl World {
             next: 0,
             pin: Pin::default(),
             office: None,
+            office_away: 0,
             store_away: 0,
             source_away: 0,
             cut: BTreeMap::new(),
@@ -298,14 +303,18 @@ impl World {
         if !self.machines[node].is_up() {
             return;
         }
-        self.outcome.crashes += 1;
-        self.machines[node].crash(self.now);
-        self.readings.retain(|_, reading| reading.node != node);
+        self.fall(node);
         if self.draw.chance(250) {
             self.machines[node].disk = Default::default();
             self.oracle.forget(node);
         }
         self.soon(200, 20_000, Happening::Restart(node));
+    }
+
+    fn fall(&mut self, node: usize) {
+        self.outcome.crashes += 1;
+        self.machines[node].crash(self.now);
+        self.readings.retain(|_, reading| reading.node != node);
     }
 
     /// Some fault, and the next one later.
@@ -323,6 +332,7 @@ impl World {
                 self.cut.insert((node.min(other), node.max(other)), self.now + long);
             }
             7 => self.source_away = self.now + long,
+            8 if self.office.is_some() && self.draw.chance(500) => self.office_away = self.now + 2 * long,
             8 => self.store_away = self.now + long,
             _ => {
                 // It comes back, and remembers nobody.
@@ -338,6 +348,13 @@ impl World {
         self.deaf.fill(self.now);
         self.cut.values_mut().for_each(|until| *until = self.now.min(*until));
         (self.store_away, self.source_away) = (self.now, self.now);
+        self.office_away = self.now;
+        if self.office.is_some() && self.draw.chance(300) {
+            // The coordinator is gone for good, all nodes are restarted, and a version comes.
+            self.office_away = u64::MAX;
+            (0..self.machines.len()).for_each(|node| self.fall(node));
+            self.later(20_000, Happening::NewVersion);
+        }
         for node in 0..self.machines.len() {
             self.later(1, Happening::Restart(node));
         }
@@ -346,8 +363,9 @@ impl World {
     fn write_version(&mut self) {
         let name = VersionName::new(&format!("v{:03}", self.source.len() + 1)).expect("a name");
         let partitions = self.draw.between(1, 9) as u32;
-        let bad = self.draw.chance(200).then(|| self.draw.between(0, partitions.into()) as u32);
-        let is_rubbish = self.draw.chance(50);
+        let bad =
+            (!self.is_calm && self.draw.chance(200)).then(|| self.draw.between(0, partitions.into()) as u32);
+        let is_rubbish = !self.is_calm && self.draw.chance(50);
         let layout = Layout { partitioner: Partitioner::JavaBytes, partitions };
         self.source.insert(name, Written { layout, bad, is_rubbish });
         if !self.is_calm {
@@ -404,6 +422,9 @@ impl World {
             return Err(format!("S14: nodes follow different orders: {orders:?}"));
         }
         let wanted = orders.first().and_then(|pin| pin.version.clone()).or(latest);
+        if self.office_away > self.now {
+            return self.all_went_on(wanted.as_ref());
+        }
         let mut seats = BTreeMap::new();
         for machine in &self.machines {
             let who = &machine.address;

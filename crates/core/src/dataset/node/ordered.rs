@@ -16,10 +16,12 @@
 //! notice nothing: a partition that is withdrawn is still read, by whoever has not heard.
 //!
 //! - (nf) nothing is let go that is not at `min` others, as far as this one has heard since it said so;
-//! - (ng) without orders (a coordinator that was never heard) everything stays;
+//! - (ng) without orders (a coordinator that was not heard in this life) everything stays;
 //! - (nh) a shard is ready when its partitions of what clients get and of what they get next are here, and clients get
 //!   something. A later version that fails keeps no shard from being ready: it would keep every shard from moving,
-//!   wherever to.
+//!   wherever to;
+//! - (ni) a node that starts goes on with the orders that it remembers, until a coordinator is heard: it loads what comes for
+//!   the shards it had. What a dataset holds never changes, so nothing is served wrongly by who has a shard for too long.
 
 use super::hearsay::Layout;
 use super::shelf::Shelf;
@@ -100,16 +102,36 @@ impl Node {
 }
 
 impl Shelf {
-    /// The slots that were ordered, once a coordinator was heard.
-    pub fn slots(&self) -> Option<&BTreeSet<Slot>> {
-        self.slots.as_ref()
+    /// The orders to be remembered: those that a node goes on with that is started while its coordinator is away.
+    pub fn kept(&self) -> &BTreeSet<Slot> {
+        &self.kept
+    }
+
+    /// It starts, and had these orders.
+    pub(super) fn resume_orders(&mut self, kept: BTreeSet<Slot>) {
+        self.slots = (!kept.is_empty()).then(|| kept.clone());
+        self.kept = kept;
+    }
+
+    /// These are ordered; whether that is to be remembered. A node that has registered anew has no orders for a moment, and
+    /// all it had: so that none are ordered is remembered when nothing is here any more.
+    pub(super) fn order(&mut self, slots: BTreeSet<Slot>) -> bool {
+        let is_moment = slots.is_empty() && self.versions.values().any(|version| !version.here.is_empty());
+        let is_news = !is_moment && self.kept != slots;
+        if is_news {
+            self.kept.clone_from(&slots);
+        }
+        (self.slots, self.has_orders) = (Some(slots), true);
+        is_news
     }
 
     fn readiness(&self, slot: Slot) -> Readiness {
         if self.is_dropped {
             return Readiness::Ready;
         }
-        if !self.was_listed || !self.slots.as_ref().is_some_and(|slots| slots.contains(&slot)) {
+        if !self.was_listed
+            || !self.slots.as_ref().is_some_and(|slots| self.has_orders && slots.contains(&slot))
+        {
             return Readiness::Loading;
         }
         let (mut failed, mut is_on_its_way) = (None, false);
@@ -147,7 +169,7 @@ impl Shelf {
     }
 
     fn part(&mut self, parting: Parting) -> Vec<(VersionName, Step)> {
-        let Some(slots) = &self.slots else { return Vec::new() };
+        let Some(slots) = self.slots.as_ref().filter(|_| self.has_orders) else { return Vec::new() };
         let mut steps = Vec::new();
         for (name, version) in &mut self.versions {
             let Some(layout) = version.layout.filter(|_| !version.is_retiring) else { continue };

@@ -52,8 +52,12 @@ pub struct Shelf {
     /// What was served in an earlier life.
     pub(super) before: Option<Served>,
     pub(super) pin: Pin,
-    /// The shards that a coordinator has ordered, once one was heard.
+    /// The shards that a coordinator has ordered, once one was heard; before that, those that are remembered.
     pub(super) slots: Option<BTreeSet<Slot>>,
+    /// Whether they were ordered in this life.
+    pub(super) has_orders: bool,
+    /// Those of them that are remembered.
+    pub(super) kept: BTreeSet<Slot>,
     /// How it is to be spread, if otherwise than the node's settings say.
     pub(super) spread: Option<Spread>,
     /// Whether it is not served any more.

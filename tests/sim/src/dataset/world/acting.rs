@@ -57,6 +57,7 @@ impl World {
                 };
                 oracle::remembered(machine.disk.served.as_ref(), shelf.served())?;
                 (machine.disk.served, machine.disk.pin) = (shelf.served().cloned(), shelf.pin().clone());
+                machine.disk.slots.clone_from(shelf.kept());
             }
             Effect::Upgrade(dataset, version) => {
                 self.outcome.upgrades += 1;

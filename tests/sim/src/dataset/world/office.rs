@@ -5,7 +5,7 @@ use super::{Happening, World};
 use crate::draw::Draw;
 use partage_core::dataset::node::{Event, Layout, Readiness};
 use partage_core::dataset::shards::{self, Upkeep, Wanted, partitions_of, upkeep};
-use partage_core::dataset::{DatasetName, Partitioner};
+use partage_core::dataset::{DatasetName, Partitioner, VersionName};
 use partage_core::keyspace::Keyspace;
 use partage_core::planted::{self, Planted};
 use partage_core::sharding::Slot;
@@ -46,6 +46,8 @@ impl Office {
         let wanted = Wanted::There { keyspace: Box::new(self.keyspace.clone()), said: Some(said) };
         if upkeep(wanted, Some(&self.keyspace)) == Upkeep::Tell(said) {
             self.keyspace = self.keyspace.following(said);
+            // Of one mind with the settings again, and whoever set it has nothing of their own any more.
+            self.by_hand = self.by_hand.filter(|replicas| *replicas != said);
             if planted::is(Planted::Theirs) {
                 self.keyspace.replicas = said;
             }
@@ -83,8 +85,11 @@ impl Office {
 impl World {
     /// The office looks at its shards, and sends orders to those who get others.
     pub(super) fn plan(&mut self) {
-        let Some(mut office) = self.office.take() else { return };
         self.soon(300, 3_000, Happening::Plan);
+        if self.is_office_away() {
+            return;
+        }
+        let Some(mut office) = self.office.take() else { return };
         let mut told = BTreeSet::new();
         let replicas = self.machines.len().min(office.keyspace.replicas as usize);
         for shard in 0..office.shards {
@@ -115,6 +120,28 @@ impl World {
         }
     }
 
+    fn is_office_away(&self) -> bool {
+        self.now < self.office_away
+    }
+
+    /// S18: with no coordinator in their life, nodes have what goes with the shards that they had, of what clients get and
+    /// of what they get next.
+    pub(super) fn all_went_on(&mut self, wanted: Option<&VersionName>) -> Result<(), String> {
+        let Some((name, written)) = wanted.and_then(|name| self.source.get_key_value(name)) else {
+            return Ok(());
+        };
+        for machine in &self.machines {
+            let ordered = partitions_of(&machine.disk.slots, written.layout.partitions);
+            let here = machine.disk.versions.get(name).map(|(_, here)| here.clone()).unwrap_or_default();
+            if !ordered.is_subset(&here) {
+                let who = &machine.address;
+                return Err(format!("S18: {who} remembers {ordered:?} of {name}, and has {here:?}"));
+            }
+            self.outcome.went_on += u64::from(!ordered.is_empty());
+        }
+        Ok(())
+    }
+
     /// One node more, if there is one.
     fn give(&mut self, nodes: &mut BTreeMap<usize, u64>) -> Option<usize> {
         let is_free = |node: &usize| self.machines[*node].is_up() && !nodes.contains_key(node);
@@ -131,6 +158,10 @@ impl World {
 
     /// Orders arrive as they are by then: a worker hears the whole of what it is to have.
     pub(super) fn ordered(&mut self, node: usize, life: u64) -> Result<(), String> {
+        if self.is_office_away() && self.machines[node].life == life {
+            self.soon(500, 2_000, Happening::Ordered(node, life));
+            return Ok(());
+        }
         let Some(office) = self.office.as_ref().filter(|_| self.machines[node].life == life) else {
             return Ok(());
         };
@@ -144,6 +175,9 @@ impl World {
             return;
         }
         self.soon(10_000, 60_000, Happening::Keyspace);
+        if self.is_office_away() {
+            return;
+        }
         // With fewer than must have a version, none would get whole.
         let (least, most) = (self.machines[0].settings.spread.replication.min, self.machines.len() as u64);
         let replicas = self.draw.between(u64::from(least), most + 1) as u32;
@@ -171,7 +205,8 @@ impl World {
 
     /// It arrives, whatever has become of who told it.
     pub(super) fn told_settings(&mut self, node: usize, life: u64, said: u32) {
-        let Some(office) = &mut self.office else { return };
+        let is_away = self.is_office_away();
+        let Some(office) = self.office.as_mut().filter(|_| !is_away) else { return };
         office.hear(said);
         if !self.draw.chance(100) {
             office.told.insert(node, (life, said));

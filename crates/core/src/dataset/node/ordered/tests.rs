@@ -1,5 +1,5 @@
 use super::*;
-use crate::dataset::node::{Event, News, NodeSettings, State};
+use crate::dataset::node::{Event, News, NodeSettings, State, Stored};
 use crate::dataset::seats::Address;
 use crate::dataset::{DatasetName, Partitioner};
 use std::collections::BTreeMap;
@@ -129,7 +129,7 @@ fn nf_a_partition_is_let_go_when_others_have_it_still_after_it_was_withdrawn() {
     ready(&mut node, "v1", &[0, 1, 2, 3]);
     let key = |partition| Key::Partition(dataset(), version("v1"), partition);
     let gone = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::LetGo { .. }));
-    assert_eq!(order(&mut node, &[0]), [], "nobody else has 1 and 3");
+    assert_eq!(order(&mut node, &[0]), [Effect::Remember(dataset())], "nobody else has 1 and 3");
 
     let told = node.take(Millis(0), held("other", "v1", &[1, 3], true));
     let withdrawn: Vec<_> = told.iter().filter(|effect| matches!(effect, Effect::Withdraw(_))).collect();
@@ -150,4 +150,33 @@ fn nf_a_partition_is_let_go_when_others_have_it_still_after_it_was_withdrawn() {
     node.take(Millis(LET_GO_MS + 1), Event::SessionLost);
     assert!(!gone(&node.take(Millis(3 * LET_GO_MS), Event::Tick)));
     assert!(node.published().contains_key(&key(3)));
+}
+
+#[test]
+fn ni_who_starts_without_a_coordinator_goes_on_with_its_orders_and_lets_nothing_go() {
+    let stored = Stored {
+        slots: slots(&[0]),
+        versions: [(version("v1"), (LAYOUT, [0, 1, 2].into()))].into(),
+        ..Stored::default()
+    };
+    let start = |is_ordered| {
+        let settings = NodeSettings { is_ordered, let_go_ms: LET_GO_MS, ..NodeSettings::new(address("me")) };
+        let (mut node, _) = Node::start(settings, [(dataset(), stored.clone())].into(), Millis(0));
+        node.take(Millis(0), Event::Listed(dataset(), vec![version("v1"), version("v2")]));
+        node
+    };
+    let mut node = start(true);
+    assert_eq!(loaded(&inspected(&mut node, "v2")), [("v2".to_owned(), vec![0, 2])]);
+    assert_eq!(node.readiness(&dataset(), slot(0)), Readiness::Loading, "no coordinator asks for it");
+    node.take(Millis(0), Event::Session);
+    let news = Event::Mirror { is_whole: true, news: Vec::new() };
+    node.take(Millis(0), news);
+    let told = node.take(Millis(0), held("other", "v1", &[0, 1, 2, 3], true));
+    assert!(!told.iter().any(|effect| matches!(effect, Effect::Withdraw(_))), "ng: {told:?}");
+    // Registered anew, it has no orders for a moment; another start would still know them.
+    assert!(!order(&mut node, &[]).contains(&Effect::Remember(dataset())));
+    assert_eq!(*node.shelf(&dataset()).unwrap().kept(), slots(&[0]));
+    assert!(order(&mut node, &[1]).contains(&Effect::Remember(dataset())));
+    assert_eq!(*node.shelf(&dataset()).unwrap().kept(), slots(&[1]));
+    assert_eq!(loaded(&inspected(&mut start(false), "v2")), [], "without a coordinator nobody orders");
 }
