@@ -89,6 +89,10 @@ pub fn refusal(reply: &Reply) -> Failure {
     let Ok(Refused { error, message }) = serde_json::from_slice(&reply.body) else {
         return Failure::failed(format!("{}: {}", reply.status, String::from_utf8_lossy(&reply.body)));
     };
+    if error == "no_dataset" {
+        let what = message.split_once(": GET /").map_or(&*message, |(what, _)| what);
+        return Failure::refused(what).help("`partage dataset list` shows those there are").kind(error);
+    }
     match reply.status {
         StatusCode::BAD_REQUEST => Failure::usage(message),
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {

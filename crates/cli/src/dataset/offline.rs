@@ -2,14 +2,15 @@
 
 use super::origin::From;
 use super::progress;
-use super::settings::{SettingsArgs, checked, kept, named, open};
+use super::settings::{SettingsArgs, checked, kept, named, open, there};
 use crate::output::{Failure, Output};
 use clap::Args;
-use partage_core::dataset::VersionName;
+use partage_core::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{self, Progress};
+use partage_dataset::source::Source;
 use partage_engine::readonly::{ReadError, Reader};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,10 +51,11 @@ impl BuildArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = named(&self.dataset)?;
         let source = open(&self.from.source)?;
+        there(&source, &dataset).await?;
         let before = kept(&source, &dataset).await?.unwrap_or_default();
         let settings = checked(self.settings.over(before))?;
         let version = match &self.version {
-            Some(version) => VersionName::new(version).map_err(Failure::usage)?,
+            Some(version) => known_version(&source, &dataset, version).await?,
             None => {
                 let latest =
                     source.latest(&dataset, settings.needs_success).await.map_err(Failure::failed)?;
@@ -101,13 +103,38 @@ impl BuildArgs {
     }
 }
 
+/// A version that the source has.
+async fn known_version(
+    source: &Source,
+    dataset: &DatasetName,
+    version: &str,
+) -> Result<VersionName, Failure> {
+    let version = VersionName::new(version).map_err(Failure::usage)?;
+    let known = source.versions(dataset).await.map_err(Failure::failed)?.names;
+    if known.contains(&version) {
+        return Ok(version);
+    }
+    let names: Vec<_> = known.iter().map(VersionName::as_str).collect();
+    let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Err(Failure::refused(format!("{}/{dataset} has no version {version}: it has {has}", source.url())))
+}
+
+/// The store file that is named.
+fn opened(file: &Path) -> Result<Reader, Failure> {
+    if file.is_dir() {
+        let what = format!("{} is a folder: name a store file in it, *.partage", file.display());
+        return Err(Failure::usage(what));
+    }
+    Reader::open(file).map_err(unreadable)
+}
+
 fn unreadable(error: ReadError) -> Failure {
     Failure::failed(error)
 }
 
 /// `partage dataset inspect`
 pub fn inspect(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
-    let reader = Reader::open(&args.file).map_err(unreadable)?;
+    let reader = opened(&args.file)?;
     let told = reader.describe();
     if output.is_json() {
         return output.json(&json!({
@@ -136,7 +163,7 @@ pub fn inspect(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
 
 /// `partage dataset verify`
 pub fn verify(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
-    let reader = Reader::open(&args.file).map_err(unreadable)?;
+    let reader = opened(&args.file)?;
     reader.verify().map_err(unreadable)?;
     if output.is_json() {
         return output.json(&json!({ "file": args.file, "sound": true, "keys": reader.len() }));

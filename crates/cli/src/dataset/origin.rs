@@ -1,6 +1,6 @@
 //! Verbs that write to the source: what a dataset is lies beside its versions, where all nodes find it.
 
-use super::settings::{SettingsArgs, checked, kept, named, open};
+use super::settings::{SettingsArgs, checked, kept, named, open, there};
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_core::dataset::DatasetName;
@@ -75,6 +75,11 @@ impl AddArgs {
                 toml(&before)?.replace('\n', "; ")
             );
             return Err(Failure::refused(what).help("give --replace to put these in their place"));
+        }
+        if source.url().starts_with('/') {
+            // In a folder somebody has made it; of buckets a folder is there only with its first file.
+            let make = |failure: Failure| failure.help(format!("make {}/{dataset} first", source.url()));
+            there(&source, &dataset).await.map_err(make)?;
         }
         let found = look(&source, &dataset, &settings).await?;
         let text = toml(&file)?;

@@ -5,7 +5,7 @@
 
 use super::door::NodeDoor;
 use super::origin::{From, toml};
-use super::settings::{kept, named, open};
+use super::settings::{kept, named, open, there};
 use crate::client::Door;
 use crate::http::{address, segment};
 use crate::output::{Failure, Output, say};
@@ -63,12 +63,7 @@ impl RemoveArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = named(&self.dataset)?;
         let source = open(&self.from.source)?;
-        let known = source.datasets().await.map_err(Failure::failed)?;
-        if !known.names.contains(&dataset) {
-            let names: Vec<_> = known.names.iter().map(DatasetName::as_str).collect();
-            let what = format!("{} has no dataset {dataset}: it has {}", source.url(), names.join(", "));
-            return Err(Failure::refused(what));
-        }
+        there(&source, &dataset).await?;
         let before = kept(&source, &dataset).await?.unwrap_or_default();
         if before.served == Some(false) {
             say(&format!("dataset {dataset} is not served already"));

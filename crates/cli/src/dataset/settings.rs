@@ -6,6 +6,7 @@ use partage_core::dataset::DatasetName;
 use partage_dataset::settings::{DatasetSettings, FILE};
 use partage_dataset::source::{Settings, Source};
 use partage_wire::config::{self, DatasetFile};
+use std::path::Path;
 
 /// What a dataset's files are and how they are served.
 #[derive(Debug, Clone, Default, Args)]
@@ -67,12 +68,37 @@ pub async fn kept(source: &Source, dataset: &DatasetName) -> Result<Option<Datas
 
 /// The source at `url`, with the credentials that the environment has.
 pub fn open(url: &str) -> Result<Source, Failure> {
+    if url.ends_with("://") {
+        return Err(Failure::usage(format!(
+            "{url} names no bucket: give all of it, such as s3://bucket/prefix"
+        )));
+    }
+    if !url.contains("://") && !Path::new(url).exists() {
+        // Somebody may have meant a URL.
+        let or_url = if url.contains(":/") || url.contains("//") {
+            "; a URL has :// after its scheme, such as s3://bucket/prefix"
+        } else {
+            ""
+        };
+        return Err(Failure::usage(format!("there is no folder {url}: make it, or name another{or_url}")));
+    }
     Source::open(url, &environment()).map_err(Failure::usage)
 }
 
 /// The same for a node that has something in its local store, and serves that while its source is away.
 pub fn open_away(url: &str) -> Result<Source, Failure> {
     Source::open_away(url, &environment()).map_err(Failure::usage)
+}
+
+/// Refuses a dataset of which the source has no folder.
+pub async fn there(source: &Source, dataset: &DatasetName) -> Result<(), Failure> {
+    let known = source.datasets().await.map_err(Failure::failed)?.names;
+    if known.contains(dataset) {
+        return Ok(());
+    }
+    let names: Vec<_> = known.iter().map(DatasetName::as_str).collect();
+    let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Err(Failure::refused(format!("{} has no dataset {dataset}: it has {has}", source.url())))
 }
 
 /// What the environment says to libraries of object stores.

@@ -163,10 +163,20 @@ fn a_version_and_a_source_that_cannot_be_read_are_told_by_list_and_status() {
     let waited = node.ask(&["refresh", "colours", "--wait"]);
     assert!(waited.code == 1 && waited.err.contains(says), "{waited:?}");
     assert_eq!(node.ask(&["get", "colours", "red"]).out, "#f00", "the old one serves");
+    // A trouble of its own stays in sight when all of the source is away.
+    let settings = shop.source().join("colours/_dataset.toml");
+    let before = fs::read(&settings).unwrap();
+    fs::write(&settings, "format = 'xml'").unwrap();
+    let own = "colours cannot be read from the source at ";
+    eventually("its settings are wrong", || node.ask(&["status", "colours"]).out.contains(own));
     let away = shop.path("away");
     fs::rename(shop.source(), &away).unwrap();
     let errors = || node.ask(&["status", "colours", "--json"]).json()["source_errors"][&node.address].take();
-    eventually("the source is told to be away", || errors()["times"].as_u64().unwrap_or(0) >= 2);
+    let all = || {
+        let told = node.ask(&["status", "colours", "--json"]).json();
+        told["nodes"][&node.address]["source_error"]["times"].as_u64().unwrap_or(0)
+    };
+    eventually("the source is told to be away", || all() >= 2);
     for verb in [&["status", "colours"][..], &["list"]] {
         let told = node.ask(verb);
         let line = told.out.lines().find(|line| line.starts_with("the source cannot be read at "));
@@ -174,10 +184,39 @@ fn a_version_and_a_source_that_cannot_be_read_are_told_by_list_and_status() {
             line.is_some_and(|line| line.contains("not there (404)") && line.contains(" times: ")),
             "{told:?}"
         );
+        assert!(told.out.contains(own) && told.out.contains("xml"), "{told:?}");
     }
     fs::rename(&away, shop.source()).unwrap();
+    fs::write(&settings, before).unwrap();
     shop.write("2", &["name,hex\nred,#e00\n"]);
     eventually("it is mended", || node.ask(&["get", "colours", "red"]).out == "#e00" && errors().is_null());
+}
+
+#[test]
+fn what_is_not_there_is_named_with_what_is() {
+    let shop = Shop::new();
+    shop.write("1", &FIRST);
+    let (at, none) = (shop.at(), shop.path("none").display().to_string());
+    let built = shop.path("built").display().to_string();
+    for (arguments, code, says) in [
+        (&["add", "colours", "--source", &none][..], 2, "there is no folder"),
+        (&["add", "colours", "--source", "s3:/bucket"], 2, "such as s3://bucket/prefix"),
+        (&["add", "colours", "--source", "s3://"], 2, "names no bucket"),
+        (&["add", "colours", "--source", "foo://bar"], 2, "no source has the scheme foo"),
+        (&["add", "colors", "--source", &at], 4, "it has colours"),
+        (&["build", "colors", "--source", &at, "--out", &built], 4, "it has colours"),
+        (&["build", "colours", "9", "--source", &at, "--out", &built], 4, "has no version 9: it has 1"),
+        (&["verify", &at], 2, "is a folder"),
+        (&["inspect", &none], 1, "none"),
+        (&["rollback", "colours", "a/b", "--node", "127.0.0.1:9"], 2, "use letters, digits"),
+    ] {
+        let told = dataset(arguments);
+        assert!(told.code == code && told.err.contains(says), "{arguments:?}: {told:?}");
+    }
+    let node = shop.node();
+    eventually("the node has looked", || node.ask(&["get", "colors", "red"]).code == 4);
+    let told = node.ask(&["get", "colors", "red"]);
+    assert!(told.err.contains("partage dataset list") && !told.err.contains("GET /"), "{told:?}");
 }
 
 #[test]
@@ -202,7 +241,7 @@ fn nobody_who_listens_and_no_address_are_told_apart() {
         assert!(told.code == 2 && told.err.contains(says), "{arguments:?}: {told:?}");
     }
     let told = dataset(&["serve", "--source", "/nowhere/at/all"]);
-    assert!(told.code == 2 && told.err.contains("/nowhere/at/all: not there"), "{told:?}");
+    assert!(told.code == 2 && told.err.contains("there is no folder /nowhere/at/all"), "{told:?}");
 }
 
 #[test]

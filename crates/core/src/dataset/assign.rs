@@ -165,7 +165,7 @@ pub enum ReplicationError {
     #[error("replication is {0}: the limit is {max}", max = crate::limits::REPLICAS)]
     TooMany(u32),
     #[error(
-        "min_replication is {min} with a replication of {wanted}: set it to 1 at least, and to {wanted} at most, else no version is ever upgraded to"
+        "min_replication is {min} and replication {wanted}: set min_replication to 1 at least, and to the replication at most, else no version is ever upgraded to"
     )]
     Min { min: u32, wanted: u32 },
     #[error(
