@@ -15,6 +15,10 @@ pub const THREADS: usize = 256;
 /// Requests at a time that wait for peers. At 100 ms each this is 40,000 a second, if all time out.
 pub const WAITING: usize = 4_096;
 
+/// Requests of one connection that wait for peers side by side: a third of sixteen that were sent together, and a few more. Their
+/// answers are all in memory.
+pub const SIDE_BY_SIDE: usize = 8;
+
 /// How long a client may take for the rest of a request's head: what a bad mobile line needs, and no longer, since its
 /// connection is one of [`CONNECTIONS`].
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Why two: where a lookup takes some hundred nanoseconds, reading and writing the request is all there is to save, so
-//! the most common requests pass by everything that the rare ones need. The quick clerk parses by `httparse`, which hyper uses too, and takes only requests about which the two cannot
-//! differ; a test sends the same to both and compares every byte.
+//! the most common requests pass by everything that the rare ones need. What came together is looked for together, and
+//! asked of peers together (`round.rs`). The quick clerk parses by `httparse`, which hyper uses too, and takes only
+//! requests about which the two cannot differ; a test sends the same to both and compares every byte.
 //!
 //! Threads are ours, one runtime on each, and a connection stays on its thread: nothing is handed between cores on
 //! the way of a request. A lookup may wait for the disk, and its thread waits with it: with stores larger than
@@ -35,6 +36,7 @@ mod peers;
 mod quick;
 mod range;
 mod refusal;
+mod round;
 mod scan;
 mod server;
 mod status;

@@ -89,9 +89,18 @@ pub const LEAST_SAMPLES: usize = 64;
 /// anew.
 pub const DECODERS: usize = 32;
 
-/// Keys whose pages are looked at together before the first is looked up: as many lines of memory as a processor waits
-/// for at a time, and a few more.
-pub const TOGETHER: usize = 32;
+/// Keys whose pages are fetched together before the first is looked up: enough that the first have come when the last were
+/// asked for, and so few that all stays in the cache next to the processor.
+pub const TOGETHER: usize = 64;
+
+/// Of memory, as the processor fetches it.
+pub const LINE_BYTES: usize = 64;
+
+/// Lines that are fetched at once of any part, be it shorter: those of an entry of 130 bytes.
+pub const SURELY_FETCHED_LINES: usize = 4;
+
+/// Lines of one entry that are fetched ahead of a lookup: beyond them the processor sees by itself where it goes.
+pub const FETCHED_LINES: usize = 8;
 
 /// Highest level of zstd that is taken: above it the tables alone are larger than a builder's memory.
 pub const ZSTD_MOST_LEVEL: i32 = 19;

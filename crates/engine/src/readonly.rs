@@ -52,4 +52,4 @@ pub use error::{BuildError, Part, ReadError, Reason};
 pub use form::{Compression, Layout, VERSION};
 pub use ordered::{Pair, Scan};
 pub use output::UNFINISHED;
-pub use reader::{Description, Reader, Search, Value, foresee};
+pub use reader::{Description, Reader, Search, Value};

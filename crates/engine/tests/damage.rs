@@ -62,9 +62,12 @@ fn every_flipped_bit_is_found_and_none_gives_a_wrong_value() {
             let Ok(reader) = Reader::open(&damaged) else { continue };
             assert!(matches!(reader.verify(), Err(ReadError::Refused { .. })), "{way:?}, bit {bit}");
             for (key, value) in &map {
-                if let Ok(found) = reader.get(key) {
+                let found = reader.get(key);
+                if let Ok(found) = &found {
                     assert_eq!(found.as_deref(), Some(value.as_slice()), "{way:?}, bit {bit}");
                 }
+                let together = reader.get_many(&[key]).map(|found| found.into_iter().next().unwrap());
+                assert_eq!(together.ok(), found.ok(), "{way:?}, bit {bit}");
             }
             if let Ok(found) = reader.get(b"absent") {
                 assert_eq!(found, None, "{way:?}, bit {bit}");

@@ -35,6 +35,7 @@ pub fn string(key: &[u8]) -> u32 {
 }
 
 /// The same recurrence over the bytes as they are, each from 0 to 255.
+#[inline]
 pub fn bytes(key: &[u8]) -> u32 {
     recurrence(0, key, u32::from)
 }
@@ -45,6 +46,7 @@ pub fn hadoop(key: &[u8]) -> u32 {
 }
 
 /// Four bytes a step, since their products need not wait for each other.
+#[inline]
 fn recurrence(start: u32, key: &[u8], number: impl Fn(u8) -> u32) -> u32 {
     const POWERS: [u32; 4] = [31 * 31 * 31, 31 * 31, 31, 1];
     let (fours, rest) = key.as_chunks::<4>();

@@ -156,7 +156,7 @@ fn wants(headers: &HeaderMap) -> Wants<'_> {
 
 async fn one(desk: &Desk, ask: &Ask<'_>) -> Result<Response<Bytes>, Refusal> {
     let began = desk.house.clock.nanos();
-    let (_, reading) = desk.house.open(ask.dataset, ask.by_peer.as_deref(), began)?;
+    let reading = desk.house.open(ask.dataset, ask.by_peer.as_deref(), began)?;
     let hop = if ask.by_peer.is_some() { Hop::Peer } else { Hop::Here };
     let count = |outcome, bytes| {
         let nanos = desk.house.clock.nanos().saturating_sub(began);

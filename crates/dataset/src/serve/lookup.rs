@@ -2,7 +2,7 @@
 
 use crate::catalogue::{Place, Version};
 use partage_engine::limits::TOGETHER;
-use partage_engine::readonly::{Reader, Search, Value, foresee};
+use partage_engine::readonly::{Reader, Search, Value};
 
 /// What is known here of a key.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub enum Looked<'a> {
 
 /// Looks in the partition of a key, and, for a few keys of some versions, in the one where Cascading puts it.
 pub fn look<'a>(version: &Version, places: &'a [Place], key: &[u8]) -> Looked<'a> {
-    begin(version, places, key).end(version, places)
+    Look::begin(version, places, key).end(version, places)
 }
 
 /// [`look`] for each of many keys, in their order; waits for memory overlap.
@@ -30,40 +30,55 @@ pub fn look_for_all<'a>(
     let mut looks = Vec::with_capacity(TOGETHER.min(keys.len()));
     for keys in keys.chunks(TOGETHER) {
         looks.clear();
-        looks.extend(keys.iter().map(|key| begin(version, places, key)));
-        foresee(looks.iter().filter_map(|look| look.search));
+        looks.extend(keys.iter().map(|key| Look::begin(version, places, key)));
+        look_ahead(&mut looks);
         looks.iter().for_each(|look| take(look.end(version, places)));
     }
 }
 
-/// Has the memory fetched in which [`look`] will look for these keys: see [`foresee`].
-pub fn look_ahead<'k>(version: &Version, places: &[Place], keys: impl Iterator<Item = &'k [u8]>) {
-    foresee(keys.filter_map(|key| begin(version, places, key).search));
+/// Has the memory fetched in which up to [`TOGETHER`] looks that have begun will end: see [`Search`].
+pub fn look_ahead(looks: &mut [Look<'_, '_>]) {
+    looks.iter().filter_map(|look| look.search.as_ref()).for_each(Search::turn_to_page);
+    looks.iter_mut().filter_map(|look| look.search.as_mut()).for_each(Search::turn_to_entry);
 }
 
 /// A look that has begun.
-struct Look<'a, 'k> {
+#[derive(Debug)]
+pub struct Look<'a, 'k> {
     key: &'k [u8],
     partition: u32,
     /// If the partition is here.
     search: Option<Search<'a, 'k>>,
 }
 
-fn begin<'a, 'k>(version: &Version, places: &'a [Place], key: &'k [u8]) -> Look<'a, 'k> {
-    let partition = version.partitioner().partition(key, places.len() as u32);
-    Look { key, partition, search: here(places, partition).map(|reader| Search::new(reader, key)) }
-}
+impl<'a, 'k> Look<'a, 'k> {
+    /// Begins to look for a key.
+    pub fn begin(version: &Version, places: &'a [Place], key: &'k [u8]) -> Look<'a, 'k> {
+        let partition = version.partitioner().partition(key, places.len() as u32);
+        Look { key, partition, search: here(places, partition).map(|reader| Search::new(reader, key)) }
+    }
 
-impl<'a> Look<'a, '_> {
-    fn end(&self, version: &Version, places: &'a [Place]) -> Looked<'a> {
-        let first = found(version, self.partition, self.search);
+    /// In which partition the key is, if that is not here, and so nothing is to be looked at here.
+    pub fn elsewhere(&self, version: &Version, places: &'a [Place]) -> Option<u32> {
+        match self.search {
+            Some(_) => None,
+            None => match self.end(version, places) {
+                Looked::Elsewhere(partition) => Some(partition),
+                Looked::Value(_) | Looked::Absent => None,
+            },
+        }
+    }
+
+    /// What is known of the key.
+    pub fn end(&self, version: &Version, places: &'a [Place]) -> Looked<'a> {
+        let first = found(version, self.partition, self.search.as_ref());
         if matches!(first, Looked::Value(_)) {
             return first;
         }
         let other = version.partitioner().alternative(self.key, places.len() as u32);
         let other = other.map(|other| {
             let search = here(places, other).map(|reader| Search::new(reader, self.key));
-            found(version, other, search)
+            found(version, other, search.as_ref())
         });
         match other {
             Some(Looked::Value(value)) => Looked::Value(value),
@@ -73,7 +88,7 @@ impl<'a> Look<'a, '_> {
     }
 }
 
-fn found<'a>(version: &Version, partition: u32, search: Option<Search<'a, '_>>) -> Looked<'a> {
+fn found<'a>(version: &Version, partition: u32, search: Option<&Search<'a, '_>>) -> Looked<'a> {
     let Some(search) = search else { return Looked::Elsewhere(partition) };
     match search.end() {
         Ok(Some(value)) => Looked::Value(value),

@@ -177,7 +177,7 @@ pub async fn answer(
         Form::Json => json_keys(&body)?,
     };
     let (began, is_by_peer) = (desk.house.clock.nanos(), by_peer.is_some());
-    let (_, reading) = desk.house.open(name, by_peer.as_deref(), began)?;
+    let reading = desk.house.open(name, by_peer.as_deref(), began)?;
     let version = reading.name().to_string();
     let mut asked =
         Asked { desk: desk.clone(), dataset: name.to_owned(), reading, keys, at: 0, form, is_by_peer, began };

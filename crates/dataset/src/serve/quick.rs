@@ -8,24 +8,18 @@
 //! version, a body, a request to close or to upgrade, a path without a key, a head that is long or that does not parse.
 //! So this clerk refuses nothing and frames nothing that could be understood in two ways.
 
-use super::answer;
 use super::ask::{Ask, Target, Wants, by_peer, target};
-use super::fetch::Errand;
-use super::lookup::{Looked, look, look_ahead};
 use super::many::{self, Slot};
-use super::refusal::Refusal;
+use super::round;
 use super::server::Desk;
-use crate::catalogue::{Dataset, Hop, Outcome, Place, Reading};
+use crate::catalogue::{Hop, Outcome};
 use crate::limits;
-use arc_swap::Guard;
 use bytes::Bytes;
-use http::Response;
 use partage_engine::limits::TOGETHER;
 use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -41,20 +35,22 @@ pub enum End {
 }
 
 /// What stands at the beginning of what was read.
-#[derive(Debug, PartialEq, Eq)]
 pub enum Seen<'a> {
-    /// A request of so many bytes.
-    Ask(Ask<'a>, usize),
-    /// One for several keys, of so many bytes.
-    Many(Many<'a>, usize),
+    /// A request for this clerk, of so many bytes.
+    Request(Request<'a>, usize),
     /// The beginning of something.
     Part,
     /// Not for this clerk.
     Other,
 }
 
+/// A request for this clerk.
+pub enum Request<'a> {
+    One(Ask<'a>),
+    Many(Many<'a>),
+}
+
 /// A request for several keys, in bytes.
-#[derive(Debug, PartialEq, Eq)]
 pub struct Many<'a> {
     dataset: &'a str,
     by_peer: Option<Cow<'a, str>>,
@@ -92,10 +88,10 @@ pub fn see(input: &[u8]) -> Seen<'_> {
     match (target(path), by_peer(query), body) {
         (Ok(Target::Key(dataset, key)), Ok(by_peer), None) => {
             let is_head = parsed.method == Some("HEAD");
-            Seen::Ask(Ask { is_head, dataset, key, by_peer, wants }, length)
+            Seen::Request(Request::One(Ask { is_head, dataset, key, by_peer, wants }), length)
         }
         (Ok(Target::Dataset(dataset)), Ok(by_peer), Some(bytes)) => match input.get(length..length + bytes) {
-            Some(body) => Seen::Many(Many { dataset, by_peer, body }, length + bytes),
+            Some(body) => Seen::Request(Request::Many(Many { dataset, by_peer, body }), length + bytes),
             None => Seen::Part,
         },
         _ => Seen::Other,
@@ -165,15 +161,15 @@ fn is(header: &httparse::Header<'_>, name: &str) -> bool {
 }
 
 /// Serves until the client goes, or asks for more than this clerk does.
-pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
+pub async fn serve(desk: &Desk, stream: TcpStream) -> std::io::Result<End> {
     let mut input = Vec::with_capacity(limits::QUICK_READ_BYTES);
-    let mut out = Vec::with_capacity(limits::QUICK_READ_BYTES);
+    let mut line = Line { stream, out: Vec::with_capacity(limits::QUICK_READ_BYTES) };
     let (mut until, mut rest) = (None, Rest::new(desk.house.settings.idle));
     loop {
         let read = match input.is_empty() {
             true => {
                 until = None;
-                match rest.read(&mut stream, &mut input).await? {
+                match rest.read(&mut line.stream, &mut input).await? {
                     Some(read) => read,
                     None => return Ok(End::Closed),
                 }
@@ -181,7 +177,7 @@ pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
             // Who has begun a request must end it in time; who has not may take its time.
             false => {
                 let until = *until.get_or_insert_with(|| tokio::time::Instant::now() + limits::HEAD_TIMEOUT);
-                match tokio::time::timeout_at(until, stream.read_buf(&mut input)).await {
+                match tokio::time::timeout_at(until, line.stream.read_buf(&mut input)).await {
                     Ok(read) => read?,
                     Err(_) => return Ok(End::Closed),
                 }
@@ -192,20 +188,19 @@ pub async fn serve(desk: &Desk, mut stream: TcpStream) -> std::io::Result<End> {
         }
         let mut at = 0;
         let next = loop {
-            let (done, next) = round(desk, &input[at..], &mut out).await;
+            let (done, next) = some(desk, &mut line, &input[at..]).await?;
             at += done;
             until = until.filter(|_| done == 0);
-            write(&mut stream, &out).await?;
-            out.clear();
+            line.write().await?;
             match next {
                 After::Further => {}
                 next => break next,
             }
         };
-        out.shrink_to(2 * limits::QUICK_WRITE_BYTES);
+        line.out.shrink_to(2 * limits::QUICK_WRITE_BYTES);
         input.drain(..at);
         if next == After::Other || desk.house.stopping.load(Ordering::Relaxed) {
-            return Ok(End::PassedOn { stream, read: Bytes::from(input) });
+            return Ok(End::PassedOn { stream: line.stream, read: Bytes::from(input) });
         }
         input.reserve(limits::QUICK_READ_BYTES);
     }
@@ -241,20 +236,35 @@ impl Rest {
     }
 }
 
-/// Writes all of it, as long as the client goes on taking some.
-async fn write(stream: &mut TcpStream, mut out: &[u8]) -> std::io::Result<()> {
-    while !out.is_empty() {
-        match stream.try_write(out) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => out = &out[written..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let taken = tokio::time::timeout(limits::WRITE_TIMEOUT, stream.writable()).await;
-                taken.map_err(|_| ErrorKind::TimedOut)??;
+/// A connection, and what is to be written to it.
+pub struct Line {
+    stream: TcpStream,
+    pub out: Vec<u8>,
+}
+
+impl Line {
+    /// Writes all of it, as long as the client goes on taking some.
+    async fn write(&mut self) -> std::io::Result<()> {
+        let mut out = self.out.as_slice();
+        while !out.is_empty() {
+            match self.stream.try_write(out) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => out = &out[written..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let taken = tokio::time::timeout(limits::WRITE_TIMEOUT, self.stream.writable()).await;
+                    taken.map_err(|_| ErrorKind::TimedOut)??;
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
+        self.out.clear();
+        Ok(())
     }
-    Ok(())
+
+    /// Writes if much has come together.
+    pub async fn write_if_long(&mut self) -> std::io::Result<()> {
+        if self.out.len() >= limits::QUICK_WRITE_BYTES { self.write().await } else { Ok(()) }
+    }
 }
 
 /// How it goes on after some requests.
@@ -268,214 +278,79 @@ enum After {
     Other,
 }
 
-/// Answers some of the requests at the beginning of what was read; how many bytes they were.
-async fn round(desk: &Desk, input: &[u8], out: &mut Vec<u8>) -> (usize, After) {
-    let mut seen = Vec::new();
+/// Answers some of the requests at the beginning of what was read; how many bytes they were. What belongs together is
+/// answered from one version, and counted together.
+async fn some(desk: &Desk, line: &mut Line, input: &[u8]) -> std::io::Result<(usize, After)> {
+    let mut requests = Vec::new();
     let (mut end, mut next) = (0, After::Part);
     while end < input.len() {
+        if requests.len() == TOGETHER {
+            next = After::Further;
+            break;
+        }
         match see(&input[end..]) {
             Seen::Part => break,
             Seen::Other => {
                 next = After::Other;
                 break;
             }
-            request @ (Seen::Ask(_, length) | Seen::Many(_, length)) => {
+            Seen::Request(request, length) => {
                 end += length;
-                seen.push(request);
+                requests.push((request, end));
             }
         }
-        if seen.len() == TOGETHER {
-            next = After::Further;
-            break;
-        }
     }
-    let mut batch = Batch::new(desk, out);
-    batch.look_ahead(&seen);
     let mut done = 0;
-    for request in &seen {
-        match request {
-            Seen::Ask(ask, length) => {
-                done += length;
-                if let Some(proxied) = batch.answer(ask) {
-                    drop(batch);
-                    proxied.go(desk, ask, out).await;
-                    return (done, After::Further);
-                }
-            }
-            Seen::Many(many, _) if !batch.many(many) => return (done, After::Other),
-            Seen::Many(_, length) => done += length,
-            Seen::Part | Seen::Other => {}
-        }
-        if batch.out.len() >= limits::QUICK_WRITE_BYTES {
-            return (done, After::Further);
-        }
-    }
-    (done, next)
-}
-
-/// Requests that came together. They are answered by one version of each dataset, and counted together.
-struct Batch<'a> {
-    desk: &'a Desk,
-    out: &'a mut Vec<u8>,
-    date: Guard<Arc<String>>,
-    began: u64,
-    held: Option<Held>,
-    tally: [(u64, u64); 2],
-}
-
-/// The dataset that the last request was for.
-struct Held {
-    dataset: Arc<Dataset>,
-    reading: Reading,
-    places: Guard<Arc<Vec<Place>>>,
-    by_peer: Option<String>,
-}
-
-impl Held {
-    fn hop(&self) -> Hop {
-        if self.by_peer.is_some() { Hop::Peer } else { Hop::Here }
-    }
-}
-
-/// A request that a peer must answer.
-struct Proxied {
-    held: Held,
-    partition: u32,
-    began: u64,
-}
-
-impl<'a> Batch<'a> {
-    fn new(desk: &'a Desk, out: &'a mut Vec<u8>) -> Batch<'a> {
-        let (date, began) = (desk.house.date(), desk.house.clock.nanos());
-        Batch { desk, out, date, began, held: None, tally: Default::default() }
-    }
-
-    /// Has the memory fetched in which the keys will be looked for, if there are several and all of one dataset.
-    fn look_ahead(&mut self, seen: &[Seen<'_>]) {
-        let [Seen::Ask(first, _), _, ..] = seen else { return };
-        if self.hold(first.dataset, first.by_peer.as_deref()).is_err() {
-            return;
-        }
-        let Some(held) = &self.held else { return };
-        let keys = seen.iter().filter_map(|seen| match seen {
-            Seen::Ask(ask, _) if ask.dataset == first.dataset => Some(&*ask.key),
-            _ => None,
-        });
-        look_ahead(&held.reading, &held.places, keys);
-    }
-
-    /// Answers, unless a peer must.
-    fn answer(&mut self, ask: &Ask<'_>) -> Option<Proxied> {
-        if let Err(refusal) = self.hold(ask.dataset, ask.by_peer.as_deref()) {
-            answer::write(self.out, &answer::refused(&refusal), ask.is_head, self.date.as_bytes());
-            return None;
-        }
-        let held = self.held.as_ref()?;
-        let partition = match look(&held.reading, &held.places, &ask.key) {
-            Looked::Value(value) => {
-                self.tally[Outcome::Found as usize].0 += 1;
-                self.tally[Outcome::Found as usize].1 += value.len() as u64;
-                if answer::is_plain(&ask.wants, value.len()) {
-                    let head = held.reading.plain_head(|| {
-                        answer::plain_head(&answer::head_of(&held.reading, held.reading.options()))
-                    });
-                    answer::write_plain(self.out, head, &value, ask.is_head, self.date.as_bytes());
-                } else {
-                    let head = answer::head_of(&held.reading, held.reading.options());
-                    let response = answer::found(&head, value, &ask.wants);
-                    answer::write(self.out, &response, ask.is_head, self.date.as_bytes());
-                }
-                return None;
-            }
-            Looked::Absent => {
-                self.tally[Outcome::Absent as usize].0 += 1;
-                let response = answer::absent(held.reading.name().as_str());
-                answer::write(self.out, &response, ask.is_head, self.date.as_bytes());
-                return None;
-            }
-            Looked::Elsewhere(partition) => partition,
-        };
-        if ask.by_peer.is_some() {
-            let version = held.reading.name().as_str();
-            let refusal = Refusal::not_that_partition(ask.dataset, version, partition);
-            held.reading.meter().count(Outcome::Failed, Hop::Peer, 0, 1, 0);
-            answer::write(self.out, &answer::refused(&refusal), ask.is_head, self.date.as_bytes());
-            return None;
-        }
-        self.settle();
-        let held = self.held.take()?;
-        Some(Proxied { held, partition, began: self.began })
-    }
-
-    /// Answers a request for several keys, if all of them are here and the answer is not long.
-    fn many(&mut self, many: &Many<'_>) -> bool {
-        let Ok(keys) = many::keys(many.body) else { return false };
-        if self.hold(many.dataset, many.by_peer.as_deref()).is_err() {
-            return false;
-        }
-        let Some(held) = &self.held else { return false };
-        let slots = many::slots(&held.reading, &held.places, &keys);
-        let is_elsewhere = |slot: &Slot<'_>| matches!(slot, Slot::Elsewhere(_));
-        if many.by_peer.is_none() && slots.iter().any(is_elsewhere) {
-            return false;
-        }
-        let length = many::length(&slots);
-        if length > limits::QUICK_MANY_BYTES {
-            return false;
-        }
-        many::write_head(self.out, held.reading.name().as_str(), length, self.date.as_bytes());
-        many::write(self.out, &slots);
-        let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
-        held.reading.meter().count(Outcome::Found, held.hop(), nanos, keys.len() as u64, length as u64);
-        true
-    }
-
-    /// Takes hold of the version that the request is for, if it is another than the last one's.
-    fn hold(&mut self, name: &str, by_peer: Option<&str>) -> Result<(), Refusal> {
-        if self
-            .held
-            .as_ref()
-            .is_some_and(|held| held.dataset.name().as_str() == name && held.by_peer.as_deref() == by_peer)
-        {
-            return Ok(());
-        }
-        self.settle();
-        self.held = None;
-        let (dataset, reading) = self.desk.house.open(name, by_peer, self.began)?;
-        let places = reading.places();
-        let by_peer = by_peer.map(str::to_owned);
-        self.held = Some(Held { dataset, reading, places, by_peer });
-        Ok(())
-    }
-
-    /// Counts what was answered so far.
-    fn settle(&mut self) {
-        let Some(held) = &self.held else { return };
-        let hop = held.hop();
-        let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
-        for (outcome, (requests, bytes)) in [Outcome::Found, Outcome::Absent].into_iter().zip(self.tally) {
-            if requests > 0 {
-                held.reading.meter().count_many(outcome, hop, nanos, requests, bytes);
+    for run in requests.chunk_by(|one, next| is_alike(&one.0, &next.0)) {
+        match run {
+            [(Request::Many(many), end)] => match answer_many(desk, many, &mut line.out) {
+                true => done = *end,
+                false => return Ok((done, After::Other)),
+            },
+            run => {
+                let asks = run.iter().filter_map(|(request, _)| request.one());
+                round::answer(desk, line, asks).await?;
+                done = run.last().map_or(done, |(_, end)| *end);
             }
         }
-        self.tally = Default::default();
+        line.write_if_long().await?;
+    }
+    Ok((done, next))
+}
+
+impl<'a> Request<'a> {
+    fn one(&self) -> Option<&Ask<'a>> {
+        match self {
+            Request::One(ask) => Some(ask),
+            Request::Many(_) => None,
+        }
     }
 }
 
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        self.settle();
-    }
+/// Whether both are for a key of the same version.
+fn is_alike(one: &Request<'_>, next: &Request<'_>) -> bool {
+    one.one().zip(next.one()).is_some_and(|(a, b)| a.dataset == b.dataset && a.by_peer == b.by_peer)
 }
 
-impl Proxied {
-    async fn go(self, desk: &Desk, ask: &Ask<'_>, out: &mut Vec<u8>) {
-        let response: Response<Bytes> = desk
-            .proxied(&self.held.reading, &self.held.places, self.partition, self.began, |version| {
-                Errand::key(ask, version)
-            })
-            .await;
-        let date = desk.house.date();
-        answer::write(out, &response, ask.is_head, date.as_bytes());
+/// Answers a request for several keys, if all of them are here and the answer is not long.
+fn answer_many(desk: &Desk, many: &Many<'_>, out: &mut Vec<u8>) -> bool {
+    let began = desk.house.clock.nanos();
+    let Ok(keys) = many::keys(many.body) else { return false };
+    let Ok(reading) = desk.house.open(many.dataset, many.by_peer.as_deref(), began) else { return false };
+    let places = reading.places();
+    let slots = many::slots(&reading, &places, &keys);
+    let is_elsewhere = |slot: &Slot<'_>| matches!(slot, Slot::Elsewhere(_));
+    if many.by_peer.is_none() && slots.iter().any(is_elsewhere) {
+        return false;
     }
+    let length = many::length(&slots);
+    if length > limits::QUICK_MANY_BYTES {
+        return false;
+    }
+    many::write_head(out, reading.name().as_str(), length, desk.house.date().as_bytes());
+    many::write(out, &slots);
+    let nanos = desk.house.clock.nanos().saturating_sub(began);
+    let hop = if many.by_peer.is_some() { Hop::Peer } else { Hop::Here };
+    reading.meter().count(Outcome::Found, hop, nanos, keys.len() as u64, length as u64);
+    true
 }

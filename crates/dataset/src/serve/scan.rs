@@ -138,7 +138,7 @@ pub async fn answer(
 ) -> Result<Response<Body>, Refusal> {
     let span = span(fields)?;
     let began = desk.house.clock.nanos();
-    let (_, reading) = desk.house.open(name, span.by_peer.as_deref(), began)?;
+    let reading = desk.house.open(name, span.by_peer.as_deref(), began)?;
     let version = reading.name().to_string();
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let in_bytes = span.by_peer.is_some() || accept.contains(ENTRIES);

@@ -104,28 +104,21 @@ impl House {
         self.catalogue.awaited().map_or(refusal, |awaited| Refusal::starting(&awaited))
     }
 
-    /// The dataset, and the version that a request is answered from, all of it (D5).
-    pub fn open(
-        &self,
-        name: &str,
-        by_peer: Option<&str>,
-        nanos: u64,
-    ) -> Result<(Arc<Dataset>, Reading), Refusal> {
+    /// The version that a request is answered from, all of it (D5).
+    pub fn open(&self, name: &str, by_peer: Option<&str>, nanos: u64) -> Result<Reading, Refusal> {
         let shelf = self.shelf();
-        let (dataset, reading) = match (shelf.get(name), by_peer) {
+        let reading = match (shelf.get(name), by_peer) {
             (None, None) => return Err(self.not_there(Refusal::no_dataset(name))),
             (None, Some(_)) => return Err(Refusal::not_that_version(name, "any")),
             (Some(dataset), None) => {
-                let reading = dataset.read().ok_or_else(|| self.not_there(Refusal::no_version(name)));
-                (dataset, reading?)
+                dataset.read().ok_or_else(|| self.not_there(Refusal::no_version(name)))?
             }
             (Some(dataset), Some(version)) => {
-                let reading = dataset.read_named(version);
-                (dataset, reading.ok_or_else(|| Refusal::not_that_version(name, version))?)
+                dataset.read_named(version).ok_or_else(|| Refusal::not_that_version(name, version))?
             }
         };
         reading.asked_at(Millis(nanos / 1_000_000));
-        Ok((dataset.clone(), reading))
+        Ok(reading)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Several nodes: proxying, hedging, dead and slow peers, versions by name (S13, S14, S16; D5).
 
-use crate::town::{Entries, SETTINGS, Town, dataset, entries};
+use crate::town::{Entries, Line, SETTINGS, Town, dataset, entries};
 use partage_core::dataset::fetch::FetchSettings;
+use partage_core::dataset::partition::Partitioner;
 use partage_dataset::serve::Settings;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -152,6 +153,56 @@ fn s16_a_second_peer_is_asked_when_the_first_is_slow() {
         assert_eq!(town.get(0, "/names/key00000").text(), "value");
     }
     assert!(asked.load(Ordering::SeqCst) > 0, "it was the first of some");
+}
+
+/// A peer that says nothing before so many connections have asked for something, and then answers each with its key.
+fn who_waits_for(count: usize) -> Arc<str> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string().into();
+    std::thread::spawn(move || {
+        let asked: Vec<_> =
+            listener.incoming().flatten().take(count).map(|stream| (key_of(&stream), stream)).collect();
+        // The last first: their order is not that of the answers.
+        for (key, mut stream) in asked.into_iter().rev() {
+            let head = "HTTP/1.1 200 OK\r\npartage-version: v1\r\ncontent-length";
+            stream.write_all(format!("{head}: {}\r\n\r\n{key}", key.len()).as_bytes()).unwrap();
+        }
+    });
+    at
+}
+
+fn key_of(mut stream: &TcpStream) -> String {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut part = [0; 1_024];
+        let read = stream.read(&mut part).unwrap();
+        assert!(read > 0, "closed within a request");
+        request.extend_from_slice(&part[..read]);
+    }
+    let request = String::from_utf8(request).unwrap();
+    request.strip_prefix("GET /names/").unwrap().split('?').next().unwrap().to_owned()
+}
+
+#[test]
+fn what_one_connection_asks_of_peers_is_asked_side_by_side_and_answered_in_order() {
+    let fetch = FetchSettings { stage_ms: 20_000, ..SETTINGS };
+    let town = Town::with(1, &Settings { threads: 1, fetch, ..Settings::default() });
+    // Partition 0 is here, partition 1 is not.
+    let partitioner = Partitioner::JavaBytes;
+    let keys: Vec<String> = (0..12).map(|number| format!("key{number:05}")).collect();
+    let all = keys.iter().map(|key| (key.clone().into_bytes(), key.clone().into_bytes())).collect();
+    town.serve("names", "v1", &all, &[&[0], &[]]);
+    let elsewhere = keys.iter().filter(|key| partitioner.partition(key.as_bytes(), 2) == 1).count();
+    assert!((2..=7).contains(&elsewhere), "{elsewhere}");
+    let version = dataset(&town.nodes[0], "names").version("v1").unwrap();
+    version.found_at(1, [who_waits_for(elsewhere)].into());
+    let mut line = Line::new(town.nodes[0].at());
+    let asked = keys.iter().map(|key| format!("GET /names/{key} HTTP/1.1\r\nhost: a\r\n\r\n"));
+    line.send(asked.collect::<String>().as_bytes());
+    for key in keys {
+        let answer = line.answer(false);
+        assert_eq!((answer.status, answer.text()), (200, key));
+    }
 }
 
 #[test]

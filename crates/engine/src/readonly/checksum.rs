@@ -10,6 +10,7 @@ const SHORT_BYTES: usize = 512;
 
 /// The checksum of a part that lies at `place` (its offset or number): one that was written to another place does
 /// not match.
+#[inline]
 pub fn placed_crc(place: u64, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if let Some(crc) = short(place, bytes) {
@@ -21,34 +22,34 @@ pub fn placed_crc(place: u64, bytes: &[u8]) -> u32 {
 /// The same for short parts, on a processor with SSE 4.2.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "a function for some processors only; the proof is in the function")]
+#[inline]
 fn short(place: u64, bytes: &[u8]) -> Option<u32> {
-    use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u64};
+    use std::arch::x86_64::_mm_crc32_u64;
 
+    /// As if zeros stood before all of it, as many as it takes for the end to fall on a multiple of eight: they change
+    /// nothing, and so there is no rest of some bytes, whose length no processor foresees.
     #[target_feature(enable = "sse4.2")]
-    fn crc(place: u64, bytes: &[u8]) -> u32 {
-        let (eights, rest) = bytes.as_chunks::<8>();
-        let begin = _mm_crc32_u64(u64::from(u32::MAX), place);
-        let crc = eights.iter().fold(begin, |crc, eight| _mm_crc32_u64(crc, u64::from_le_bytes(*eight)));
-        let (mut crc, mut rest) = (crc as u32, rest);
-        if let Some((four, after)) = rest.split_first_chunk::<4>() {
-            (crc, rest) = (_mm_crc32_u32(crc, u32::from_le_bytes(*four)), after);
-        }
-        if let Some((two, after)) = rest.split_first_chunk::<2>() {
-            (crc, rest) = (_mm_crc32_u16(crc, u16::from_le_bytes(*two)), after);
-        }
-        if let [one] = rest {
-            crc = _mm_crc32_u8(crc, *one);
-        }
-        !crc
+    fn crc(place: u64, bytes: &[u8], head: u64) -> u32 {
+        let place = place ^ u64::from(u32::MAX);
+        let odd = (bytes.len() - 1) % 8 + 1;
+        let zeros = 8 * (8 - odd);
+        let begin = _mm_crc32_u64(0, place << zeros);
+        let begin = _mm_crc32_u64(begin, (place >> 8 >> (56 - zeros)) | head << zeros);
+        let (eights, _) = bytes[odd..].as_chunks::<8>();
+        !(eights.iter().fold(begin, |crc, eight| _mm_crc32_u64(crc, u64::from_le_bytes(*eight))) as u32)
     }
 
-    if bytes.len() > SHORT_BYTES || !std::arch::is_x86_feature_detected!("sse4.2") {
+    if bytes.is_empty() || bytes.len() > SHORT_BYTES || !std::arch::is_x86_feature_detected!("sse4.2") {
         return None;
     }
+    let head = match bytes.first_chunk::<8>() {
+        Some(head) => u64::from_le_bytes(*head),
+        None => bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)),
+    };
     // SAFETY: to call `crc` is unsafe because its instructions are not on every processor. That they are on this one has
-    // just been asked. Within it all is safe: slices are split with their bounds checked, and the instructions take
+    // just been asked. Within it all is safe: slices are cut with their bounds checked, and the instructions take
     // numbers.
-    Some(unsafe { crc(place, bytes) })
+    Some(unsafe { crc(place, bytes, head) })
 }
 
 #[cfg(test)]

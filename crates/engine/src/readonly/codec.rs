@@ -24,6 +24,7 @@ pub enum Coding {
 }
 
 impl Coding {
+    #[inline]
     pub fn from_byte(byte: u8) -> Option<Coding> {
         [Coding::Plain, Coding::Lz4, Coding::Zstd].into_iter().find(|c| *c as u8 == byte)
     }
@@ -124,6 +125,7 @@ impl Decoder {
 
     /// The bytes, of which there must be exactly `length`; `None` when they do not decompress to that. The caller has
     /// checked `length` against a limit.
+    #[inline]
     pub fn decode<'a>(&self, coding: Coding, stored: &'a [u8], length: usize) -> Option<Cow<'a, [u8]>> {
         let raw = match coding {
             Coding::Plain => Cow::Borrowed(stored),

@@ -3,7 +3,8 @@
 //! A cloakroom: the ticket's number says which hook, and on a hook hang about four coats with small labels. The hash
 //! of a key, as a part of 2^64, times the number of pages is its page; there is nothing to search. One look into the
 //! table (8 bytes a page, so 2 a key), one at the page's directory with a fingerprint of each key, one at the entry
-//! just before it: two misses of the cache to places that cannot be foreseen, the third is next door.
+//! just before it: two misses of the cache to places that cannot be foreseen, the third is next door. Who has several
+//! keys takes these steps for all of them side by side: the memory of one is fetched while the others are looked at.
 //!
 //! ```text
 //! entry      checksum u32 · coding u8 · key length · [length uncompressed] · key · value
@@ -31,50 +32,8 @@ const DIRECTORY_HEAD: u64 = 6;
 /// Checksum and coding.
 const ENTRY_HEAD: u64 = 5;
 
-/// Of memory, as the processor fetches it.
-const LINE_BYTES: usize = 64;
-
-/// A lookup that is foreseen: the steps of a real one, each to be taken for many keys before the next, without checking
-/// anything. So short that the processor is at the next key's before the memory of the first has come.
-#[derive(Debug, Clone, Copy)]
-pub struct Glance<'a> {
-    bytes: &'a [u8],
-    fingerprint: u8,
-    /// Of what is looked at next.
-    at: usize,
-}
-
-impl Glance<'_> {
-    /// From the table entry to the directory.
-    pub fn turn_to_directory(&mut self) {
-        self.at = self.bytes.get(self.at..self.at + 8).map_or(0, |entry| u64_at(entry, 0) as usize);
-    }
-
-    /// The first byte there.
-    pub fn peek(&self) -> u8 {
-        self.bytes.get(self.at).copied().unwrap_or(0)
-    }
-
-    /// From the directory to the entry that it names.
-    pub fn turn_to_entry(&mut self) {
-        self.at = self.entry().unwrap_or(self.at);
-    }
-
-    fn entry(&self) -> Option<usize> {
-        let directory = self.bytes.get(self.at..)?;
-        let count = usize::from(u16::from_le_bytes([*directory.get(4)?, *directory.get(5)?]));
-        let fingerprints = directory.get(DIRECTORY_HEAD as usize..DIRECTORY_HEAD as usize + count)?;
-        let number = fingerprints.iter().position(|have| *have == self.fingerprint)?;
-        let distance = DIRECTORY_HEAD as usize + count + 4 * number;
-        Some(self.at.saturating_sub(u32_at(directory.get(distance..distance + 4)?, 0) as usize))
-    }
-
-    /// The first lines of memory there.
-    pub fn peek_lines(&self) -> u8 {
-        let line = |number: usize| self.bytes.get(self.at + number * LINE_BYTES).copied().unwrap_or(0);
-        line(0) ^ line(1) ^ line(2)
-    }
-}
+/// Of a directory ahead of a lookup: that of a page with eight keys.
+const FETCHED_DIRECTORY: u64 = DIRECTORY_HEAD + 8 * 5;
 
 /// How many pages so many keys get.
 pub fn pages(keys: u64) -> u64 {
@@ -179,60 +138,123 @@ pub struct Pages<'a> {
     pub decoder: &'a Decoder,
 }
 
-struct Directory<'a> {
+/// A page's directory, checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Directory<'a> {
     at: u64,
-    fingerprints: &'a [u8],
-    distances: &'a [u8],
+    count: usize,
+    /// Fingerprints, and behind them distances.
+    lists: &'a [u8],
 }
 
 impl Directory<'_> {
     fn end(&self) -> u64 {
-        self.at + DIRECTORY_HEAD + (self.fingerprints.len() + self.distances.len()) as u64
+        self.at + DIRECTORY_HEAD + self.lists.len() as u64
     }
 
     /// Where an entry lies. For the number after the last: from the directory's place.
+    #[inline]
     fn begin(&self, entry: usize) -> u64 {
-        if entry == self.fingerprints.len() {
+        if entry == self.count {
             return self.at;
         }
-        self.at.saturating_sub(u64::from(u32_at(self.distances, 4 * entry)))
+        self.at.saturating_sub(u64::from(u32_at(self.lists, self.count + 4 * entry)))
     }
 
+    #[inline]
     fn entry(&self, entry: usize) -> Range<u64> {
         self.begin(entry)..self.begin(entry + 1)
+    }
+
+    /// The first entry from a number on that has the fingerprint of this hash. Eight are looked at together, since nothing
+    /// foresees where the loop would end.
+    #[inline]
+    fn find(&self, rank: u64, from: usize) -> Option<usize> {
+        const ONES: u64 = u64::MAX / 0xff;
+        let wanted = fingerprint(rank);
+        for at in (from..self.count).step_by(8) {
+            let Some(eight) = self.lists[at..].first_chunk::<8>() else {
+                let left = &self.lists[at..self.count];
+                return left.iter().position(|have| *have == wanted).map(|number| at + number);
+            };
+            // A byte that is the same becomes zero, and then, as the lowest of those, one with its high bit set.
+            let differ = u64::from_le_bytes(*eight) ^ (ONES * u64::from(wanted));
+            let same = differ.wrapping_sub(ONES) & !differ & (ONES << 7);
+            let found = at + same.trailing_zeros() as usize / 8;
+            if found < self.count.min(at + 8) {
+                return Some(found);
+            }
+        }
+        None
     }
 }
 
 impl<'a> Pages<'a> {
     /// The value of a key with this hash.
     pub fn get(&self, rank: u64, key: &[u8]) -> Result<Option<Cow<'a, [u8]>>, ReadError> {
-        let directory = self.directory(page_of(rank, self.footer.parts))?;
-        let wanted = fingerprint(rank);
-        for (number, have) in directory.fingerprints.iter().enumerate() {
-            if *have != wanted {
-                continue;
-            }
+        self.get_from(&self.directory(page_of(rank, self.footer.parts))?, rank, key)
+    }
+
+    /// The same, when the directory is at hand.
+    #[inline]
+    pub fn get_from(
+        &self,
+        directory: &Directory<'a>,
+        rank: u64,
+        key: &[u8],
+    ) -> Result<Option<Cow<'a, [u8]>>, ReadError> {
+        let mut next = directory.find(rank, 0);
+        while let Some(number) = next {
             let at = directory.entry(number);
             let (found, value) = self.checked_entry(at.clone())?;
             if found == key {
                 return self.decoded(at.start, value).map(Some);
             }
+            next = directory.find(rank, number + 1);
         }
         Ok(None)
     }
 
-    /// Begins to look ahead for a key with this hash.
-    pub fn glance(&self, rank: u64) -> Glance<'a> {
-        let entry = self.footer.index().start + 8 * page_of(rank, self.footer.parts);
-        Glance { bytes: self.map.bytes(), fingerprint: fingerprint(rank), at: entry as usize }
+    /// The first of three steps ahead of a lookup, each to be taken for many keys before the next: has the table entry
+    /// fetched.
+    #[inline]
+    pub fn fetch_table(&self, rank: u64) {
+        self.map.fetch(self.table_entry(page_of(rank, self.footer.parts)));
     }
 
+    /// Has the directory fetched, or the beginning of one that is long.
+    #[inline]
+    pub fn fetch_directory(&self, rank: u64) {
+        if let Ok(bytes) = self.map.slice(self.table_entry(page_of(rank, self.footer.parts))) {
+            let at = u64_at(bytes, 0);
+            self.map.fetch(at..at.saturating_add(FETCHED_DIRECTORY));
+        }
+    }
+
+    /// Checks the directory, and has the entry fetched that will be looked at first. What is wrong with the directory, if
+    /// something is, the lookup finds again and tells.
+    #[inline]
+    pub fn fetch_entry(&self, rank: u64) -> Option<Directory<'a>> {
+        let directory = self.directory(page_of(rank, self.footer.parts)).ok()?;
+        if let Some(number) = directory.find(rank, 0) {
+            self.map.fetch(directory.entry(number));
+        }
+        Some(directory)
+    }
+
+    #[inline]
+    fn table_entry(&self, page: u64) -> Range<u64> {
+        let at = self.footer.index().start + 8 * page;
+        at..at + 8
+    }
+
+    #[inline]
     fn directory(&self, page: u64) -> Result<Directory<'a>, ReadError> {
-        let index_at = self.footer.index().start + 8 * page;
+        let entry = self.table_entry(page);
         let data = self.footer.data();
-        let at = u64_at(self.map.slice(index_at..index_at + 8)?, 0);
+        let at = u64_at(self.map.slice(entry.clone())?, 0);
         if at < data.start || at > data.end.saturating_sub(DIRECTORY_HEAD) {
-            return Err(self.contradiction(index_at, Part::Index, "a page outside the data"));
+            return Err(self.contradiction(entry.start, Part::Index, "a page outside the data"));
         }
         let head = self.map.slice(at..at + DIRECTORY_HEAD)?;
         let count = usize::from(u16::from_le_bytes([head[4], head[5]]));
@@ -244,11 +266,11 @@ impl<'a> Pages<'a> {
         if placed_crc(page, &bytes[4..]) != u32_at(bytes, 0) {
             return Err(self.checksum(at, Part::Directory));
         }
-        let (fingerprints, distances) = bytes[DIRECTORY_HEAD as usize..].split_at(count);
-        Ok(Directory { at, fingerprints, distances })
+        Ok(Directory { at, count, lists: &bytes[DIRECTORY_HEAD as usize..] })
     }
 
     /// The key and what is stored of the value.
+    #[inline]
     fn checked_entry(&self, at: Range<u64>) -> Result<(&'a [u8], Stored<'a>), ReadError> {
         if at.start < HEADER_BYTES as u64 || at.start + ENTRY_HEAD > at.end {
             return Err(self.contradiction(at.start, Part::Entry, "it has no room"));
@@ -261,6 +283,7 @@ impl<'a> Pages<'a> {
             .ok_or_else(|| self.contradiction(at.start, Part::Entry, "its lengths or its coding"))
     }
 
+    #[inline]
     fn decoded(&self, at: u64, stored: Stored<'a>) -> Result<Cow<'a, [u8]>, ReadError> {
         self.decoder
             .decode(stored.coding, stored.bytes, stored.length)
@@ -281,13 +304,12 @@ impl<'a> Pages<'a> {
                 return Err(self.contradiction(at, Part::Directory, "a gap before its page"));
             }
             let mut last = None;
-            for number in 0..directory.fingerprints.len() {
+            for number in 0..directory.count {
                 let range = directory.entry(number);
                 let (key, stored) = self.checked_entry(range.clone())?;
                 let value = self.decoded(range.start, stored)?;
                 let rank = rank(Layout::Hashed, key);
-                if page_of(rank, footer.parts) != page || directory.fingerprints[number] != fingerprint(rank)
-                {
+                if page_of(rank, footer.parts) != page || directory.lists[number] != fingerprint(rank) {
                     return Err(self.contradiction(range.start, Part::Entry, "a key on another's page"));
                 }
                 if last.replace((rank, key)).is_some_and(|last| last >= (rank, key)) {
@@ -325,6 +347,7 @@ struct Stored<'a> {
     length: usize,
 }
 
+#[inline]
 fn read_entry(bytes: &[u8]) -> Option<(&[u8], Stored<'_>)> {
     let coding = Coding::from_byte(*bytes.get(4)?)?;
     let mut rest = bytes.get(ENTRY_HEAD as usize..)?;
@@ -339,6 +362,7 @@ fn read_entry(bytes: &[u8]) -> Option<(&[u8], Stored<'_>)> {
 mod tests {
     use super::*;
     use crate::readonly::{BuildError, Compression};
+    use proptest::prelude::*;
 
     #[test]
     fn a_page_takes_its_limit_of_keys_and_not_one_more() {
@@ -361,6 +385,20 @@ mod tests {
         assert_eq!([pages(0), pages(1), pages(4), pages(5)], [1, 1, 1, 2]);
         for count in [1, 2, 3, 1_000_003, u64::MAX] {
             assert_eq!((page_of(0, count), page_of(u64::MAX, count)), (0, count - 1));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_fingerprint_is_found_where_it_is_first(
+            (fingerprints, distances) in prop::collection::vec(any::<u8>().prop_map(|n| n % 4), 0..40)
+                .prop_flat_map(|all| { let bytes = 4 * all.len(); (Just(all), prop::collection::vec(0..4_u8, bytes)) }),
+            wanted in 0..5_u64, from in 0..45_usize,
+        ) {
+            let lists = [fingerprints.as_slice(), &distances].concat();
+            let directory = Directory { at: 0, count: fingerprints.len(), lists: &lists };
+            let naive = (from..fingerprints.len()).find(|at| u64::from(fingerprints[*at]) == wanted);
+            prop_assert_eq!(directory.find(wanted, from), naive);
         }
     }
 }

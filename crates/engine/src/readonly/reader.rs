@@ -7,7 +7,7 @@ use std::path::Path;
 use super::codec::Decoder;
 use super::error::{Part, ReadError, Reason};
 use super::form::{Footer, Layout, VERSION, check_header};
-use super::hashed::{Glance, Pages};
+use super::hashed::{Directory, Pages};
 use super::mapped::Mapped;
 use super::ordered::{Blocks, Scan, SparseIndex};
 use super::sort::rank;
@@ -88,10 +88,13 @@ impl Reader {
     /// The values of many keys, in their order. Quicker than one by one: waits for memory overlap.
     pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'_>>>, ReadError> {
         let mut values = Vec::with_capacity(keys.len());
+        let mut searches = Vec::with_capacity(TOGETHER.min(keys.len()));
         for keys in keys.chunks(TOGETHER) {
-            let searches: Vec<Search<'_, '_>> = keys.iter().map(|key| Search::new(self, key)).collect();
-            foresee(searches.iter().copied());
-            for search in searches {
+            searches.clear();
+            searches.extend(keys.iter().map(|key| Search::new(self, key)));
+            searches.iter().for_each(Search::turn_to_page);
+            searches.iter_mut().for_each(Search::turn_to_entry);
+            for search in &searches {
                 values.push(search.end()?);
             }
         }
@@ -173,6 +176,7 @@ impl Reader {
         }
     }
 
+    #[inline]
     fn parts(&self) -> Parts<'_> {
         let Reader { map, footer, decoder, index } = self;
         match index {
@@ -182,50 +186,57 @@ impl Reader {
     }
 }
 
-/// A lookup that has begun: the hash of its key is computed. Several are foreseen together, and then ended.
+/// A lookup that has begun. Where several have, take each step for all of them before the next: then the processor fetches
+/// side by side the memory that they need, which it cannot when one must end before another begins. Up to [`TOGETHER`]
+/// at a time. No step waits for a disk or refuses anything: [`Search::end`] does.
 #[derive(Debug, Clone, Copy)]
 pub struct Search<'a, 'k> {
     reader: &'a Reader,
     key: &'k [u8],
     /// The hash of the key, where the file goes by it.
     rank: u64,
+    /// Once it was looked at, if nothing is wrong with it.
+    directory: Option<Directory<'a>>,
 }
 
 impl<'a, 'k> Search<'a, 'k> {
-    /// Begins to look for a key. No memory of the file is touched.
+    /// Begins to look for a key: where in the file follows from its hash.
+    #[inline]
     pub fn new(reader: &'a Reader, key: &'k [u8]) -> Search<'a, 'k> {
-        let rank = if reader.index.is_none() { rank(Layout::Hashed, key) } else { 0 };
-        Search { reader, key, rank }
+        let mut search = Search { reader, key, rank: 0, directory: None };
+        if let Parts::Pages(pages) = reader.parts() {
+            search.rank = rank(Layout::Hashed, key);
+            pages.fetch_table(search.rank);
+        }
+        search
+    }
+
+    /// Finds out on which page it must be.
+    #[inline]
+    pub fn turn_to_page(&self) {
+        if let Parts::Pages(pages) = self.reader.parts() {
+            pages.fetch_directory(self.rank);
+        }
+    }
+
+    /// Finds out where on the page.
+    #[inline]
+    pub fn turn_to_entry(&mut self) {
+        if let Parts::Pages(pages) = self.reader.parts() {
+            self.directory = pages.fetch_entry(self.rank);
+        }
     }
 
     /// As [`Reader::get`].
+    #[inline]
     pub fn end(&self) -> Result<Option<Value<'a>>, ReadError> {
-        match self.reader.parts() {
+        match (self.reader.parts(), &self.directory) {
             _ if self.key.len() > KEY_BYTES => Ok(None),
-            Parts::Pages(pages) => pages.get(self.rank, self.key),
-            Parts::Blocks(blocks) => blocks.get(self.key),
+            (Parts::Pages(pages), Some(directory)) => pages.get_from(directory, self.rank, self.key),
+            (Parts::Pages(pages), None) => pages.get(self.rank, self.key),
+            (Parts::Blocks(blocks), _) => blocks.get(self.key),
         }
     }
-
-    fn glance(&self) -> Option<Glance<'a>> {
-        match self.reader.parts() {
-            Parts::Pages(pages) => Some(pages.glance(self.rank)),
-            Parts::Blocks(_) => None,
-        }
-    }
-}
-
-/// Looks at the places where keys will be looked for, up to [`TOGETHER`] of them, in any number of files, and at nothing
-/// else. The processor fetches them side by side, which it cannot when each lookup must end before the next begins: so
-/// do this where several lookups have begun. Ordered files are left out.
-pub fn foresee<'s>(searches: impl Iterator<Item = Search<'s, 's>>) {
-    let mut glances: Vec<Glance<'s>> = searches.filter_map(|search| search.glance()).take(TOGETHER).collect();
-    glances.iter_mut().for_each(Glance::turn_to_directory);
-    let directories = glances.iter().fold(0, |all, glance| all ^ glance.peek());
-    glances.iter_mut().for_each(Glance::turn_to_entry);
-    let entries = glances.iter().fold(0, |all, glance| all ^ glance.peek_lines());
-    // Else they would be left out, as nobody uses what they saw.
-    std::hint::black_box(directories ^ entries);
 }
 
 enum Parts<'a> {

@@ -26,6 +26,7 @@ pub struct Entry<'a> {
 type Take<'a> = &'a mut dyn FnMut(Entry<'_>) -> Result<(), BuildError>;
 
 /// What is compared before the key: its hash, or its first eight bytes.
+#[inline]
 pub fn rank(layout: Layout, key: &[u8]) -> u64 {
     match layout {
         Layout::Hashed => xxhash_rust::xxh3::xxh3_64(key),
