@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+/// How the variables begin by which Cargo tells a program about the package that it is of.
+const TOLD: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_EXE_", "CARGO_PRIMARY_", "OUT_DIR"];
+
 /// A binary of the workspace by its name, `partage` or `chaos-node`, built now if it is older than its sources.
 ///
 /// Cargo tells its tests the paths of a few binaries only, so it is asked: for two tests of all the workspace's, which it builds
@@ -13,7 +16,14 @@ use std::sync::OnceLock;
 pub fn binary(name: &str) -> PathBuf {
     static BUILT: OnceLock<String> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let built = Command::new(env!("CARGO"))
+        let mut cargo = Command::new(env!("CARGO"));
+        // What Cargo tells this test of its package is not for the build scripts of others, some of which watch it.
+        let told = std::env::vars_os().filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            TOLD.iter().any(|begin| name.starts_with(begin))
+        });
+        told.for_each(|(name, _)| drop(cargo.env_remove(name)));
+        let built = cargo
             .args(["test", "--quiet", "--workspace", "--no-run", "--test", "usage", "--test", "callbacks"])
             .args(["--message-format", "json-render-diagnostics"])
             .args((!cfg!(debug_assertions)).then_some("--release"))
