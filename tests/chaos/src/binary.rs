@@ -4,8 +4,18 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// How the variables begin by which Cargo tells a program about the package that it is of.
-const TOLD: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_EXE_", "CARGO_PRIMARY_", "OUT_DIR"];
+/// What Cargo tells a test of its package, and some build script watches (that of `ring` does): to be told of another package
+/// makes it compile anew, with all that leans on it.
+const TOLD: [&str; 8] = [
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_LINKS",
+    "CARGO_PKG_NAME",
+    "CARGO_PKG_VERSION_MAJOR",
+    "CARGO_PKG_VERSION_MINOR",
+    "CARGO_PKG_VERSION_PATCH",
+    "CARGO_PKG_VERSION_PRE",
+    "OUT_DIR",
+];
 
 /// A binary of the workspace by its name, `partage` or `chaos-node`, built now if it is older than its sources.
 ///
@@ -17,20 +27,13 @@ pub fn binary(name: &str) -> PathBuf {
     static BUILT: OnceLock<String> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        // What Cargo tells this test of its package is not for the build scripts of others, some of which watch it.
-        let told = std::env::vars_os().filter(|(name, _)| {
-            let name = name.to_string_lossy();
-            TOLD.iter().any(|begin| name.starts_with(begin))
-        });
-        told.for_each(|(name, _)| drop(cargo.env_remove(name)));
-        let built = cargo
-            .args(["test", "--quiet", "--workspace", "--no-run", "--test", "usage", "--test", "callbacks"])
-            .args(["--message-format", "json-render-diagnostics"])
-            .args((!cfg!(debug_assertions)).then_some("--release"))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap();
+        for name in TOLD {
+            cargo.env_remove(name);
+        }
+        cargo.args(["test", "--quiet", "--workspace", "--no-run", "--test", "usage", "--test", "callbacks"]);
+        cargo.args(["--message-format", "json-render-diagnostics"]);
+        cargo.args((!cfg!(debug_assertions)).then_some("--release"));
+        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().unwrap();
         assert!(built.status.success(), "the binaries cannot be built");
         String::from_utf8(built.stdout).unwrap()
     });
