@@ -22,7 +22,7 @@ pub struct Options {
     pub compression: Compression,
     /// Bytes that entries may take in memory; what does not fit is spilled. Beside it a builder holds one key and its
     /// value, the latter once more when it is compressed, for zstd the samples and tables of some megabytes, and while
-    /// the file is written up to 2 MiB of it.
+    /// the file is written up to 256 KiB of it.
     pub memory_bytes: usize,
     /// Where what does not fit is spilled: twice the size of the input is needed there. `None`: beside the file.
     pub temporary: Option<PathBuf>,
