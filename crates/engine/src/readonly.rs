@@ -37,6 +37,7 @@ mod codec;
 mod desk;
 mod error;
 mod estimate;
+mod fetch;
 mod floor;
 mod form;
 mod hashed;

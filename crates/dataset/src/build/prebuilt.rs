@@ -109,7 +109,7 @@ impl Fetched<'_> {
     fn take_copied(&self, mut bytes: impl Read) -> Result<Reader, Error> {
         let copy = unfinished().tempfile_in(self.folder).map_err(|error| self.disk(error))?;
         let (mut copy, name) = copy.into_parts();
-        // As store files are built: so they are mapped in large pages.
+        // In pieces as long as those of store files that are built.
         self.check(&mut bytes, &name, OUTPUT_BYTES, |piece| copy.write_all(piece))?;
         copy.sync_all().map_err(|error| self.disk(error))?;
         self.finish(name)

@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{Advice, MmapMut};
 
-use crate::limits::HUGE_BYTES;
+use super::fetch::fetch;
+use crate::limits::{HUGE_BYTES, LINE_BYTES};
 
-/// Of memory, as the processor fetches it.
-const LINE_BYTES: usize = 64;
 /// What is fetched at once: an entry of common size.
 pub const FORESEEN_BYTES: usize = 3 * LINE_BYTES;
 
@@ -84,26 +83,6 @@ pub fn foresee<const IS_WRITTEN: bool>(bytes: &[u8], at: usize) {
         }
     }
 }
-
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[expect(unsafe_code, reason = "an instruction that takes an address; the proof is in the function")]
-fn fetch<const IS_WRITTEN: bool>(byte: &u8) {
-    use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
-    let at = std::ptr::from_ref(byte).cast();
-    // SAFETY: the instruction is a hint: it changes no memory, and fails for no address; this one is even that of a byte
-    // which can be read.
-    unsafe {
-        if IS_WRITTEN {
-            _mm_prefetch::<_MM_HINT_ET0>(at);
-        } else {
-            _mm_prefetch::<_MM_HINT_T0>(at);
-        }
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn fetch<const IS_WRITTEN: bool>(_: &u8) {}
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use memmap2::{Advice, Mmap};
 
 use super::error::{ReadError, Reason};
+use super::fetch::fetch;
 use crate::limits::{FETCHED_LINES, LINE_BYTES, SURELY_FETCHED_LINES};
 
 /// A mapped store file.
@@ -63,10 +64,10 @@ impl Mapped {
         let Some(last) = bytes.len().checked_sub(1) else { return };
         // The first lines in any case, be some of them the last one again: nothing foresees how many a short part has.
         for line in 0..SURELY_FETCHED_LINES {
-            fetch(&bytes[(line * LINE_BYTES).min(last)]);
+            fetch::<false>(&bytes[(line * LINE_BYTES).min(last)]);
         }
         for line in (SURELY_FETCHED_LINES..FETCHED_LINES).take_while(|line| line * LINE_BYTES < last) {
-            fetch(&bytes[line * LINE_BYTES]);
+            fetch::<false>(&bytes[line * LINE_BYTES]);
         }
     }
 
@@ -74,22 +75,6 @@ impl Mapped {
     pub fn refused(&self, offset: u64, reason: Reason) -> ReadError {
         ReadError::refused(&self.path, offset, reason)
     }
-}
-
-/// Has the line of memory fetched in which a byte lies.
-#[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "an instruction that takes a pointer; the proof is in the function")]
-fn fetch(byte: &u8) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: to the program this instruction does nothing: it neither reads nor writes what the pointer leads to, and does
-    // not fail wherever that is. Every processor of this kind has it. The pointer comes from a reference all the same.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
-}
-
-/// The same by a look, which the processor need not wait for either, as nothing depends on what is seen.
-#[cfg(not(target_arch = "x86_64"))]
-fn fetch(byte: &u8) {
-    std::hint::black_box(*byte);
 }
 
 #[expect(unsafe_code, reason = "the one way to map a file; the proof is in the function")]
