@@ -33,6 +33,7 @@
 
 use crate::id::ShardId;
 use crate::name::{KeyspaceName, NodeId};
+use crate::planted::{self, Planted};
 use crate::settings::Settings;
 use crate::time::Millis;
 use std::collections::BTreeMap;
@@ -107,7 +108,7 @@ impl Losses {
         if dying.is_empty() {
             return Verdict::Borne;
         }
-        if losses.len() <= borne {
+        if losses.len() <= borne + usize::from(planted::is(Planted::BrakeMargin)) {
             return cascade(&losses, dying, settings);
         }
         let (poison, deaths) = longest_chain(losses.clone());

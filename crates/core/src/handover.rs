@@ -186,7 +186,8 @@ fn is_gone(replica: &Replica, sight: &dyn Sight) -> bool {
 /// The live replica that should lead in the place of `except`: one that is known to serve.
 fn heir(shard: &Shard, except: PlacementId, sight: &dyn Sight) -> Option<PlacementId> {
     let serves = |r: &&Replica| {
-        sight.phase(r.placement) == Some(&Phase::Serving) && !sight.is_silent(&r.node, r.incarnation)
+        let is_known = sight.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
+        is_known && !sight.is_silent(&r.node, r.incarnation)
     };
     shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
 }

@@ -49,6 +49,32 @@ pub enum Planted {
     L8,
     /// R5: no shard is ever set aside.
     R5,
+    /// M7: a change begins on a node that was closed after the plan was made.
+    ClosedNode,
+    /// R5: a plan is carried out for a shard that was set aside after the plan was made.
+    AsideShard,
+    /// O3: a coordinator takes the report on a replica from any node and any incarnation.
+    AnyReporter,
+    /// R6: a coordinator does not excuse the silence of its nodes while it was asleep itself.
+    OwnSleep,
+    /// R4: the brake allows one loss more.
+    BrakeMargin,
+    /// W1: a coordinator takes a beat that a later one has overtaken.
+    LateBeat,
+    /// W1: a worker takes orders that later ones have overtaken.
+    OvertakenOrders,
+    /// O1: a worker renews its lease from orders that it refuses.
+    RefusedLease,
+    /// O6: a worker keeps the lease of an incarnation that has ended.
+    EndedLease,
+    /// O7: "mine all along" does not compare epochs.
+    TenureEpoch,
+    /// O11: the lead goes to a follower that has not said that it serves.
+    UnknownHeir,
+    /// L7: a coordinator never tells a worker which replicas are in no map any more.
+    Removals,
+    /// W4: a coordinator that stands by keeps its history over a gap.
+    StandbyGap,
     /// T7: half of the metadata servers count as a majority.
     Majority,
     /// T8: a metadata server answers without a look at the head.
@@ -118,7 +144,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 21] = [
+    pub const CLUSTER: [Planted; 34] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -140,6 +166,19 @@ impl Planted {
         Planted::L3,
         Planted::L8,
         Planted::R5,
+        Planted::ClosedNode,
+        Planted::AsideShard,
+        Planted::AnyReporter,
+        Planted::OwnSleep,
+        Planted::BrakeMargin,
+        Planted::LateBeat,
+        Planted::OvertakenOrders,
+        Planted::RefusedLease,
+        Planted::EndedLease,
+        Planted::TenureEpoch,
+        Planted::UnknownHeir,
+        Planted::Removals,
+        Planted::StandbyGap,
     ];
 }
 

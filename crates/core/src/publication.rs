@@ -150,7 +150,8 @@ impl Board {
     pub fn pass_on(&mut self, brief: KeyspaceBrief, diff: MapDiff) {
         let fresh = || History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
         let history = self.keyspaces.entry(brief.name.clone()).or_insert_with(fresh);
-        if history.brief.generation == diff.from && diff.from != diff.to {
+        let follows = history.brief.generation == diff.from || planted::is(Planted::StandbyGap);
+        if follows && diff.from != diff.to {
             history.push(diff, &self.kept);
         } else if history.brief.generation != brief.generation {
             *history = fresh();

@@ -12,6 +12,7 @@ use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
+use crate::planted::{self, Planted};
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -229,7 +230,8 @@ impl Cluster {
         let names: BTreeSet<_> = changed.iter().map(|order| &order.replica.keyspace).collect();
         let keyspaces =
             names.into_iter().filter_map(|name| self.keyspaces.get(name)).map(KeyspaceState::brief).collect();
-        let gone = book.removed.iter().filter(|(_, version)| base > 0 && **version > base);
+        let tells = base > 0 && !planted::is(Planted::Removals);
+        let gone = book.removed.iter().filter(|(_, version)| tells && **version > base);
         Some(Orders {
             incarnation: state.record.incarnation,
             version: book.version,

@@ -126,7 +126,9 @@ impl Worker {
     /// The coordinator has ended this incarnation: serve nothing, drop everything, register anew (O6).
     pub fn ended(&mut self, now: Millis) -> Vec<Action> {
         self.incarnation = None;
-        self.lease.give_up();
+        if !planted::is(Planted::EndedLease) {
+            self.lease.give_up();
+        }
         self.holdings.values_mut().for_each(Holding::withdraw);
         self.run(now)
     }
@@ -155,7 +157,11 @@ impl Worker {
             return Vec::new();
         }
         self.may_go = orders.may_go && self.leaving;
-        if orders.version < self.applied || (orders.base != 0 && orders.base > self.applied) {
+        let is_overtaken = orders.version < self.applied && !planted::is(Planted::OvertakenOrders);
+        if is_overtaken || (orders.base != 0 && orders.base > self.applied) {
+            if let Some(renewal) = orders.lease.filter(|_| planted::is(Planted::RefusedLease)) {
+                self.lease.renew(renewal.sent_at, renewal.lease_ms);
+            }
             return self.run(now);
         }
         // Only with the orders that it came with: a lease says "what you do is still yours to do", and
