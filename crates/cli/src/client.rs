@@ -169,8 +169,8 @@ fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
     let failure = match error.kind.as_str() {
         "invalid" | "malformed" => Failure::usage(&error.message),
         "unavailable" => Failure::not_reachable(&error.message),
-        // Not refused: it may have been done.
-        "unknown" => Failure::failed(&error.message),
+        // Not refused: it may have been done, or could not be stored.
+        "unknown" | "not_stored" => Failure::failed(&error.message),
         _ => Failure::refused(&error.message),
     };
     let failure = failure.kind(&error.kind);

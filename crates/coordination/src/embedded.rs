@@ -279,6 +279,11 @@ impl Coordination for Embedded {
         ask(&self.line, Request::Commit(transaction)).await
     }
 
+    async fn has_room(&self, bytes: u64) -> Result<()> {
+        self.shared.check()?;
+        ask(&self.line, Request::MakeRoom(bytes)).await.map(|_| ())
+    }
+
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
         self.shared.check()?;
         let published = self.shared.published.subscribe();

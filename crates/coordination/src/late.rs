@@ -99,6 +99,10 @@ impl Coordination for Late {
         self.there().await?.list(scope, after, limit).await
     }
 
+    async fn has_room(&self, bytes: u64) -> Result<()> {
+        self.there().await?.has_room(bytes).await
+    }
+
     async fn commit(&self, transaction: Transaction) -> Result<Version> {
         self.there().await?.commit(transaction).await
     }

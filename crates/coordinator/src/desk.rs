@@ -7,7 +7,7 @@
 
 use crate::failed::Failed;
 use crate::limits;
-use crate::mind::{Gone, Mind, transaction};
+use crate::mind::{Gone, Mind, Unanswered, transaction};
 use axum::http::HeaderMap;
 use partage_core::cluster::admin::{AdminError, Answer, DrainStatus};
 use partage_core::cluster::explain::Explanation;
@@ -52,18 +52,23 @@ impl Desk {
     pub(crate) async fn command(&self, by: String, request: CommandRequest) -> Result<Answer, Failed> {
         let CommandRequest { command, dry_run } = request;
         let command = command.try_into().map_err(|error: Malformed| error.within("do"))?;
+        if dry_run {
+            let answer =
+                self.mind.call(move |cluster, at| cluster.command(at, transaction(), &by, command, true));
+            return Ok(answer.await??);
+        }
         let decided = Arc::new(AtomicBool::new(false));
         let deciding = decided.clone();
-        let answer = self.mind.call(move |cluster, at| {
+        let answer = self.mind.change(move |cluster, at| {
             deciding.store(true, Ordering::Relaxed);
-            cluster.command(at, transaction(), &by, command, dry_run)
+            cluster.command(at, transaction(), &by, command, false)
         });
         match answer.await {
             Ok(answer) => Ok(answer?),
-            Err(Gone) if decided.load(Ordering::Relaxed) && !dry_run => {
+            Err(Unanswered::Gone(_)) if decided.load(Ordering::Relaxed) => {
                 Err(Failed::unknown("this coordinator ceased to lead while it committed the change"))
             }
-            Err(gone) => Err(gone.into()),
+            Err(unanswered) => Err(unanswered.into()),
         }
     }
 

@@ -10,11 +10,12 @@
 //! | `refused`        | 422  | `FAILED_PRECONDITION` | do first what the help says |
 //! | `too_large`      | 413  | `RESOURCE_EXHAUSTED`  | send less |
 //! | `unavailable`    | 503  | `UNAVAILABLE`         | try again in a moment |
+//! | `not_stored`     | 503  | `UNAVAILABLE`         | nothing was changed: do what the help says, try again |
 //! | `unknown`        | 504  | `UNKNOWN`             | look whether it was done |
 //!
 //! Refusals of workers have kinds of their own; see [`crate::http`].
 
-use crate::mind::Gone;
+use crate::mind::{Gone, NotStored, Unanswered};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use partage_core::cluster::admin::AdminError;
@@ -25,7 +26,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The table of this module.
-const KINDS: [(&str, StatusCode, Code); 9] = [
+const KINDS: [(&str, StatusCode, Code); 10] = [
     ("malformed", StatusCode::BAD_REQUEST, Code::InvalidArgument),
     ("invalid", StatusCode::BAD_REQUEST, Code::InvalidArgument),
     ("not_found", StatusCode::NOT_FOUND, Code::NotFound),
@@ -34,6 +35,7 @@ const KINDS: [(&str, StatusCode, Code); 9] = [
     ("refused", StatusCode::UNPROCESSABLE_ENTITY, Code::FailedPrecondition),
     ("too_large", StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
     ("unavailable", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+    ("not_stored", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
     ("unknown", StatusCode::GATEWAY_TIMEOUT, Code::Unknown),
 ];
 
@@ -98,6 +100,22 @@ impl From<Malformed> for Failed {
 impl From<Gone> for Failed {
     fn from(error: Gone) -> Failed {
         Failed::of(ErrorBody::new("unavailable", error, "try again in a moment"))
+    }
+}
+
+impl From<NotStored> for Failed {
+    fn from(error: NotStored) -> Failed {
+        let way_out = error.way_out();
+        Failed::of(ErrorBody::new("not_stored", format!("{error}: {way_out}"), way_out))
+    }
+}
+
+impl From<Unanswered> for Failed {
+    fn from(error: Unanswered) -> Failed {
+        match error {
+            Unanswered::Gone(error) => error.into(),
+            Unanswered::NotStored(error) => error.into(),
+        }
     }
 }
 

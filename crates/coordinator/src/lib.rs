@@ -32,6 +32,7 @@ mod metrics;
 mod mind;
 mod part;
 mod publish;
+mod registering;
 pub mod restore;
 mod roster;
 mod service;

@@ -119,3 +119,9 @@ pub const PREPARE_AGAIN_MS: u64 = 50;
 
 /// How often the leader looks whether the maps are kept by as many servers as they should be, in milliseconds.
 pub const UPKEEP_MS: u64 = 5_000;
+
+/// A commit that took that long is a slow one: calls that came meanwhile are taken before the next one begins.
+pub const SLOW_COMMIT: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// How often a leader whose disk is full looks whether there is room again, in milliseconds.
+pub const ROOM_AGAIN_MS: u64 = 1_000;

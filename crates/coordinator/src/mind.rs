@@ -5,7 +5,8 @@ use crate::limits;
 use crate::store::{Store, StoreError};
 use crate::trays::{Tray, Trays};
 use partage_coordination::Session;
-use partage_core::cluster::{Cluster, Moment, Outbox};
+use partage_core::cluster::{BeatError, Cluster, Moment, Outbox, Write};
+use partage_core::exchange::{Beat, Orders};
 use partage_core::id::TransactionId;
 use partage_core::map::MapDiff;
 use partage_core::name::NodeId;
@@ -16,15 +17,76 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// A piece of work on the cluster; what it gives back is sent only when everything before it is durable.
-type Call = Box<dyn FnOnce(&mut Cluster, Moment) -> Reply + Send>;
-/// Sends the answer of a call, or, dropped unsent, says that there is none.
-type Reply = Box<dyn FnOnce() + Send>;
+/// A piece of work on the cluster.
+struct Call {
+    /// Whether it is there to change what is stored.
+    changes: bool,
+    work: Work,
+}
+
+/// Works on the cluster, or hears why it may not; what it gives back is sent only when everything before it is durable.
+type Work = Box<dyn FnOnce(Result<(&mut Cluster, Moment), NotStored>) -> Option<Reply> + Send>;
+/// Sends the answer of a call, or why nothing of it was stored, or, dropped unsent, says that there is none.
+type Reply = Box<dyn FnOnce(Result<(), NotStored>) + Send>;
+
+/// A beat, and where its answer goes.
+struct BeatCall {
+    beat: Beat,
+    answer: oneshot::Sender<Result<Orders, BeatError>>,
+}
 
 /// The mind is gone: the coordinator stops or starts anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the coordinator is starting or stopping: try again in a moment")]
 pub struct Gone;
+
+/// The store did not take a change, and it is certain that nothing of it was stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("nothing was changed: {what}")]
+pub struct NotStored {
+    what: Arc<str>,
+    /// It lacks room for a commit of so many bytes.
+    room_bytes: Option<u64>,
+}
+
+impl NotStored {
+    /// What follows from that error of a commit of so many bytes; none when something may have been stored.
+    fn of(error: &StoreError, bytes: u64) -> Option<NotStored> {
+        let room_bytes = error.is_full().then_some(bytes);
+        let what = error.full_disk().unwrap_or_else(|| error.to_string()).into();
+        error.changed_nothing().then_some(NotStored { what, room_bytes })
+    }
+
+    /// The way out.
+    pub fn way_out(&self) -> &'static str {
+        match self.room_bytes {
+            Some(_) => "make room on that disk, and the coordinator makes changes again by itself",
+            None => "try again in a moment",
+        }
+    }
+}
+
+/// Why a change has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// Nobody is there.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// It was refused.
+    #[error(transparent)]
+    NotStored(#[from] NotStored),
+}
+
+/// Why a mind ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// The store, or the session, is of no more use.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The disk is full. Nothing of what was decided last is durable; the leadership is as good as before.
+    #[error(transparent)]
+    Full(NotStored),
+}
 
 /// What follows from the mind's decisions, after they are durable.
 pub trait Audience: Send + Sync + 'static {
@@ -42,6 +104,7 @@ pub trait Audience: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Mind {
     calls: mpsc::Sender<Call>,
+    beats: mpsc::Sender<BeatCall>,
     trays: Arc<Trays>,
     call_backs: Arc<CallBacks>,
     called: watch::Receiver<()>,
@@ -50,39 +113,94 @@ pub struct Mind {
 /// Nodes with a callback whose orders have changed since this was last taken.
 type CallBacks = Mutex<BTreeSet<NodeId>>;
 
+/// What a mind decides on and with.
+pub struct Leading {
+    /// As recovered.
+    pub cluster: Cluster,
+    /// Where it came from.
+    pub store: Store,
+    /// It decides while that lives.
+    pub session: Arc<Session>,
+    /// The coordinator's.
+    pub clock: Clock,
+    /// Why it stores nothing for now, if the mind before it ended of that.
+    pub full: Option<NotStored>,
+}
+
 impl Mind {
-    /// Starts the mind of a recovered cluster, which decides while `session` lives. The returned task ends when
-    /// every handle is gone, or with why it decides no more: the store did not keep what was decided, or the
-    /// session is lost. `begin` is called before it decides anything.
+    /// Starts the mind of a recovered cluster. The returned task ends when every handle is gone, or with why it decides
+    /// no more. `begin` is called before it decides anything.
     pub fn start(
-        cluster: Cluster,
-        store: Store,
-        session: Arc<Session>,
-        clock: Clock,
+        leading: Leading,
         audience: Arc<dyn Audience>,
         begin: impl FnOnce(&Mind, &Cluster),
-    ) -> (Mind, tokio::task::JoinHandle<Result<(), StoreError>>) {
+    ) -> (Mind, tokio::task::JoinHandle<Result<(), Ended>>) {
         let (calls, inbox) = mpsc::channel(limits::CALLS);
+        let (beats, beats_inbox) = mpsc::channel(limits::CALLS);
         let (trays, call_backs) = (Arc::new(Trays::default()), Arc::new(CallBacks::default()));
         let (call_back, called) = watch::channel(());
-        let mind = Mind { calls, trays: trays.clone(), call_backs: call_backs.clone(), called };
-        begin(&mind, &cluster);
-        let task = Task { cluster, store, session, clock, audience, trays, call_backs, call_back };
-        (mind, tokio::spawn(task.run(inbox)))
+        let mind = Mind { calls, beats, trays: trays.clone(), call_backs: call_backs.clone(), called };
+        begin(&mind, &leading.cluster);
+        let Leading { mut cluster, store, session, clock, full } = leading;
+        cluster.set_storage_problem(full.as_ref().map(ToString::to_string));
+        let (beats, waiting) = (beats_inbox, Vec::new());
+        let task = Task {
+            cluster,
+            store,
+            session,
+            clock,
+            full,
+            audience,
+            inbox,
+            beats,
+            waiting,
+            trays,
+            call_backs,
+            call_back,
+        };
+        (mind, tokio::spawn(task.run()))
     }
 
-    /// Does `work` on the cluster and gives back what it returns, once everything it did is durable.
+    /// Does `work` on the cluster, which changes nothing that is stored, and gives back what it returns.
     pub async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Cluster, Moment) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         let (answer, answered) = oneshot::channel();
-        let call: Call = Box::new(move |cluster, at| {
+        let work: Work = Box::new(move |cluster| {
+            let (cluster, at) = cluster.ok()?;
             let result = work(cluster, at);
             // Whoever asked may have gone: nobody is told then.
-            Box::new(move || drop(answer.send(result)))
+            Some(Box::new(move |stored| drop(stored.map(|()| answer.send(result)))))
         });
-        self.calls.send(call).await.map_err(|_| Gone)?;
+        self.calls.send(Call { changes: false, work }).await.map_err(|_| Gone)?;
+        answered.await.map_err(|_| Gone)
+    }
+
+    /// Does `work` on the cluster and gives back what it returns, once everything it did is durable.
+    pub async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Cluster, Moment) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let (answer, answered) = oneshot::channel();
+        let work: Work = Box::new(move |cluster| match cluster {
+            Ok((cluster, at)) => {
+                let result = work(cluster, at);
+                Some(Box::new(move |stored| drop(answer.send(stored.map(|()| result)))))
+            }
+            Err(why) => {
+                drop(answer.send(Err(why)));
+                None
+            }
+        });
+        self.calls.send(Call { changes: true, work }).await.map_err(|_| Gone)?;
+        Ok(answered.await.map_err(|_| Gone)??)
+    }
+
+    /// Takes in a worker's beat. Its answer does not wait for a commit, wherever it need not.
+    pub async fn beat(&self, beat: Beat) -> Result<Result<Orders, BeatError>, Gone> {
+        let (answer, answered) = oneshot::channel();
+        self.beats.send(BeatCall { beat, answer }).await.map_err(|_| Gone)?;
         answered.await.map_err(|_| Gone)
     }
 
@@ -107,66 +225,182 @@ struct Task {
     store: Store,
     session: Arc<Session>,
     clock: Clock,
+    /// Why nothing can be stored; then nothing is decided either.
+    full: Option<NotStored>,
     audience: Arc<dyn Audience>,
+    inbox: mpsc::Receiver<Call>,
+    beats: mpsc::Receiver<BeatCall>,
+    /// Beats that came during a commit and have to wait for its end.
+    waiting: Vec<BeatCall>,
     trays: Arc<Trays>,
     call_backs: Arc<CallBacks>,
     call_back: watch::Sender<()>,
 }
 
+/// What wakes the mind.
+enum Woken {
+    Call(Option<Call>),
+    Beat(Option<BeatCall>),
+    Time,
+}
+
 impl Task {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Call>) -> Result<(), StoreError> {
-        let mut wake = self.decide(Vec::new()).await?;
+    async fn run(mut self) -> Result<(), Ended> {
+        let mut wake = self.look(Vec::new(), 0).await?;
         loop {
             let rest_ms = wake.since(self.clock.now()).min(60_000);
-            let first = tokio::select! {
-                call = inbox.recv() => match call {
-                    Some(call) => Some(call),
-                    None => return Ok(()),
-                },
-                () = tokio::time::sleep(Duration::from_millis(rest_ms)) => None,
-                () = self.session.lost() => None,
+            let woken = tokio::select! {
+                call = self.inbox.recv() => Woken::Call(call),
+                beat = self.beats.recv() => Woken::Beat(beat),
+                () = tokio::time::sleep(Duration::from_millis(rest_ms)) => Woken::Time,
+                () = self.session.lost() => Woken::Time,
+            };
+            let (call, beat) = match woken {
+                Woken::Call(None) | Woken::Beat(None) => return Ok(()),
+                Woken::Call(call) => (call, None),
+                Woken::Beat(beat) => (None, beat),
+                Woken::Time => (None, None),
             };
             let at = self.moment()?;
-            let mut replies = Vec::new();
-            let mut next = first;
-            while let Some(call) = next {
-                replies.push(call(&mut self.cluster, at));
-                next = if replies.len() < limits::BATCH { inbox.try_recv().ok() } else { None };
-            }
+            let mut replies = self.take_beats(at, beat);
             // Who waits for its grant waits for a former owner's word, not for the disk.
             let granted = self.cluster.grant_at_once(at);
             self.order(granted);
-            wake = self.decide(replies).await?;
+            let (more, calls) = self.take_calls(at, call);
+            replies.extend(more);
+            wake = self.look(replies, calls).await?;
         }
     }
 
     /// What time it is, as long as nobody else can lead. Also what is only in memory, such as a lease that a beat
     /// prolongs, is a leader's to give; a worker counts it from when it asked, so from before this moment.
     fn moment(&self) -> Result<Moment, StoreError> {
-        let at = self.clock.moment();
-        if self.session.is_live() { Ok(at) } else { Err(StoreError::Deposed) }
+        moment(&self.session, self.clock)
+    }
+
+    /// Takes in the beats that are there; gives back the replies that wait for the disk. Everything is durable now, and
+    /// a beat changes nothing that is stored, as a rule.
+    fn take_beats(&mut self, at: Moment, first: Option<BeatCall>) -> Vec<Reply> {
+        let mut beats = std::mem::take(&mut self.waiting);
+        beats.extend(first);
+        while beats.len() < limits::CALLS
+            && let Ok(next) = self.beats.try_recv()
+        {
+            beats.push(next);
+        }
+        let mut replies: Vec<Reply> = Vec::new();
+        for BeatCall { beat, answer } in beats {
+            let orders = self.cluster.beat(at, beat);
+            // Whoever asked may have gone.
+            let reply = move |stored: Result<(), NotStored>| {
+                if stored.is_ok() {
+                    let _ = answer.send(orders);
+                }
+            };
+            match self.cluster.is_stored() {
+                true => reply(Ok(())),
+                false => replies.push(Box::new(reply)),
+            }
+        }
+        replies
+    }
+
+    /// Does a batch of calls; gives back the replies that wait for the disk, and how many calls there were.
+    fn take_calls(&mut self, at: Moment, first: Option<Call>) -> (Vec<Reply>, usize) {
+        let (mut replies, mut count, mut next) = (Vec::new(), 0, first);
+        while let Some(Call { changes, work }) = next {
+            count += 1;
+            let reply = match &self.full {
+                Some(full) if changes => work(Err(full.clone())),
+                _ => work(Ok((&mut self.cluster, at))),
+            };
+            // What it has seen is durable, and it has changed nothing that has to be.
+            if self.cluster.is_stored() {
+                reply.into_iter().for_each(|reply| reply(Ok(())));
+            } else {
+                replies.extend(reply);
+            }
+            next = if count < limits::BATCH { self.inbox.try_recv().ok() } else { None };
+        }
+        (replies, count)
+    }
+
+    /// Decides, unless nothing can be stored; then it looks whether there is room again. Returns when to look again.
+    async fn look(&mut self, replies: Vec<Reply>, calls: usize) -> Result<Millis, Ended> {
+        if let Some(full) = self.full.clone().filter(|_| self.cluster.is_stored()) {
+            if self.store.has_room(full.room_bytes.unwrap_or(0)).await.is_err() {
+                self.audience.looked(&self.cluster, self.clock.now(), calls);
+                return Ok(self.clock.now() + limits::ROOM_AGAIN_MS);
+            }
+            self.full = None;
+            self.cluster.set_storage_problem(None);
+            self.audience.notice(false, "there is room on the disk again: this coordinator decides again");
+        }
+        let wake = self.decide(replies).await?;
+        self.audience.looked(&self.cluster, self.clock.now(), calls);
+        Ok(wake)
     }
 
     /// Decides until nothing more follows at once, makes it durable, lets it out, and answers.
-    async fn decide(&mut self, replies: Vec<Reply>) -> Result<Millis, StoreError> {
+    async fn decide(&mut self, mut replies: Vec<Reply>) -> Result<Millis, Ended> {
         let mut wake = Millis(0);
         for _ in 0..limits::ROUNDS {
             let at = self.moment()?;
             wake = self.cluster.decide(at, transaction());
-            let outbox = self.cluster.take_outbox();
+            let mut outbox = self.cluster.take_outbox();
+            let mut is_slow = false;
             if !outbox.writes.is_empty() {
-                let begun = tokio::time::Instant::now();
-                self.store.commit(&outbox.writes, &self.cluster).await?;
-                self.audience.committed(begun.elapsed());
+                let took =
+                    self.commit(std::mem::take(&mut outbox.writes), &outbox.orders, &mut replies).await?;
+                self.audience.committed(took);
+                is_slow = took >= limits::SLOW_COMMIT;
             }
             self.let_out(outbox);
+            replies.drain(..).for_each(|reply| reply(Ok(())));
+            if is_slow {
+                // Who has called meanwhile comes first; then it goes on.
+                return Ok(at.now);
+            }
             if wake > at.now {
                 break;
             }
         }
-        self.audience.looked(&self.cluster, self.clock.now(), replies.len());
-        replies.into_iter().for_each(|reply| reply());
         Ok(wake)
+    }
+
+    /// Makes `writes` durable, which change the orders of the nodes `changing`, and answers beats meanwhile.
+    async fn commit(
+        &mut self,
+        writes: Vec<Write>,
+        changing: &BTreeSet<NodeId>,
+        replies: &mut Vec<Reply>,
+    ) -> Result<Duration, Ended> {
+        let begun = tokio::time::Instant::now();
+        let commit = self.store.prepare(writes, &self.cluster)?;
+        let bytes = commit.bytes();
+        let Task { cluster, store, session, clock, beats, waiting, .. } = self;
+        let mut carried = std::pin::pin!(store.carry_out(commit));
+        let outcome = loop {
+            let BeatCall { beat, answer } = tokio::select! {
+                outcome = &mut carried => break outcome,
+                Some(call) = beats.recv(), if waiting.len() < limits::CALLS => call,
+            };
+            let answered = match moment(session, *clock) {
+                Ok(at) => cluster.beat_meanwhile(at, beat, changing),
+                Err(_) => Err(beat),
+            };
+            match answered {
+                Ok(orders) => drop(answer.send(Ok(orders))),
+                Err(beat) => waiting.push(BeatCall { beat, answer }),
+            }
+        };
+        if let Err(error) = outcome {
+            let Some(not_stored) = NotStored::of(&error, bytes) else { return Err(error.into()) };
+            replies.drain(..).for_each(|reply| reply(Err(not_stored.clone())));
+            return Err(if error.is_full() { Ended::Full(not_stored) } else { error.into() });
+        }
+        self.cluster.listened(self.clock.moment());
+        Ok(begun.elapsed())
     }
 
     fn let_out(&mut self, outbox: Outbox) {
@@ -197,6 +431,12 @@ impl Drop for Task {
     fn drop(&mut self) {
         self.trays.clear();
     }
+}
+
+/// What time it is, as long as the session lives.
+fn moment(session: &Session, clock: Clock) -> Result<Moment, StoreError> {
+    let at = clock.moment();
+    if session.is_live() { Ok(at) } else { Err(StoreError::Deposed) }
 }
 
 /// A fresh name for what is committed next.

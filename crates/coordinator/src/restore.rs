@@ -139,7 +139,7 @@ impl Restore {
         let mut store = Store::empty(self.coordination.clone(), self.leadership.clone()).await?;
         let writes = records.writes();
         let cluster = Cluster::recover(self.clock.moment(), Settings::default(), records)?;
-        Ok(store.commit(&writes, &cluster).await?)
+        Ok(store.commit(writes, &cluster).await?)
     }
 
     /// From now on coordinators start from it. The first leader's term is above that of any before: what is stored

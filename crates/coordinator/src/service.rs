@@ -6,8 +6,10 @@
 //!  opens the backend ──► stands by: who leads? passes on ──elected──► leads: mind, doors ──► ended
 //! ```
 //!
-//! When the mind ends with an error (the disk is full, the session is lost) the state in memory is thrown away, and
-//! everything begins again from what is durable, with an election. Workers and routers go on with what they have.
+//! When the mind ends with an error (the session is lost, the outcome of a commit is not known) the state in memory is
+//! thrown away, and everything begins again from what is durable, with an election. When it ends because the disk is
+//! full, it begins again from what is durable without one: it leads on, answers questions and renews leases, refuses
+//! changes, and decides again when there is room. Workers and routers go on with what they have.
 //! The embedded backend has one coordinator, which is elected at once.
 
 use crate::audience::Herald;
@@ -16,7 +18,7 @@ use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::front::Front;
 use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
-use crate::mind::Mind;
+use crate::mind::{Ended, Leading, Mind, NotStored};
 use crate::publish::Publisher;
 use crate::roster::Roster;
 use crate::standby::{Leads, Standby};
@@ -188,7 +190,7 @@ struct House {
 /// One leadership, with all that hangs on it.
 struct Life {
     mind: Mind,
-    task: JoinHandle<Result<(), StoreError>>,
+    task: JoinHandle<Result<(), Ended>>,
     router: Router,
 }
 
@@ -293,27 +295,51 @@ impl House {
         begun: &mut Begun,
         stopped: &mut Stopped,
     ) -> Result<(), StartError> {
-        let term = leadership.term();
-        let Life { mind, mut task, router } = tokio::select! {
-            begun = self.begin(footing, leadership) => begun?,
-            _ = stopped.wait_for(|stop| *stop) => return Ok(()),
-        };
-        tracing::info!(term = term.get(), backend = footing.coordination.backend(), "this coordinator leads");
-        self.front.open(footing.doors(router));
-        standby.end(Leads { address: self.presence.address.clone(), term: term.get() });
-        drop(mind);
-        tell(begun, Ok(()));
-        let ended = tokio::select! {
-            ended = &mut task => Err(why(ended)),
-            _ = stopped.wait_for(|stop| *stop) => Ok(()),
-        };
-        self.front.open(crate::http::closed());
-        task.abort();
-        ended
+        let term = leadership.term().get();
+        let (mut standby, mut full) = (Some(standby), None);
+        loop {
+            let Life { mind, mut task, router } = tokio::select! {
+                begun = self.begin(footing, leadership.clone(), full.take()) => begun?,
+                _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+            };
+            self.front.open(footing.doors(router));
+            if let Some(standby) = standby.take() {
+                tracing::info!(term, backend = footing.coordination.backend(), "this coordinator leads");
+                standby.end(Leads { address: self.presence.address.clone(), term });
+            }
+            drop(mind);
+            tell(begun, Ok(()));
+            let ended = tokio::select! {
+                ended = &mut task => ended,
+                _ = stopped.wait_for(|stop| *stop) => {
+                    self.front.open(crate::http::closed());
+                    task.abort();
+                    return Ok(());
+                }
+            };
+            self.front.open(crate::http::closed());
+            match ended {
+                // What is durable is as good as before, and so is the leadership.
+                Ok(Err(Ended::Full(why))) => {
+                    let (place, way_out) = (self.config.backing.place(), why.way_out());
+                    tracing::error!(
+                        place,
+                        "{why}; it answers questions and renews leases, and changes nothing: {way_out}"
+                    );
+                    full = Some(why);
+                }
+                ended => return Err(why(ended)),
+            }
+        }
     }
 
     /// From what is durable to a mind with its doors.
-    async fn begin(&self, footing: &Footing, leadership: Leadership) -> Result<Life, StartError> {
+    async fn begin(
+        &self,
+        footing: &Footing,
+        leadership: Leadership,
+        full: Option<NotStored>,
+    ) -> Result<Life, StartError> {
         let term = leadership.term().get();
         let maps = footing.part.as_ref().map(|part| part.maps().clone());
         let (store, records) = Store::open(footing.coordination.clone(), leadership, maps).await?;
@@ -323,8 +349,8 @@ impl House {
         let herald = self.herald.clone();
         let begin =
             |mind: &Mind, cluster: &Cluster| self.publisher.lead(mind.clone(), cluster, self.clock.now());
-        let (mind, task) =
-            Mind::start(cluster, store, footing.session.clone(), self.clock, herald.clone(), begin);
+        let leading = Leading { cluster, store, session: footing.session.clone(), clock: self.clock, full };
+        let (mind, task) = Mind::start(leading, herald.clone(), begin);
         tokio::spawn(check_back::run(mind.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
         tokio::spawn(callback::run(mind.clone()));
         if let (Some(part), Some(lists)) = (&footing.part, lists) {
@@ -342,11 +368,12 @@ fn tell(begun: &mut Begun, what: Result<(), StartError>) {
     }
 }
 
-fn why(ended: Result<Result<(), StoreError>, tokio::task::JoinError>) -> StartError {
+fn why(ended: Result<Result<(), Ended>, tokio::task::JoinError>) -> StartError {
     let stopped = |what: String| StoreError::Coordination(Error::Unavailable { what });
     StartError::Store(match ended {
         Ok(Ok(())) => stopped("nobody held on to the mind".to_owned()),
-        Ok(Err(error)) => error,
+        Ok(Err(Ended::Store(error))) => error,
+        Ok(Err(Ended::Full(why))) => stopped(why.to_string()),
         Err(error) => stopped(error.to_string()),
     })
 }

@@ -28,6 +28,9 @@ pub enum StoreError {
     /// The session was not renewed in time: another may lead by now.
     #[error("this coordinator leads no more: its session was not renewed in time")]
     Deposed,
+    /// A commit counts, and what is left to be done of it was not done.
+    #[error("what was decided last is durable, and is finished by the next leader: {0}")]
+    HalfDone(Box<StoreError>),
     /// A key that the backend cannot take.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -91,6 +94,42 @@ pub enum StoreError {
     Stored(#[from] StoredError),
 }
 
+impl StoreError {
+    /// Whether it is certain that nothing of a commit is durable.
+    pub fn changed_nothing(&self) -> bool {
+        match self {
+            StoreError::Coordination(error) => error.is_definite(),
+            StoreError::Key(_) | StoreError::Encode(_) => true,
+            StoreError::HalfDone(_)
+            | StoreError::Deposed
+            | StoreError::Elsewhere { .. }
+            | StoreError::Map(_)
+            | StoreError::Files(_)
+            | StoreError::IdTaken { .. }
+            | StoreError::Emptied { .. }
+            | StoreError::NoDirectory { .. }
+            | StoreError::Name(_)
+            | StoreError::Stored(_) => false,
+        }
+    }
+
+    /// Whether nothing is wrong but that there is no room.
+    pub fn is_full(&self) -> bool {
+        self.full_disk().is_some()
+    }
+
+    /// Which disk is full, if that is what is wrong.
+    pub fn full_disk(&self) -> Option<String> {
+        let StoreError::Coordination(Error::DiskFull { file, what }) = self else { return None };
+        let dir = file.parent().unwrap_or(file).display();
+        Some(format!("the disk that holds {dir} is full: `{}` cannot grow ({what})", file.display()))
+    }
+
+    fn half_done(self) -> StoreError {
+        StoreError::HalfDone(Box::new(self))
+    }
+}
+
 /// The store, in the hands of the leader.
 pub struct Store {
     coordination: Arc<dyn Coordination>,
@@ -98,6 +137,32 @@ pub struct Store {
     shelf: Shelf,
     /// Where the maps are that the backend does not keep.
     apart: Option<Apart>,
+}
+
+/// What is to be made durable, made up so that the cluster may take in beats meanwhile.
+pub enum Commit {
+    /// Transactions of the backend, which keeps the maps too.
+    Here(Transactions),
+    /// Maps go to metadata servers.
+    Apart {
+        /// All of it, in order.
+        writes: Vec<Write>,
+        /// How the maps that change began.
+        empty: BTreeMap<KeyspaceName, ShardMap>,
+    },
+}
+
+impl Commit {
+    /// Bytes of keys and values that go to the backend.
+    pub fn bytes(&self) -> u64 {
+        let Commit::Here(Transactions { before, commit, after }) = self else { return 0 };
+        let bytes = |operation: &StoreOp| match operation {
+            StoreOp::Put(key, value) => key.len() + value.len(),
+            StoreOp::Delete(key) => key.len(),
+        };
+        let all = before.iter().chain(after).flatten().chain(commit);
+        all.map(bytes).sum::<usize>() as u64
+    }
 }
 
 /// What a transaction takes beside its fence and `more` steps: as many as every backend does, and half of the bytes.
@@ -130,7 +195,7 @@ impl Store {
             }
         });
         let mut store = Store { coordination, leadership, shelf, apart };
-        store.carry_out(finish).await?;
+        store.transact_all(finish).await?;
         store.move_out(&records).await?;
         Ok((store, records))
     }
@@ -164,28 +229,55 @@ impl Store {
         Ok(store)
     }
 
+    /// Whether a commit of so many bytes finds room.
+    pub async fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
+        Ok(self.coordination.has_room(bytes).await?)
+    }
+
     /// Who keeps the maps; none where the backend does.
     pub fn lists(&self) -> Option<Lists> {
         self.apart.as_ref().map(Apart::lists)
     }
 
-    /// Makes `writes` durable, all or none; `cluster` is as it is after them. Where metadata servers keep the maps, and
-    /// more than a transaction holds have changed at once, some of the writes may be durable without those after them.
-    pub async fn commit(&mut self, writes: &[Write], cluster: &Cluster) -> Result<(), StoreError> {
-        if writes.is_empty() {
-            return Ok(());
-        }
-        let Some(apart) = self.apart.take() else {
+    /// Makes `writes` durable, all or none; `cluster` is as it is after them. See [`Store::carry_out`].
+    pub async fn commit(&mut self, writes: Vec<Write>, cluster: &Cluster) -> Result<(), StoreError> {
+        let commit = self.prepare(writes, cluster)?;
+        self.carry_out(commit).await
+    }
+
+    /// What has to be stored for `writes`; `cluster` is as it is after them. What is prepared is to be carried out next.
+    pub fn prepare(&mut self, writes: Vec<Write>, cluster: &Cluster) -> Result<Commit, StoreError> {
+        if self.apart.is_none() {
             let map = |name: &_| cluster.keyspaces().get(name).map(|keyspace| &keyspace.map);
-            let batch = self.shelf.encode(writes, map)?;
-            return self.carry_out(batch.transactions(room(&*self.coordination, 0)).all()).await;
-        };
+            let batch = self.shelf.encode(&writes, map)?;
+            return Ok(Commit::Here(batch.transactions(room(&*self.coordination, 0))));
+        }
+        let changed = writes.iter().filter_map(|write| match write {
+            Write::Map(diff) => Some(&diff.keyspace),
+            _ => None,
+        });
         let empty = |name: &KeyspaceName| {
             let map = &cluster.keyspaces().get(name)?.map;
-            Some(ShardMap::empty(name.clone(), map.sharding(), map.partition_key()))
+            Some((name.clone(), ShardMap::empty(name.clone(), map.sharding(), map.partition_key())))
         };
-        for some in in_turn(writes) {
-            self.commit_apart(&apart, some, empty).await?;
+        let empty = changed.filter_map(empty).collect();
+        Ok(Commit::Apart { writes, empty })
+    }
+
+    /// Makes it durable, all or nothing. Where metadata servers keep the maps, and more than a transaction holds have
+    /// changed at once, some of the writes may be durable without those after them.
+    pub async fn carry_out(&mut self, commit: Commit) -> Result<(), StoreError> {
+        let (writes, empty) = match commit {
+            Commit::Here(Transactions { before, commit, after }) => {
+                self.transact_all(before).await?;
+                self.transact(&commit).await?;
+                return self.transact_all(after).await.map_err(StoreError::half_done);
+            }
+            Commit::Apart { writes, empty } => (writes, empty),
+        };
+        let Some(apart) = self.apart.take() else { return Err(StoreError::Deposed) };
+        for some in in_turn(&writes) {
+            self.commit_apart(&apart, some, |name| empty.get(name).cloned()).await?;
         }
         // After an error the store is of no more use.
         self.apart = Some(apart);
@@ -205,7 +297,7 @@ impl Store {
             .collect::<Result<_, _>>()?;
         let Transactions { before, commit, after } =
             batch.transactions(room(&*self.coordination, 2 * changes.len()));
-        self.carry_out(before).await?;
+        self.transact_all(before).await?;
         loop {
             let prepared = apart.prepare(&changes).await?;
             let transaction = Apart::swap_in(&prepared, self.fenced(&commit)?)?;
@@ -223,10 +315,10 @@ impl Store {
                 apart.forget(name);
             }
         }
-        self.carry_out(after).await
+        self.transact_all(after).await.map_err(StoreError::half_done)
     }
 
-    async fn carry_out(&mut self, transactions: Vec<Vec<StoreOp>>) -> Result<(), StoreError> {
+    async fn transact_all(&mut self, transactions: Vec<Vec<StoreOp>>) -> Result<(), StoreError> {
         for transaction in transactions {
             self.transact(&transaction).await?;
         }
@@ -377,7 +469,7 @@ mod tests {
         let keyspace = Keyspace::new(name.clone(), Sharding::Named);
         let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 };
         let mut store = Store::empty(coordination.clone(), leadership.clone()).await.unwrap();
-        store.commit(&[Write::Keyspace(record)], &cluster()).await.unwrap();
+        store.commit(vec![Write::Keyspace(record)], &cluster()).await.unwrap();
         let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };
         let key = Key::new(stored::book::head_key(&name)).unwrap();
         let transaction = Transaction::new().put(&key, stored::book::seal_head(&name, &head));

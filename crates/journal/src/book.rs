@@ -104,6 +104,14 @@ impl Book {
         Ok(())
     }
 
+    /// Takes room for a record of so many bytes, without writing it.
+    ///
+    /// # Errors
+    /// As of [`Book::append`].
+    pub fn reserve(&mut self, payload_bytes: usize) -> Result<(), AppendError> {
+        self.make_room(self.end + frame::extent(payload_bytes) as u64)
+    }
+
     /// Takes room so that zeros are left after `end`.
     fn make_room(&mut self, end: u64) -> Result<(), AppendError> {
         let wanted = room(end, self.header.step);

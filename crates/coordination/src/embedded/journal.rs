@@ -181,12 +181,23 @@ impl Journal {
 
     /// Makes a batch durable, as one record with one sync.
     pub fn append(&mut self, batch: Vec<Committed>) -> Result<(), AppendError> {
-        self.book.append(Record::Batch(batch).encode()).map_err(|error| match error {
+        let appended = self.book.append(Record::Batch(batch).encode());
+        appended.map_err(|error| self.not_appended(error))
+    }
+
+    /// Makes the file long enough for a transaction of about so many bytes.
+    pub fn make_room(&mut self, bytes: u64) -> Result<(), AppendError> {
+        let made = self.book.reserve(usize::try_from(bytes).unwrap_or(usize::MAX / 2));
+        made.map_err(|error| self.not_appended(error))
+    }
+
+    fn not_appended(&self, error: journal::AppendError) -> AppendError {
+        match error {
             journal::AppendError::Full(error) => {
                 AppendError::Nothing(failed("extend", self.book.path(), &error))
             }
             journal::AppendError::Unknown(what) => AppendError::Unknown(what),
-        })
+        }
     }
 
     /// Moves to a new file with `tree` alone, if the present one is long for what it holds. An error

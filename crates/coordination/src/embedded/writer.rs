@@ -67,6 +67,8 @@ fn panicked() -> Error {
 pub(crate) enum Request {
     Commit(Transaction),
     EndSession(SessionId),
+    /// Takes room for a transaction of so many bytes.
+    MakeRoom(u64),
     /// Lets go of the journal and its lock.
     Close,
 }
@@ -124,6 +126,11 @@ impl Writer {
             batch.into_iter().map(|asked| (asked.request, asked.answer)).unzip();
         let count = answers.len();
         let shared = Arc::clone(&self.shared);
+        let room = requests.iter().map(|request| match request {
+            Request::MakeRoom(bytes) => Some(*bytes),
+            Request::Commit(_) | Request::EndSession(_) | Request::Close => None,
+        });
+        let room: Vec<_> = room.collect();
         let closes = requests.iter().any(|request| matches!(request, Request::Close));
         let decided = shared.with_tree(|tree| decide(tree, &shared, requests));
         let outcomes = match decided {
@@ -131,6 +138,12 @@ impl Writer {
             Ok((outcomes, committed)) if committed.is_empty() => outcomes,
             Ok((outcomes, committed)) => self.keep(outcomes, committed),
         };
+        let outcomes = outcomes.into_iter().zip(room);
+        let outcomes = outcomes.map(|(outcome, room)| match room {
+            Some(bytes) => outcome.and_then(|version| self.make_room(bytes).map(|()| version)),
+            None => outcome,
+        });
+        let outcomes = outcomes.collect();
         if closes {
             shared.stop("it was closed".to_owned());
             self.journal = None;
@@ -170,6 +183,18 @@ impl Writer {
         outcomes
     }
 
+    fn make_room(&mut self, bytes: u64) -> Result<()> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        match journal.make_room(bytes) {
+            Ok(()) => Ok(()),
+            Err(AppendError::Nothing(error)) => Err(error),
+            Err(AppendError::Unknown(what)) => {
+                self.fail(&what);
+                Err(Error::Unavailable { what })
+            }
+        }
+    }
+
     fn compact(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         let compacted = self.shared.with_tree(|tree| journal.compact_if_long(tree));
@@ -200,7 +225,7 @@ fn decide(
                 pending.end_session(session);
                 Ok(tree.version())
             }
-            Request::Close => Ok(tree.version()),
+            Request::MakeRoom(_) | Request::Close => Ok(tree.version()),
         })
         .collect();
     (outcomes, pending.into_decided())
@@ -209,6 +234,6 @@ fn decide(
 fn size_bytes(asked: &Asked) -> usize {
     match &asked.request {
         Request::Commit(transaction) => transaction.size_bytes(),
-        Request::EndSession(_) | Request::Close => 0,
+        Request::EndSession(_) | Request::MakeRoom(_) | Request::Close => 0,
     }
 }

@@ -1,7 +1,7 @@
 //! The worker protocol over one long-lived stream; see `worker.proto` for its rules.
 
 use crate::limits;
-use crate::mind::{Gone, Mind};
+use crate::mind::{Gone, Mind, NotStored, Unanswered};
 use crate::trays::Tray;
 use futures::StreamExt;
 use partage_core::cluster::Registration;
@@ -111,29 +111,33 @@ impl Session {
 
     async fn register(&mut self, registration: Registration, tray: &mut Option<Tray>) -> Result<(), Over> {
         let node = registration.spec.id.clone();
-        match self.mind.call(move |cluster, at| cluster.register(at, registration)).await? {
-            Ok(welcome) => {
+        match crate::registering::register(&self.mind, registration).await {
+            Err(Unanswered::Gone(gone)) => Err(gone.into()),
+            Err(Unanswered::NotStored(why)) => self.not_stored(&why).await,
+            Ok(Ok(welcome)) => {
                 *tray = Some(self.mind.tray(&node, 0));
                 self.incarnation = Some(welcome.incarnation);
                 self.sent = 0;
                 self.send(to_worker::Message::Welcome((&welcome).into())).await
             }
-            Err(error) => self.refuse(&Refusal::from(&error)).await,
+            Ok(Err(error)) => self.refuse(&Refusal::from(&error)).await,
         }
     }
 
     async fn beat(&mut self, mut beat: Beat) -> Result<(), Over> {
         beat.applied = beat.applied.max(self.sent);
-        match self.mind.call(move |cluster, at| cluster.beat(at, beat)).await? {
+        match self.mind.beat(beat).await? {
             Ok(orders) => self.orders(orders).await,
             Err(error) => self.refuse(&Refusal::from(&error)).await,
         }
     }
 
     async fn leave(&mut self, node: NodeId, incarnation: Incarnation) -> Result<(), Over> {
-        match self.mind.call(move |cluster, at| cluster.leave(at, &node, incarnation)).await? {
-            Ok(()) => Err(Over),
-            Err(error) => self.refuse(&Refusal::from(&error)).await,
+        match self.mind.change(move |cluster, at| cluster.leave(at, &node, incarnation)).await {
+            Err(Unanswered::Gone(gone)) => Err(gone.into()),
+            Err(Unanswered::NotStored(why)) => self.not_stored(&why).await,
+            Ok(Ok(())) => Err(Over),
+            Ok(Err(error)) => self.refuse(&Refusal::from(&error)).await,
         }
     }
 
@@ -150,6 +154,10 @@ impl Session {
     async fn orders(&mut self, orders: Orders) -> Result<(), Over> {
         self.sent = orders.version;
         self.send(to_worker::Message::Orders((&orders).into())).await
+    }
+
+    async fn not_stored(&self, why: &NotStored) -> Result<(), Over> {
+        self.refuse(&Refusal::new("not_stored", format!("{why}: {}", why.way_out()), Retry::Later)).await
     }
 
     async fn refuse(&self, refusal: &Refusal) -> Result<(), Over> {

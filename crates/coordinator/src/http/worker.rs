@@ -49,7 +49,7 @@ pub(super) async fn register(
     let heard = async {
         let Body(form) = form?;
         let registration = Registration::try_from(form)?;
-        Ok(doors.mind.call(move |cluster, at| cluster.register(at, registration)).await??)
+        Ok(crate::registering::register(&doors.mind, registration).await??)
     };
     let welcome = heard.await.map_err(|failed| Unheard { failed, plain })?;
     Ok(match plain {
@@ -95,7 +95,7 @@ async fn beat(doors: &Doors, patience: json::Patience, form: json::Beat) -> Resu
     let (node, incarnation, applied) = (beat.node.clone(), beat.incarnation, beat.applied);
     // Before the beat is taken in, so that nothing is missed.
     let mut tray = doors.mind.tray(&node, applied);
-    let orders = doors.mind.call(move |cluster, at| cluster.beat(at, beat)).await??;
+    let orders = doors.mind.beat(beat).await??;
     if wait_ms == 0 || is_news(&orders, applied) {
         return Ok(orders);
     }
@@ -135,7 +135,7 @@ pub(super) async fn leave(
         let Body(form) = form?;
         let node: NodeId = name(&form.node, "node")?;
         let incarnation = Incarnation(form.incarnation);
-        Ok(doors.mind.call(move |cluster, at| cluster.leave(at, &node, incarnation)).await??)
+        Ok(doors.mind.change(move |cluster, at| cluster.leave(at, &node, incarnation)).await??)
     };
     left.await.map_err(|failed| Unheard { failed, plain: wants_lines(&headers) })?;
     Ok(StatusCode::NO_CONTENT)

@@ -14,6 +14,7 @@
 //! | what is asked                                  | file            |
 //! |------------------------------------------------|-----------------|
 //! | who is a node, is it alive, may it go          | `membership.rs` |
+//! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
 //! | which changes of a plan begin now              | `execute.rs`    |
 //! | what stops the planner                         | `guard.rs`      |
@@ -31,6 +32,7 @@ mod advance;
 mod execute;
 pub mod explain;
 mod guard;
+mod meanwhile;
 mod membership;
 pub mod moves;
 mod observed;
@@ -199,6 +201,8 @@ pub struct Cluster {
     losses: Losses,
     /// Planning waits because too few nodes answer.
     waiting: bool,
+    /// Why nothing can be stored for now, as the driver says.
+    storage_problem: Option<String>,
     outbox: Outbox,
 }
 

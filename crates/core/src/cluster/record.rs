@@ -289,6 +289,7 @@ impl Cluster {
             promised: at.now,
             losses: Losses::default(),
             waiting: false,
+            storage_problem: None,
             outbox: Outbox::default(),
             settings,
         };

@@ -2,6 +2,7 @@
 
 mod guard;
 mod interrupted;
+mod meanwhile;
 mod moves;
 mod overdue;
 mod planning;

@@ -214,7 +214,8 @@ impl Town {
         }
     }
 
-    fn beat(&mut self, name: &NodeId) {
+    /// The next beat of a worker, which has got on with what it holds.
+    pub fn next_beat(&mut self, name: &NodeId) -> Beat {
         let at = self.at();
         let worker = self.workers.get_mut(name).unwrap();
         worker.sequence += 1;
@@ -233,7 +234,7 @@ impl Town {
             epoch: if hangs(order) { Epoch(0) } else { order.epoch },
             load: self.loads.get(&key.shard).cloned().or(even_load(self.rate, order)),
         };
-        let beat = Beat {
+        Beat {
             node: name.clone(),
             incarnation: worker.incarnation,
             sequence: worker.sequence,
@@ -243,7 +244,12 @@ impl Town {
             reports: worker.holds.iter().map(report).collect(),
             leaving: worker.leaving,
             busy: self.busy.get(name).copied().unwrap_or(0.0),
-        };
+        }
+    }
+
+    fn beat(&mut self, name: &NodeId) {
+        let (at, beat) = (self.at(), self.next_beat(name));
+        let worker = self.workers.get_mut(name).unwrap();
         let Ok(orders) = self.cluster.beat(at, beat) else { return };
         if orders.base == 0 {
             let named: BTreeSet<_> = orders.changed.iter().map(|order| order.replica.clone()).collect();

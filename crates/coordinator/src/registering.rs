@@ -1,0 +1,18 @@
+//! How both doors of workers bring a registration to the mind.
+//!
+//! A worker that comes back with the incarnation it has changes nothing that is stored, as a rule: it is taken in also
+//! while nothing can be stored, so that its lease goes on.
+
+use crate::mind::{Mind, Unanswered};
+use partage_core::cluster::{RegisterError, Registration, Welcome};
+
+/// Takes a worker in, or back.
+pub(crate) async fn register(
+    mind: &Mind,
+    registration: Registration,
+) -> Result<Result<Welcome, RegisterError>, Unanswered> {
+    if registration.incarnation.is_some() {
+        return Ok(mind.call(move |cluster, at| cluster.register(at, registration)).await?);
+    }
+    mind.change(move |cluster, at| cluster.register(at, registration)).await
+}

@@ -1,0 +1,174 @@
+//! A store that takes three seconds for each commit, and real workers: no lease runs out for it (L1, O5).
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, also in its own small functions")]
+
+mod door;
+
+use async_trait::async_trait;
+use door::{Door, PATIENCE};
+use partage_coordination::embedded::Embedded;
+use partage_coordination::{
+    Coordination, Entry, Key, Limits, Listing, Result, Scope, SessionId, Transaction, Version, Watch,
+};
+use partage_coordinator::{Backing, Config};
+use partage_core::name::KeyspaceName;
+use partage_core::settings::Settings;
+use partage_worker::{Access, Assignment, Entrance, Epoch, Failure, Handler, Peer, Role, Worker};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
+
+const COMMIT: Duration = Duration::from_secs(3);
+/// As of a coordinator that is alone: as long as a commit takes.
+const LEASE_MS: u64 = 3_000;
+
+/// A store in memory that is slow when it is told to be.
+#[derive(Debug)]
+struct Slow {
+    store: Arc<Embedded>,
+    slow: AtomicBool,
+    commits: AtomicUsize,
+}
+
+#[async_trait]
+impl Coordination for Slow {
+    fn backend(&self) -> &'static str {
+        "slow"
+    }
+    fn limits(&self) -> Limits {
+        self.store.limits()
+    }
+    async fn open_session(&self, ttl: Duration) -> Result<SessionId> {
+        self.store.open_session(ttl).await
+    }
+    async fn renew_session(&self, session: SessionId) -> Result<()> {
+        self.store.renew_session(session).await
+    }
+    async fn end_session(&self, session: SessionId) -> Result<()> {
+        self.store.end_session(session).await
+    }
+    async fn read(&self, key: &Key) -> Result<Option<Entry>> {
+        self.store.read(key).await
+    }
+    async fn list(&self, scope: &Scope, after: Option<&Key>, limit: usize) -> Result<Listing> {
+        self.store.list(scope, after, limit).await
+    }
+    async fn commit(&self, transaction: Transaction) -> Result<Version> {
+        if self.slow.load(Ordering::Relaxed) {
+            self.commits.fetch_add(1, Ordering::Relaxed);
+            sleep(COMMIT).await;
+        }
+        self.store.commit(transaction).await
+    }
+    async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
+        self.store.watch(scope, from).await
+    }
+}
+
+struct Idle;
+
+#[async_trait]
+impl Handler for Idle {
+    async fn load(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn serve(&self, _: &Assignment, _: Role, _: Epoch) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+async fn worker(door: &Door, node: &str) -> (Worker, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let coordinator = door.coordinator.address().to_string();
+    let starting = Worker::builder(node, [coordinator], address).register_within(PATIENCE).start(Idle);
+    (starting.await.unwrap(), listener)
+}
+
+/// The longest time in which a key had no owner; two owners at once are a panic.
+async fn longest_gap(workers: &[&Worker], keys: usize, over: &AtomicBool) -> Duration {
+    let keyspace: KeyspaceName = "kv".parse().unwrap();
+    let (mut longest, mut ownerless) = (Duration::ZERO, BTreeMap::new());
+    while !over.load(Ordering::Relaxed) {
+        for key in 0..keys {
+            let name = format!("key {key}");
+            let enters = |worker: &&&Worker| {
+                matches!(worker.enter(&keyspace, name.as_bytes(), Access::Write), Entrance::Serve(_))
+            };
+            match workers.iter().filter(enters).count() {
+                0 => longest = longest.max(ownerless.entry(key).or_insert_with(Instant::now).elapsed()),
+                1 => drop(ownerless.remove(&key)),
+                owners => panic!("{name} has {owners} owners"),
+            }
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    longest
+}
+
+fn create(name: &str) -> Value {
+    let sharding = json!({"type": "fixed", "hash": "xxh3-64", "shards": 12});
+    json!({"command": "create_keyspace", "keyspace": {"name": name, "sharding": sharding, "ownership": "exclusive"}})
+}
+
+async fn led(door: &Door, count: u64) {
+    let latest = Instant::now() + PATIENCE;
+    loop {
+        let status = door.read("/v1/status").await;
+        if status["shards"]["led"] == count && status["moves"] == 0 && status["loads"] == 0 {
+            return;
+        }
+        assert!(Instant::now() < latest, "{status}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Keyspaces come, a node is drained and comes back: each step is a commit of three seconds, and the moves go on for
+/// longer than many leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l1_no_lease_runs_out_while_each_commit_takes_as_long_as_a_lease() {
+    let store = Embedded::in_memory();
+    let slow = Arc::new(Slow { store, slow: AtomicBool::new(false), commits: AtomicUsize::new(0) });
+    let backing =
+        Backing::Open { coordination: slow.clone(), data_dir: None, session: Duration::from_secs(600) };
+    let settings =
+        Settings { settle_ms: 100, lease_ms: LEASE_MS, dead_after_ms: 4_000, ..Settings::default() };
+    let config = Config { backing, settings, ..Config::new("127.0.0.1:0".parse().unwrap()) };
+    let door = Door::serving(config).await;
+    let (a, _a) = worker(&door, "a").await;
+    let (b, _b) = worker(&door, "b").await;
+    door.done(create("kv")).await;
+    led(&door, 12).await;
+
+    slow.slow.store(true, Ordering::Relaxed);
+    let kv: KeyspaceName = "kv".parse().unwrap();
+    let held = b.replicas();
+    let held: Vec<_> = held.iter().filter_map(|replica| b.tenure(&kv, replica.assignment.shard())).collect();
+    assert!(!held.is_empty(), "b has none of the shards");
+    let (over, both) = (AtomicBool::new(false), [&a, &b]);
+    let steps = async {
+        door.done(json!({"command": "drain_node", "node": "a", "reason": "kernel"})).await;
+        door.done(create("more")).await;
+        sleep(Duration::from_secs(12)).await;
+        let lost = held.iter().filter(|tenure| !tenure.mine_all_along()).count();
+        door.done(json!({"command": "undrain_node", "node": "a"})).await;
+        sleep(Duration::from_secs(6)).await;
+        over.store(true, Ordering::Relaxed);
+        lost
+    };
+    let (lost, gap) = tokio::join!(steps, longest_gap(&both, 12, &over));
+    let commits = slow.commits.load(Ordering::Relaxed);
+    println!("{commits} commits of {COMMIT:?}, {lost} leases lapsed, longest time without an owner {gap:?}");
+    assert!(commits >= 6, "only {commits} commits were slow");
+    assert_eq!(lost, 0, "of {} shards that stayed, so many leases ran out", held.len());
+}

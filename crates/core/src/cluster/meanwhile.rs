@@ -1,0 +1,78 @@
+//! Beats that arrive while the driver makes the last decisions durable.
+//!
+//! A commit may take seconds: a disk that is busy, a quorum that is slow. A worker's lease is often no longer than
+//! that, so the coordinator does not let a beat wait for the commit. The state in memory is ahead of the disk
+//! meanwhile, and an answer must say nothing that rests on what is not durable yet:
+//!
+//! | the beat                                                    | its answer                                   |
+//! |-------------------------------------------------------------|----------------------------------------------|
+//! | of a node whose orders the commit does not change           | as ever: lease and orders, which are durable |
+//! | of a node whose orders the commit changes                   | the lease alone; the orders follow the commit |
+//! | of a node whose lease is over, or that gets none, or whose beat is refused | waits for the commit          |
+//!
+//! The second line is safe because the lease has never been over: no decision can have counted on its end, and the
+//! answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
+//! away what it held. Reports are taken in at once; nothing of them is stored.
+
+use super::{Cluster, Moment, NodeState};
+use crate::exchange::{Beat, Orders};
+use crate::name::NodeId;
+use std::collections::BTreeSet;
+
+impl Cluster {
+    /// Takes in a beat while a commit is under way that changes the orders of the nodes `changing`; or gives it back,
+    /// untouched, when it has to wait until the commit is over.
+    ///
+    /// # Errors
+    /// The beat itself, which has to wait.
+    pub fn beat_meanwhile(
+        &mut self,
+        at: Moment,
+        beat: Beat,
+        changing: &BTreeSet<NodeId>,
+    ) -> Result<Orders, Beat> {
+        let Some(node) = self.nodes.get(&beat.node) else { return Err(beat) };
+        let is_changing = changing.contains(&beat.node);
+        // A worker that has confirmed no version would read an answer without orders as "hold nothing".
+        if !node.keeps_its_lease(at, &beat) || (is_changing && beat.applied == 0) {
+            return Err(beat);
+        }
+        let (applied, again) = (beat.applied, beat.clone());
+        let Ok(orders) = self.beat(at, beat) else { return Err(again) };
+        // Every field by name: who adds one decides here whether it may leave before the commit.
+        let Orders { incarnation, version, base, keyspaces, changed, removed, lease, may_go } = orders;
+        if !is_changing {
+            return Ok(Orders { incarnation, version, base, keyspaces, changed, removed, lease, may_go });
+        }
+        let (version, base, may_go) = (applied, applied, false);
+        let (keyspaces, changed, removed) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Orders { incarnation, version, base, keyspaces, changed, removed, lease, may_go })
+    }
+
+    /// Whether everything that the cluster has decided is in an outbox that the driver has taken.
+    pub fn is_stored(&self) -> bool {
+        self.outbox.writes.is_empty()
+    }
+
+    /// Why the driver can store nothing for now; none when it can.
+    pub fn set_storage_problem(&mut self, why: Option<String>) {
+        self.storage_problem = why;
+    }
+
+    /// The driver waited for a commit until now, and took in every beat that arrived meanwhile. Nodes that have not
+    /// registered yet could not: for them it was asleep.
+    pub fn listened(&mut self, at: Moment) {
+        let late_ms = at.now.since(self.promised);
+        let unheard = self.nodes.values_mut().filter(|node| !node.registered);
+        unheard.for_each(|node| node.signs.excuse(at.now, late_ms));
+        self.promised = self.promised.max(at.now);
+    }
+}
+
+impl NodeState {
+    /// Whether the beat is one of a process whose lease has not been over, and is to be renewed.
+    fn keeps_its_lease(&self, at: Moment, beat: &Beat) -> bool {
+        let current = self.record.incarnation == beat.incarnation && !self.record.ended;
+        current && self.registered && !self.revoked && !self.signs.lease.is_over(at.now)
+    }
+}

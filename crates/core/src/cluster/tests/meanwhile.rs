@@ -1,0 +1,97 @@
+//! Beats that come while a commit is under way.
+
+use super::super::Moment;
+use super::town::{Town, keyspace, node, settings, slots};
+use crate::cluster::admin::Command;
+use crate::id::TransactionId;
+use crate::name::NodeId;
+use crate::time::Millis;
+use std::collections::BTreeSet;
+
+/// Three nodes with shards, in the middle of the commit that begins a drain of `a`: whose orders it changes.
+fn amid_a_commit() -> (Town, BTreeSet<NodeId>) {
+    let mut town = Town::new(keyspace(6), slots(6));
+    ["a", "b", "c"].iter().for_each(|name| town.join(name));
+    town.run(10_000);
+    assert!(town.is_at_rest(1));
+    let drain = Command::DrainNode { node: node("a"), reason: "kernel".into(), max_down: None };
+    town.cluster.command(town.at(), TransactionId([77; 20]), "test", drain, false).unwrap();
+    let mut changing = BTreeSet::new();
+    for round in 0..50 {
+        town.cluster.decide(town.at(), TransactionId([round; 20]));
+        let outbox = town.cluster.take_outbox();
+        assert!(round < 49, "the drain changes no orders");
+        if !outbox.orders.is_empty() {
+            changing = outbox.orders;
+            break;
+        }
+    }
+    (town, changing)
+}
+
+fn later(town: &Town, ms: u64) -> Moment {
+    Moment { now: Millis(town.now + ms), wall_ms: town.now + ms }
+}
+
+#[test]
+fn l1_a_lease_is_renewed_while_a_commit_is_under_way_and_says_nothing_of_what_is_not_durable() {
+    let (mut town, changing) = amid_a_commit();
+    let some = changing.first().unwrap().clone();
+    let beat = town.next_beat(&some);
+    let applied = beat.applied;
+    let at = later(&town, settings().lease_ms - 1);
+    let orders = town.cluster.beat_meanwhile(at, beat, &changing).unwrap();
+    assert_eq!(orders.lease.unwrap().lease_ms, settings().lease_ms);
+    assert_eq!((orders.base, orders.version), (applied, applied));
+    assert!(orders.changed.is_empty() && orders.removed.is_empty() && orders.keyspaces.is_empty());
+    // What it lacks follows, once that is durable.
+    let pushed = town.cluster.orders_since(&some, applied, None).unwrap();
+    assert!(pushed.version > applied && !pushed.changed.is_empty());
+    // And the renewal counts: it is no silence that the node was not heard during the commit.
+    town.cluster.listened(at);
+    assert!(!town.cluster.nodes()[&some].signs.lease.is_over(later(&town, 2 * settings().lease_ms - 10).now));
+}
+
+#[test]
+fn a_node_whose_orders_stay_is_answered_as_ever() {
+    let (mut town, _) = amid_a_commit();
+    let beat = town.next_beat(&node("c"));
+    let at = later(&town, 10);
+    let mut other = town.cluster.clone();
+    let meanwhile = town.cluster.beat_meanwhile(at, beat.clone(), &BTreeSet::new()).unwrap();
+    assert_eq!(meanwhile, other.beat(at, beat).unwrap());
+}
+
+/// What it held may be given away by that very commit.
+#[test]
+fn o5_a_node_whose_lease_is_over_waits_for_the_end_of_the_commit() {
+    let (mut town, changing) = amid_a_commit();
+    let some = changing.first().unwrap().clone();
+    let over = later(&town, settings().lease_ms * 2);
+    let beat = town.next_beat(&some);
+    let before = town.cluster.nodes()[&some].signs;
+    for changing in [&changing, &BTreeSet::new()] {
+        assert_eq!(town.cluster.beat_meanwhile(over, beat.clone(), changing), Err(beat.clone()));
+    }
+    assert_eq!(town.cluster.nodes()[&some].signs, before, "a beat that waits leaves no trace");
+}
+
+/// It would read an answer without orders as the order to hold nothing.
+#[test]
+fn a_node_that_has_confirmed_nothing_waits_when_its_orders_change() {
+    let (mut town, changing) = amid_a_commit();
+    let mut beat = town.next_beat(changing.first().unwrap());
+    beat.applied = 0;
+    assert_eq!(town.cluster.beat_meanwhile(later(&town, 10), beat.clone(), &changing), Err(beat));
+}
+
+#[test]
+fn a_beat_that_is_refused_waits_too() {
+    let (mut town, changing) = amid_a_commit();
+    let mut late = town.next_beat(&node("b"));
+    late.sequence = 1;
+    assert_eq!(town.cluster.beat_meanwhile(later(&town, 10), late.clone(), &changing), Err(late));
+    let mut unknown = town.next_beat(&node("b"));
+    unknown.node = node("z");
+    assert_eq!(town.cluster.beat_meanwhile(later(&town, 10), unknown.clone(), &changing), Err(unknown));
+}
