@@ -4,6 +4,7 @@
 //! where the last one stopped.
 
 use super::{Cluster, KeyspaceState, Moment, Write};
+use crate::exchange::Phase;
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::keyspace::Throttle;
 use crate::lifecycle::ReplicaState;
@@ -148,8 +149,8 @@ impl Cluster {
             Change::Move { shard, from, to } => {
                 self.start_move(keyspace, edit, (*shard, *from, to), under_way, at)
             }
-            Change::Remove { shard, placement } => remove(edit, *shard, *placement),
-            Change::Lead { shard, placement } => Ok(edit.lead(*shard, *placement)?),
+            Change::Remove { shard, placement } => remove(edit, keyspace, *shard, *placement),
+            Change::Lead { shard, placement } => lead(edit, keyspace, *shard, *placement),
             Change::Split { shard, children } => {
                 self.start_reshape(keyspace, edit, (&[*shard][..], children.as_slice()), under_way, at)
             }
@@ -314,14 +315,34 @@ fn not_barred(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Res
     }
 }
 
-/// A replica leaves without another in its place. A leader is followed first.
-fn remove(edit: &mut Edit<'_>, shard: ShardId, placement: PlacementId) -> Result<(), NotNow> {
+/// The lead goes to a live follower, as soon as that one has said that it serves: the leader stops at once (O11).
+fn lead(
+    edit: &mut Edit<'_>,
+    keyspace: &KeyspaceState,
+    shard: ShardId,
+    placement: PlacementId,
+) -> Result<(), NotNow> {
+    let is_led = edit.shard(shard)?.leader().is_some_and(|leader| leader.placement != placement);
+    if is_led && !keyspace.serves(placement) {
+        return Err(NotNow::Throttled);
+    }
+    Ok(edit.lead(shard, placement)?)
+}
+
+/// A replica leaves without another in its place. A leader is followed first, by one that serves.
+fn remove(
+    edit: &mut Edit<'_>,
+    keyspace: &KeyspaceState,
+    shard: ShardId,
+    placement: PlacementId,
+) -> Result<(), NotNow> {
     let current = edit.shard(shard)?;
     let leads = current.leader().is_some_and(|leader| leader.placement == placement);
-    let heir =
-        current.live().find(|r| r.placement != placement && r.role == Role::Follower).map(|r| r.placement);
+    let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);
+    let others: Vec<_> = others.map(|r| r.placement).collect();
+    let heir = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
     match heir {
-        Some(heir) if leads => edit.lead(shard, heir)?,
+        Some(heir) if leads => lead(edit, keyspace, shard, heir)?,
         None if current.staying().all(|r| r.placement == placement) => {
             return Err(NotNow::Impossible(format!(
                 "{placement} is the last replica of {shard}: add one elsewhere first"
@@ -330,6 +351,14 @@ fn remove(edit: &mut Edit<'_>, shard: ShardId, placement: PlacementId) -> Result
         _ => {}
     }
     Ok(edit.leave(shard, placement)?)
+}
+
+impl KeyspaceState {
+    /// Whether a replica's worker has said that it serves, or nobody asks.
+    fn serves(&self, placement: PlacementId) -> bool {
+        let phase = self.observed.get(&placement).map(|seen| seen.phase());
+        phase == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir)
+    }
 }
 
 /// How far a change that was begun has got.

@@ -383,7 +383,7 @@ impl Cluster {
     /// What it owes them is the time by which it woke late; leases run on regardless.
     pub(super) fn excuse_own_silence(&mut self, at: Moment) {
         let late_ms = at.now.since(self.promised);
-        if late_ms < self.settings.suspect_after_ms() || planted::is(Planted::OwnSleep) {
+        if late_ms < self.settings.heartbeat_ms || planted::is(Planted::OwnSleep) {
             return;
         }
         self.nodes.values_mut().for_each(|node| node.signs.excuse(at.now, late_ms));
@@ -392,6 +392,13 @@ impl Cluster {
             false,
             format!("this coordinator was asleep for {late_ms} ms: its nodes get as much more time"),
         );
+    }
+
+    /// While there are nodes to hear it looks up once in a heartbeat, though nothing may be due: so it knows to within
+    /// one beat for how long it was asleep itself, and never takes that for the silence of others (R6).
+    pub(super) fn next_look(&self, at: Moment) -> Millis {
+        let hears = self.nodes.values().any(|node| !node.record.ended);
+        if hears { at.now + self.settings.heartbeat_ms } else { Millis::NEVER }
     }
 
     /// Declares dead who is, notices whose health has changed; returns when to look again.

@@ -249,6 +249,7 @@ impl Cluster {
         self.pack();
         let ready = self.plan(at);
         let wake = wake.min(self.next_plan_due()).min(self.next_copy_due()).min(overdue);
+        let wake = wake.min(self.next_look(at));
         self.promised = if again || ready { at.now } else { wake };
         self.promised
     }
