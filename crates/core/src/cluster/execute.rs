@@ -10,6 +10,7 @@ use crate::keyspace::Throttle;
 use crate::lifecycle::ReplicaState;
 use crate::map::{Edit, EditError, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
 use crate::plan::{Change, Origin, Plan, Progress, Status};
 use crate::planted::{self, Planted};
 use crate::sharding::Bounds;
@@ -150,7 +151,7 @@ impl Cluster {
                 self.start_move(keyspace, edit, (*shard, *from, to), under_way, at)
             }
             Change::Remove { shard, placement } => remove(edit, keyspace, *shard, *placement),
-            Change::Lead { shard, placement } => lead(edit, keyspace, *shard, *placement),
+            Change::Lead { shard, placement } => self.lead(keyspace, edit, *shard, *placement, at),
             Change::Split { shard, children } => {
                 self.start_reshape(keyspace, edit, (&[*shard][..], children.as_slice()), under_way, at)
             }
@@ -164,6 +165,31 @@ impl Cluster {
         }?;
         copies.into_iter().for_each(|bytes| under_way.meter.take(bytes));
         Ok(())
+    }
+
+    /// The lead goes to a live follower as soon as that one has said that it serves: the leader stops at once (O11).
+    fn lead(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        shard: ShardId,
+        placement: PlacementId,
+        at: Moment,
+    ) -> Result<(), NotNow> {
+        let current = edit.shard(shard)?;
+        let is_led = current.leader().is_some_and(|leader| leader.placement != placement);
+        let heir = current.live().find(|r| r.placement == placement).filter(|_| is_led);
+        let Some(heir) = heir.filter(|_| !keyspace.serves(placement)) else {
+            return Ok(edit.lead(shard, placement)?);
+        };
+        let health = |node: &super::NodeState| node.signs.health(at.now, &self.settings);
+        let is_up = self.nodes.get(&heir.node).map(health) == Some(Health::Up);
+        match is_up && keyspace.may_yet_serve(placement) {
+            true => Err(NotNow::Throttled),
+            false => {
+                Err(NotNow::Impossible(format!("{placement} of {shard} on {} does not serve", heir.node)))
+            }
+        }
     }
 
     fn start_move(
@@ -315,20 +341,6 @@ fn not_barred(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Res
     }
 }
 
-/// The lead goes to a live follower, as soon as that one has said that it serves: the leader stops at once (O11).
-fn lead(
-    edit: &mut Edit<'_>,
-    keyspace: &KeyspaceState,
-    shard: ShardId,
-    placement: PlacementId,
-) -> Result<(), NotNow> {
-    let is_led = edit.shard(shard)?.leader().is_some_and(|leader| leader.placement != placement);
-    if is_led && !keyspace.serves(placement) {
-        return Err(NotNow::Throttled);
-    }
-    Ok(edit.lead(shard, placement)?)
-}
-
 /// A replica leaves without another in its place. A leader is followed first, by one that serves.
 fn remove(
     edit: &mut Edit<'_>,
@@ -342,7 +354,8 @@ fn remove(
     let others: Vec<_> = others.map(|r| r.placement).collect();
     let heir = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
     match heir {
-        Some(heir) if leads => lead(edit, keyspace, shard, heir)?,
+        Some(heir) if leads && keyspace.may_yet_serve(heir) => return Err(NotNow::Throttled),
+        Some(heir) if leads => edit.lead(shard, heir)?,
         None if current.staying().all(|r| r.placement == placement) => {
             return Err(NotNow::Impossible(format!(
                 "{placement} is the last replica of {shard}: add one elsewhere first"
@@ -354,10 +367,15 @@ fn remove(
 }
 
 impl KeyspaceState {
-    /// Whether a replica's worker has said that it serves, or nobody asks.
+    /// Whether the worker of a replica has said that it serves.
     fn serves(&self, placement: PlacementId) -> bool {
         let phase = self.observed.get(&placement).map(|seen| seen.phase());
         phase == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir)
+    }
+
+    /// Whether it is worth while to wait until it does.
+    fn may_yet_serve(&self, placement: PlacementId) -> bool {
+        !self.serves(placement) && !self.debts.is_overdue(placement, ReplicaState::Live)
     }
 }
 
