@@ -5,6 +5,7 @@
 //! of which a running cluster ever shows. [`plan`] looks at what a plan would do, before anybody approves it,
 //! [`records`] at everything durable.
 
+mod layout;
 mod plans;
 mod records;
 
@@ -15,7 +16,7 @@ use crate::id::{PlacementId, ShardId};
 use crate::key::{HashRange, KeyRange};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
-use crate::map::{MapDiff, Role, Shard, ShardMap, Stage};
+use crate::map::{MapDiff, Role, Shard, ShardMap};
 use crate::name::NodeId;
 use crate::sharding::slot::common_multiple;
 use crate::sharding::{Bounds, Sharding};
@@ -111,12 +112,7 @@ pub fn diff(map: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
         }
     }
     if layout_changes && findings.is_empty() {
-        let mut next = map.clone();
-        if next.apply(diff).is_ok() {
-            let serving: Vec<_> = next.shards().filter(|shard| shard.is_serving()).collect();
-            findings.extend(cover(next.sharding(), &serving));
-            findings.extend(families(&next, diff));
-        }
+        findings.extend(layout::Next::of(map, diff).findings());
     }
     findings
 }
@@ -168,30 +164,6 @@ fn shard_step(old: &Shard, new: &Shard) -> Vec<Finding> {
         }
         if before.node != replica.node || before.incarnation != replica.incarnation {
             findings.push(Finding::UnknownId(replica.placement.to_string()));
-        }
-    }
-    findings
-}
-
-/// O8 for every shard that the diff touches.
-fn families(next: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for shard in diff.changed.iter().filter(|shard| shard.is_serving()) {
-        for parent in shard.parents().iter().filter_map(|id| next.shard(*id)) {
-            let has_closed = matches!(parent.stage(), Stage::Closing(_)) && shard.epoch >= parent.epoch;
-            if !has_closed {
-                findings.push(Finding::OpensEarly(shard.id, parent.id));
-            }
-        }
-    }
-    for shard in &diff.changed {
-        let Stage::Forming(siblings) = shard.stage() else { continue };
-        let parents: Option<Vec<_>> = shard.parents().iter().map(|id| next.shard(*id)).collect();
-        let children: Option<Vec<_>> = siblings.iter().map(|id| next.shard(*id)).collect();
-        // Where a parent or a sibling is gone the handover abandons the rest; they open no more.
-        let (Some(parents), Some(children)) = (parents, children) else { continue };
-        if siblings.first() == Some(&shard.id) && !hold_the_same(&bounds(&parents), &bounds(&children)) {
-            findings.push(Finding::ChildrenDiffer(siblings.to_vec()));
         }
     }
     findings
