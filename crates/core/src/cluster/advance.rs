@@ -212,6 +212,7 @@ impl Cluster {
         keyspace.note_child(id, old);
         keyspace.note_steps(at, id, old);
         let new = keyspace.map.shard(id);
+        keyspace.hosted.note(id, old, new);
         let gone: Vec<&Replica> = old
             .into_iter()
             .flat_map(|shard| &shard.replicas)

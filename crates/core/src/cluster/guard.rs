@@ -4,7 +4,8 @@
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, ShardRule, Write};
 use crate::brake::{self, Suspects, Verdict};
-use crate::id::{PlacementId, ShardId};
+use crate::id::ShardId;
+use crate::map::Replica;
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::planted::{self, Planted};
@@ -128,13 +129,15 @@ impl Cluster {
         let died = state.signs.last_beat.unwrap_or(state.signs.since);
         let incarnation = state.record.incarnation;
         let of = |keyspace: &KeyspaceState| {
-            let suspect = |(placement, (shard, taken)): (&PlacementId, &(ShardId, Millis))| {
-                let replica = keyspace.map.shard(*shard)?.replica(*placement)?;
-                let is_here = replica.node == *node && replica.incarnation == incarnation;
-                (is_here && replica.state.is_staying() && poison::is_suspect(*taken, died, &self.settings))
-                    .then(|| ((keyspace.map.keyspace().clone(), *shard), *taken))
+            let shards = keyspace.hosted.on(node).filter_map(|id| keyspace.map.shard(id));
+            let replicas = shards.flat_map(|shard| shard.replicas.iter().map(move |r| (shard.id, r)));
+            let here = replicas.filter(|(_, r)| r.node == *node && r.incarnation == incarnation);
+            let suspect = |(shard, replica): (ShardId, &Replica)| {
+                let (_, taken) = keyspace.taken.get(&replica.placement)?;
+                (replica.state.is_staying() && poison::is_suspect(*taken, died, &self.settings))
+                    .then(|| ((keyspace.map.keyspace().clone(), shard), *taken))
             };
-            keyspace.taken.iter().filter_map(suspect).collect::<Vec<_>>()
+            here.filter_map(suspect).collect::<Vec<_>>()
         };
         self.keyspaces.values().flat_map(of).collect()
     }

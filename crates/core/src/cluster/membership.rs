@@ -472,8 +472,7 @@ impl Cluster {
     /// Wakes every shard with a replica on the node, of whichever incarnation.
     pub(super) fn wake_replicas_of(&mut self, id: &NodeId) {
         for keyspace in self.keyspaces.values_mut() {
-            let on_node = |shard: &&crate::map::Shard| shard.replicas.iter().any(|r| r.node == *id);
-            let ids: Vec<_> = keyspace.map.shards().filter(on_node).map(|shard| shard.id).collect();
+            let ids: Vec<_> = keyspace.hosted.on(id).collect();
             keyspace.wake(ids);
         }
     }

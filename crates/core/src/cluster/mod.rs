@@ -22,6 +22,7 @@
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what does not get on, and what follows         | `overdue.rs`    |
 //! | what is stored, and how it comes back          | `record.rs`     |
+//! | which shards a node has replicas of             | `hosted.rs`     |
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
@@ -32,6 +33,7 @@ mod advance;
 mod execute;
 pub mod explain;
 mod guard;
+mod hosted;
 mod meanwhile;
 mod membership;
 pub mod moves;
@@ -106,6 +108,8 @@ pub struct KeyspaceState {
     pub observed: PackedMap<PlacementId, Observed>,
     /// Shards with something under way.
     unsettled: BTreeSet<ShardId>,
+    /// The map by nodes instead of by shards.
+    hosted: hosted::Hosted,
     /// Children that prepare, by their parents.
     forming: BTreeMap<ShardId, BTreeSet<ShardId>>,
     /// Shards that something was heard of since they were last looked at.
@@ -260,6 +264,7 @@ impl Cluster {
             for keyspace in self.keyspaces.values_mut() {
                 keyspace.observed.pack();
                 keyspace.since.pack();
+                keyspace.hosted.pack();
             }
             self.nodes.values_mut().for_each(|node| node.orders.pack());
         }

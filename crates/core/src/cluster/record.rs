@@ -4,6 +4,7 @@
 //! granted the moment before it started, and listens for `dead_after_ms` before it declares anybody dead
 //! (R6); so a restart moves nothing.
 
+use super::hosted::Hosted;
 use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, orders::OrderBook, runs::Runs};
 use crate::brake::Losses;
 use crate::check;
@@ -355,6 +356,7 @@ impl KeyspaceState {
             meter: Meter::default(),
             copies_due: Millis::NEVER,
             forming: BTreeMap::new(),
+            hosted: Hosted::of(&map),
             map,
         };
         let ids: Vec<_> = state.unsettled.iter().copied().collect();

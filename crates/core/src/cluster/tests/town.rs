@@ -1,6 +1,7 @@
 //! A cluster with its workers and its disk, on simulated time: everybody is honest and quick, nothing is lost
 //! on the way. What the network and the disk may do to it is another test's matter.
 
+use super::super::hosted::Hosted;
 use super::super::{Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
 use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use crate::hash::HashFunction;
@@ -293,6 +294,10 @@ impl Town {
         let plans = |records: &Records| {
             records.plans.iter().map(|plan| (plan.id, plan.changes.len())).collect::<BTreeSet<_>>()
         };
+        for keyspace in self.cluster.keyspaces.values() {
+            let scanned = Hosted::of(&keyspace.map);
+            assert_eq!(keyspace.hosted.table(), scanned.table(), "what nodes hold, at {}", self.now);
+        }
         let now = self.cluster.records();
         assert!(in_order(&now) == in_order(&self.disk), "at {}: {now:#?}", self.now);
         assert_eq!(plans(&now), plans(&self.disk));

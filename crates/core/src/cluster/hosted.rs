@@ -1,0 +1,71 @@
+//! Which shards have a replica on a node, of any of its incarnations: so that what happens to one node costs as much
+//! as that node holds, and not as much as the cluster holds.
+//!
+//! The map says it shard by shard; this is the same the other way round, as the index at the end of a book. It is
+//! derived: [`Hosted::of`] makes it from a map, and each commit brings it up to date for the shards it touches.
+
+use super::PackedMap;
+use crate::id::ShardId;
+use crate::map::{Shard, ShardMap};
+use crate::name::NodeId;
+use std::collections::BTreeMap;
+
+/// The shards of one keyspace by the nodes that its map names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Hosted(BTreeMap<NodeId, PackedMap<ShardId, ()>>);
+
+impl Hosted {
+    pub(super) fn of(map: &ShardMap) -> Hosted {
+        let mut shards: BTreeMap<&NodeId, Vec<ShardId>> = BTreeMap::new();
+        for shard in map.shards() {
+            for replica in &shard.replicas {
+                shards.entry(&replica.node).or_default().push(shard.id);
+            }
+        }
+        let packed = |ids: Vec<ShardId>| ids.into_iter().map(|id| (id, ())).collect();
+        Hosted(shards.into_iter().map(|(node, ids)| (node.clone(), packed(ids))).collect())
+    }
+
+    /// The shards that have a replica on `node`.
+    pub(super) fn on(&self, node: &NodeId) -> impl Iterator<Item = ShardId> {
+        self.0.get(node).into_iter().flat_map(|shards| shards.keys().copied())
+    }
+
+    /// Whether the map names the node at all.
+    pub(super) fn names(&self, node: &NodeId) -> bool {
+        self.0.contains_key(node)
+    }
+
+    /// The shard was `old`, and is `new`.
+    pub(super) fn note(&mut self, id: ShardId, old: Option<&Shard>, new: Option<&Shard>) {
+        let is_on = |shard: Option<&Shard>, node: &NodeId| {
+            shard.is_some_and(|s| s.replicas.iter().any(|r| r.node == *node))
+        };
+        for replica in old.into_iter().flat_map(|shard| &shard.replicas) {
+            if is_on(new, &replica.node) {
+                continue;
+            }
+            if let Some(shards) = self.0.get_mut(&replica.node) {
+                shards.remove(&id);
+                if shards.is_empty() {
+                    self.0.remove(&replica.node);
+                }
+            }
+        }
+        for replica in new.into_iter().flat_map(|shard| &shard.replicas) {
+            if !is_on(old, &replica.node) {
+                self.0.entry(replica.node.clone()).or_default().insert(id, ());
+            }
+        }
+    }
+
+    pub(super) fn pack(&mut self) {
+        self.0.values_mut().for_each(PackedMap::pack);
+    }
+
+    /// Node by node, for tests that compare.
+    #[cfg(test)]
+    pub(super) fn table(&self) -> Vec<(&NodeId, Vec<ShardId>)> {
+        self.0.iter().map(|(node, shards)| (node, shards.keys().copied().collect())).collect()
+    }
+}
