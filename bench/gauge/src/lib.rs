@@ -35,6 +35,11 @@ impl CoreTime {
         CoreTime(by_name)
     }
 
+    /// Seconds on a core of all threads together.
+    pub fn total(&self) -> f64 {
+        self.0.values().sum()
+    }
+
     /// What threads of that name have used since `before`.
     pub fn since(&self, before: &CoreTime, name: &str) -> f64 {
         let of = |times: &CoreTime| times.0.get(name).copied().unwrap_or(0.0);
