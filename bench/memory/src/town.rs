@@ -129,6 +129,9 @@ impl Town {
 
     fn beat_all(&mut self, whole: bool) -> Result<(), String> {
         self.now += 250;
+        for (id, incarnation, ..) in self.cluster.checks_due(Millis(self.now)) {
+            self.cluster.checked_back(self.at(), &id, incarnation, true);
+        }
         for index in 0..self.workers.len() {
             // What changed is said at once, as workers do.
             let reports = self.beat(index, Vec::new(), whole)?;

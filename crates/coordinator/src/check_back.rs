@@ -18,13 +18,16 @@ use tokio::time::timeout;
 
 type HttpClient = Client<HttpConnector, Empty<bytes::Bytes>>;
 
-/// Checks until the mind is gone.
+/// Checks every `period`, and at once when a node has registered, until the mind is gone.
 pub async fn run(mind: Mind, period: Duration) {
     let client: HttpClient = Client::builder(TokioExecutor::new()).build_http();
     let slots = Arc::new(Semaphore::new(limits::CHECKS));
     let mut ticks = tokio::time::interval(period);
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = mind.joined() => {}
+        }
         let Ok(due) = mind.call(|cluster, at| cluster.checks_due(at.now)).await else { return };
         for (node, incarnation, address, how) in due {
             let Ok(slot) = slots.clone().acquire_owned().await else { return };

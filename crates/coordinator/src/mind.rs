@@ -15,7 +15,7 @@ use rand::Rng;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// A piece of work on the cluster.
 struct Call {
@@ -108,6 +108,7 @@ pub struct Mind {
     trays: Arc<Trays>,
     call_backs: Arc<CallBacks>,
     called: watch::Receiver<()>,
+    joined: Arc<Notify>,
 }
 
 /// Nodes with a callback whose orders have changed since this was last taken.
@@ -139,7 +140,8 @@ impl Mind {
         let (beats, beats_inbox) = mpsc::channel(limits::CALLS);
         let (trays, call_backs) = (Arc::new(Trays::default()), Arc::new(CallBacks::default()));
         let (call_back, called) = watch::channel(());
-        let mind = Mind { calls, beats, trays: trays.clone(), call_backs: call_backs.clone(), called };
+        let joined = Arc::default();
+        let mind = Mind { calls, beats, trays: trays.clone(), call_backs: call_backs.clone(), called, joined };
         begin(&mind, &leading.cluster);
         let Leading { mut cluster, store, session, clock, full } = leading;
         cluster.set_storage_problem(full.as_ref().map(ToString::to_string));
@@ -202,6 +204,16 @@ impl Mind {
         let (answer, answered) = oneshot::channel();
         self.beats.send(BeatCall { beat, answer }).await.map_err(|_| Gone)?;
         answered.await.map_err(|_| Gone)
+    }
+
+    /// A node has registered: its address is checked at once, as its first shards wait for that (A11).
+    pub fn has_joined(&self) {
+        self.joined.notify_one();
+    }
+
+    /// Ends when a node has registered since this last ended.
+    pub async fn joined(&self) {
+        self.joined.notified().await;
     }
 
     /// Where the orders of `node` are laid when they have changed; it has those up to `sent`.

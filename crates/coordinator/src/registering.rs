@@ -11,8 +11,11 @@ pub(crate) async fn register(
     mind: &Mind,
     registration: Registration,
 ) -> Result<Result<Welcome, RegisterError>, Unanswered> {
-    if registration.incarnation.is_some() {
-        return Ok(mind.call(move |cluster, at| cluster.register(at, registration)).await?);
-    }
-    mind.change(move |cluster, at| cluster.register(at, registration)).await
+    let answer = if registration.incarnation.is_some() {
+        mind.call(move |cluster, at| cluster.register(at, registration)).await?
+    } else {
+        mind.change(move |cluster, at| cluster.register(at, registration)).await?
+    };
+    mind.has_joined();
+    Ok(answer)
 }

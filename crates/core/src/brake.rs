@@ -104,7 +104,7 @@ impl Losses {
             earlier.map(|(_, loss)| (loss.at, &loss.suspects)).collect();
         let nodes = losses.len() + standing;
         losses.extend(dying.values().map(|suspects| (now, suspects)));
-        let borne = ALWAYS_BORNE.max((settings.brake_share * nodes as f64) as usize);
+        let borne = borne(nodes, settings);
         if dying.is_empty() {
             return Verdict::Borne;
         }
@@ -167,6 +167,22 @@ fn longest_chain(mut losses: Vec<(Millis, &Suspects)>) -> (Vec<ShardName>, usize
     let longest = chains.values().map(|(deaths, _)| *deaths).max().unwrap_or(0);
     let furthest = chains.iter().filter(|(_, (deaths, _))| *deaths == longest);
     (furthest.map(|(shard, _)| (*shard).clone()).collect(), longest)
+}
+
+/// Whether what `unreachable` nodes hold may move off them, when `reachable` others can take it. A coordinator that
+/// reaches fewer than it does not reach is cut off itself; and more than the brake bears are not moved at once.
+pub fn are_unreachable_borne(
+    unreachable: usize,
+    reachable: usize,
+    standing: usize,
+    settings: &Settings,
+) -> bool {
+    unreachable <= reachable && unreachable <= borne(standing, settings)
+}
+
+/// How many of so many nodes may be lost in a window.
+fn borne(nodes: usize, settings: &Settings) -> usize {
+    ALWAYS_BORNE.max((settings.brake_share * nodes as f64) as usize)
 }
 
 /// Why planning waits: of `nodes` that should take shards only `answering` do.

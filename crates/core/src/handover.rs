@@ -53,8 +53,9 @@ pub trait Sight {
     fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool;
     /// Whether that start of that node was declared dead (or left).
     fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool;
-    /// Whether that start of that node is silent beyond its lease but has not been declared dead: the brake
-    /// is on. It stays in the map, but need not lead.
+    /// Whether that start of that node stays in the map, but need not lead: it is silent beyond its lease and has
+    /// not been declared dead, as the brake is on; or its address has not answered for long; or it gets no lease,
+    /// where leases matter.
     fn is_silent(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
         false
     }

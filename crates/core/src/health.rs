@@ -2,13 +2,16 @@
 //!
 //! | from \ event  | beat   | check-back failed | beat missed | silent and lease over | gone for good |
 //! |---------------|--------|-------------------|-------------|-----------------------|---------------|
-//! | `Unknown`     | `Up`   | –                 | –           | `Down`                | `Left`        |
+//! | `Unknown`     | `Up`²  | `Unreachable`     | `Suspect`   | `Down`                | `Left`        |
 //! | `Up`          | –      | `Unreachable`     | `Suspect`   | `Down`                | `Left`        |
-//! | `Suspect`     | `Up`   | –                 | –           | `Down`                | `Left`        |
+//! | `Suspect`     | `Up`²  | –                 | –           | `Down`                | `Left`        |
 //! | `Unreachable` | –¹     | –                 | `Suspect`   | `Down`                | `Left`        |
 //! | `Down`, `Left`| for ever, for this incarnation (O6)                                          |
 //!
 //! ¹ until a check-back succeeds again.
+//! ² once its announced address has answered, too; until then `Unknown`. So a worker that can call the coordinator
+//! and that nobody can call is given nothing (A11). The order of the two does not matter, and a registration is
+//! no beat.
 //!
 //! "Silent" is `dead_after_ms` without a beat, counted from the coordinator's own start when it has not
 //! heard the node yet (R6). The word is computed, not kept: there is no transition to forget.
@@ -28,8 +31,14 @@ pub struct Signs {
     pub last_beat: Option<Millis>,
     /// Until when it may act.
     pub lease: Granted,
+    /// It has beaten since it registered with this coordinator.
+    pub beaten: bool,
+    /// Its announced address has answered this coordinator.
+    pub answered: bool,
     /// Check-backs failed in a row.
     pub failed_checks: u32,
+    /// Since when so many have failed that it is unreachable.
+    pub unreachable_since: Option<Millis>,
     /// It said goodbye and had nothing left.
     pub left: bool,
     /// It was declared dead; nothing changes that.
@@ -39,7 +48,17 @@ pub struct Signs {
 impl Signs {
     /// Of an incarnation first heard of, or recalled from the records, at `now`.
     pub fn new(now: Millis, lease: Granted) -> Signs {
-        Signs { since: now, last_beat: None, lease, failed_checks: 0, left: false, ended: false }
+        Signs {
+            since: now,
+            last_beat: None,
+            lease,
+            beaten: false,
+            answered: false,
+            failed_checks: 0,
+            unreachable_since: None,
+            left: false,
+            ended: false,
+        }
     }
 
     /// Whoever listens was deaf for `ms` until `now`: what was not heard meanwhile does not count.
@@ -59,8 +78,34 @@ impl Signs {
             None => Health::Unknown,
             Some(_) if silent_ms >= settings.suspect_after_ms() => Health::Suspect,
             Some(_) if self.failed_checks >= settings.failed_checks => Health::Unreachable,
-            Some(_) => Health::Up,
+            Some(_) if self.answered && self.beaten => Health::Up,
+            Some(_) => Health::Unknown,
         }
+    }
+
+    /// It has beaten.
+    pub fn beat(&mut self, now: Millis) {
+        self.last_beat = Some(now);
+        self.beaten = true;
+    }
+
+    /// Its announced address has answered, or has not. A service that has just started may not listen yet: until
+    /// its address has answered once, nothing counts as failed for as long as [`Settings::failed_checks`] checks take.
+    pub fn checked(&mut self, now: Millis, has_answered: bool, settings: &Settings) {
+        if has_answered {
+            (self.answered, self.failed_checks, self.unreachable_since) = (true, 0, None);
+        } else if !self.is_starting(now, settings) {
+            self.failed_checks = self.failed_checks.saturating_add(1);
+            if self.failed_checks >= settings.failed_checks {
+                self.unreachable_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Whether its address has not answered yet and need not have.
+    pub fn is_starting(&self, now: Millis, settings: &Settings) -> bool {
+        let start_ms = settings.check_back_ms.saturating_mul(u64::from(settings.failed_checks));
+        !self.answered && now.since(self.since) < start_ms
     }
 
     /// When [`Signs::health`] may next change by itself.
@@ -90,7 +135,8 @@ mod tests {
     #[test]
     fn silence_makes_suspect_then_down_and_never_before_the_lease_is_over() {
         let mut signs = Signs::new(Millis(0), Granted::default());
-        signs.last_beat = Some(Millis(0));
+        signs.checked(Millis(0), true, &settings());
+        signs.beat(Millis(0));
         signs.lease.renew(Millis(0), 5_000);
         assert_eq!(signs.health(Millis(100), &settings()), Health::Up);
         assert_eq!(signs.health(Millis(1_500), &settings()), Health::Suspect);
@@ -127,9 +173,46 @@ mod tests {
     }
 
     #[test]
+    fn a11_a_node_is_up_when_it_has_beaten_and_its_address_has_answered_in_either_order() {
+        for check_first in [false, true] {
+            let mut signs = Signs::new(Millis(0), Granted::default());
+            signs.last_beat = Some(Millis(0));
+            assert_eq!(signs.health(Millis(1), &settings()), Health::Unknown, "registered is not up");
+            if check_first {
+                signs.checked(Millis(1), true, &settings())
+            } else {
+                signs.beat(Millis(1))
+            };
+            assert_eq!(signs.health(Millis(1), &settings()), Health::Unknown);
+            if check_first {
+                signs.beat(Millis(1))
+            } else {
+                signs.checked(Millis(1), true, &settings())
+            };
+            assert_eq!(signs.health(Millis(1), &settings()), Health::Up);
+        }
+    }
+
+    #[test]
+    fn a11_a_service_that_starts_has_time_to_listen_and_no_more() {
+        let settings = Settings { check_back_ms: 100, ..settings() };
+        let mut signs = Signs::new(Millis(0), Granted::default());
+        signs.beat(Millis(0));
+        (0..100).for_each(|_| signs.checked(Millis(199), false, &settings));
+        assert_eq!(signs.health(Millis(199), &settings), Health::Unknown);
+        signs.checked(Millis(200), false, &settings);
+        signs.checked(Millis(201), false, &settings);
+        assert_eq!(signs.health(Millis(201), &settings), Health::Unreachable);
+        assert_eq!(signs.unreachable_since, Some(Millis(201)));
+        signs.checked(Millis(202), true, &settings);
+        assert_eq!((signs.health(Millis(202), &settings), signs.unreachable_since), (Health::Up, None));
+    }
+
+    #[test]
     fn an_address_that_does_not_answer_makes_it_unreachable() {
         let mut signs = Signs::new(Millis(0), Granted::default());
-        signs.last_beat = Some(Millis(0));
+        signs.checked(Millis(0), true, &settings());
+        signs.beat(Millis(0));
         signs.failed_checks = 1;
         assert_eq!(signs.health(Millis(1), &settings()), Health::Up);
         signs.failed_checks = 2;

@@ -74,6 +74,10 @@ pub const LOAD_FLOORS: [f64; 3] = [50.0, 20.0, 67_108_864.0];
 /// for other nodes to have their turn, short enough that a mended node is found before a person waits.
 pub const AVOID_MS: u64 = 60_000;
 
+/// How often the address of a node is checked that has just registered, in milliseconds, until it answers: its first
+/// shards wait for that, and its service may begin to listen just after it has registered.
+pub const FIRST_CHECKS_MS: u64 = 250;
+
 /// A step that is waited for so long, in milliseconds, is told of: longer than a healthy service takes as a rule.
 pub const SLOW_MS: u64 = 10_000;
 

@@ -388,11 +388,22 @@ fn progress_of(change: &Change, keyspace: &KeyspaceState) -> Progress {
         Change::Move { shard, from, to } => match map.shard(*shard) {
             None => gone(),
             Some(shard) if shard.replica(*from).is_none() => arrival(shard, to),
-            Some(shard) if arrival(shard, to) == Progress::Done => Progress::Started,
+            Some(shard) if arrival(shard, to) == Progress::Done => {
+                // The new one has taken over. Who never lets go of the old one holds up no plan (L4).
+                let old = shard.replica(*from);
+                if old.is_some_and(|r| keyspace.is_left_behind(r)) {
+                    Progress::Done
+                } else {
+                    Progress::Started
+                }
+            }
             Some(shard) => arrival(shard, to),
         },
         Change::Remove { shard, placement } => {
             match map.shard(*shard).and_then(|shard| shard.replica(*placement)) {
+                Some(replica) if keyspace.is_left_behind(replica) => {
+                    Progress::Dropped(format!("{} does not let go of it", replica.node))
+                }
                 Some(_) => Progress::Started,
                 None => Progress::Done,
             }
@@ -416,7 +427,12 @@ fn arrival(shard: &Shard, node: &NodeId) -> Progress {
 
 fn family_progress(keyspace: &KeyspaceState, parents: &[ShardId]) -> Progress {
     let parent = |id: &ShardId| keyspace.map.shard(*id);
-    let stages: Vec<_> = parents.iter().filter_map(parent).map(|shard| shard.stage()).collect();
+    let left_behind = |shard: &&Shard| {
+        let mut replicas = shard.replicas.iter();
+        matches!(shard.stage(), Stage::Closing(_)) && replicas.all(|r| keyspace.is_left_behind(r))
+    };
+    let there = parents.iter().filter_map(parent).filter(|shard| !left_behind(shard));
+    let stages: Vec<_> = there.map(|shard| shard.stage()).collect();
     let forming = || parents.iter().any(|id| !keyspace.children_under_way(*id).is_empty());
     match stages.as_slice() {
         [] => Progress::Done,

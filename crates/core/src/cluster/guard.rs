@@ -35,7 +35,8 @@ impl Cluster {
         if self.record.brake.is_some() {
             return;
         }
-        let standing = self.nodes.values().filter(|node| !node.record.ended).count();
+        let counts = |node: &&super::NodeState| !node.record.ended && !node.is_unproven();
+        let standing = self.nodes.values().filter(counts).count();
         let dying = self.dying(at).into_iter().map(|id| (id.clone(), self.suspects(&id))).collect();
         let why = match self.losses.judge(&dying, standing, at.now, &self.settings) {
             Verdict::Borne => return,
@@ -80,10 +81,11 @@ impl Cluster {
 
     /// Nodes that would be given up now.
     fn dying(&self, at: Moment) -> Vec<NodeId> {
-        let dead = self
+        let silent = self
             .nodes
             .values()
             .filter(|node| !node.record.ended && node.signs.health(at.now, &self.settings) == Health::Down);
+        let dead = silent.filter(|node| !node.is_unproven());
         dead.map(|node| node.record.spec.id.clone()).collect()
     }
 
@@ -107,7 +109,7 @@ impl Cluster {
     /// Whether planning waits because too few nodes answer; told when it begins and when it ends.
     pub(super) fn waits_for_nodes(&mut self, at: Moment) -> bool {
         let wanted = self.nodes.values().filter(|node| !node.record.ended && node.record.drain.is_none());
-        let wanted: Vec<_> = wanted.filter(|node| !node.leaving).collect();
+        let wanted: Vec<_> = wanted.filter(|node| !node.leaving && !node.is_unproven()).collect();
         let answering = wanted.iter().filter(|node| node.accepts(at.now, &self.settings)).count();
         let verdict = brake::too_few(answering, wanted.len());
         // A coordinator that has just started has not heard anybody yet: no reason to alarm a person.

@@ -14,7 +14,7 @@ use crate::limits;
 use crate::load::BadLoad;
 use crate::map::Replica;
 use crate::name::NodeId;
-use crate::node::{CheckBack, Health, NodeSpec, NodeSpecError};
+use crate::node::{Health, NodeSpec, NodeSpecError};
 use crate::planted::{self, Planted};
 use crate::reconnect;
 use crate::time::Millis;
@@ -196,10 +196,8 @@ impl Cluster {
     }
 
     fn is_alive(&self, node: &NodeState, at: Moment) -> bool {
-        matches!(
-            node.signs.health(at.now, &self.settings),
-            Health::Up | Health::Suspect | Health::Unreachable
-        )
+        let is_over = matches!(node.signs.health(at.now, &self.settings), Health::Down | Health::Left);
+        node.signs.last_beat.is_some() && !is_over
     }
 
     fn check_address(&self, at: Moment, spec: &NodeSpec) -> Result<(), RegisterError> {
@@ -227,6 +225,7 @@ impl Cluster {
             return Err(ended);
         }
         if node.record.spec != spec {
+            node.signs.answered &= node.record.spec.address == spec.address;
             node.record.spec = spec;
             self.outbox.writes.push(Write::Node(node.record.clone()));
         }
@@ -279,7 +278,7 @@ impl Cluster {
         }
         node.sequence = beat.sequence;
         node.orders.confirm(beat.applied);
-        node.signs.last_beat = Some(at.now);
+        node.signs.beat(at.now);
         // A lease of nothing takes nothing away: the last one runs out.
         let lease_ms = if node.revoked { 0 } else { self.settings.lease_ms };
         if !node.revoked {
@@ -347,38 +346,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the announced address answered.
-    pub fn checked_back(&mut self, at: Moment, id: &NodeId, incarnation: Incarnation, answered: bool) {
-        let Some(node) = self.nodes.get_mut(id).filter(|node| node.record.incarnation == incarnation) else {
-            return;
-        };
-        let before = node.signs.failed_checks;
-        node.signs.failed_checks = if answered { 0 } else { before.saturating_add(1) };
-        if (before >= self.settings.failed_checks)
-            != (node.signs.failed_checks >= self.settings.failed_checks)
-        {
-            self.plan_soon(at, 0);
-        }
-    }
-
-    /// The addresses to check now (A11); each is then not due for [`crate::settings::Settings::check_back_ms`].
-    pub fn checks_due(&mut self, now: Millis) -> Vec<(NodeId, Incarnation, String, CheckBack)> {
-        let mut due = Vec::new();
-        for (id, node) in &mut self.nodes {
-            if !node.record.ended && node.signs.last_beat.is_some() && node.check_due <= now {
-                node.check_due = now + self.settings.check_back_ms;
-                let spec = &node.record.spec;
-                due.push((
-                    id.clone(),
-                    node.record.incarnation,
-                    spec.address.clone(),
-                    spec.check_back.clone(),
-                ));
-            }
-        }
-        due
-    }
-
     /// A coordinator that was asleep itself has heard nobody meanwhile: that says nothing about the nodes.
     /// What it owes them is the time by which it woke late; leases run on regardless.
     pub(super) fn excuse_own_silence(&mut self, at: Moment) {
@@ -405,7 +372,7 @@ impl Cluster {
     pub(super) fn watch_over(&mut self, at: Moment) -> Millis {
         self.brake_if_too_many(at);
         let braked = self.record.brake.is_some();
-        let mut wake = Millis::NEVER;
+        let mut wake = self.watch_addresses(at);
         let ids: Vec<_> = self.nodes.keys().cloned().collect();
         for id in ids {
             self.end_former(at, &id);
@@ -421,12 +388,18 @@ impl Cluster {
             let is_over = lease_end <= at.now;
             let lapsed = !std::mem::replace(&mut node.lapsed, is_over) && is_over;
             if health == Health::Down && !node.record.ended && !braked {
+                let is_unproven = node.is_unproven();
                 let suspects = self.suspects(&id);
                 self.strike(at, &id, &suspects);
-                self.losses.add(id.clone(), at.now, suspects);
+                if !is_unproven {
+                    self.losses.add(id.clone(), at.now, suspects);
+                }
                 self.bury(at, &id);
             } else if told != health {
                 self.notice(health == Health::Unreachable, format!("node {id} is {health}, was {told}"));
+                if told == Health::Unknown && health == Health::Up {
+                    self.last_join = at.now;
+                }
                 self.plan_soon(at, 0);
                 self.wake_replicas_of(&id);
             }

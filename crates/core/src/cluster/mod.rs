@@ -21,6 +21,7 @@
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what does not get on, and what follows         | `overdue.rs`    |
+//! | who cannot be reached, and what follows        | `reach.rs`      |
 //! | what is stored, and how it comes back          | `record.rs`     |
 //! | which shards a node has replicas of             | `hosted.rs`     |
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
@@ -42,6 +43,7 @@ mod orders;
 mod overdue;
 mod packed;
 mod planning;
+mod reach;
 mod record;
 mod runs;
 pub mod status;
@@ -175,6 +177,8 @@ pub struct NodeState {
     orders: orders::OrderBook,
     /// When its address is to be checked again.
     check_due: Millis,
+    /// Its address has not answered for so long that what it holds moves off: see [`reach`].
+    cut_off: bool,
     /// [`Health`] as last told to people.
     told: Health,
     /// Its lease was over when last looked at.

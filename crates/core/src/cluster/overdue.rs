@@ -6,6 +6,7 @@
 //!
 //! | state         | owes       | within                | after that                                          |
 //! |---------------|------------|-----------------------|-----------------------------------------------------|
+//! | `Load`        | any word   | `handover_ms`         | given up there and tried elsewhere                  |
 //! | `Load`        | `Ready`    | `load_ms` (keyspace)  | given up there and tried elsewhere                  |
 //! | `Live`, granted | `Serving` | `handover_ms`       | a follower that serves leads; it moves elsewhere    |
 //! | `Unload`      | `Unloaded` | `handover_ms`         | eventual: it may be deleted. Exclusive: see below   |
@@ -14,8 +15,12 @@
 //! In exclusive mode nobody may begin while the former owner still can act (O1, O5), and only its own word or
 //! the end of its lease says that it cannot. So when another waits for the grant, the node gets no further lease
 //! until it has let go: its last one runs out, the other begins, and what else it serves exclusively is moved off
-//! it. It is not told to end: it would drop what is perhaps the only copy (D7). One node at a time, and none while
-//! the brake is on (R4).
+//! it. It is not told to end: it would drop what is perhaps the only copy (D7). However many nodes are stuck, each
+//! has its turn: the next one when the leases of those before it are over, as long as another node is left that
+//! takes shards, and none while the brake is on (R4).
+//!
+//! A change of a plan whose step is late holds up no other change: after [`limits::SLOW_MS`] the planner rebalances
+//! around it ([`HeldUp`]), and when the step is overdue the change is over (L4).
 //!
 //! Nothing of this is stored: a new coordinator begins to count anew. Nor is time counted in which the node did not
 //! answer, as [`crate::health`] judges that, or in which the coordinator itself was asleep.
@@ -29,6 +34,7 @@ use crate::limits;
 use crate::map::{Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::plan::Change;
 use crate::settings::Settings;
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,17 +92,26 @@ pub(super) struct Avoided {
     pub(super) hung: bool,
 }
 
-/// How long a replica may owe the step out of a state.
-fn patience_ms(keyspace: &KeyspaceState, state: ReplicaState, settings: &Settings) -> u64 {
+/// How long a replica may owe the step out of a state. A worker that has not said a word about what it should load
+/// has not begun, and need not have the time that a long load takes.
+fn patience_ms(
+    keyspace: &KeyspaceState,
+    (placement, state): (PlacementId, ReplicaState),
+    settings: &Settings,
+) -> u64 {
+    let load_ms = keyspace.record.keyspace.throttle.load_ms;
     match state {
-        ReplicaState::Load => keyspace.record.keyspace.throttle.load_ms,
+        ReplicaState::Load if !keyspace.is_heard_of(placement) => load_ms.min(settings.handover_ms),
+        ReplicaState::Load => load_ms,
         ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => settings.handover_ms,
     }
 }
 
 /// What a node has been doing with a replica for `ms`, as a part of a sentence.
-fn doing(node: &NodeId, state: ReplicaState, ms: u64) -> String {
-    let what = match state {
+fn doing(keyspace: &KeyspaceState, replica: &Replica, ms: u64) -> String {
+    let node = &replica.node;
+    let what = match replica.state {
+        ReplicaState::Load if !keyspace.is_heard_of(replica.placement) => "has not begun to load it",
         ReplicaState::Load => "has been loading it",
         ReplicaState::Live => "was to serve it and has not begun",
         ReplicaState::Unload => "was to let go of it and has not",
@@ -105,7 +120,48 @@ fn doing(node: &NodeId, state: ReplicaState, ms: u64) -> String {
     format!("{node} {what} for {} s", ms / 1_000)
 }
 
+/// What waits for workers that are late with a step.
+#[derive(Debug, Default)]
+pub(super) struct HeldUp<'a> {
+    shards: BTreeSet<ShardId>,
+    nodes: BTreeSet<&'a NodeId>,
+}
+
+impl HeldUp<'_> {
+    /// Whether a change that is not over is late, or waits behind one that is.
+    pub(super) fn is_held_up(&self, keyspace: &KeyspaceState, change: &Change) -> bool {
+        let from = |shard: &ShardId| keyspace.map.shard(*shard).into_iter().flat_map(|s| &s.replicas);
+        let mut nodes = change.shards().iter().flat_map(from).map(|r| &r.node);
+        change.shards().iter().any(|shard| self.shards.contains(shard))
+            || change.targets().iter().any(|node| self.nodes.contains(node))
+            || nodes.any(|node| self.nodes.contains(node))
+    }
+}
+
 impl KeyspaceState {
+    /// What has been owed for [`limits::SLOW_MS`] or longer.
+    pub(super) fn held_up(&self, at: Moment) -> HeldUp<'_> {
+        let late = self
+            .debts
+            .owed
+            .iter()
+            .filter(|(_, debt)| debt.is_overdue || at.now.since(debt.since) >= limits::SLOW_MS);
+        let mut held_up = HeldUp::default();
+        for (placement, debt) in late {
+            held_up.shards.insert(debt.shard);
+            let replica = self.map.shard(debt.shard).and_then(|shard| shard.replica(*placement));
+            held_up.nodes.extend(replica.map(|r| &r.node));
+        }
+        held_up
+    }
+
+    /// Whether all that is left of a change is that the former owner lets go or deletes its copy, and it is overdue
+    /// with that.
+    pub(super) fn is_left_behind(&self, replica: &Replica) -> bool {
+        let leaves = matches!(replica.state, ReplicaState::Unload | ReplicaState::UnloadFinal);
+        leaves && self.debts.is_overdue(replica.placement, replica.state)
+    }
+
     /// Notes which steps the replicas of a shard owe from now on, and which no longer.
     pub(super) fn note_debts(&mut self, at: Moment, id: ShardId, settings: &Settings) {
         let Some(shard) = self.map.shard(id) else { return };
@@ -118,7 +174,7 @@ impl KeyspaceState {
             match (known, owes) {
                 (None, true) => {
                     let debt = Debt { shard: id, state, role, since: at.now, is_overdue: false };
-                    let due = at.now + patience_ms(self, state, settings);
+                    let due = at.now + patience_ms(self, (placement, state), settings);
                     self.debts.owed.insert(placement, debt);
                     self.debts.due = Some(self.debts.due().min(due));
                 }
@@ -129,6 +185,11 @@ impl KeyspaceState {
                 (Some(_), true) => {}
             }
         }
+    }
+
+    /// Whether its worker has said anything about a replica.
+    fn is_heard_of(&self, placement: PlacementId) -> bool {
+        self.observed.get(&placement).is_some()
     }
 
     /// Whether its worker has not yet taken the step that the map asks for.
@@ -164,7 +225,7 @@ impl KeyspaceState {
     /// A shard is not tried on a node again for as long as three others may take to show whether it is the shard
     /// that cannot be loaded, or the node that cannot load (L5).
     pub(super) fn avoid_hung(&mut self, at: Moment, r: &Replica, shard: ShardId, settings: &Settings) {
-        let patience_ms = patience_ms(self, r.state, settings);
+        let patience_ms = patience_ms(self, (r.placement, r.state), settings);
         let owed_ms = self.debts.owed_ms(r.placement, at.now).unwrap_or(patience_ms);
         let others = u64::from(settings.poison_deaths).saturating_add(1);
         let until = at.now + patience_ms.saturating_mul(others).max(limits::AVOID_MS);
@@ -172,7 +233,7 @@ impl KeyspaceState {
             Some(Phase::Failed(failure)) => format!(" ({})", failure.reason),
             _ => String::new(),
         };
-        let why = format!("{}{failure}", doing(&r.node, r.state, owed_ms));
+        let why = format!("{}{failure}", doing(self, r, owed_ms));
         self.avoid.insert((shard, r.node.clone()), Avoided { until, why, hung: true });
         self.plan_again(at);
     }
@@ -190,8 +251,8 @@ impl KeyspaceState {
     /// What a replica is slow at, and what will follow; none while nobody needs to know.
     pub(super) fn slow(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
         let owed_ms = self.debts.owed_ms(replica.placement, at.now)?;
-        let patience_ms = patience_ms(self, replica.state, settings);
-        let what = doing(&replica.node, replica.state, owed_ms);
+        let patience_ms = patience_ms(self, (replica.placement, replica.state), settings);
+        let what = doing(self, replica, owed_ms);
         if self.debts.is_overdue(replica.placement, replica.state) {
             return Some(format!("{what}: given up"));
         }
@@ -265,7 +326,7 @@ impl Cluster {
         for (placement, debt) in &mut owed {
             let replica = keyspace.map.shard(debt.shard).and_then(|shard| shard.replica(*placement));
             let Some(replica) = replica else { continue };
-            let patience_ms = patience_ms(keyspace, debt.state, &settings);
+            let patience_ms = patience_ms(keyspace, (*placement, debt.state), &settings);
             if debt.is_overdue {
                 holding_up.extend(keyspace.holds_up(debt.shard, replica).then(|| replica.node.clone()));
                 continue;
@@ -299,7 +360,7 @@ impl Cluster {
         keyspace.wake([shard]);
         let owed_ms = keyspace.debts.owed_ms(replica.placement, at.now).unwrap_or(0);
         let node = &replica.node;
-        let what = doing(node, replica.state, owed_ms);
+        let what = doing(keyspace, replica, owed_ms);
         let then = match replica.state {
             ReplicaState::Load => "given up there, and tried elsewhere where there is room".to_owned(),
             ReplicaState::Live => {
@@ -317,8 +378,7 @@ impl Cluster {
     /// A node gets no further lease while it does not let go of what others wait for. What it took in it still is
     /// to carry out, and it keeps its data: others copy from there.
     fn revoke(&mut self, at: Moment, id: &NodeId) {
-        let one_at_a_time = self.nodes.values().any(|node| node.revoked && !node.record.ended);
-        if one_at_a_time || self.record.brake.is_some() {
+        if self.record.brake.is_some() || !self.is_turn_to_revoke(at, id) {
             return;
         }
         let Some(node) = self.nodes.get_mut(id).filter(|node| !node.record.ended) else { return };
@@ -331,6 +391,15 @@ impl Cluster {
             ),
         );
         self.plan_soon(at, 0);
+    }
+
+    /// Whether the leases of all who were revoked before are over, and another node is left that takes shards.
+    fn is_turn_to_revoke(&self, at: Moment, id: &NodeId) -> bool {
+        let mut others = self.nodes.iter().filter(|(other, _)| *other != id).map(|(_, node)| node);
+        let revoked = self.nodes.values().filter(|node| node.revoked && !node.record.ended);
+        revoked.into_iter().all(|node| node.signs.lease.is_over(at.now))
+            && !self.nodes.get(id).is_some_and(|node| node.revoked)
+            && others.any(|node| node.accepts(at.now, &self.settings))
     }
 
     /// Whoever has let go in the end gets leases again.

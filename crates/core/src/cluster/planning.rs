@@ -38,7 +38,7 @@ use crate::limits;
 use crate::map::ShardMap;
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
-use crate::plan::{Origin, Plan, Planned, Status};
+use crate::plan::{Origin, Plan, Planned, Progress, Status};
 use crate::reshard::Proposals;
 use crate::time::Millis;
 use changes::Wishes;
@@ -291,7 +291,7 @@ impl Cluster {
         let complete = wishes.blocked.is_empty();
         keyspace.blocked = std::mem::take(&mut wishes.blocked);
         let ready = self.submit_urgent(at, name, &mut wishes);
-        if ready || self.is_carrying_out(name) || !self.may_rebalance(at, name) {
+        if ready || self.is_carrying_out(at, name) || !self.may_rebalance(at, name) {
             return ready;
         }
         match mode {
@@ -346,9 +346,18 @@ impl Cluster {
         told
     }
 
-    /// Whether some plan of the keyspace is approved and not finished.
-    fn is_carrying_out(&self, name: &KeyspaceName) -> bool {
-        self.plans.values().any(|plan| plan.keyspace == *name && plan.status == Status::Approved)
+    /// Whether some plan of the keyspace is approved and not finished. What waits for a worker that is late with a
+    /// step does not count: others are not to wait for it too (L4).
+    fn is_carrying_out(&self, at: Moment, name: &KeyspaceName) -> bool {
+        let Some(keyspace) = self.keyspaces.get(name) else { return false };
+        let held_up = keyspace.held_up(at);
+        let goes_on = |planned: &Planned| {
+            let is_over = matches!(planned.progress, Progress::Done | Progress::Dropped(_));
+            !is_over && !held_up.is_held_up(keyspace, &planned.change)
+        };
+        let mut approved =
+            self.plans.values().filter(|plan| plan.keyspace == *name && plan.status == Status::Approved);
+        approved.any(|plan| plan.changes.iter().any(goes_on))
     }
 
     /// Nothing is improved by loads that are not known, or not for all: a replica that has just come would be

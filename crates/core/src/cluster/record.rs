@@ -379,6 +379,7 @@ impl NodeState {
             busy: 0.0,
             orders: OrderBook::default(),
             check_due: at.now,
+            cut_off: false,
             lapsed: false,
             told: match (left, ended) {
                 (true, _) => Health::Left,

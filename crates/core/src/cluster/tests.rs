@@ -6,6 +6,7 @@ mod meanwhile;
 mod moves;
 mod overdue;
 mod planning;
+mod reach;
 mod reshape;
 mod reshard;
 mod town;

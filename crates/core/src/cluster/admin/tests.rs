@@ -94,6 +94,9 @@ impl Town {
             self.at.now = self.at.now + 500;
             self.at.wall_ms += 500;
             let ids: Vec<_> = self.alive.keys().cloned().collect();
+            for (id, incarnation, ..) in self.cluster.checks_due(self.at.now) {
+                self.cluster.checked_back(self.at, &id, incarnation, self.alive.contains_key(&id));
+            }
             ids.iter().for_each(|id| self.beat(id));
             let transaction = self.transaction();
             self.cluster.decide(self.at, transaction);

@@ -155,12 +155,14 @@ impl Cluster {
     /// |-----------------------------------|---------------------|--------------|-----------|
     /// | up                                | `Drains`            | `Keeps`      | `Accepts` |
     /// | unknown, suspect, unreachable     | `Drains`            | `Keeps`      | `Keeps`   |
+    /// | unreachable for long (`reach.rs`) | `Drains`            | `Drains`     | `Drains`  |
     /// | down, but not buried (the brake)  | `Keeps`             | `Keeps`      | `Keeps`   |
     ///
     /// One that gets no lease drains, where leases matter. On which shards of this keyspace have hung, keeps them.
     fn standing(&self, at: Moment, keyspace: &KeyspaceState, node: &NodeState) -> Standing {
         match node.signs.health(at.now, &self.settings) {
             Health::Down | Health::Left => Standing::Keeps,
+            _ if node.cut_off => Standing::Drains,
             _ if node.is_emptied() && !planted::is(Planted::L8) => Standing::Drains,
             _ if node.revoked && keyspace.record.keyspace.ownership == Ownership::Exclusive => {
                 Standing::Drains

@@ -1,13 +1,16 @@
 //! Workers that say "nearly done" for ever: what is given up, when, and that everybody else is served.
 
-use super::super::admin::{Command, DrainProgress};
+use super::super::admin::{Command, DrainProgress, SplitAt};
 use super::town::{Hang, Town, keyspace, name, node, settings, slots};
 use crate::exchange::Phase;
+use crate::hash::HashFunction;
 use crate::id::{ShardId, TransactionId};
-use crate::key::Key;
+use crate::key::{HashRange, Key};
 use crate::keyspace::{Keyspace, Ownership, Throttle};
 use crate::lifecycle::ReplicaState;
+use crate::limits;
 use crate::node::NodeSpec;
+use crate::sharding::{Bounds, Sharding};
 
 const LOAD_MS: u64 = 6_000;
 
@@ -249,4 +252,107 @@ fn a_step_that_is_taken_is_owed_no_longer() {
     let state = &town.cluster.keyspaces()[&name()];
     assert_eq!(state.debts.due(), crate::time::Millis::NEVER, "{:?}", state.debts);
     assert_eq!(told(&town, "given up"), 0);
+}
+
+/// Every node but one is to be emptied, and none of them ever lets go.
+#[test]
+fn l1_l4_however_many_nodes_do_not_let_go_every_exclusive_shard_gets_an_owner() {
+    for stuck in 1..=4 {
+        let names = ["a", "b", "c", "d", "e"];
+        let mut town = town_of(&names, Keyspace { ownership: Ownership::Exclusive, ..users(20) }, 20);
+        town.run(3_000);
+        assert!(town.is_at_rest(1));
+        town.hangs.extend(names[..stuck].iter().map(|name| (node(name), Hang::Unload)));
+        names[..stuck].iter().for_each(|name| town.drain(name));
+        town.run(2_000);
+        assert!(town.served().len() < 20, "some wait for their grant");
+        let each_ms = settings().lease_ms + 2_000;
+        town.run(settings().handover_ms + each_ms * stuck as u64);
+        assert_eq!(town.served().len(), 20, "{stuck} stuck: {:#?}", town.notices);
+        assert_eq!(told(&town, "it gets no further lease"), stuck, "{:#?}", town.notices);
+        assert!(town.cluster.nodes()[&node("e")].signs.lease.end() > town.at().now);
+        town.hangs.clear();
+        town.run(3_000);
+        assert!(town.is_at_rest(1), "{stuck} stuck: {:#?}", town.notices);
+    }
+}
+
+#[test]
+fn l4_the_last_node_that_takes_shards_keeps_its_lease() {
+    let mut town = town_of(&["a", "b"], Keyspace { ownership: Ownership::Exclusive, ..users(8) }, 8);
+    town.run(3_000);
+    town.hangs.extend(["a", "b"].map(|name| (node(name), Hang::Unload)));
+    let shards: Vec<_> = town.map().shards().map(|s| (s.id, s.leader().unwrap().clone())).collect();
+    let of = |at: &str| shards.iter().find(|(_, leader)| leader.node == node(at)).unwrap().clone();
+    for (shard, leader) in [of("a"), of("b")] {
+        let to = if leader.node == node("a") { node("b") } else { node("a") };
+        let command = Command::MoveShard { keyspace: name(), shard, from: leader.node, to };
+        let at = town.at();
+        town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+    }
+    town.run(60_000);
+    assert_eq!(told(&town, "it gets no further lease"), 1, "{:#?}", town.notices);
+    assert_eq!(town.served().len(), 7, "one of the two has its owner: {:#?}", town.notices);
+}
+
+#[test]
+fn l4_a_shard_that_is_never_let_go_of_does_not_freeze_its_keyspace() {
+    for ownership in [Ownership::Eventual, Ownership::Exclusive] {
+        let mut town = town_of(&["a", "b"], Keyspace { ownership, ..users(40) }, 40);
+        town.run(3_000);
+        let (shard, from) =
+            town.map().shards().map(|s| (s.id, s.leader().unwrap().node.clone())).next().unwrap();
+        town.clinging_shards.insert(shard);
+        let to = if from == node("a") { node("b") } else { node("a") };
+        let command = Command::MoveShard { keyspace: name(), shard, from, to };
+        let at = town.at();
+        town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+        town.run(1_000);
+        town.join("c");
+        town.run(settings().handover_ms + settings().rebalance_ms + 4_000);
+        let share = town.counts().get("c").copied().unwrap_or(0);
+        assert!(share >= 12, "{ownership}: {share} of 40: {:#?}", town.notices);
+        let unfinished = town.plans().into_iter().filter(|plan| !plan.is_over()).count();
+        assert_eq!((town.served().len(), unfinished), (40, 0), "{ownership}: {:#?}", town.notices);
+    }
+}
+
+#[test]
+fn l4_a_load_that_hangs_for_long_does_not_freeze_its_keyspace() {
+    let throttle = Throttle { load_ms: 600_000, ..Throttle::default() };
+    let mut town = town_of(&["a", "b"], Keyspace { throttle, ..keyspace(40) }, 40);
+    town.run(3_000);
+    town.hangs.insert(node("c"), Hang::Load);
+    town.join("c");
+    town.run(2_000);
+    town.join("d");
+    town.run(limits::SLOW_MS + settings().rebalance_ms + 4_000);
+    let share = town.counts().get("d").copied().unwrap_or(0);
+    assert!(share >= 5, "{share} of the 26 that do not hang: {:#?}", town.notices);
+    assert_eq!(town.served().len(), 40);
+}
+
+#[test]
+fn l6_a_split_whose_parent_is_never_let_go_of_ends() {
+    let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let keyspace = Keyspace { ownership: Ownership::Exclusive, ..Keyspace::new(name(), sharding) };
+    let mut town = Town::new(keyspace, vec![Bounds::Hashes(HashRange::ALL)]);
+    ["a", "b"].into_iter().for_each(|name| town.join(name));
+    town.run(3_000);
+    assert!(town.is_at_rest(1));
+    let shard = town.map().shards().next().unwrap().id;
+    town.clinging_shards.insert(shard);
+    let command = Command::SplitShard { keyspace: name(), shard, at: SplitAt::Middle };
+    let at = town.at();
+    town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+    town.run(settings().handover_ms + 2 * settings().lease_ms + 4_000);
+    let children: Vec<_> =
+        town.map().shards().filter(|s| s.parents().contains(&shard)).map(|s| s.id).collect();
+    assert!(
+        children.len() == 2 && children.iter().all(|id| town.served().contains(id)),
+        "{:#?}",
+        town.notices
+    );
+    let unfinished = town.plans().into_iter().filter(|plan| !plan.is_over()).count();
+    assert_eq!(unfinished, 0, "{:#?}", town.notices);
 }

@@ -54,6 +54,8 @@ pub fn slots(shards: u32) -> Vec<Bounds> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hang {
     Load,
+    /// Says nothing of what it should load.
+    Mute,
     /// Fails to load once, and neither tries again nor says more.
     FailOnce,
     Serve,
@@ -64,7 +66,7 @@ pub enum Hang {
 impl Hang {
     fn is_at(self, state: ReplicaState) -> bool {
         match self {
-            Hang::Load | Hang::FailOnce => state == ReplicaState::Load,
+            Hang::Load | Hang::Mute | Hang::FailOnce => state == ReplicaState::Load,
             Hang::Serve => state == ReplicaState::Live,
             Hang::Unload => state == ReplicaState::Unload,
             Hang::Drop => state == ReplicaState::UnloadFinal,
@@ -74,7 +76,7 @@ impl Hang {
     fn phase(self, now: &Phase) -> Phase {
         match self {
             Hang::FailOnce => Phase::failed(1, "the disk is gone".to_owned()),
-            Hang::Load | Hang::Serve | Hang::Unload | Hang::Drop => now.clone(),
+            Hang::Load | Hang::Mute | Hang::Serve | Hang::Unload | Hang::Drop => now.clone(),
         }
     }
 }
@@ -100,12 +102,16 @@ pub struct Town {
     pub fails: BTreeSet<(ShardId, NodeId)>,
     /// Workers that do not get on, and where.
     pub hangs: BTreeMap<NodeId, Hang>,
+    /// Shards that nobody ever lets go of.
+    pub clinging_shards: BTreeSet<ShardId>,
     /// Shards that nobody ever has loaded.
     pub hanging_shards: BTreeSet<ShardId>,
     /// Whoever serves this shard dies.
     pub poison: Option<ShardId>,
     /// Workers that neither send nor receive.
     pub cut_off: BTreeSet<NodeId>,
+    /// Workers at whose announced address nobody answers.
+    pub unreachable: BTreeSet<NodeId>,
     /// Requests a second over all points of the hash space, spread evenly.
     pub rate: Option<f64>,
     /// Loads to report; others report none.
@@ -151,9 +157,11 @@ impl Town {
             notices: Vec::new(),
             fails: BTreeSet::new(),
             hangs: BTreeMap::new(),
+            clinging_shards: BTreeSet::new(),
             hanging_shards: BTreeSet::new(),
             poison: None,
             cut_off: BTreeSet::new(),
+            unreachable: BTreeSet::new(),
             rate: None,
             loads: BTreeMap::new(),
             busy: BTreeMap::new(),
@@ -171,8 +179,8 @@ impl Town {
             let incarnation = Some(worker.incarnation);
             fresh.cluster.register(at, Registration { spec, incarnation }).unwrap();
         }
-        let Town { notices, fails, hangs, loads, .. } = self;
-        Town { workers, notices, fails, hangs, loads, ..fresh }
+        let Town { notices, fails, hangs, loads, cut_off, unreachable, .. } = self;
+        Town { workers, notices, fails, hangs, loads, cut_off, unreachable, ..fresh }
     }
 
     pub fn at(&self) -> Moment {
@@ -190,7 +198,10 @@ impl Town {
         let welcome = self.cluster.register(at, Registration { spec, incarnation: None }).unwrap();
         let holds = BTreeMap::new();
         let incarnation = welcome.incarnation;
-        self.workers.insert(id, Worker { incarnation, sequence: 0, applied: 0, leaving: false, holds });
+        self.workers
+            .insert(id.clone(), Worker { incarnation, sequence: 0, applied: 0, leaving: false, holds });
+        self.check_addresses();
+        self.beat(&id);
         self.decide();
     }
 
@@ -210,8 +221,19 @@ impl Town {
             }
             let names: Vec<_> =
                 self.workers.keys().filter(|name| !self.cut_off.contains(*name)).cloned().collect();
+            self.check_addresses();
             names.iter().for_each(|name| self.beat(name));
             self.decide();
+        }
+    }
+
+    /// The coordinator calls back whoever is due.
+    fn check_addresses(&mut self) {
+        let at = self.at();
+        for (id, incarnation, ..) in self.cluster.checks_due(at.now) {
+            let is_there = self.workers.contains_key(&id) && !self.cut_off.contains(&id);
+            let answers = is_there && !self.unreachable.contains(&id);
+            self.cluster.checked_back(at, &id, incarnation, answers);
         }
     }
 
@@ -222,13 +244,19 @@ impl Town {
         worker.sequence += 1;
         for (key, (order, phase)) in &mut worker.holds {
             let fails = self.fails.contains(&(key.shard, name.clone()));
+            let clings = self.clinging_shards.contains(&key.shard).then_some(Hang::Unload);
             let hangs = self.hanging_shards.contains(&key.shard).then_some(Hang::Load);
-            *phase = match hangs.or(self.hangs.get(name).copied()) {
+            *phase = match hangs.or(clings).or(self.hangs.get(name).copied()) {
                 Some(hang) if hang.is_at(order.state) => hang.phase(phase),
                 _ => next_phase(order, phase, fails),
             };
         }
-        let hangs = |order: &Order| self.hangs.get(name).is_some_and(|hang| hang.is_at(order.state));
+        let hangs = |order: &Order| {
+            let clings =
+                self.clinging_shards.contains(&order.replica.shard) && Hang::Unload.is_at(order.state);
+            clings || self.hangs.get(name).is_some_and(|hang| hang.is_at(order.state))
+        };
+        let is_mute = |order: &Order| hangs(order) && self.hangs.get(name) == Some(&Hang::Mute);
         let report = |(key, (order, phase)): (&ReplicaKey, &(Order, Phase))| Report {
             replica: key.clone(),
             phase: phase.clone(),
@@ -242,7 +270,7 @@ impl Town {
             sent_at: at.now,
             applied: worker.applied,
             whole: true,
-            reports: worker.holds.iter().map(report).collect(),
+            reports: worker.holds.iter().filter(|(_, (order, _))| !is_mute(order)).map(report).collect(),
             leaving: worker.leaving,
             busy: self.busy.get(name).copied().unwrap_or(0.0),
         }

@@ -1,0 +1,121 @@
+//! Who can be reached at the address that it announced (A11), and what follows when a node cannot.
+//!
+//! A shop that writes letters but whose door nobody finds sells nothing. A node that beats is alive; only one that
+//! also answers at its address can serve. [`crate::health`] gives nothing to a node before its address has answered.
+//! A node whose address answers no longer is unreachable after `failed_checks` failed checks. `dead_after_ms` later
+//! its followers lead, and what it holds moves off it as in a drain: the old replica serves until the new one is
+//! ready, for who can still reach it.
+//!
+//! | seen                                                            | follows                                |
+//! |-----------------------------------------------------------------|----------------------------------------|
+//! | the address has not answered since the node registered          | nothing is placed there                |
+//! | it is unreachable for `dead_after_ms`                           | its followers lead, its replicas move  |
+//! | the same, with more nodes than the brake bears, or with most    | nothing moves: the coordinator, or the |
+//! | of the nodes                                                    | network, is at fault                   |
+//! | its address answers again                                       | it keeps what has not moved yet        |
+//!
+//! Nothing of this is stored: a new coordinator checks every address itself.
+
+use super::{Cluster, Moment, NodeState};
+use crate::brake;
+use crate::id::Incarnation;
+use crate::limits;
+use crate::name::NodeId;
+use crate::node::{CheckBack, Health};
+use crate::settings::Settings;
+use crate::time::Millis;
+use std::collections::BTreeSet;
+
+impl NodeState {
+    /// Whether it has never been of use: its address has not answered, and it holds nothing. It counts neither as
+    /// a node that answers nor as one that is lost (Z2).
+    pub(super) fn is_unproven(&self) -> bool {
+        !self.signs.answered && self.orders.is_empty()
+    }
+
+    /// When it has been unreachable for so long that its replicas should move off; none while it is reachable.
+    fn cut_off_at(&self, now: Millis, settings: &Settings) -> Option<Millis> {
+        let is_unreachable = self.signs.health(now, settings) == Health::Unreachable;
+        let since = self.signs.unreachable_since.filter(|_| is_unreachable)?;
+        Some(since + settings.dead_after_ms)
+    }
+}
+
+impl Cluster {
+    /// Whether the announced address has answered.
+    pub fn checked_back(&mut self, at: Moment, id: &NodeId, incarnation: Incarnation, answered: bool) {
+        let Some(node) = self.nodes.get_mut(id).filter(|node| node.record.incarnation == incarnation) else {
+            return;
+        };
+        let before = node.signs.health(at.now, &self.settings);
+        node.signs.checked(at.now, answered, &self.settings);
+        if before != node.signs.health(at.now, &self.settings) {
+            self.plan_soon(at, 0);
+        }
+    }
+
+    /// The addresses to check now (A11); each is then not due for [`Settings::check_back_ms`], or much sooner while
+    /// its service is still starting.
+    pub fn checks_due(&mut self, now: Millis) -> Vec<(NodeId, Incarnation, String, CheckBack)> {
+        let mut due = Vec::new();
+        for (id, node) in &mut self.nodes {
+            if !node.record.ended && node.signs.last_beat.is_some() && node.check_due <= now {
+                let starts = node.signs.is_starting(now, &self.settings);
+                let rest_ms = if starts { limits::FIRST_CHECKS_MS } else { self.settings.check_back_ms };
+                node.check_due = now + rest_ms.min(self.settings.check_back_ms);
+                let spec = &node.record.spec;
+                due.push((
+                    id.clone(),
+                    node.record.incarnation,
+                    spec.address.clone(),
+                    spec.check_back.clone(),
+                ));
+            }
+        }
+        due
+    }
+
+    /// Finds who has been unreachable for so long that its replicas move off. Returns when to look again.
+    pub(super) fn watch_addresses(&mut self, at: Moment) -> Millis {
+        let (mut silent, mut standing, mut wake) = (BTreeSet::new(), 0, Millis::NEVER);
+        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended && !node.is_unproven()) {
+            standing += 1;
+            match node.cut_off_at(at.now, &self.settings) {
+                Some(due) if due <= at.now => drop(silent.insert(id.clone())),
+                Some(due) => wake = wake.min(due),
+                None => {}
+            }
+        }
+        let reachable = self.nodes.values().filter(|node| node.accepts(at.now, &self.settings)).count();
+        let is_borne = brake::are_unreachable_borne(silent.len(), reachable, standing, &self.settings);
+        let moves_off = is_borne && self.record.brake.is_none();
+        let cut_off = |id: &NodeId, node: &NodeState| moves_off && silent.contains(id) && !node.record.ended;
+        let changed: Vec<NodeId> = self
+            .nodes
+            .iter()
+            .filter(|(id, node)| node.cut_off != cut_off(id, node))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in changed {
+            self.cut_off(at, &id, moves_off && silent.contains(&id));
+        }
+        wake
+    }
+
+    fn cut_off(&mut self, at: Moment, id: &NodeId, is_cut_off: bool) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        node.cut_off = is_cut_off;
+        let (held, address) = (node.orders.len(), node.record.spec.address.clone());
+        if is_cut_off && held > 0 {
+            self.notice(
+                true,
+                format!(
+                    "node {id} beats, but its address {address} does not answer: what it holds of {held} shards moves \
+                     off it. Start it with an address at which others reach it"
+                ),
+            );
+        }
+        self.wake_replicas_of(id);
+        self.plan_soon(at, 0);
+    }
+}
