@@ -224,6 +224,8 @@ async fn orders_are_posted_to_the_callback() {
     });
     let (status, welcome) = door.post("/v1/worker/register", &form).await;
     assert_eq!(status, 200, "{welcome}");
+    let beat = json!({ "node": "a", "incarnation": welcome["incarnation"], "sequence": 1, "sent_at_ms": 1 });
+    assert_eq!(door.post("/v1/worker/heartbeat", &beat).await.0, 200, "nothing is given before a beat (A11)");
     door.done(create("kv", 1)).await;
     let orders = tokio::time::timeout(PATIENCE, async {
         loop {

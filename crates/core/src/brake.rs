@@ -14,7 +14,7 @@
 //! | more than max(2, half) of the nodes do not answer, none given up yet | planning waits until they answer |
 //! | a lost node registers again                                   | it does not count as lost             |
 //! | a node leaves as announced                                    | it never counted as lost              |
-//! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is set aside |
+//! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is held back |
 //!
 //! The lines on setbacks are for failures that *follow* the moves: the shards of a dead node bury the next one,
 //! which dies of them, and so on. In a large cluster that never reaches a fifth of the nodes within a window, and
@@ -23,6 +23,10 @@
 //! keyspace only: the service is broken, not the cluster.
 //!
 //! The line on silent nodes has no latch: nothing was decided yet, so nothing has to be undone by hand.
+//!
+//! A brake that is on is released by a person, or by itself when every node is heard again; and nodes that are started
+//! anew before they are given up put no brake on, but nothing except repairs begins while they are many: both in
+//! `cluster/calm.rs`.
 //!
 //! The last line is a shard that kills ([`crate::poison`]): in a cluster of fewer than fifteen nodes its third victim
 //! would put the brake on, and the shard would go on killing once a person lets it go. What tells it from a cut
@@ -87,6 +91,12 @@ impl Losses {
     /// A person has looked: count from here.
     pub fn clear(&mut self) {
         self.lost.clear();
+    }
+
+    /// Whether no node is missing that was lost in the window.
+    pub fn are_all_back(&mut self, now: Millis, settings: &Settings) -> bool {
+        self.lost.retain(|_, loss| now.since(loss.at) < settings.brake_window_ms);
+        self.lost.is_empty()
     }
 
     /// Whether giving up `dying` now would be too much. `standing` counts the nodes that have not been given
@@ -167,6 +177,17 @@ fn longest_chain(mut losses: Vec<(Millis, &Suspects)>) -> (Vec<ShardName>, usize
     let longest = chains.values().map(|(deaths, _)| *deaths).max().unwrap_or(0);
     let furthest = chains.iter().filter(|(_, (deaths, _))| *deaths == longest);
     (furthest.map(|(shard, _)| (*shard).clone()).collect(), longest)
+}
+
+/// Why nothing but repairs begins: of so many `nodes`, `ended` have died in the window, or were started anew without
+/// having said goodbye.
+pub fn unrest(ended: usize, nodes: usize, settings: &Settings) -> Option<String> {
+    (ended > borne(nodes, settings)).then(|| {
+        format!(
+            "{ended} of {nodes} nodes died or were started anew within {} s",
+            settings.brake_window_ms.div_ceil(1_000)
+        )
+    })
 }
 
 /// Whether what `unreachable` nodes hold may move off them, when `reachable` others can take it. A coordinator that

@@ -74,6 +74,10 @@ pub const LOAD_FLOORS: [f64; 3] = [50.0, 20.0, 67_108_864.0];
 /// for other nodes to have their turn, short enough that a mended node is found before a person waits.
 pub const AVOID_MS: u64 = 60_000;
 
+/// Ended processes that are remembered to tell a shard that kills from a bad release: with fewer nothing is lost, as
+/// so many deaths speak for no shard.
+pub const DEATHS: usize = 256;
+
 /// How often the address of a node is checked that has just registered, in milliseconds, until it answers: its first
 /// shards wait for that, and its service may begin to listen just after it has registered.
 pub const FIRST_CHECKS_MS: u64 = 250;

@@ -12,7 +12,7 @@ use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
-use crate::plan::Status;
+use crate::plan::{Origin, Plan, Status};
 use crate::settings::Settings;
 use crate::time::Millis;
 use std::collections::BTreeSet;
@@ -140,7 +140,11 @@ impl Cluster {
     fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
         let braked = self.keyspaces.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
         let approved = self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
-        let mut plans: Vec<_> = approved.filter(|plan| !braked || !plan.origin.is_automatic()).collect();
+        let unrest = self.unrest().is_some();
+        let waits = |plan: &Plan| {
+            (braked && plan.origin.is_automatic()) || (unrest && plan.origin == Origin::Rebalance)
+        };
+        let mut plans: Vec<_> = approved.filter(|plan| !waits(plan)).collect();
         plans.sort_by_key(|plan| (plan.origin.urgency(), plan.id));
         plans.into_iter().map(|plan| plan.id).collect()
     }

@@ -329,11 +329,9 @@ fn copied_bytes(keyspace: &KeyspaceState, change: &Change) -> Option<u64> {
 /// A shard that was set aside after the plan was made goes nowhere new, and nothing goes to a node on which
 /// shards have hung since, unless a person says so.
 fn not_barred(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Result<(), NotNow> {
-    let rules = &keyspace.record.rules;
-    let aside = |id: &&ShardId| rules.get(id).is_some_and(|rule| rule.set_aside.is_some());
-    match change.shards().iter().find(aside) {
+    match change.shards().iter().find(|id| keyspace.is_withheld(**id)) {
         _ if !origin.is_automatic() || planted::is(Planted::AsideShard) => Ok(()),
-        Some(id) => Err(NotNow::Impossible(format!("{id} is set aside"))),
+        Some(id) => Err(NotNow::Impossible(format!("{id} is set aside, or held back until that is known"))),
         None => match change.targets().into_iter().find(|node| keyspace.hangs_on(node)) {
             Some(node) => Err(NotNow::Impossible(format!("shards of this keyspace hang on {node}"))),
             None => Ok(()),

@@ -1,18 +1,13 @@
-//! What stops the planner: the brake of the whole cluster ([`crate::brake`]) and shards that are set aside
-//! ([`crate::poison`]). Here they meet what is stored and what is told to people.
+//! What stops the planner: the brake of the whole cluster and those of keyspaces ([`crate::brake`]). Here they meet
+//! what is stored and what is told to people.
 
 use super::overdue::Avoided;
-use super::{Cluster, KeyspaceState, Moment, ShardRule, Write};
-use crate::brake::{self, Suspects, Verdict};
-use crate::id::ShardId;
-use crate::map::Replica;
+use super::{Cluster, KeyspaceState, Moment, Write};
+use crate::brake::{self, Verdict};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
-use crate::planted::{self, Planted};
 use crate::poison;
-use crate::settings::Settings;
-use crate::time::Millis;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 impl Cluster {
     /// Why automatic moves are stopped, in the whole cluster or in some keyspaces, if they are.
@@ -20,7 +15,7 @@ impl Cluster {
         let own = self.keyspaces.iter().filter_map(|(name, keyspace)| {
             Some(format!("keyspace {name}: {}", keyspace.record.brake.as_ref()?))
         });
-        let all: Vec<String> = self.record.brake.clone().into_iter().chain(own).collect();
+        let all: Vec<String> = self.record.brake.iter().chain(&self.unrest).cloned().chain(own).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
@@ -42,7 +37,7 @@ impl Cluster {
             Verdict::Borne => return,
             Verdict::Poisoned(shards, deaths) => {
                 let why = poison::before_brake(deaths);
-                return shards.iter().for_each(|(name, shard)| self.set_aside(at, name, *shard, why.clone()));
+                return shards.iter().for_each(|(name, shard)| self.hold_back(at, name, *shard, why.clone()));
             }
             Verdict::TooMany(why) => why,
         };
@@ -103,6 +98,7 @@ impl Cluster {
             self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
         }
         self.losses.clear();
+        self.deaths.clear();
         self.plan_soon(at, 0);
     }
 
@@ -123,128 +119,5 @@ impl Cluster {
         }
         self.waiting = verdict.is_some();
         self.waiting
-    }
-
-    /// The shards that a node had taken on shortly before it was last heard.
-    pub(super) fn suspects(&self, node: &NodeId) -> Suspects {
-        let Some(state) = self.nodes.get(node) else { return Suspects::new() };
-        let died = state.signs.last_beat.unwrap_or(state.signs.since);
-        let incarnation = state.record.incarnation;
-        let of = |keyspace: &KeyspaceState| {
-            let shards = keyspace.hosted.on(node).filter_map(|id| keyspace.map.shard(id));
-            let replicas = shards.flat_map(|shard| shard.replicas.iter().map(move |r| (shard.id, r)));
-            let here = replicas.filter(|(_, r)| r.node == *node && r.incarnation == incarnation);
-            let suspect = |(shard, replica): (ShardId, &Replica)| {
-                let (_, taken) = keyspace.taken.get(&replica.placement)?;
-                (replica.state.is_staying() && poison::is_suspect(*taken, died, &self.settings))
-                    .then(|| ((keyspace.map.keyspace().clone(), shard), *taken))
-            };
-            here.filter_map(suspect).collect::<Vec<_>>()
-        };
-        self.keyspaces.values().flat_map(of).collect()
-    }
-
-    /// Strikes against the shards that a node had just taken on when it died.
-    pub(super) fn strike(&mut self, at: Moment, node: &NodeId, suspects: &Suspects) {
-        let mut struck = BTreeSet::new();
-        for (name, shard) in suspects.keys() {
-            let Some(keyspace) = self.keyspaces.get_mut(name) else { continue };
-            let rule = keyspace.record.rules.entry(*shard).or_default();
-            rule.deaths += 1;
-            struck.insert(name);
-            if let Some(why) = poison::after_death(rule.deaths, node, &self.settings) {
-                self.set_aside(at, name, *shard, why);
-            }
-        }
-        let records = struck.into_iter().filter_map(|name| self.keyspaces.get(name));
-        self.outbox.writes.extend(records.map(|keyspace| Write::Keyspace(keyspace.record.clone())));
-    }
-
-    /// A node comes as a new process. If the last one was neither given up nor to be stopped, and has not left, it has
-    /// died just now, and whoever restarted it was quicker than its lease: its shards are suspected as of any death.
-    /// The new process is the emptiest node; so that they do not all come back to it, and one kills it again in the
-    /// company of the same innocent ones, they go elsewhere for a while. A node without others is no witness: nobody
-    /// could show that it is not the node itself that does not live long.
-    pub(super) fn strike_for_restart(&mut self, at: Moment, node: &NodeId) {
-        let died = self.nodes.get(node).is_some_and(|old| !old.record.ended && !old.revoked);
-        let alone = !self.nodes.iter().any(|(other, state)| other != node && !state.record.ended);
-        if !died || alone || self.record.brake.is_some() {
-            return;
-        }
-        let suspects = self.suspects(node);
-        self.strike(at, node, &suspects);
-        let until = at.now + self.settings.poison_window_ms;
-        for (name, shard) in suspects.into_keys() {
-            if let Some(keyspace) = self.keyspaces.get_mut(&name) {
-                keyspace.crashed.insert((shard, node.clone()), until);
-            }
-        }
-    }
-
-    /// The shards that could not be loaded on too many nodes.
-    pub(super) fn set_unloadable_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
-        let Some(keyspace) = self.keyspaces.get(name) else { return };
-        let nodes: Vec<&NodeId> =
-            keyspace.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
-        let of_it = keyspace.avoid.iter().filter(|((of, _), _)| *of == shard);
-        let latest = of_it.max_by_key(|(_, avoided)| avoided.until);
-        let why = latest.map_or("nothing", |(_, avoided)| avoided.why.as_str());
-        if let Some(why) = poison::after_failures(&nodes, why, &self.settings) {
-            self.set_aside(at, name, shard, why);
-        }
-    }
-
-    fn set_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, why: String) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let rule = keyspace.record.rules.entry(shard).or_default();
-        if rule.set_aside.is_some() || planted::is(Planted::R5) {
-            return;
-        }
-        rule.set_aside = Some(why.clone());
-        keyspace.plan_again(at);
-        self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        self.notice(
-            true,
-            format!(
-                "shard {shard} of keyspace {name} is set aside and placed nowhere new: {why}. Mend it, then run \
-                 `partage shard release {name} {shard}`"
-            ),
-        );
-    }
-}
-
-impl KeyspaceState {
-    /// Takes over what a person has changed. A shard that is released is tried everywhere again.
-    pub(super) fn take_record(&mut self, at: Moment, record: super::KeyspaceRecord) {
-        let aside = |rules: &BTreeMap<ShardId, ShardRule>, id: &ShardId| {
-            rules.get(id).is_some_and(|rule| rule.set_aside.is_some())
-        };
-        self.avoid.retain(|(id, _), _| !aside(&self.record.rules, id) || aside(&record.rules, id));
-        self.record = record;
-        self.plan_due = at.now;
-    }
-
-    /// Forgets who took on what longer ago than the window; whoever lived through it clears the shard.
-    pub(super) fn clear_survivors(&mut self, at: Moment, settings: &Settings) -> Option<Write> {
-        let is_old = |taken: &Millis| poison::is_cleared(*taken, at.now, settings);
-        let mut cleared = false;
-        for (placement, (shard, taken)) in &self.taken {
-            let is_live =
-                || self.map.shard(*shard).is_some_and(|s| s.live().any(|r| r.placement == *placement));
-            let Some(rule) = self.record.rules.get_mut(shard).filter(|rule| rule.deaths > 0) else {
-                continue;
-            };
-            if !is_old(taken) || !is_live() {
-                continue;
-            }
-            cleared = true;
-            rule.deaths = 0;
-            if *rule == ShardRule::default() {
-                self.record.rules.remove(shard);
-            }
-        }
-        self.taken.retain(|_, (_, taken)| !is_old(taken));
-        self.crashed.retain(|_, until| *until > at.now);
-        cleared.then(|| Write::Keyspace(self.record.clone()))
     }
 }

@@ -388,10 +388,9 @@ impl Cluster {
             let is_over = lease_end <= at.now;
             let lapsed = !std::mem::replace(&mut node.lapsed, is_over) && is_over;
             if health == Health::Down && !node.record.ended && !braked {
-                let is_unproven = node.is_unproven();
-                let suspects = self.suspects(&id);
-                self.strike(at, &id, &suspects);
-                if !is_unproven {
+                if !node.is_unproven() {
+                    let suspects = self.suspects(&id);
+                    self.strike(at, &id, &suspects);
                     self.losses.add(id.clone(), at.now, suspects);
                 }
                 self.bury(at, &id);

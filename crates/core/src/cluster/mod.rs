@@ -17,7 +17,8 @@
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
 //! | which changes of a plan begin now              | `execute.rs`    |
-//! | what stops the planner                         | `guard.rs`      |
+//! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
+//! | which shard is to blame when processes die     | `blame.rs`      |
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | what does not get on, and what follows         | `overdue.rs`    |
@@ -31,6 +32,8 @@
 
 pub mod admin;
 mod advance;
+mod blame;
+mod calm;
 mod execute;
 pub mod explain;
 mod guard;
@@ -62,6 +65,7 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::placement::Policies;
 use crate::plan::Plan;
+use crate::poison::Deaths;
 use crate::reshard::Tracker;
 use crate::settings::Settings;
 use crate::throttle::Meter;
@@ -125,6 +129,8 @@ pub struct KeyspaceState {
     /// Processes that were restarted soon after they had taken a shard on, and until when it rather goes
     /// elsewhere; not stored.
     crashed: BTreeMap<(ShardId, NodeId), Millis>,
+    /// Shards that are placed nowhere new until it is known whether they are to blame; not stored.
+    held_back: BTreeMap<ShardId, blame::Held>,
     /// When to look for a better placement.
     plan_due: Millis,
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
@@ -207,6 +213,12 @@ pub struct Cluster {
     promised: Millis,
     /// Nodes that were given up lately.
     losses: Losses,
+    /// Processes that ended lately; not stored.
+    deaths: Deaths,
+    /// Why nothing but repairs is begun: so many processes have ended lately. Not stored.
+    unrest: Option<String>,
+    /// Since when the brake is on and everybody is heard; not stored.
+    calm_since: Option<Millis>,
     /// Planning waits because too few nodes answer.
     waiting: bool,
     /// Why nothing can be stored for now, as the driver says.
@@ -251,6 +263,7 @@ impl Cluster {
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         self.excuse_own_silence(at);
         let wake = self.watch_over(at);
+        let wake = wake.min(self.judge_held_back(at)).min(self.watch_unrest(at));
         let overdue = self.call_in_debts(at);
         self.begin_drains(at);
         let again = self.advance(at, transaction);

@@ -264,6 +264,14 @@ impl Cluster {
                 unplaced.push(format!("{shard} is set aside and placed nowhere new: {why}"));
             }
         }
+        let room = limits::COMPLAINTS.saturating_sub(unplaced.len());
+        unplaced.extend(
+            keyspace
+                .held_back
+                .keys()
+                .take(room)
+                .map(|shard| format!("{shard} is held back until it is known whether it kills its nodes")),
+        );
         Ok((wishes, unplaced))
     }
 
@@ -291,7 +299,8 @@ impl Cluster {
         let complete = wishes.blocked.is_empty();
         keyspace.blocked = std::mem::take(&mut wishes.blocked);
         let ready = self.submit_urgent(at, name, &mut wishes);
-        if ready || self.is_carrying_out(at, name) || !self.may_rebalance(at, name) {
+        if ready || self.unrest().is_some() || self.is_carrying_out(at, name) || !self.may_rebalance(at, name)
+        {
             return ready;
         }
         match mode {

@@ -1,5 +1,6 @@
 //! Scenarios of a whole cluster on simulated time, each short enough to be followed by hand.
 
+mod crash_loop;
 mod guard;
 mod interrupted;
 mod meanwhile;

@@ -221,7 +221,7 @@ fn hash(keyspace: &str, of: &[u8]) -> u64 {
 }
 
 pub(super) fn is_set_aside(keyspace: &KeyspaceState, shard: ShardId) -> bool {
-    keyspace.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some())
+    keyspace.is_withheld(shard)
 }
 
 /// The replicas of a shard when everything under way has arrived, the leader first.
@@ -256,7 +256,7 @@ pub(super) fn expected<'a>(
 /// How many replicas a shard should have. One that is set aside keeps what it has.
 fn count_wanted(keyspace: &KeyspaceState, shard: ShardId, has: usize, hot: &BTreeMap<ShardId, u32>) -> u8 {
     let rule = keyspace.record.rules.get(&shard);
-    if rule.is_some_and(|rule| rule.set_aside.is_some()) {
+    if keyspace.is_withheld(shard) {
         return has.min(limits::REPLICAS) as u8;
     }
     let own = rule.and_then(|rule| rule.replicas).or(hot.get(&shard).copied());

@@ -1,0 +1,319 @@
+//! Which shard is to blame when processes die: strikes, shards that are held back, and shards that are set aside, by
+//! the rules of [`crate::poison`].
+
+use super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule, Write};
+use crate::brake::{ShardName, Suspects};
+use crate::exchange::Phase;
+use crate::id::ShardId;
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
+use crate::planted::{self, Planted};
+use crate::poison::{self, Evidence};
+use crate::settings::Settings;
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A shard that is placed nowhere new until it is known whether it is to blame. Not stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Held {
+    until: Millis,
+    /// A part of a sentence: "3 nodes in a row died soon after they had taken it on".
+    why: String,
+}
+
+/// The nodes that count as witnesses, and those that are silent and not given up.
+#[derive(Debug, Default)]
+struct Census {
+    up: BTreeSet<NodeId>,
+    silent: Vec<NodeId>,
+}
+
+impl Cluster {
+    /// The shards that a node had taken on shortly before it was last heard.
+    pub(super) fn suspects(&self, node: &NodeId) -> Suspects {
+        let Some(state) = self.nodes.get(node) else { return Suspects::new() };
+        let died = state.signs.last_beat.unwrap_or(state.signs.since);
+        let suspect = |(keyspace, shard, replica): super::orders::Held<'_>| {
+            let (_, taken) = keyspace.taken.get(&replica.placement)?;
+            let is_suspect = replica.state.is_staying() && poison::is_suspect(*taken, died, &self.settings);
+            is_suspect.then(|| ((keyspace.map.keyspace().clone(), shard.id), *taken))
+        };
+        self.held(state).filter_map(suspect).collect()
+    }
+
+    /// A node has died: strikes against the shards that it had just taken on, as far as the evidence points to them.
+    pub(super) fn strike(&mut self, at: Moment, node: &NodeId, suspects: &Suspects) {
+        self.deaths.add(node.clone(), at.now, suspects.keys().cloned().collect(), &self.settings);
+        self.drop_suspicions(at);
+        if self.record.brake.is_some() {
+            return;
+        }
+        let (census, mut struck) = (self.census(at, Some(node)), BTreeMap::new());
+        for suspect in suspects.keys() {
+            let strikes = self.strikes(suspect) + 1;
+            if !self.evidence(&census, suspect, strikes).points_to_the_shard() {
+                continue;
+            }
+            let Some(keyspace) = self.keyspaces.get_mut(&suspect.0) else { continue };
+            keyspace.record.rules.entry(suspect.1).or_default().deaths = strikes;
+            struck.insert(suspect.clone(), strikes);
+        }
+        let most = struck.values().copied().max().unwrap_or(0);
+        let mut worst = struck.iter().filter(|(_, strikes)| **strikes == most).map(|(shard, _)| shard);
+        // As long as several have died with as many nodes, none of them is known to be the one.
+        if let (Some((name, shard)), None) = (worst.next(), worst.next())
+            && let Some(why) = poison::after_death(most, node, &self.settings)
+        {
+            self.hold_back(at, name, *shard, why);
+        }
+        let names: BTreeSet<_> = struck.keys().map(|(name, _)| name).collect();
+        let records = names.into_iter().filter_map(|name| self.keyspaces.get(name));
+        self.outbox.writes.extend(records.map(|keyspace| Write::Keyspace(keyspace.record.clone())));
+    }
+
+    /// A node comes as a new process. If the last one was neither given up nor to be stopped, and has not left, it has
+    /// died just now, and whoever restarted it was quicker than its lease: its shards are suspected as of any death.
+    /// The new process is the emptiest node; so that they do not all come back to it, and one kills it again in the
+    /// company of the same innocent ones, they go elsewhere for a while.
+    pub(super) fn strike_for_restart(&mut self, at: Moment, node: &NodeId) {
+        let died = |old: &NodeState| !old.record.ended && !old.revoked && !old.is_unproven();
+        if !self.nodes.get(node).is_some_and(died) {
+            return;
+        }
+        let suspects = self.suspects(node);
+        self.strike(at, node, &suspects);
+        let until = at.now + self.settings.poison_window_ms;
+        for suspect in suspects.into_keys().filter(|suspect| self.strikes(suspect) > 0).collect::<Vec<_>>() {
+            if let Some(keyspace) = self.keyspaces.get_mut(&suspect.0) {
+                keyspace.crashed.insert((suspect.1, node.clone()), until);
+            }
+        }
+    }
+
+    fn strikes(&self, (name, shard): &ShardName) -> u32 {
+        let keyspace = self.keyspaces.get(name);
+        keyspace.and_then(|keyspace| keyspace.record.rules.get(shard)).map_or(0, |rule| rule.deaths)
+    }
+
+    /// Who lives and who is silent; `dying` is no witness any more.
+    fn census(&self, at: Moment, dying: Option<&NodeId>) -> Census {
+        let mut census = Census::default();
+        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended && !node.is_unproven()) {
+            match node.signs.health(at.now, &self.settings) {
+                Health::Up if Some(id) != dying => drop(census.up.insert(id.clone())),
+                // The brake is on, so it is not given up; it has probably died as well.
+                Health::Down => census.silent.push(id.clone()),
+                _ => {}
+            }
+        }
+        census
+    }
+
+    /// What speaks for and against a shard.
+    fn evidence(&self, census: &Census, (name, shard): &ShardName, strikes: u32) -> Evidence {
+        let map = self.keyspaces.get(name).and_then(|keyspace| keyspace.map.shard(*shard));
+        let holders: BTreeSet<&NodeId> = map.into_iter().flat_map(|s| s.staying()).map(|r| &r.node).collect();
+        let most = (strikes as usize).max(2);
+        let mut others = self.deaths.nodes_without(&(name.clone(), *shard), most);
+        let silent = census.silent.iter().filter(|id| !holders.contains(id));
+        others.extend(silent.take(most + 1));
+        let no_witness = others.union(&holders).filter(|id| census.up.contains(**id)).count();
+        Evidence { strikes, others: others.len(), witnesses: census.up.len() - no_witness }
+    }
+
+    /// Places shards again that were suspected, when nodes have died without them since.
+    fn drop_suspicions(&mut self, at: Moment) {
+        let mut cleared = Vec::new();
+        for (name, keyspace) in &self.keyspaces {
+            let aside =
+                keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some() && rule.deaths > 0);
+            let suspected: BTreeSet<ShardId> =
+                keyspace.held_back.keys().copied().chain(aside.map(|(shard, _)| *shard)).collect();
+            cleared.extend(suspected.into_iter().map(|shard| (name.clone(), shard)));
+        }
+        if cleared.is_empty() {
+            return;
+        }
+        let census = self.census(at, None);
+        cleared.retain(|shard| !self.is_still_suspected(&census, shard));
+        for (name, shard) in cleared {
+            self.clear_suspicion(at, &name, shard);
+        }
+    }
+
+    /// Whether the evidence of the deaths that are remembered still points to the shard. Of older ones nothing new
+    /// can be known.
+    fn is_still_suspected(&self, census: &Census, shard: &ShardName) -> bool {
+        let strikes = self.strikes(shard).max(self.settings.poison_deaths);
+        let is_remembered = !self.deaths.nodes_with(shard).is_empty();
+        !is_remembered || self.evidence(census, shard, strikes).points_to_the_shard()
+    }
+
+    fn clear_suspicion(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        keyspace.held_back.remove(&shard);
+        if let Some(rule) = keyspace.record.rules.get_mut(&shard) {
+            (rule.deaths, rule.set_aside) = (0, None);
+            if *rule == ShardRule::default() {
+                keyspace.record.rules.remove(&shard);
+            }
+        }
+        keyspace.plan_again(at);
+        self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+        self.notice(
+            false,
+            format!("shard {shard} of keyspace {name} is placed again: nodes have died without it, too"),
+        );
+    }
+
+    /// Places a shard nowhere new until it is known whether nodes die without it, too.
+    pub(super) fn hold_back(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, why: String) {
+        let hold_ms = poison::hold_ms(&self.settings);
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        if keyspace.is_withheld(shard) || planted::is(Planted::R5) {
+            return;
+        }
+        self.notice(
+            false,
+            format!(
+                "shard {shard} of keyspace {name} is held back for {} s: {why}. It is set aside unless nodes die \
+                 without it, too",
+                hold_ms.div_ceil(1_000)
+            ),
+        );
+        if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            keyspace.held_back.insert(shard, Held { until: at.now + hold_ms, why });
+        }
+    }
+
+    /// Sets aside what was held back for long enough. Returns when to look again.
+    pub(super) fn judge_held_back(&mut self, at: Moment) -> Millis {
+        let held = |keyspace: &KeyspaceState| keyspace.held_back.clone();
+        let all: Vec<_> = self
+            .keyspaces
+            .iter()
+            .filter(|(_, keyspace)| !keyspace.held_back.is_empty())
+            .flat_map(|(name, keyspace)| {
+                held(keyspace).into_iter().map(|(shard, held)| (name.clone(), shard, held))
+            })
+            .collect();
+        let mut next = Millis::NEVER;
+        for (name, shard, held) in all {
+            if held.until > at.now {
+                next = next.min(held.until);
+            } else if self.is_still_suspected(&self.census(at, None), &(name.clone(), shard)) {
+                if let Some(keyspace) = self.keyspaces.get_mut(&name) {
+                    keyspace.held_back.remove(&shard);
+                }
+                self.set_aside(at, &name, shard, held.why);
+            } else {
+                self.clear_suspicion(at, &name, shard);
+            }
+        }
+        next
+    }
+
+    /// How many nodes a shard that is held back or set aside explains: they count as one loss.
+    pub(super) fn explained_deaths(&self, died: &BTreeSet<&NodeId>) -> usize {
+        let withheld = self.keyspaces.iter().flat_map(|(name, keyspace)| {
+            let aside = keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
+            let shards = keyspace.held_back.keys().chain(aside.map(|(shard, _)| shard));
+            shards.map(|shard| (name.clone(), *shard))
+        });
+        let explains = |shard: ShardName| self.deaths.nodes_with(&shard).intersection(died).count();
+        withheld.map(explains).max().unwrap_or(0).saturating_sub(1)
+    }
+
+    /// The shards that could not be loaded on too many nodes. Where others could not be loaded there, either, and most
+    /// of these nodes serve none of the keyspace, it is not the shard's fault but the service's: all of it is tried
+    /// again in a while.
+    pub(super) fn set_unloadable_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
+        let Some(keyspace) = self.keyspaces.get(name) else { return };
+        let nodes: Vec<&NodeId> =
+            keyspace.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
+        if nodes.len() < self.settings.poison_deaths as usize {
+            return;
+        }
+        let serving = nodes.iter().filter(|node| self.serves_any(name, node)).count();
+        let others_fail = keyspace.avoid.keys().any(|(of, node)| *of != shard && nodes.contains(&node));
+        if others_fail && 2 * serving < nodes.len() {
+            return;
+        }
+        let of_it = keyspace.avoid.iter().filter(|((of, _), _)| *of == shard);
+        let latest = of_it.max_by_key(|(_, avoided)| avoided.until);
+        let why = latest.map_or("nothing", |(_, avoided)| avoided.why.as_str());
+        if let Some(why) = poison::after_failures(&nodes, why, &self.settings) {
+            self.set_aside(at, name, shard, why);
+        }
+    }
+
+    /// Whether a node serves some shard of a keyspace.
+    fn serves_any(&self, name: &KeyspaceName, node: &NodeId) -> bool {
+        let held = self.nodes.get(node).into_iter().flat_map(|node| self.held(node));
+        let mut phases = held
+            .filter(|(keyspace, ..)| keyspace.map.keyspace() == name)
+            .filter_map(|(keyspace, _, r)| keyspace.observed.get(&r.placement).map(|seen| seen.phase()));
+        phases.any(|phase| *phase == Phase::Serving)
+    }
+
+    fn set_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, why: String) {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        let rule = keyspace.record.rules.entry(shard).or_default();
+        if rule.set_aside.is_some() || planted::is(Planted::R5) {
+            return;
+        }
+        rule.set_aside = Some(why.clone());
+        keyspace.plan_again(at);
+        self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+        self.notice(
+            true,
+            format!(
+                "shard {shard} of keyspace {name} is set aside and placed nowhere new: {why}. Mend it, then run \
+                 `partage shard release {name} {shard}`"
+            ),
+        );
+    }
+}
+
+impl KeyspaceState {
+    /// Whether a shard is placed nowhere new by itself: it is set aside, or held back until that is decided.
+    pub(super) fn is_withheld(&self, shard: ShardId) -> bool {
+        let is_aside = self.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some());
+        is_aside || self.held_back.contains_key(&shard)
+    }
+
+    /// Takes over what a person has changed. A shard that is released is tried everywhere again.
+    pub(super) fn take_record(&mut self, at: Moment, record: super::KeyspaceRecord) {
+        let aside = |rules: &BTreeMap<ShardId, ShardRule>, id: &ShardId| {
+            rules.get(id).is_some_and(|rule| rule.set_aside.is_some())
+        };
+        self.avoid.retain(|(id, _), _| !aside(&self.record.rules, id) || aside(&record.rules, id));
+        self.held_back.retain(|id, _| record.rules.get(id).is_some_and(|rule| rule.deaths > 0));
+        self.record = record;
+        self.plan_due = at.now;
+    }
+
+    /// Forgets who took on what longer ago than the window; whoever lived through it clears the shard.
+    pub(super) fn clear_survivors(&mut self, at: Moment, settings: &Settings) -> Option<Write> {
+        let is_old = |taken: &Millis| poison::is_cleared(*taken, at.now, settings);
+        let mut cleared = false;
+        for (placement, (shard, taken)) in &self.taken {
+            let is_live =
+                || self.map.shard(*shard).is_some_and(|s| s.live().any(|r| r.placement == *placement));
+            let Some(rule) = self.record.rules.get_mut(shard).filter(|rule| rule.deaths > 0) else {
+                continue;
+            };
+            if !is_old(taken) || !is_live() {
+                continue;
+            }
+            cleared = true;
+            rule.deaths = 0;
+            if *rule == ShardRule::default() {
+                self.record.rules.remove(shard);
+            }
+        }
+        self.taken.retain(|_, (_, taken)| !is_old(taken));
+        self.crashed.retain(|_, until| *until > at.now);
+        cleared.then(|| Write::Keyspace(self.record.clone()))
+    }
+}

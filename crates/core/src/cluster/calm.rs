@@ -1,0 +1,76 @@
+//! What stops moves and ends by itself: unrest, while many processes end and come back, and a brake under which
+//! everybody is heard again.
+//!
+//! | seen                                                           | follows                                     |
+//! |----------------------------------------------------------------|---------------------------------------------|
+//! | more nodes ended or were started anew in the window than the brake bears | unrest: what has no replica is placed, nothing else moves |
+//! | fewer                                                          | it ends                                     |
+//! | the brake is on, every node that was not given up is heard, and none that was lost in the window is missing, for `dead_after_ms` | the brake is released |
+//!
+//! A crash loop of a whole release is over when the next release is out, and nobody should have to say so. What a
+//! shard explains ([`crate::poison`]) counts as one node, as it does for the brake.
+
+use super::{Cluster, Moment, Write};
+use crate::brake;
+use crate::node::Health;
+use crate::time::Millis;
+
+impl Cluster {
+    /// Why nothing but repairs begins by itself.
+    pub fn unrest(&self) -> Option<&str> {
+        self.unrest.as_deref()
+    }
+
+    /// Notices when unrest begins and ends, and when the brake has done its work. Returns when to look again.
+    pub(super) fn watch_unrest(&mut self, at: Moment) -> Millis {
+        let window_ms = self.settings.brake_window_ms;
+        let (died, next) = self.deaths.lately(at.now, window_ms);
+        let proven = self.nodes.values().filter(|node| !node.is_unproven() && !node.record.left);
+        let counted = died.len() - self.explained_deaths(&died);
+        let why = brake::unrest(counted, proven.count(), &self.settings);
+        let began = why.is_some() && self.unrest.is_none();
+        let ended = why.is_none() && self.unrest.is_some();
+        if let Some(why) = why.as_ref().filter(|_| began) {
+            self.notice(
+                true,
+                format!(
+                    "{why}: what has no replica is placed, nothing else moves by itself until that is over. Look at \
+                     the release and the machines"
+                ),
+            );
+        }
+        if ended {
+            self.notice(false, "the nodes stay: moves go on".to_owned());
+            self.plan_soon(at, 0);
+        }
+        self.unrest = why;
+        next.min(self.release_when_calm(at))
+    }
+
+    /// Releases the brake when there is nothing left to decide about.
+    fn release_when_calm(&mut self, at: Moment) -> Millis {
+        if self.record.brake.is_none() || !self.is_everybody_heard(at) {
+            self.calm_since = None;
+            return Millis::NEVER;
+        }
+        let since = *self.calm_since.get_or_insert(at.now);
+        let due = since + self.settings.dead_after_ms;
+        if due > at.now {
+            return due;
+        }
+        self.calm_since = None;
+        self.record.brake = None;
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        self.losses.clear();
+        self.notice(false, "the brake is released: every node is heard again".to_owned());
+        self.plan_soon(at, 0);
+        Millis::NEVER
+    }
+
+    fn is_everybody_heard(&mut self, at: Moment) -> bool {
+        let is_heard = |health: Health| matches!(health, Health::Up | Health::Unreachable);
+        let mut standing = self.nodes.values().filter(|node| !node.record.ended && !node.is_unproven());
+        standing.all(|node| is_heard(node.signs.health(at.now, &self.settings)))
+            && self.losses.are_all_back(at.now, &self.settings)
+    }
+}
