@@ -141,7 +141,8 @@ impl Mind {
         let (trays, call_backs) = (Arc::new(Trays::default()), Arc::new(CallBacks::default()));
         let (call_back, called) = watch::channel(());
         let joined = Arc::default();
-        let mind = Mind { calls, beats, trays: trays.clone(), call_backs: call_backs.clone(), called, joined };
+        let mind =
+            Mind { calls, beats, trays: trays.clone(), call_backs: call_backs.clone(), called, joined };
         begin(&mind, &leading.cluster);
         let Leading { mut cluster, store, session, clock, full } = leading;
         cluster.set_storage_problem(full.as_ref().map(ToString::to_string));
