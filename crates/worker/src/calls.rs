@@ -1,8 +1,18 @@
-//! Callbacks under way: each in a task of its own, so that one that hangs or panics harms nobody else.
+//! Callbacks under way: each in a task of its own, so that one that hangs or panics harms no other.
+//!
+//! Two callbacks of one replica never run at the same time. When the worker gives a callback up, it cancels the
+//! callback's [`Scope`] and aborts its task; the next callback of that replica begins when the task and the
+//! blocking work of the scope have ended. A callback that ignores its cancellation therefore delays its
+//! replica, which the coordinator sees as a callback that takes too long, and no other replica.
+//!
+//! At most [`limits::LOADS`] loads run at once, or as many as the service says: a node that starts with ten
+//! thousand shards must not open ten thousand copies. The other callbacks are short, and the next owner may wait
+//! for them, so they do not wait for loads.
 
 use crate::driver::Event;
 use crate::handler::{Assignment, Failure, Handler};
 use crate::limits;
+use crate::scope::Scope;
 use futures::FutureExt;
 use partage_core::exchange::ReplicaKey;
 use partage_core::worker::Callback;
@@ -10,69 +20,120 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::WeakSender;
 use tokio::task::AbortHandle;
 
 struct Call {
     number: u64,
     task: AbortHandle,
+    scope: Scope,
 }
 
 /// The callbacks under way, at most one for each replica.
 pub struct Calls {
     handler: Arc<dyn Handler>,
     events: WeakSender<Event>,
+    loads: Arc<Semaphore>,
     running: BTreeMap<ReplicaKey, Call>,
+    /// Scopes of former callbacks of which something may still run.
+    ending: BTreeMap<ReplicaKey, Vec<Scope>>,
     last: u64,
 }
 
 impl Calls {
-    pub fn new(handler: Arc<dyn Handler>, events: WeakSender<Event>) -> Calls {
-        Calls { handler, events, running: BTreeMap::new(), last: 0 }
+    /// `loads`: how many loads may run at once.
+    pub fn new(handler: Arc<dyn Handler>, events: WeakSender<Event>, loads: usize) -> Calls {
+        let loads = Arc::new(Semaphore::new(loads.clamp(1, Semaphore::MAX_PERMITS)));
+        Calls { handler, events, loads, running: BTreeMap::new(), ending: BTreeMap::new(), last: 0 }
     }
 
-    /// Calls the service; what it returns comes back as [`Event::Returned`].
+    /// Calls the service as soon as nothing of the replica's former callback runs; what it returns comes back
+    /// as [`Event::Returned`].
     pub fn begin(&mut self, shard: Assignment, callback: Callback) {
+        self.abandon(&shard.replica);
         self.last += 1;
         let (number, replica) = (self.last, shard.replica.clone());
-        let (handler, events) = (self.handler.clone(), self.events.clone());
-        let task = tokio::spawn(async move {
-            let replica = shard.replica.clone();
-            let called = AssertUnwindSafe(call(handler, shard, callback)).catch_unwind().await;
-            let result = match called {
+        let scope = Scope::new();
+        let shard = Assignment { scope: scope.clone(), ..shard };
+        let former = self.former(&replica);
+        let (handler, events, loads) = (self.handler.clone(), self.events.clone(), self.loads.clone());
+        let work = scope.tracked(async move {
+            for scope in former {
+                scope.ended().await;
+            }
+            let _load = match callback {
+                // The semaphore is never closed; if it were, loads would only be unlimited.
+                Callback::Load => loads.acquire_owned().await.ok(),
+                Callback::Serve(..) | Callback::Unload | Callback::Drop => None,
+            };
+            match AssertUnwindSafe(call(handler, shard, callback)).catch_unwind().await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(failure)) => Err(sentence(failure.to_string())),
                 Err(panic) => Err(sentence(panicked(&*panic))),
-            };
-            // When the driver is gone nobody wants to know.
-            if let Some(events) = events.upgrade() {
-                let _ = events.send(Event::Returned { replica, number, callback, result }).await;
             }
         });
-        self.abandon(&replica);
-        self.running.insert(replica, Call { number, task: task.abort_handle() });
+        let returning = replica.clone();
+        let task = tokio::spawn(async move {
+            let result = work.await;
+            // When the driver is gone nothing waits for the result.
+            if let Some(events) = events.upgrade() {
+                let _ = events.send(Event::Returned { replica: returning, number, callback, result }).await;
+            }
+        });
+        self.running.insert(replica, Call { number, task: task.abort_handle(), scope });
+    }
+
+    /// The scopes that the next callback of `replica` waits for.
+    fn former(&mut self, replica: &ReplicaKey) -> Vec<Scope> {
+        // Replicas that are gone leave nothing behind for long.
+        if self.ending.len() > self.running.len() + limits::ENDING_CALLBACKS {
+            self.ending.retain(|_, scopes| scopes.iter().any(|scope| !scope.has_ended()));
+        }
+        let scopes = self.ending.remove(replica).unwrap_or_default();
+        let former: Vec<_> = scopes.into_iter().filter(|scope| !scope.has_ended()).collect();
+        if !former.is_empty() {
+            // Should the next callback be given up while it waits, the one after it has to wait as well.
+            self.ending.insert(replica.clone(), former.clone());
+        }
+        former
     }
 
     /// Whether that return is the one that is waited for; then it no longer is.
     pub fn ended(&mut self, replica: &ReplicaKey, number: u64) -> bool {
         let expected = self.running.get(replica).is_some_and(|call| call.number == number);
-        if expected {
-            self.running.remove(replica);
+        if expected && let Some(call) = self.running.remove(replica) {
+            self.keep(replica, call.scope);
         }
         expected
     }
 
-    /// Stops waiting.
+    /// Stops waiting: the callback is cancelled.
     pub fn abandon(&mut self, replica: &ReplicaKey) {
         if let Some(call) = self.running.remove(replica) {
-            call.task.abort();
+            call.cancel();
+            self.keep(replica, call.scope);
+        }
+    }
+
+    /// The replica's next callback waits for what is left of the scope.
+    fn keep(&mut self, replica: &ReplicaKey, scope: Scope) {
+        if !scope.has_ended() {
+            self.ending.entry(replica.clone()).or_default().push(scope);
         }
     }
 }
 
 impl Drop for Calls {
     fn drop(&mut self) {
-        self.running.values().for_each(|call| call.task.abort());
+        self.running.values().for_each(Call::cancel);
+    }
+}
+
+impl Call {
+    fn cancel(&self) {
+        self.scope.cancel();
+        self.task.abort();
     }
 }
 
@@ -99,3 +160,6 @@ fn sentence(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(limits::REASON_BYTES));
     text
 }
+
+#[cfg(test)]
+mod tests;

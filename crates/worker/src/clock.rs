@@ -2,32 +2,42 @@
 
 use partage_core::time::Millis;
 use rustix::time::{ClockId, clock_gettime};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Counts from its own start; a copy counts from the same. Monotonic: it goes on while the process is
-/// stopped, so a lease runs out during a pause. It does stand still while the whole machine sleeps; a
-/// machine that sleeps is no place for exclusive shards.
+/// Counts from its own start; a copy counts from the same. Monotonic, and on Linux it goes on while the process
+/// is stopped or the whole machine sleeps (`CLOCK_BOOTTIME`), so a lease runs out during either. Elsewhere it
+/// stands still while the machine sleeps; such a machine is no place for exclusive shards.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    start: Instant,
+    start: Duration,
 }
 
 impl Clock {
     /// Begins to count.
-    #[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
     pub fn start() -> Clock {
-        Clock { start: Instant::now() }
+        Clock { start: since_boot() }
     }
 
     /// Milliseconds since the start.
-    #[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
     pub fn now(&self) -> Millis {
-        Millis(self.start.elapsed().as_millis() as u64)
+        Millis(since_boot().saturating_sub(self.start).as_millis() as u64)
     }
+}
+
+fn since_boot() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::Monotonic;
+    read(clock)
 }
 
 /// The processor time that this thread has used, by the kernel's count.
 pub fn thread_cpu() -> Duration {
-    let used = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec.unsigned_abs() as u32)
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -13,10 +13,14 @@
 //! `serve` comes again when role or epoch change; a leader's requests are then let out first, a follower's go
 //! on. A call that fails, panics or hangs is reported to the coordinator with what it said, and made again
 //! later with longer and longer rests ([`partage_core::worker::Patience`]); only `unload` is not, because
-//! the next owner waits for it: what it was to end must not go on even if it failed. A hanging call is aborted
-//! at its next `await`; one that blocks its thread cannot be, so blocking work belongs in
-//! `tokio::task::spawn_blocking`.
+//! the next owner waits for it: what it was to end must not go on even if it failed.
+//!
+//! A call that takes too long is cancelled and aborted at its next `await`. What blocks a thread cannot be
+//! aborted: run it by [`Scope::spawn_blocking`] and let it ask [`Scope::is_cancelled`] between its steps. The
+//! replica's next call begins after the aborted one and its blocking work have ended, never beside them. (Tasks
+//! and threads that the service starts by other means are its own to stop.)
 
+use crate::scope::Scope;
 use async_trait::async_trait;
 use partage_core::exchange::{KeyspaceBrief, Order, Peer, ReplicaKey};
 use partage_core::id::{Epoch, ShardId};
@@ -47,6 +51,8 @@ pub struct Assignment {
     pub peers: Vec<Peer>,
     /// How the keyspace is sharded.
     pub brief: KeyspaceBrief,
+    /// The callback that this was passed to.
+    pub(crate) scope: Scope,
 }
 
 impl Assignment {
@@ -58,7 +64,14 @@ impl Assignment {
             epoch: order.epoch,
             peers: order.peers.clone(),
             brief: brief.clone(),
+            scope: Scope::idle(),
         }
+    }
+
+    /// The scope of the callback that this was passed to (elsewhere one that is never cancelled): says when the worker has given the callback up, and
+    /// runs blocking work that the replica's next callback waits for.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     /// The keyspace.

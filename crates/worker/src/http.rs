@@ -444,6 +444,10 @@ fn is_short(body: &Body) -> bool {
     body.size_hint().upper().is_some_and(|bytes| bytes <= limits::BUFFERED_BYTES as u64)
 }
 
+fn handed_over() -> axum::Error {
+    axum::Error::new("the shard was handed over")
+}
+
 /// A long answer's body: it may read the shard to its end, so its request stays inside until then, or until
 /// it is told to go. A client that reads slowly stops the reading, not the telling: a task waits for that.
 struct GuardedBody {
@@ -477,9 +481,14 @@ impl HttpBody for GuardedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         let Some(guard) = this.guard.upgrade().filter(|guard| guard.mine_all_along()) else {
-            return Poll::Ready(Some(Err(axum::Error::new("the shard was handed over"))));
+            return Poll::Ready(Some(Err(handed_over())));
         };
-        guard.meter(|| Pin::new(&mut this.body).poll_frame(context))
+        let polled = guard.meter(|| Pin::new(&mut this.body).poll_frame(context));
+        // Asked again: the frame was read while the lease ran, or it is not sent.
+        match polled {
+            Poll::Ready(_) if !guard.mine_all_along() => Poll::Ready(Some(Err(handed_over()))),
+            polled => polled,
+        }
     }
 
     fn is_end_stream(&self) -> bool {

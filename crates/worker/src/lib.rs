@@ -58,7 +58,8 @@
 //! 2. Keep the [`Guard`] until the answer is out; drop it when [`Guard::cancelled`] returns.
 //! 3. In exclusive keyspaces, ask [`Guard::mine_all_along`] after the work and before the answer
 //!    ([`http::sharded`] does), and send [`Guard::epoch`] with each write to storage that others share.
-//! 4. Do not block a thread in a callback.
+//! 4. Do not block a thread in a callback: [`Scope::spawn_blocking`] runs what blocks, and the replica's next
+//!    callback waits for it.
 
 /// The book's page on this crate, so that its code is compiled.
 #[cfg(doctest)]
@@ -79,12 +80,14 @@ pub mod limits;
 mod line;
 mod locate;
 mod measure;
+mod scope;
 mod worker;
 
 pub use admission::{Entrance, Guard, Tenure};
 pub use async_trait::async_trait;
 pub use error::{LeaveError, StartError};
 pub use handler::{Assignment, Closures, Failure, Handler};
+pub use scope::Scope;
 pub use worker::{Builder, Health, Replica, Worker};
 
 pub use partage_core::exchange::{KeyspaceBrief, Peer, Phase, ReplicaKey};

@@ -9,6 +9,14 @@ pub const EVENTS: usize = 1_024;
 /// Events taken in before the gates are published and a beat goes out: one beat for a burst of callbacks.
 pub const BATCH: usize = 256;
 
+/// Loads that run at once unless the service says otherwise: enough to keep any disk and network busy, few enough
+/// that a node with ten thousand shards does not open as many copies when it starts. Further loads wait.
+pub const LOADS: usize = 256;
+
+/// Replicas whose former callbacks may still run, beyond those that have a callback now, before the ones that have
+/// ended are looked for and forgotten.
+pub const ENDING_CALLBACKS: usize = 1_024;
+
 /// Messages on their way to the coordinator. At the bound no beat is made: the line is stuck, and a later
 /// beat says the same and more.
 pub const OUTGOING: usize = 4;

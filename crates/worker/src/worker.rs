@@ -47,6 +47,7 @@ pub struct Builder {
     check_back: CheckBack,
     patience: Patience,
     within: Option<Duration>,
+    loads: usize,
 }
 
 /// How a worker is doing.
@@ -123,6 +124,12 @@ impl Builder {
         Builder { patience, ..self }
     }
 
+    /// How many `load` callbacks may run at once; [`limits::LOADS`] unless said, at least one. Further loads wait,
+    /// and their patience ([`Patience::load_ms`]) runs meanwhile.
+    pub fn loads_at_once(self, loads: usize) -> Builder {
+        Builder { loads, ..self }
+    }
+
     /// Give up if no coordinator takes it within that time; unless said, it tries for ever.
     pub fn register_within(self, within: Duration) -> Builder {
         Builder { within: Some(within), ..self }
@@ -170,7 +177,7 @@ impl Builder {
             spec,
             shared: shared.clone(),
             lines: Lines::new(self.coordinators.clone()),
-            calls: Calls::new(handler.clone(), events.downgrade()),
+            calls: Calls::new(handler.clone(), events.downgrade(), self.loads),
             events: inbox,
             own: events.downgrade(),
             starter: Some(starter),
@@ -211,6 +218,7 @@ impl Worker {
             check_back: CheckBack::Connect,
             patience: Patience::default(),
             within: None,
+            loads: limits::LOADS,
         }
     }
 

@@ -9,6 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, Request};
 use axum::response::{IntoResponse, Response};
 use common::{KS, Town, eventually, keyspace};
+use futures::StreamExt;
 use http::{Method, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -39,7 +40,8 @@ fn aim(parts: &http::request::Parts) -> Aim {
     }
 }
 
-/// Answers who it is and what it was told; `/key/slow` takes for ever; `/key/stream` never ends.
+/// Answers who it is and what it was told; `/key/slow` takes for ever; `/key/stream` never ends; `/key/paused` reads
+/// its only frame while its thread stands still for longer than a lease.
 async fn service(guard: Option<Extension<Arc<Guard>>>, request: Request) -> Response {
     let Some(Extension(guard)) = guard else { return "unsharded".into_response() };
     match request.uri().path() {
@@ -50,6 +52,13 @@ async fn service(guard: Option<Extension<Arc<Guard>>>, request: Request) -> Resp
                 Some((Ok::<_, std::convert::Infallible>("more"), ()))
             });
             Body::from_stream(endless).into_response()
+        }
+        "/key/paused" => {
+            let paused = futures::stream::once(async {
+                std::thread::sleep(Duration::from_millis(2 * common::settings().lease_ms));
+                Ok::<_, std::convert::Infallible>("read after the lease")
+            });
+            Body::from_stream(paused.chain(futures::stream::pending())).into_response()
         }
         _ => {
             let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
@@ -185,6 +194,19 @@ async fn a17_requests_inside_are_ended_when_their_time_is_up_and_others_go_on_at
     let next = next.await.unwrap();
     assert_eq!((next.status, next.header("partage-proxied-to")), (StatusCode::OK, "b"));
     assert!(b.serves());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a18_a_frame_that_was_read_while_the_lease_ran_out_is_not_sent() {
+    let (town, known) = (Town::new(), Known::default());
+    let (a, _b) = two_houses(&town, &known).await;
+    town.be_silent(true);
+    let uri = format!("http://{}/key/paused", a.address);
+    let request = Request::get(uri).body(Body::empty()).unwrap();
+    // The connection breaks before or after the head of the answer, as it was sent already or not.
+    let Ok(answer) = http().request(request).await else { return };
+    let first = Body::new(answer.into_body()).into_data_stream().next().await;
+    assert!(!matches!(first, Some(Ok(_))), "{first:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

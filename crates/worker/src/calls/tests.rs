@@ -1,0 +1,158 @@
+use super::*;
+use crate::handler::Failure;
+use async_trait::async_trait;
+use partage_core::exchange::{KeyspaceBrief, Peer};
+use partage_core::hash::HashFunction;
+use partage_core::id::{Epoch, Generation, PlacementId, ShardId};
+use partage_core::keyspace::Ownership;
+use partage_core::map::Role;
+use partage_core::name::KeyspaceName;
+use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+/// Its loads block a thread until they are let go, or until they see that they are cancelled.
+#[derive(Default)]
+struct Blocking {
+    let_go: AtomicBool,
+    heeds_cancellation: bool,
+    loading: AtomicUsize,
+    most_loading: AtomicUsize,
+    overlapped: AtomicBool,
+}
+
+#[async_trait]
+impl Handler for Arc<Blocking> {
+    async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        let (blocking, scope) = (self.clone(), shard.scope().clone());
+        let work = shard.scope().spawn_blocking(move || {
+            let loading = blocking.loading.fetch_add(1, Ordering::SeqCst) + 1;
+            blocking.most_loading.fetch_max(loading, Ordering::SeqCst);
+            while !blocking.let_go.load(Ordering::SeqCst)
+                && !(blocking.heeds_cancellation && scope.is_cancelled())
+            {
+                std::thread::yield_now();
+            }
+            blocking.loading.fetch_sub(1, Ordering::SeqCst);
+        });
+        Ok(work.await?)
+    }
+
+    async fn serve(&self, _: &Assignment, _: Role, _: Epoch) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        self.overlapped.fetch_or(self.loading.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+fn shard(number: u64) -> Assignment {
+    let name = KeyspaceName::new("users").unwrap();
+    let replica =
+        ReplicaKey { keyspace: name.clone(), shard: ShardId(number), placement: PlacementId(number) };
+    Assignment {
+        replica,
+        bounds: Bounds::Slot(Slot::new(0, 1).unwrap()),
+        role: Role::Follower,
+        epoch: Epoch(1),
+        peers: vec![],
+        brief: brief(name),
+        scope: Scope::idle(),
+    }
+}
+
+async fn returned(inbox: &mut mpsc::Receiver<Event>) -> (ReplicaKey, u64, Callback) {
+    match timeout(Duration::from_secs(20), inbox.recv()).await.unwrap().unwrap() {
+        Event::Returned { replica, number, callback, .. } => (replica, number, callback),
+        _ => panic!("callbacks only return"),
+    }
+}
+
+async fn until(what: impl Fn() -> bool) {
+    timeout(Duration::from_secs(20), async {
+        while !what() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+/// A handler that blocks, its calls, and where they return.
+fn world(
+    heeds_cancellation: bool,
+    loads: usize,
+) -> (Arc<Blocking>, Calls, mpsc::Receiver<Event>, mpsc::Sender<Event>) {
+    let handler = Arc::new(Blocking { heeds_cancellation, ..Blocking::default() });
+    let (events, inbox) = mpsc::channel(64);
+    let calls = Calls::new(Arc::new(handler.clone()), events.downgrade(), loads);
+    (handler, calls, inbox, events)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abandoned_load_that_blocks_a_thread_never_runs_beside_unload() {
+    let (handler, mut calls, mut inbox, _events) = world(false, 8);
+    calls.begin(shard(1), Callback::Load);
+    until(|| handler.loading.load(Ordering::SeqCst) == 1).await;
+    calls.abandon(&shard(1).replica);
+    calls.begin(shard(1), Callback::Unload);
+    // Another replica does not wait for it.
+    calls.begin(shard(2), Callback::Unload);
+    assert_eq!(returned(&mut inbox).await.0, shard(2).replica);
+    handler.overlapped.store(false, Ordering::SeqCst);
+    // Given up while it waits: the one after it waits all the same.
+    calls.abandon(&shard(1).replica);
+    calls.begin(shard(1), Callback::Unload);
+    sleep(Duration::from_millis(50)).await;
+    assert!(inbox.try_recv().is_err(), "the load still runs");
+    handler.let_go.store(true, Ordering::SeqCst);
+    let (replica, number, callback) = returned(&mut inbox).await;
+    assert_eq!((replica.clone(), callback), (shard(1).replica, Callback::Unload));
+    assert!(calls.ended(&replica, number));
+    assert!(!handler.overlapped.load(Ordering::SeqCst));
+    calls.begin(shard(1), Callback::Unload);
+    returned(&mut inbox).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_heeds_its_cancellation_ends_at_once() {
+    let (handler, mut calls, mut inbox, _events) = world(true, 8);
+    calls.begin(shard(1), Callback::Load);
+    until(|| handler.loading.load(Ordering::SeqCst) == 1).await;
+    calls.abandon(&shard(1).replica);
+    calls.begin(shard(1), Callback::Unload);
+    assert_eq!(returned(&mut inbox).await.2, Callback::Unload);
+    assert_eq!(handler.loading.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_beyond_the_limit_wait_and_other_callbacks_do_not() {
+    let (handler, mut calls, mut inbox, _events) = world(false, 2);
+    (1..=4).for_each(|number| calls.begin(shard(number), Callback::Load));
+    until(|| handler.loading.load(Ordering::SeqCst) == 2).await;
+    calls.begin(shard(5), Callback::Unload);
+    assert_eq!(returned(&mut inbox).await.2, Callback::Unload);
+    handler.let_go.store(true, Ordering::SeqCst);
+    for _ in 1..=4 {
+        assert_eq!(returned(&mut inbox).await.2, Callback::Load);
+    }
+    assert_eq!(handler.most_loading.load(Ordering::SeqCst), 2);
+}
+
+fn brief(name: KeyspaceName) -> KeyspaceBrief {
+    KeyspaceBrief {
+        name,
+        sharding: Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 },
+        partition_key: PartitionKey::default(),
+        ownership: Ownership::Eventual,
+        generation: Generation::default(),
+    }
+}
