@@ -18,12 +18,13 @@ use clap::Args;
 use partage_coordination::embedded::salvage::{self, Report};
 use partage_coordination::{Election, Entry, Error, Key, Remark, Target, Term, Version, Weight};
 use partage_coordinator::inspect::{Inspection, inspect};
+use partage_coordinator::show::show;
 use partage_core::check;
 use partage_core::cluster::Records;
 use partage_core::leap::Leap;
 use partage_wire::backup;
 use partage_wire::json::{Coordinator, Reading};
-use partage_wire::stored::{self, Shelf, StoreOp, is_record};
+use partage_wire::stored::{self, Shelf, Shown, StoreOp, is_record};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -39,6 +40,9 @@ pub struct CheckArgs {
     /// Write what can be saved into this new directory, from which a coordinator can start
     #[arg(long, value_name = "DIR")]
     save_to: Option<PathBuf>,
+    /// Print every key of the coordination state, decoded
+    #[arg(long)]
+    show: bool,
 }
 
 /// What was found.
@@ -56,6 +60,9 @@ struct Findings {
     /// Of a root in an engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<RootFindings>,
+    /// Every key, with `--show`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shown: Vec<Shown>,
 }
 
 #[derive(Debug, Serialize)]
@@ -112,7 +119,7 @@ struct Look {
 impl CheckArgs {
     /// Runs it: done when everything is sound, failed when not.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let (place, look) = match &self.path {
+        let (place, mut look) = match &self.path {
             Some(path) if path.is_dir() => (path.display().to_string(), directory(path)?),
             Some(path) => (path.display().to_string(), dump(path)?),
             None => {
@@ -122,6 +129,9 @@ impl CheckArgs {
                 (target.to_string(), root(&target).await?)
             }
         };
+        if !self.show {
+            look.findings.shown.clear();
+        }
         let findings = &look.findings;
         if output.is_json() {
             output.json(findings)?;
@@ -167,6 +177,7 @@ fn directory(path: &Path) -> Result<Look, Failure> {
         problems,
         remarks: vec![],
         root: None,
+        shown: show(&path.display().to_string(), &report.entries),
     };
     Ok(Look { findings, records: recovered.records, report: Some(report) })
 }
@@ -199,6 +210,7 @@ fn dump(path: &Path) -> Result<Look, Failure> {
         problems,
         remarks: vec![],
         root: None,
+        shown: vec![],
     };
     Ok(Look { findings, records, report: None })
 }
@@ -210,7 +222,7 @@ async fn root(target: &Target) -> Result<Look, Failure> {
         Error::Denied { .. } => Failure::refused(error),
         _ => Failure::failed(error),
     })?;
-    let Inspection { cluster, keys, coordinators, records, remarks } = found;
+    let Inspection { cluster, keys, coordinators, records, remarks, shown } = found;
     let (problems, remarks): (Vec<_>, Vec<_>) =
         remarks.into_iter().partition(|remark| remark.weight == Weight::Wrong);
     let remark = |Remark { weight, what }| RemarkFinding { weight: weight.to_string(), what };
@@ -223,6 +235,7 @@ async fn root(target: &Target) -> Result<Look, Failure> {
         problems: problems.into_iter().map(|remark| remark.what).collect(),
         remarks: remarks.into_iter().map(remark).collect(),
         root: Some(RootFindings { cluster, keys, coordinators }),
+        shown,
     };
     Ok(Look { findings, records, report: None })
 }
@@ -306,6 +319,7 @@ fn lines(findings: &Findings) -> Vec<String> {
     if let Some(root) = &findings.root {
         lines.extend(root_lines(root));
     }
+    lines.extend(findings.shown.iter().map(shown_line));
     lines.extend(findings.problems.iter().map(|problem| format!("wrong: {problem}")));
     lines.extend(findings.remarks.iter().map(|RemarkFinding { weight, what }| format!("{weight}: {what}")));
     let RecordCounts { keyspaces, nodes, plans } = &findings.records;
@@ -323,6 +337,13 @@ fn lines(findings: &Findings) -> Vec<String> {
     }
     lines.push(if findings.sound { "sound".to_owned() } else { "NOT sound".to_owned() });
     lines
+}
+
+fn shown_line(shown: &Shown) -> String {
+    let Shown { key, version, ephemeral, bytes, says, readable } = shown;
+    let session = if *ephemeral { ", goes with its session" } else { "" };
+    let wrong = if *readable { "" } else { "CANNOT BE READ: " };
+    format!("{key}\n  version {version}, {bytes} bytes{session}\n  {wrong}{says}")
 }
 
 fn root_lines(root: &RootFindings) -> Vec<String> {

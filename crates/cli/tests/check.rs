@@ -93,6 +93,16 @@ async fn sound_state_is_said_to_be_so_and_can_be_copied() {
     assert_eq!((code, &found["sound"]), (0, &json!(true)), "{found}");
     assert_eq!(found["records"]["keyspaces"][0], json!({ "name": "k0", "map": 1, "shards": 4 }));
     assert_eq!((&found["records"]["nodes"], &found["problems"]), (&json!(2), &json!([])));
+    assert_eq!(found["shown"], Value::Null, "only when it is asked for");
+    let (_, found, _) = check(&[dir.path().to_str().unwrap(), "--show"], None);
+    let shown = found["shown"].as_array().unwrap();
+    assert!(shown.iter().all(|key| key["readable"] == true), "{found}");
+    for (key, says) in
+        [("cluster", "next_incarnation"), ("keyspaces/k0/record", "settings"), ("manifest", "checksums")]
+    {
+        let one = shown.iter().find(|one| one["key"] == key).unwrap_or_else(|| panic!("{key}: {found}"));
+        assert!(one["says"].as_str().unwrap().contains(says), "{one}");
+    }
 
     let copy = tempfile::tempdir().unwrap();
     let (code, ..) = check(&[dir.path().to_str().unwrap(), "--save-to", copy.path().to_str().unwrap()], None);

@@ -12,7 +12,7 @@
 
 use crate::failed::Failed;
 use crate::limits;
-use crate::standby::{Leads, WhoLeads};
+use crate::standby::{LastFailure, Leads, WhoLeads};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, Version, header};
@@ -40,6 +40,7 @@ pub struct Forward {
     /// Who passes it on.
     me: HeaderValue,
     slots: Arc<Semaphore>,
+    failure: LastFailure,
 }
 
 /// Why there is no answer.
@@ -51,8 +52,8 @@ enum Lost {
 }
 
 impl Forward {
-    /// To whoever leads.
-    pub fn new(leads: WhoLeads, me: &str) -> Forward {
+    /// To whoever leads. While nobody does, `failure` says why.
+    pub fn new(leads: WhoLeads, me: &str, failure: LastFailure) -> Forward {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(Duration::from_millis(limits::HOP_CONNECT_MS)));
@@ -63,7 +64,7 @@ impl Forward {
             .timer(hyper_util::rt::TokioTimer::new())
             .build(connector);
         let me = HeaderValue::from_str(me).unwrap_or(HeaderValue::from_static("a coordinator"));
-        Forward { client, leads, me, slots: Arc::new(Semaphore::new(limits::FORWARDED)) }
+        Forward { client, leads, me, slots: Arc::new(Semaphore::new(limits::FORWARDED)), failure }
     }
 
     /// The leader's answer to `request`, or why there is none.
@@ -110,7 +111,7 @@ impl Forward {
                 Err(Lost::Unsent | Lost::Sent(_)) => {}
             }
             if Instant::now() >= latest {
-                return Err(nobody_leads());
+                return Err(self.nobody_leads());
             }
             sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
         }
@@ -118,10 +119,15 @@ impl Forward {
 
     /// Who leads, as soon as somebody does.
     async fn leader(&mut self, latest: Instant) -> Result<Leads, Failed> {
-        match timeout_at(latest, self.leads.wait_for(Option::is_some)).await {
-            Ok(Ok(leads)) => leads.clone().ok_or_else(nobody_leads),
-            Ok(Err(_)) | Err(_) => Err(nobody_leads()),
-        }
+        let leads = match timeout_at(latest, self.leads.wait_for(Option::is_some)).await {
+            Ok(Ok(leads)) => leads.clone(),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        leads.ok_or_else(|| self.nobody_leads())
+    }
+
+    fn nobody_leads(&self) -> Failed {
+        unavailable(&format!("{}: try again in a moment", self.failure.nobody_leads()))
     }
 
     async fn send(
@@ -150,7 +156,7 @@ impl Forward {
     /// The answer to a worker's stream: who leads.
     fn send_away(&self) -> Response {
         let leads = self.leads.borrow().clone();
-        let Some(leads) = leads else { return tonic::Status::from(nobody_leads()).into_http() };
+        let Some(leads) = leads else { return tonic::Status::from(self.nobody_leads()).into_http() };
         let mut status = tonic::Status::failed_precondition(format!(
             "this coordinator stands by: {} leads",
             leads.address
@@ -174,8 +180,4 @@ pub fn refuse_forwarded(request: &Request) -> Option<Failed> {
         let body = ErrorBody::new("unavailable", "this coordinator does not lead", "look again who does");
         Failed::http(StatusCode::MISDIRECTED_REQUEST, body)
     })
-}
-
-fn nobody_leads() -> Failed {
-    unavailable("no coordinator leads at the moment: try again in a moment")
 }

@@ -11,6 +11,7 @@
 //! And how the root is guarded: TLS, users and rights, as far as the address tells, and the backend itself.
 
 use crate::part;
+use crate::show::show;
 use partage_coordination::{
     ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of, connect,
 };
@@ -21,7 +22,7 @@ use partage_core::name::KeyspaceName;
 use partage_metadata::Peers;
 use partage_wire::json::Coordinator;
 use partage_wire::metadata::MapQuestion;
-use partage_wire::stored::{self, COORDINATORS, ELECTION, Presence, Recovered, is_record};
+use partage_wire::stored::{self, COORDINATORS, ELECTION, Presence, Recovered, Shown, is_record};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub struct Inspection {
     pub records: Records,
     /// What is wrong, then what is risky, then what is untidy.
     pub remarks: Vec<Remark>,
+    /// Every key.
+    pub shown: Vec<Shown>,
 }
 
 /// Looks at the root behind an address.
@@ -61,7 +64,8 @@ pub async fn inspect(target: &Target) -> Result<Inspection, Error> {
     let coordinators = people(&entries, &mut remarks);
     remarks.sort();
     remarks.dedup();
-    Ok(Inspection { cluster, keys: entries.len(), coordinators, records, remarks })
+    let shown = show(&target.to_string(), &entries);
+    Ok(Inspection { cluster, keys: entries.len(), coordinators, records, remarks, shown })
 }
 
 /// What is wrong with the records, and what is untidy about how they are stored.

@@ -36,6 +36,7 @@ mod registering;
 pub mod restore;
 mod roster;
 mod service;
+pub mod show;
 mod standby;
 mod store;
 mod trays;

@@ -109,6 +109,10 @@ pub const RESTORE_SESSION_MS: u64 = 10_000;
 /// transaction, which has room for 128 of both.
 pub const MAPS_AT_ONCE: usize = 32;
 
+/// How often a leader looks whether a keyspace in quarantine can be read again, in milliseconds: everything is read for
+/// it, and a person who has just written a key again waits for it.
+pub const QUARANTINE_LOOK_MS: u64 = 2_000;
+
 /// How long a change is prepared again that too few metadata servers have stored, in milliseconds: with one more try
 /// still well below the lease of workers, which nobody prolongs meanwhile. After half of it, who does not answer is
 /// left out.

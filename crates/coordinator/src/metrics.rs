@@ -55,6 +55,7 @@ pub struct Glance {
     keyspaces: BTreeMap<KeyspaceName, KeyspaceGlance>,
     draining: usize,
     brake: bool,
+    quarantined: usize,
 }
 
 struct KeyspaceGlance {
@@ -83,6 +84,7 @@ impl Glance {
             keyspaces: cluster.keyspaces().keys().map(|name| (name.clone(), one(name))).collect(),
             draining: cluster.drains(at).len(),
             brake: cluster.brake().is_some(),
+            quarantined: cluster.faults().quarantine.len(),
         }
     }
 
@@ -94,6 +96,8 @@ impl Glance {
         registry.register("nodes", "Nodes by how they look", nodes);
         gauge(registry, "nodes_draining", "Nodes that are to be emptied", self.draining);
         gauge(registry, "brake", "1 while the brake keeps anything from moving by itself", self.brake.into());
+        let help = "Keyspaces that are neither served nor changed, as their stored state has a fault";
+        gauge(registry, "keyspaces_quarantined", help, self.quarantined);
         type Read = fn(&KeyspaceGlance) -> usize;
         let gauges: [(&str, &str, Read); 9] = [
             ("shards", "Shards of any stage", |one| one.summary.shards.total()),

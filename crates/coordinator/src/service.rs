@@ -21,17 +21,19 @@ use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
 use crate::mind::{Ended, Leading, Mind, NotStored};
 use crate::publish::Publisher;
 use crate::roster::Roster;
-use crate::standby::{Leads, Standby};
-use crate::store::{Store, StoreError};
+use crate::standby::{LastFailure, Leads, Standby};
+use crate::store::{self, Store, StoreError};
 use crate::{callback, check_back, limits, listen, upkeep};
 use axum::Router;
 use partage_coordination::{Advice, ClusterId, Error, Leadership};
 use partage_core::cluster::{Cluster, RecoverError};
+use partage_core::name::KeyspaceName;
 use partage_core::placement::Policies;
 use partage_core::settings::Settings;
 use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::worker_server::WorkerServer;
 use partage_wire::stored::Presence;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -105,7 +107,12 @@ impl StartError {
             StartError::Store(StoreError::Coordination(error)) => {
                 matches!(error.advice(), Advice::Retry | Advice::Reread | Advice::NewSession)
             }
-            StartError::Store(StoreError::Deposed | StoreError::Map(_) | StoreError::IdTaken { .. }) => true,
+            StartError::Store(
+                StoreError::Deposed
+                | StoreError::Map(_)
+                | StoreError::IdTaken { .. }
+                | StoreError::ReadableAgain { .. },
+            ) => true,
             StartError::Store(_)
             | StartError::Listen { .. }
             | StartError::Unreachable { .. }
@@ -183,6 +190,8 @@ struct House {
     front: Front,
     publisher: Arc<Publisher>,
     herald: Arc<Herald>,
+    /// Why it does not lead.
+    failure: LastFailure,
     /// Of which it is, once that is known.
     cluster: OnceLock<ClusterId>,
 }
@@ -192,6 +201,8 @@ struct Life {
     mind: Mind,
     task: JoinHandle<Result<(), Ended>>,
     router: Router,
+    /// Keyspaces that cannot be read as they are stored.
+    quarantine: BTreeSet<KeyspaceName>,
 }
 
 impl House {
@@ -206,7 +217,8 @@ impl House {
         };
         let herald = Arc::new(Herald::new(publisher.clone(), clock));
         let front = Front::new(crate::http::closed());
-        House { config, presence, clock, front, publisher, herald, cluster: OnceLock::new() }
+        let failure = LastFailure::default();
+        House { config, presence, clock, front, publisher, herald, failure, cluster: OnceLock::new() }
     }
 
     /// Stands by and leads, in turns, until it is told to stop.
@@ -221,6 +233,7 @@ impl House {
                 tell(&mut begun, Err(error));
                 return;
             }
+            self.failure.note(&error);
             let place = self.config.backing.place();
             tracing::error!(%error, backend = %place, "no place among the coordinators at the moment; trying again");
             tell(&mut begun, Ok(()));
@@ -279,7 +292,9 @@ impl House {
     fn stand_by(&self, standby: &Standby, footing: Option<&Footing>) {
         let (publisher, herald) = (self.publisher.clone(), self.herald.clone());
         let (leads, roster) = (standby.who_leads(), footing.map(Roster::of).unwrap_or_default());
-        let doors = crate::http::standby::router(publisher, herald, leads, roster, &self.presence.id);
+        let failure = self.failure.clone();
+        let doors =
+            crate::http::standby::router(publisher, herald, leads, roster, &self.presence.id, failure);
         self.front.open(match footing {
             Some(footing) => footing.doors(doors),
             None => doors,
@@ -298,10 +313,11 @@ impl House {
         let term = leadership.term().get();
         let (mut standby, mut full) = (Some(standby), None);
         loop {
-            let Life { mind, mut task, router } = tokio::select! {
-                begun = self.begin(footing, leadership.clone(), full.take()) => begun?,
+            let Life { mind, mut task, router, quarantine } = tokio::select! {
+                begun = self.begin(footing, leadership.clone(), standby.as_ref(), full.take()) => begun?,
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             };
+            self.failure.clear();
             self.front.open(footing.doors(router));
             if let Some(standby) = standby.take() {
                 tracing::info!(term, backend = footing.coordination.backend(), "this coordinator leads");
@@ -311,6 +327,11 @@ impl House {
             tell(begun, Ok(()));
             let ended = tokio::select! {
                 ended = &mut task => ended,
+                keyspace = store::readable_again(&*footing.coordination, &quarantine) => {
+                    self.front.open(crate::http::closed());
+                    task.abort();
+                    return Err(StoreError::ReadableAgain { keyspace }.into());
+                }
                 _ = stopped.wait_for(|stop| *stop) => {
                     self.front.open(crate::http::closed());
                     task.abort();
@@ -338,14 +359,23 @@ impl House {
         &self,
         footing: &Footing,
         leadership: Leadership,
+        standby: Option<&Standby>,
         full: Option<NotStored>,
     ) -> Result<Life, StartError> {
         let term = leadership.term().get();
         let maps = footing.part.as_ref().map(|part| part.maps().clone());
-        let (store, records) = Store::open(footing.coordination.clone(), leadership, maps).await?;
+        let (store, mut records, mut faults) =
+            Store::open(footing.coordination.clone(), leadership, maps).await?;
         let lists = store.lists();
-        let cluster = Cluster::recover(self.clock.moment(), self.config.settings.clone(), records)?
+        let at = self.clock.moment();
+        let quarantine = faults.quarantine.keys().cloned().collect();
+        if let Some(standby) = standby {
+            standby.refuse_older(&mut records, &mut faults);
+        }
+        let mended = records.mend(&mut faults, at.wall_ms);
+        let mut cluster = Cluster::recover(at, self.config.settings.clone(), records)?
             .with_policies(self.config.policies.clone());
+        cluster.take_faults(faults, mended);
         let herald = self.herald.clone();
         let begin =
             |mind: &Mind, cluster: &Cluster| self.publisher.lead(mind.clone(), cluster, self.clock.now());
@@ -357,7 +387,7 @@ impl House {
             tokio::spawn(upkeep::run(mind.clone(), lists, part.directory(), self.clock));
         }
         let router = doors(&mind, self.publisher.clone(), herald, Roster::of(footing), term);
-        Ok(Life { mind, task, router })
+        Ok(Life { mind, task, router, quarantine })
     }
 }
 

@@ -10,10 +10,11 @@ use crate::backing::presence_of;
 use crate::limits;
 use crate::publish::Publisher;
 use partage_coordination::{Coordination, Election, Result};
+use partage_core::cluster::{Records, StoredFaults};
 use partage_core::routing::table::RouteTable;
 use partage_maps::{Following, Listener, pass_on};
 use partage_wire::maps::MapEvent;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -30,11 +31,41 @@ pub struct Leads {
 /// Where everybody looks who leads; none = nobody, as far as is known.
 pub type WhoLeads = watch::Receiver<Option<Leads>>;
 
+/// Why this coordinator's last attempt to lead failed. A copy is the same.
+#[derive(Debug, Clone, Default)]
+pub struct LastFailure(Arc<Mutex<Option<String>>>);
+
+impl LastFailure {
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The attempt ended with that error.
+    pub fn note(&self, error: &dyn std::fmt::Display) {
+        *self.lock() = Some(error.to_string());
+    }
+
+    /// It leads.
+    pub fn clear(&self) {
+        *self.lock() = None;
+    }
+
+    /// That no coordinator leads, and why this one does not.
+    pub fn nobody_leads(&self) -> String {
+        match &*self.lock() {
+            Some(why) => format!("no coordinator leads at the moment, and this one could not: {why}"),
+            None => "no coordinator leads at the moment".to_owned(),
+        }
+    }
+}
+
 /// The standing by. Dropped, it follows nobody any more.
 pub struct Standby {
     /// Where we are ourselves: what an earlier life of ours has left is no leader.
     own: String,
     leads: Arc<watch::Sender<Option<Leads>>>,
+    /// What the leaders so far have said of the maps.
+    table: Arc<Mutex<RouteTable>>,
     /// Follows the leader's maps.
     relay: AbortHandle,
     /// Follows the election, while there is a backend.
@@ -47,13 +78,28 @@ impl Standby {
         let leads = Arc::new(watch::Sender::default());
         let table = Arc::new(Mutex::new(RouteTable::default()));
         let board = Board { number: publisher.stand_by(table.clone()), publisher };
-        let relay = tokio::spawn(relay(leads.subscribe(), table, board)).abort_handle();
-        Standby { own, leads, relay, watching: None }
+        let relay = tokio::spawn(relay(leads.subscribe(), table.clone(), board)).abort_handle();
+        Standby { own, leads, table, relay, watching: None }
     }
 
     /// Who leads.
     pub fn who_leads(&self) -> WhoLeads {
         self.leads.subscribe()
+    }
+
+    /// Takes those keyspaces out of the records whose stored map is older than one that was passed on here, and puts
+    /// them in quarantine: somebody has set them back.
+    pub fn refuse_older(&self, records: &mut Records, faults: &mut StoredFaults) {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        records.keyspaces.retain(|(record, map)| {
+            let Some(known) = table.is_ahead_of(map) else { return true };
+            let why = format!(
+                "its stored map is at {}, and this coordinator has passed on {known}: somebody set it back",
+                map.generation()
+            );
+            faults.quarantine.insert(record.keyspace.name.clone(), why);
+            false
+        });
     }
 
     /// Stands by no more, as `leads` has opened its doors: who still waits for somebody to lead is sent there.

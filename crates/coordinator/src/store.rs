@@ -6,16 +6,17 @@
 
 mod apart;
 
-use crate::limits::MAPS_AT_ONCE;
+use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS};
 use apart::Apart;
 use partage_coordination::{ClusterId, Coordination, Error, Key, KeyError, Leadership, Scope, Transaction};
-use partage_core::cluster::{Cluster, Records, Write};
+use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NameError};
 use partage_metadata::{ChangeError, Maps, OpenError};
 use partage_wire::stored::{self, EncodeError, Room, Shelf, StoreOp, StoredError, Transactions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use apart::Lists;
 
@@ -86,6 +87,14 @@ pub enum StoreError {
         /// Which backend.
         backend: String,
     },
+    /// A keyspace that was in quarantine need not be any more.
+    #[error(
+        "the stored state of keyspace {keyspace} can be read again: the coordinator reads everything anew"
+    )]
+    ReadableAgain {
+        /// Which.
+        keyspace: KeyspaceName,
+    },
     /// Its name cannot stand in a list of metadata servers.
     #[error("the coordinator's id names it as a metadata server too, and {0}: choose another with --id")]
     Name(NameError),
@@ -106,6 +115,7 @@ impl StoreError {
             | StoreError::Map(_)
             | StoreError::Files(_)
             | StoreError::IdTaken { .. }
+            | StoreError::ReadableAgain { .. }
             | StoreError::Emptied { .. }
             | StoreError::NoDirectory { .. }
             | StoreError::Name(_)
@@ -175,14 +185,16 @@ fn room(coordination: &dyn Coordination, more: usize) -> Room {
 
 impl Store {
     /// Reads everything, and is ready to write on. With `maps` they are kept by metadata servers: those that are in the
-    /// backend go there.
+    /// backend go there. What is wrong with what is stored, and does not keep the rest from going on, is given too:
+    /// the records are still to be mended ([`Records::mend`]).
     pub async fn open(
         coordination: Arc<dyn Coordination>,
         leadership: Leadership,
         maps: Option<Maps>,
-    ) -> Result<(Store, Records), StoreError> {
+    ) -> Result<(Store, Records, StoredFaults), StoreError> {
         let entries = read_all(&*coordination).await?;
         let mut recovered = stored::read(entries)?;
+        let faults = std::mem::take(&mut recovered.faults);
         let heads = std::mem::take(&mut recovered.heads);
         let (finish, mut records, shelf) = recovered.finish(room(&*coordination, 0));
         let apart = maps.map(|maps| Apart::new(maps, coordination.clone(), leadership.clone()));
@@ -197,7 +209,7 @@ impl Store {
         let mut store = Store { coordination, leadership, shelf, apart };
         store.transact_all(finish).await?;
         store.move_out(&records).await?;
-        Ok((store, records))
+        Ok((store, records, faults))
     }
 
     /// Gives the maps that the backend has to metadata servers, where they keep the maps.
@@ -378,6 +390,26 @@ fn in_turn(writes: &[Write]) -> Vec<&[Write]> {
     pieces
 }
 
+/// Returns when one of these keyspaces, which could not be read as they were stored, can be: somebody has written the
+/// key again, or the keyspace was given up.
+pub async fn readable_again(
+    coordination: &dyn Coordination,
+    quarantine: &BTreeSet<KeyspaceName>,
+) -> KeyspaceName {
+    if quarantine.is_empty() {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(Duration::from_millis(QUARANTINE_LOOK_MS)).await;
+        let Ok(entries) = read_all(coordination).await else { continue };
+        let Ok(recovered) = stored::read(entries) else { continue };
+        let still = &recovered.faults.quarantine;
+        if let Some(keyspace) = quarantine.iter().find(|name| !still.contains_key(*name)) {
+            return keyspace.clone();
+        }
+    }
+}
+
 /// Every key below the roots of the stored forms, with its value.
 async fn read_all(coordination: &dyn Coordination) -> Result<Vec<(String, bytes::Bytes)>, StoreError> {
     let mut entries = Vec::new();
@@ -409,7 +441,6 @@ mod tests {
     use partage_core::keyspace::Keyspace;
     use partage_core::metadata::Head;
     use partage_core::sharding::{PartitionKey, Sharding};
-    use std::time::Duration;
 
     fn cluster() -> Cluster {
         let at = partage_core::cluster::Moment { now: Default::default(), wall_ms: 0 };

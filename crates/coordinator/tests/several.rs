@@ -221,20 +221,28 @@ impl Drop for Several {
 /// Each of these twice: nobody can tell who keeps the maps.
 macro_rules! whoever_keeps_the_maps {
     ($($test:ident)*) => {
+        whoever_keeps_the_maps! { of_all: $($test)* }
+    };
+    ($of:ident: $($test:ident)*) => {
+        mod $of {
         mod in_the_store {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                super::$test(super::Kept::InStore).await;
+                super::super::$test(super::super::Kept::InStore).await;
             })*
         }
         mod in_files {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                super::$test(super::Kept::InFiles).await;
+                super::super::$test(super::super::Kept::InFiles).await;
             })*
+        }
         }
     };
 }
+
+#[path = "several/faults.rs"]
+mod faults;
 
 whoever_keeps_the_maps! {
     a15_those_that_stand_by_answer_questions_and_pass_changes_on

@@ -16,7 +16,7 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
 use crate::routing::NodeAddress;
 use crate::time::Millis;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How much is kept for subscribers that were away.
@@ -66,6 +66,8 @@ struct History {
 pub struct Board {
     kept: Kept,
     keyspaces: BTreeMap<KeyspaceName, History>,
+    /// Keyspaces of which nothing is published: neither a map nor that they are gone.
+    quarantine: BTreeSet<KeyspaceName>,
     /// Addresses, each with the version at which it changed.
     nodes: BTreeMap<NodeId, (NodeAddress, u64)>,
     /// Nodes that were forgotten, each with the version at which it was.
@@ -79,6 +81,7 @@ impl Board {
         Board {
             kept,
             keyspaces: BTreeMap::new(),
+            quarantine: BTreeSet::new(),
             nodes: BTreeMap::new(),
             forgotten: VecDeque::new(),
             version: 0,
@@ -98,6 +101,7 @@ impl Board {
     /// Brings settings and addresses up to date.
     pub fn refresh(&mut self, cluster: &Cluster, now: Millis) {
         self.keyspaces.retain(|name, _| cluster.keyspaces().contains_key(name));
+        self.quarantine = cluster.faults().quarantine.keys().cloned().collect();
         for state in cluster.keyspaces().values() {
             let brief = state.brief();
             let fresh = || History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
@@ -184,8 +188,12 @@ impl Board {
         self.keyspaces.get(keyspace).map(|history| &history.brief)
     }
 
-    /// What leads from `have` to now.
+    /// What leads from `have` to now. Of a keyspace in quarantine nothing is said, so that everybody keeps what they
+    /// have.
     pub fn since(&self, keyspace: &KeyspaceName, have: Option<Generation>) -> Since {
+        if self.quarantine.contains(keyspace) {
+            return Since::Nothing;
+        }
         let Some(history) = self.keyspaces.get(keyspace) else { return Since::Deleted };
         let Some(have) = have else { return Since::Whole };
         if have == history.brief.generation || planted::is(Planted::L3) {

@@ -81,7 +81,13 @@ impl Watcher {
             let ended = self.follow(&turns.url(&self.coordinators[which]).await).await;
             self.cache.connected(false);
             let (coordinator, in_vain) = (&self.coordinators[which], matches!(ended, Ended::Unreachable(_)));
-            if in_vain && said {
+            if let Ended::Refused(back @ TableError::Back { .. }) = &ended {
+                tracing::error!(
+                    %coordinator, error = %back,
+                    "the coordinator offers an older map, which is refused: somebody has set its state back; look with \
+                     `partage check`"
+                );
+            } else if in_vain && said {
                 tracing::debug!(%coordinator, %ended, "no map stream");
             } else {
                 tracing::info!(%coordinator, %ended, "map stream ended; making it anew");

@@ -28,6 +28,17 @@ pub enum HeadError {
     /// Something else is stored there, or it is damaged. It is never overwritten.
     #[error("{0}: it is left alone; restore a backup")]
     Stored(#[from] StoredError),
+    /// Somebody deleted it.
+    #[error(
+        "key `{key}` is missing, and keyspace {keyspace} is there: its METADATA files are kept. Write the key again as it \
+         was, or restore a backup"
+    )]
+    Missing {
+        /// Whose it was.
+        keyspace: KeyspaceName,
+        /// Where it was.
+        key: String,
+    },
     /// No answer in time.
     #[error("the coordination service did not answer within {:?}", limits::SWAP)]
     TimeOut,
@@ -39,14 +50,29 @@ impl Heads {
         Heads(coordination)
     }
 
-    /// The head of a keyspace; none when it has no map.
+    /// The head of a keyspace; none when there is no such keyspace, or none yet.
     ///
     /// # Errors
     /// When nobody knows.
     pub async fn read(&self, keyspace: &KeyspaceName) -> Result<Option<Seen>, HeadError> {
         let key = Key::new(book::head_key(keyspace))?;
         let read = timeout(limits::SWAP, self.0.read(&key)).await.map_err(|_| HeadError::TimeOut)??;
-        read.map(|entry| seen(keyspace, &entry)).transpose()
+        match read {
+            Some(entry) => seen(keyspace, &entry).map(Some),
+            None if self.has_record(keyspace).await? => {
+                Err(HeadError::Missing { keyspace: keyspace.clone(), key: key.to_string() })
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Whether there is such a keyspace. A head and its record come and go in one transaction, or the head comes
+    /// first; so a record without a head says that somebody deleted the head, or that it is just being created, and
+    /// then the next look finds both.
+    async fn has_record(&self, keyspace: &KeyspaceName) -> Result<bool, HeadError> {
+        let key = Key::new(book::record_key(keyspace))?;
+        let read = timeout(limits::SWAP, self.0.read(&key)).await.map_err(|_| HeadError::TimeOut)??;
+        Ok(read.is_some())
     }
 
     /// Follows the heads of all keyspaces, from what was last heard.

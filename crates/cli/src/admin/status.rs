@@ -35,13 +35,15 @@ fn counts(of: &BTreeMap<String, usize>) -> String {
 /// What it says, line by line.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let shards = &summary.shards;
-    let mut lines = vec![
+    let quarantine = summary.quarantine.iter().map(|one| format!("QUARANTINE {}", one.why));
+    let mut lines: Vec<_> = quarantine.collect();
+    lines.extend([
         format!("keyspaces  {}", summary.keyspaces),
         format!("nodes      {}", counts(&summary.nodes)),
         format!("shards     {} led, {} without a leader", shards.led, shards.leaderless),
         format!("replicas   {}", counts(&summary.replicas)),
         format!("under way  {} moves, {} loads", summary.moves, summary.loads),
-    ];
+    ]);
     lines.extend(summary.under_way.iter().map(|m| format!("           {}", move_line(m))));
     let listed = summary.under_way.len();
     if listed < summary.moves + summary.loads {
@@ -56,6 +58,7 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         lines.push(format!("BRAKE      {why}"));
         lines.push("           look at the nodes, then `partage brake release`".to_owned());
     }
+    lines.extend(summary.stored_faults.iter().map(|fault| format!("mended     {fault}")));
     if summary.short > 0 {
         lines.push(format!("short      {} shards have fewer replicas than they want", summary.short));
     }

@@ -7,7 +7,7 @@ use crate::forward::Forward;
 use crate::grpc::MapsDoor;
 use crate::publish::Publisher;
 use crate::roster::Roster;
-use crate::standby::WhoLeads;
+use crate::standby::{LastFailure, WhoLeads};
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -22,11 +22,12 @@ pub(crate) fn router(
     leads: WhoLeads,
     roster: Roster,
     me: &str,
+    failure: LastFailure,
 ) -> Router {
-    let forward = Forward::new(leads.clone(), me);
+    let forward = Forward::new(leads.clone(), me, failure.clone());
     let ready = async move || match &*leads.borrow() {
         Some(leader) => (StatusCode::OK, format!("ok, standing by: {} leads\n", leader.address)),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "no coordinator leads at the moment\n".to_owned()),
+        None => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", failure.nobody_leads())),
     };
     let local = Router::new()
         .route("/health/live", get(live))

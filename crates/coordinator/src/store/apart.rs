@@ -6,7 +6,7 @@
 use super::StoreError;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use partage_coordination::{Coordination, Error, Leadership, Transaction, Version};
+use partage_coordination::{Coordination, Error, Expected, Key, Leadership, Transaction, Version};
 use partage_core::id::Generation;
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::metadata::change::{Change, Failed};
@@ -15,7 +15,7 @@ use partage_core::metadata::{Head, Seen};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_metadata::limits::AGAIN;
 use partage_metadata::{Base, ChangeError, Maps, Prepared, swapped};
-use partage_wire::stored::EncodeError;
+use partage_wire::stored::{EncodeError, book};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -262,10 +262,40 @@ impl Apart {
         Ok(seen)
     }
 
-    /// The head as it is now: the same map, with any list.
+    /// The head as it is now: the same map, with any list. Only the leader changes maps, and does nothing else
+    /// meanwhile. So one that was deleted, damaged or set back is written again as it was: under the fence, so that
+    /// a coordinator which leads no more changes nothing.
     async fn look(&self, name: &KeyspaceName, seen: &Seen) -> Result<Seen, StoreError> {
-        let now = self.0.maps.head(name).await.map_err(ChangeError::from)?;
-        let now = now.filter(|now| now.head.at == seen.head.at).ok_or(StoreError::Deposed)?;
+        let key = Key::new(book::head_key(name))?;
+        let entry = self.0.coordination.read(&key).await?;
+        let found = entry.as_ref().map(|entry| book::open_head(name, &entry.value));
+        let version = match (&entry, &found) {
+            (Some(entry), Some(Ok(head))) if head.at == seen.head.at => {
+                let now = Seen { head: head.clone(), version: entry.version.get() };
+                self.0.known.insert(name, now.clone());
+                return Ok(now);
+            }
+            (_, Some(Ok(head))) if head.at.sequence >= seen.head.at.sequence => {
+                return Err(StoreError::Deposed);
+            }
+            _ => {
+                let as_found = self.0.leadership.fence(Transaction::new());
+                let as_found = as_found.when(&key, Expected::unchanged(entry.as_ref()));
+                let again = as_found.put(&key, book::seal_head(name, &seen.head));
+                self.0.coordination.commit(again).await?
+            }
+        };
+        let found = match found {
+            None => "was missing".to_owned(),
+            Some(Ok(head)) => format!("led to the map at {}", head.at),
+            Some(Err(error)) => error.to_string(),
+        };
+        tracing::error!(
+            keyspace = %name, %key, at = %seen.head.at, found,
+            "somebody deleted or set back the head of a map, and this coordinator has written it again: look who writes \
+             to the coordination service beside the coordinators"
+        );
+        let now = Seen { head: seen.head.clone(), version: version.get() };
         self.0.known.insert(name, now.clone());
         Ok(now)
     }

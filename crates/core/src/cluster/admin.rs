@@ -75,6 +75,8 @@ struct Intent {
 enum Effect {
     Create(KeyspaceRecord, MapDiff),
     Drop(MapDiff),
+    /// A keyspace in quarantine.
+    GiveUp(KeyspaceName),
     Keyspace(KeyspaceRecord),
     Map(MapDiff),
     Node(NodeRecord),
@@ -201,6 +203,7 @@ impl Cluster {
         match effect {
             Effect::Create(record, diff) => self.take_keyspace(at, record, diff),
             Effect::Drop(diff) => self.drop_keyspace(at, diff),
+            Effect::GiveUp(name) => self.drop_quarantined(&name, at.wall_ms),
             Effect::Keyspace(record) => {
                 self.outbox.writes.push(Write::Keyspace(record.clone()));
                 if let Some(keyspace) = self.keyspaces.get_mut(&record.keyspace.name) {
@@ -247,6 +250,9 @@ impl Cluster {
 
     /// The keyspace of that name, or which one may have been meant.
     pub fn keyspace(&self, name: &KeyspaceName) -> Result<&KeyspaceState, AdminError> {
+        if let Some((problem, way_out)) = self.quarantine(name) {
+            return Err(AdminError::Refused { problem, way_out });
+        }
         self.keyspaces.get(name).ok_or_else(|| AdminError::Unknown {
             what: "keyspace",
             name: name.to_string(),

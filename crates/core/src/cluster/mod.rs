@@ -25,6 +25,7 @@
 //! | who cannot be reached, and what follows        | `reach.rs`      |
 //! | what is stored, and how it comes back          | `record.rs`     |
 //! | which shards a node has replicas of             | `hosted.rs`     |
+//! | what becomes of a stored state that is damaged | `faults.rs`     |
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
@@ -36,6 +37,7 @@ mod blame;
 mod calm;
 mod execute;
 pub mod explain;
+mod faults;
 mod guard;
 mod hosted;
 mod meanwhile;
@@ -51,6 +53,7 @@ mod record;
 mod runs;
 pub mod status;
 
+pub use faults::StoredFaults;
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
 pub use observed::Observed;
 pub use packed::PackedMap;
@@ -207,6 +210,8 @@ pub struct Cluster {
     /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
     /// out again. Not stored: a restart forgets the last few seconds of it.
     deleted: BTreeMap<KeyspaceName, Millis>,
+    /// What was wrong with the stored state that it began with.
+    faults: StoredFaults,
     /// It began with replicas of which it had heard nothing: those of a coordinator before it.
     inherited: bool,
     /// When this coordinator said that it would look again.

@@ -5,7 +5,9 @@
 //! (R6); so a restart moves nothing.
 
 use super::hosted::Hosted;
-use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, orders::OrderBook, runs::Runs};
+use super::{
+    Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, orders::OrderBook, runs::Runs,
+};
 use crate::brake::Losses;
 use crate::check;
 use crate::health::Signs;
@@ -211,7 +213,7 @@ impl Records {
     }
 
     /// Sees to it that each node of a map has a record, of the latest start that any map names or a later one.
-    fn remember_nodes(&mut self) {
+    pub(super) fn remember_nodes(&mut self) {
         let mut named: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
         let shards = self.keyspaces.iter().flat_map(|(_, map)| map.shards());
         for replica in shards.flat_map(|shard| &shard.replicas) {
@@ -220,7 +222,11 @@ impl Records {
         }
         for node in &mut self.nodes {
             let latest = named.remove(&node.spec.id).unwrap_or_default();
-            node.incarnation = node.incarnation.max(latest);
+            if latest > node.incarnation {
+                // What is stored is of an earlier start.
+                node.incarnation = latest;
+                (node.ended, node.left) = (false, false);
+            }
         }
         self.nodes.extend(named.into_iter().map(|(id, incarnation)| NodeRecord {
             spec: NodeSpec::new(id, "address-was-lost.invalid:1"),
@@ -286,6 +292,7 @@ impl Cluster {
             plans: records.plans.into_iter().map(|plan| (plan.id, plan)).collect(),
             carried: Default::default(),
             deleted: BTreeMap::new(),
+            faults: StoredFaults::default(),
             inherited: false,
             promised: at.now,
             losses: Losses::default(),

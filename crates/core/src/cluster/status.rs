@@ -50,6 +50,11 @@ pub struct Summary {
     pub complaints: BTreeMap<KeyspaceName, Vec<String>>,
     /// Plans that wait for a person.
     pub suggested: Vec<PlanId>,
+    /// Keyspaces that are neither served nor changed, as something of their stored state is missing, damaged or
+    /// older: why, and the way out.
+    pub quarantine: Vec<(KeyspaceName, String)>,
+    /// What else was wrong with the stored state when this coordinator began to lead, and what it did about it.
+    pub stored_faults: Vec<String>,
 }
 
 /// Shards by stage.
@@ -191,6 +196,8 @@ impl Cluster {
             *summary.nodes.entry(node.signs.health(at.now, &self.settings)).or_default() += 1;
         }
         self.keyspaces.values().for_each(|keyspace| self.sum_up(at, &mut summary, keyspace));
+        summary.quarantine = self.faults().quarantined().map(|(name, why)| (name.clone(), why)).collect();
+        summary.stored_faults = self.faults().mended();
         summary.suggested.sort_unstable();
         summary
     }

@@ -95,6 +95,15 @@ impl RouteTable {
         self.spaces.get(keyspace).map(|space| &space.map)
     }
 
+    /// The generation that is known here of a keyspace, if `map` would go back behind it (M2).
+    pub fn is_ahead_of(&self, map: &ShardMap) -> Option<Generation> {
+        let held = self.map(map.keyspace())?;
+        let at = held.generation();
+        let to = map.generation();
+        let goes_back = to != at && to.sequence <= at.sequence && !is_anew(held, &map.whole());
+        goes_back.then_some(at)
+    }
+
     /// The settings of a keyspace, at the generation of its map.
     pub fn brief(&self, keyspace: &KeyspaceName) -> Option<&KeyspaceBrief> {
         self.spaces.get(keyspace).map(|space| space.routes.brief())

@@ -107,6 +107,15 @@ impl From<&Summary> for proto::ClusterStatus {
             unplaced: status.unplaced.iter().map(unplaced).collect(),
             complaints: complaints.map(|(name, told)| (name.to_string(), sentences(told))).collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
+            quarantine: status
+                .quarantine
+                .iter()
+                .map(|(keyspace, why)| forms::Quarantined {
+                    keyspace: keyspace.to_string(),
+                    why: why.clone(),
+                })
+                .collect(),
+            stored_faults: status.stored_faults.clone(),
             under_way: status.under_way.iter().map(Into::into).collect(),
         }
     }

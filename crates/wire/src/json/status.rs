@@ -41,6 +41,15 @@ pub struct SetAside {
     pub why: String,
 }
 
+/// A keyspace that is neither served nor changed, as something of its stored state is missing, damaged or older.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Quarantined {
+    /// Which.
+    pub keyspace: String,
+    /// Why, and the way out.
+    pub why: String,
+}
+
 /// A shard that lacks replicas for which nothing is on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unplaced {
@@ -89,6 +98,12 @@ pub struct Summary {
     pub complaints: BTreeMap<String, Vec<String>>,
     /// Plans that wait for a person.
     pub suggested: Vec<u64>,
+    /// Keyspaces that are neither served nor changed.
+    #[serde(default)]
+    pub quarantine: Vec<Quarantined>,
+    /// What else was wrong with the stored state when the coordinator began to lead, and what it did about it.
+    #[serde(default)]
+    pub stored_faults: Vec<String>,
 }
 
 impl From<&core::Summary> for Summary {
@@ -130,6 +145,12 @@ impl From<&core::Summary> for Summary {
                 .map(|(name, told)| (name.to_string(), told.clone()))
                 .collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
+            quarantine: status
+                .quarantine
+                .iter()
+                .map(|(keyspace, why)| Quarantined { keyspace: keyspace.to_string(), why: why.clone() })
+                .collect(),
+            stored_faults: status.stored_faults.clone(),
         }
     }
 }

@@ -32,6 +32,11 @@ pub fn head_key(keyspace: &KeyspaceName) -> String {
     Path::Metadata(keyspace.clone()).to_string()
 }
 
+/// The key of a keyspace's record.
+pub fn record_key(keyspace: &KeyspaceName) -> String {
+    Path::Keyspace(keyspace.clone()).to_string()
+}
+
 /// Below which key all heads are, among other keys.
 pub const HEADS: &str = "keyspaces";
 

@@ -8,7 +8,9 @@
 //! | key | value |
 //! |---|---|
 //! | `cluster` | counters and switches |
+//! | `manifest` | checksums of the cluster's record, of all nodes and of all plans |
 //! | `keyspaces/<name>/record` | settings and rules |
+//! | `keyspaces/<name>/manifest` | the checksum of the record, and the generation of the map |
 //! | `keyspaces/<name>/map/metadata` | which METADATA file counts, and who has it; in place of the three below |
 //! | `keyspaces/<name>/map/head` | which log counts |
 //! | `keyspaces/<name>/map/logs/<log>/base/<chunk>` | some shards of the base |
@@ -28,16 +30,22 @@
 //!    commit.
 //! 4. If one of them fails, throw the shelf away with the cluster, and begin again at 1.
 //!
-//! Not done: compression (diffs are small, and the store does it better), and checksums over several keys
-//! (the store's transactions are trusted to be whole; that parts belong together is checked).
+//! A key that was deleted, or set back to an earlier value, is as well-formed as any. The manifests find it: each
+//! commit writes there, in its own transaction, what the records that it changes are from now on. What follows from a
+//! difference is in `compare.rs`.
+//!
+//! Not done: compression (diffs are small, and the store does it better).
 
 pub mod book;
+mod compare;
 mod envelope;
+mod manifest;
 mod path;
 mod presence;
 mod read;
 mod redo;
 mod shelf;
+mod show;
 #[cfg(test)]
 mod tests;
 
@@ -45,9 +53,10 @@ pub use presence::{COORDINATORS, ELECTION, Presence};
 pub use read::{Recovered, StoredError, inspect, read};
 pub use redo::{Room, Transactions};
 pub use shelf::{Batch, EncodeError, Shelf, StoreOp};
+pub use show::{Shown, describe};
 
 /// The first segments of all keys: what to list.
-pub const ROOTS: [&str; 5] = ["cluster", "keyspaces", "nodes", "plans", REDO];
+pub const ROOTS: [&str; 6] = ["cluster", "keyspaces", "manifest", "nodes", "plans", REDO];
 
 /// Whether a key is below one of [`ROOTS`].
 pub fn is_record(key: &str) -> bool {

@@ -28,8 +28,10 @@ impl fmt::Display for Log {
 /// The key of a record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Path {
+    Manifest,
     Cluster,
     Keyspace(KeyspaceName),
+    KeyspaceManifest(KeyspaceName),
     Head(KeyspaceName),
     Metadata(KeyspaceName),
     Base(KeyspaceName, Log, u32),
@@ -43,8 +45,10 @@ pub(super) enum Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Path::Manifest => write!(f, "manifest"),
             Path::Cluster => write!(f, "cluster"),
             Path::Keyspace(name) => write!(f, "keyspaces/{name}/record"),
+            Path::KeyspaceManifest(name) => write!(f, "keyspaces/{name}/manifest"),
             Path::Head(name) => write!(f, "keyspaces/{name}/map/head"),
             Path::Metadata(name) => write!(f, "keyspaces/{name}/map/metadata"),
             Path::Base(name, log, chunk) => write!(f, "keyspaces/{name}/map/logs/{log}/base/{chunk}"),
@@ -58,6 +62,24 @@ impl fmt::Display for Path {
 }
 
 impl Path {
+    /// The keyspace that the record belongs to.
+    pub(super) fn keyspace(&self) -> Option<&KeyspaceName> {
+        match self {
+            Path::Keyspace(name)
+            | Path::KeyspaceManifest(name)
+            | Path::Head(name)
+            | Path::Metadata(name)
+            | Path::Base(name, ..)
+            | Path::Diff(name, ..) => Some(name),
+            Path::Manifest
+            | Path::Cluster
+            | Path::Node(_)
+            | Path::Plan(_)
+            | Path::RedoHead
+            | Path::RedoPiece(_) => None,
+        }
+    }
+
     /// Where a part of the record is put.
     pub(super) fn part(&self, part: u16) -> String {
         if part == 0 { self.to_string() } else { format!("{self}/{part}") }
@@ -67,6 +89,7 @@ impl Path {
     pub(super) fn parse(key: &str) -> Option<(Path, u16)> {
         let segments: Vec<&str> = key.split('/').collect();
         let (path, rest) = match segments.as_slice() {
+            ["manifest", rest @ ..] => (Path::Manifest, rest),
             ["cluster", rest @ ..] => (Path::Cluster, rest),
             ["keyspaces", name, rest @ ..] => Self::parse_keyspace(KeyspaceName::new(name).ok()?, rest)?,
             ["nodes", id, rest @ ..] => (Path::Node(NodeId::new(id).ok()?), rest),
@@ -85,6 +108,7 @@ impl Path {
     fn parse_keyspace<'a>(name: KeyspaceName, segments: &'a [&'a str]) -> Option<(Path, &'a [&'a str])> {
         Some(match segments {
             ["record", rest @ ..] => (Path::Keyspace(name), rest),
+            ["manifest", rest @ ..] => (Path::KeyspaceManifest(name), rest),
             ["map", "head", rest @ ..] => (Path::Head(name), rest),
             ["map", "metadata", rest @ ..] => (Path::Metadata(name), rest),
             ["map", "logs", log, "base", chunk, rest @ ..] => {

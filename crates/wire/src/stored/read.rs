@@ -1,17 +1,19 @@
 //! Reading: from the store's keys and bytes to everything durable.
 //!
 //! Every value is checked before anything is made of it, litter too: damage is to be seen when it happens,
-//! not when it matters.
+//! not when it matters. What it costs depends on what it is, see [`StoredFaults`]: only a commit that was begun and
+//! cannot be finished keeps everything from being read.
 
 use super::REDO;
 use super::envelope;
+use super::manifest::{Faults, KeyspaceManifest};
 use super::path::{Log, Path};
 use super::redo::{self, Room};
 use super::shelf::{MapLog, Shelf, StoreOp};
 use crate::maps::join;
 use crate::{Malformed, proto};
 use bytes::Bytes;
-use partage_core::cluster::{ClusterRecord, KeyspaceRecord, NodeRecord, Records};
+use partage_core::cluster::{ClusterRecord, KeyspaceRecord, NodeRecord, Records, StoredFaults};
 use partage_core::id::Generation;
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
@@ -47,16 +49,36 @@ pub struct Recovered {
     pub heads: BTreeMap<KeyspaceName, partage_core::metadata::Head>,
     /// Keys that nothing leads to, left by a crash. May be deleted.
     pub litter: Vec<String>,
+    /// What is wrong that a cluster can be made from all the same.
+    pub faults: StoredFaults,
     /// A commit that a crash has left half done. The records are as they are after it.
     redo: Option<Vec<StoreOp>>,
 }
 
-/// Reads what was stored. `entries` are all keys below [`super::ROOTS`] with their values, in any order.
+/// Reads what was stored. `entries` are all keys below [`super::ROOTS`] with their values, in any order. What cannot be
+/// read, and is not needed by all, is among [`Recovered::faults`]; keyspaces in quarantine are left out of the records,
+/// and none of their keys is touched.
+///
+/// # Errors
+/// When a commit that was begun cannot be finished: nobody knows what the records should be.
 pub fn read<K: AsRef<str>, V: AsRef<[u8]>>(
     entries: impl IntoIterator<Item = (K, V)>,
 ) -> Result<Recovered, StoredError> {
-    let (recovered, damage) = inspect(entries);
-    damage.into_iter().next().map_or(Ok(recovered), Err)
+    let (mut recovered, damage) = inspect(entries);
+    let is_of_commit = |error: &StoredError| error.key.split('/').next() == Some(REDO);
+    if let Some(error) = damage.into_iter().find(is_of_commit) {
+        return Err(error);
+    }
+    let Recovered { records, shelf, heads, litter, faults, .. } = &mut recovered;
+    let is_read = |name: &KeyspaceName| !faults.quarantine.contains_key(name);
+    records.keyspaces.retain(|(record, _)| is_read(&record.keyspace.name));
+    shelf.maps.retain(|name, _| is_read(name));
+    heads.retain(|name, _| is_read(name));
+    litter.retain(|key| {
+        let path = Path::parse(key).map(|(path, _)| path);
+        path.as_ref().and_then(Path::keyspace).is_none_or(is_read)
+    });
+    Ok(recovered)
 }
 
 /// Reads what can be read of it, and says everything that is wrong: the first is what [`read`] says.
@@ -78,7 +100,21 @@ pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
     let mut keyspaces: BTreeMap<KeyspaceName, KeyspaceRecord> = BTreeMap::new();
     let mut maps: BTreeMap<KeyspaceName, BTreeMap<Path, Bytes>> = BTreeMap::new();
     for (path, payload) in records {
+        if matches!(path, Path::Cluster | Path::Keyspace(_) | Path::Node(_) | Path::Plan(_)) {
+            reader.recovered.shelf.sums.note(&path, Some(&payload));
+        }
         match &path {
+            Path::Manifest => {
+                let manifest = proto::StoredManifest::decode(payload);
+                let manifest =
+                    manifest.map_err(|why| StoredError::new(&path, format!("is no record: {why}")));
+                reader.manifest = reader.keep(manifest);
+            }
+            Path::KeyspaceManifest(name) => {
+                let manifest = parse::<proto::StoredKeyspaceManifest, KeyspaceManifest>(&path, payload);
+                let manifest = reader.keep(manifest).map(|manifest| (name.clone(), manifest));
+                reader.manifests.extend(manifest);
+            }
             Path::Cluster => {
                 let cluster = parse::<proto::StoredCluster, _>(&path, payload);
                 reader.recovered.records.cluster = reader.keep(cluster).unwrap_or_default();
@@ -112,23 +148,9 @@ pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
             Path::RedoHead | Path::RedoPiece(_) => {}
         }
     }
-    for (name, record) in keyspaces {
-        let stored = maps.remove(&name).unwrap_or_default();
-        let map = reader.map(&record, stored);
-        reader.recovered.records.keyspaces.push((record, map));
-    }
-    let known: BTreeSet<_> =
-        reader.recovered.records.keyspaces.iter().map(|(record, _)| record.keyspace.name.clone()).collect();
-    let heads = std::mem::take(&mut reader.recovered.heads).into_iter();
-    let (heads, lost) = heads.partition(|(name, _)| known.contains(name));
-    reader.recovered.heads = heads;
-    BTreeMap::into_keys(lost).for_each(|name| reader.without_record(&name));
-    for (name, stored) in maps {
-        if stored.contains_key(&Path::Head(name.clone())) {
-            reader.without_record(&name);
-        }
-        stored.into_keys().for_each(|path| reader.recovered.throw_away(&path));
-    }
+    reader.keyspaces(keyspaces, maps);
+    reader.compare_others();
+    reader.classify();
     (reader.recovered, reader.damage)
 }
 
@@ -149,13 +171,17 @@ fn after<'a, K: AsRef<str>, V: AsRef<[u8]>>(
 
 /// What has been read so far.
 #[derive(Default)]
-struct Reader {
-    recovered: Recovered,
+pub(super) struct Reader {
+    pub(super) recovered: Recovered,
     /// The payload of each record.
     payloads: BTreeMap<Path, Bytes>,
-    damage: Vec<StoredError>,
+    pub(super) damage: Vec<StoredError>,
     /// Records of which some part is damaged.
-    bad: BTreeSet<Path>,
+    pub(super) bad: BTreeSet<Path>,
+    pub(super) manifest: Option<proto::StoredManifest>,
+    pub(super) manifests: BTreeMap<KeyspaceName, KeyspaceManifest>,
+    /// What manifests say is not as it was.
+    pub(super) faults: Faults,
 }
 
 impl Reader {
@@ -276,19 +302,27 @@ impl Recovered {
         (redo::finish(self.redo, self.litter, room), self.records, self.shelf)
     }
 
-    fn throw_away(&mut self, path: &Path) {
+    pub(super) fn throw_away(&mut self, path: &Path) {
         let parts = self.shelf.parts.remove(path).unwrap_or(1);
         self.litter.extend((0..parts).map(|part| path.part(part)));
     }
 }
 
 impl Reader {
-    /// Says that a map belongs to nobody, where that is not said of the damage of its keyspace already.
-    fn without_record(&mut self, name: &KeyspaceName) {
-        let record = Path::Keyspace(name.clone());
-        if !self.bad.contains(&record) {
-            self.damage.push(StoredError::new(&record, "is missing, but its map is there"));
+    /// The map of each keyspace, and what is left over.
+    fn keyspaces(
+        &mut self,
+        keyspaces: BTreeMap<KeyspaceName, KeyspaceRecord>,
+        mut maps: BTreeMap<KeyspaceName, BTreeMap<Path, Bytes>>,
+    ) {
+        for (name, record) in keyspaces {
+            let stored = maps.remove(&name).unwrap_or_default();
+            let has_log = !stored.is_empty();
+            let map = self.map(&record, stored);
+            self.compare(&name, &map, has_log);
+            self.recovered.records.keyspaces.push((record, map));
         }
+        self.without_records(maps);
     }
 
     /// The map of one keyspace: base, then diffs in order, as far as they can be read. What is in other logs is
@@ -323,6 +357,7 @@ impl Reader {
                 _ => self.recovered.throw_away(&path),
             }
         }
+        self.recovered.shelf.sums.at.insert(name.clone(), map.generation());
         self.recovered.shelf.maps.insert(name, state);
         map
     }

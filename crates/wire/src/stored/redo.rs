@@ -143,20 +143,27 @@ pub(super) struct Found {
 pub(super) fn find<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Found, StoredError> {
     let (mut head, mut found) = (None, Found::default());
     let mut pieces: BTreeMap<u32, Bytes> = BTreeMap::new();
+    let mut damaged = None;
     for (key, value) in entries {
         let error = |what: &dyn std::fmt::Display| StoredError::new(key, what);
-        let (part, _, payload) = envelope::open(key, value).map_err(|why| error(&why))?;
-        match Path::parse(key) {
-            Some((Path::RedoHead, 0)) if part == 0 => {
+        let opened = envelope::open(key, value).map_err(|why| error(&why));
+        match (Path::parse(key), opened) {
+            (Some((Path::RedoHead, 0)), opened) => {
+                let payload = opened?.2;
                 head = Some(proto::StoredRedoHead::decode(payload).map_err(|why| error(&why))?.pieces);
                 continue;
             }
-            Some((Path::RedoPiece(number), 0)) if part == 0 => drop(pieces.insert(number, payload)),
-            _ => return Err(error(&"is at a key that is none of ours")),
+            (Some((Path::RedoPiece(number), 0)), Ok((0, _, payload))) => drop(pieces.insert(number, payload)),
+            (Some((Path::RedoPiece(_), 0)), Err(why)) => damaged = damaged.or(Some(why)),
+            _ => damaged = damaged.or(Some(error(&"is at a key that is none of ours"))),
         }
         found.keys.push(key.to_owned());
     }
+    // Pieces without a head are of a commit that never happened, whatever is in them.
     let Some(count) = head else { return Ok(found) };
+    if let Some(why) = damaged {
+        return Err(why);
+    }
     let mut all = Vec::new();
     for number in 0..count {
         let lost = || StoredError::new(Path::RedoPiece(number), "is missing");

@@ -4,6 +4,7 @@
 //! shorter successor takes the rest away, and how long each map's log is, so that it is begun anew in time.
 
 use super::envelope::{self, HEADER_BYTES};
+use super::manifest::Sums;
 use super::path::{Log, Path};
 use crate::limits::{CHUNKS_WITH_HEAD, DIFF_PARTS, DIFFS, PARTS, SMALL_LOG_BYTES, VALUE_BYTES};
 use crate::proto;
@@ -95,6 +96,8 @@ pub struct Shelf {
     pub(super) maps: BTreeMap<KeyspaceName, MapLog>,
     /// How many parts each record has that has more than one.
     pub(super) parts: BTreeMap<Path, u16>,
+    /// What the manifests say.
+    pub(super) sums: Sums,
 }
 
 /// Writes of one batch by what they replace: the last word about each thing counts.
@@ -150,11 +153,13 @@ impl Shelf {
     ) -> Result<Batch, EncodeError> {
         let latest = Latest::of(writes);
         let mut batch = Batch::default();
-        for name in latest.dropped {
+        for name in latest.dropped.iter().copied() {
             let head = (!latest.diffs.contains_key(name)).then(|| Path::Head(name.clone()));
             head.into_iter().for_each(|head| batch.commit.push(StoreOp::Delete(head.to_string())));
             self.drop_log(name, &mut batch.tidy);
         }
+        self.note(&latest);
+        self.put_manifests(&latest, &mut batch)?;
         self.put_records(latest.records, &mut batch)?;
         for (name, diffs) in latest.diffs {
             self.extend_log(name, &diffs, map(name), &mut batch)?;
@@ -181,8 +186,42 @@ impl Shelf {
                 self.drop_log(name, &mut batch.tidy);
             }
         }
+        self.note(&latest);
+        self.put_manifests(&latest, &mut batch)?;
         self.put_records(latest.records, &mut batch)?;
         Ok((batch, latest.diffs))
+    }
+
+    /// Takes up what the records and maps are after these writes.
+    fn note(&mut self, latest: &Latest<'_>) {
+        for (path, record) in &latest.records {
+            self.sums.note(path, record.as_deref());
+        }
+        for name in &latest.dropped {
+            self.sums.at.remove(*name);
+        }
+        for (name, diffs) in &latest.diffs {
+            self.sums.at.extend(diffs.last().map(|diff| (KeyspaceName::clone(name), diff.to)));
+        }
+    }
+
+    /// Writes the manifests of what these writes change.
+    fn put_manifests(&mut self, latest: &Latest<'_>, batch: &mut Batch) -> Result<(), EncodeError> {
+        let of_records = latest.records.keys().filter_map(Path::keyspace);
+        let keyspaces: BTreeSet<_> = of_records.chain(latest.diffs.keys().copied()).cloned().collect();
+        for name in keyspaces {
+            let manifest = self.sums.keyspace_manifest(&name);
+            let path = Path::KeyspaceManifest(name);
+            match manifest {
+                Some(manifest) => self.put(&path, &manifest.encode_to_vec(), &mut batch.commit)?,
+                None => self.delete(&path, &mut batch.commit),
+            }
+        }
+        if latest.records.keys().any(|path| path.keyspace().is_none()) {
+            let manifest = self.sums.manifest().encode_to_vec();
+            self.put(&Path::Manifest, &manifest, &mut batch.commit)?;
+        }
+        Ok(())
     }
 
     fn put_records(

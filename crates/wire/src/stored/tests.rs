@@ -1,7 +1,9 @@
 //! What is written is read back, and nothing damaged is.
 
+mod faults;
+
 use super::shelf::Batch;
-use super::{ROOTS, Room, Shelf, StoreOp, read};
+use super::{ROOTS, Room, Shelf, StoreOp, inspect, read};
 use crate::limits::{CHUNKS_WITH_HEAD, VALUE_BYTES};
 use crate::testing;
 use bytes::Bytes;
@@ -89,7 +91,7 @@ proptest! {
             .chain(plans.into_keys().map(Write::DropPlan))
             .chain([Write::DropKeyspace(keyspace.keyspace.name)]).collect();
         store.run_all(&shelf.encode(&drops, |_| None).unwrap());
-        prop_assert_eq!(store.0.keys().collect::<Vec<_>>(), ["cluster"]);
+        prop_assert_eq!(store.0.keys().collect::<Vec<_>>(), ["cluster", "manifest"]);
     }
 
     /// A crash at any step leaves the map before or the map after, and a writer goes on from what is read.
@@ -167,8 +169,8 @@ fn every_flipped_bit_is_found_and_named() {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let mut flipped = store.0.clone();
             flipped.insert(key.clone(), bytes.into());
-            let error = read(&flipped).expect_err("a flipped bit");
-            assert_eq!(&error.key, key, "bit {bit}: {error}");
+            let (_, damage) = inspect(&flipped);
+            assert_eq!(&damage[0].key, key, "bit {bit}: {damage:?}");
         }
     }
 }
@@ -182,7 +184,7 @@ fn every_value_cut_short_or_made_longer_is_found() {
         for bytes in shorter.chain([longer]) {
             let mut cut = store.0.clone();
             cut.insert(key.clone(), bytes.into());
-            assert_eq!(&read(&cut).expect_err("another length").key, key);
+            assert_eq!(&inspect(&cut).1[0].key, key);
         }
     }
 }
@@ -194,7 +196,7 @@ fn a_value_at_anothers_key_and_a_lost_value_are_found() {
         for other in store.0.keys().filter(|other| *other != key) {
             let mut swapped = store.0.clone();
             swapped.insert(other.clone(), value.clone());
-            assert_eq!(&read(&swapped).expect_err("misplaced").key, other);
+            assert_eq!(&inspect(&swapped).1[0].key, other);
         }
     }
     let needed =
@@ -202,7 +204,8 @@ fn a_value_at_anothers_key_and_a_lost_value_are_found() {
     for key in store.0.keys().filter(needed) {
         let mut lost = store.0.clone();
         lost.remove(key);
-        let error = read(&lost).expect_err("lost");
+        let (_, damage) = inspect(&lost);
+        let error = damage.first().expect("lost");
         assert!(error.key == *key || error.key.ends_with("/diff/3"), "{key}: {error}");
     }
 }
@@ -211,8 +214,9 @@ fn a_value_at_anothers_key_and_a_lost_value_are_found() {
 fn keys_that_are_not_ours_are_named() {
     let value = Bytes::from_static(b"x");
     for key in ["clusters", "plans/01", "plans/x", "nodes/", "keyspaces/a/map", "cluster/0", "cluster/1/1"] {
-        let error = read([(key, &value)]).expect_err(key);
-        assert_eq!(error.what, "is at a key that is none of ours");
+        let (_, damage) = inspect([(key, &value)]);
+        assert_eq!(damage[0].what, "is at a key that is none of ours");
+        assert_eq!(read([(key, &value)]).unwrap().faults.aside.len(), 1, "it keeps nothing from going on");
     }
 }
 
@@ -243,7 +247,7 @@ fn a_large_map_is_written_in_chunks_before_its_head() {
     let writes = [Write::Keyspace(record(&keyspace)), Write::Map(map.whole())];
     let batch = shelf.encode(&writes, |_| Some(&map)).unwrap();
     assert!(batch.prepare.len() > CHUNKS_WITH_HEAD, "{} chunks", batch.prepare.len());
-    assert_eq!(batch.commit.len(), 2);
+    assert_eq!(batch.commit.len(), 3, "record, manifest, head");
     store.run_all(&batch);
     assert_eq!(store.recovered().shelf, shelf);
     let bytes: usize = store.0.values().map(Bytes::len).sum();
@@ -255,7 +259,9 @@ fn a_large_map_is_written_in_chunks_before_its_head() {
     let diff = edit.commit(TransactionId([8; 20]));
     map.apply(&diff).unwrap();
     let batch = shelf.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap();
-    let [StoreOp::Put(key, value)] = &batch.commit[..] else { panic!("one put: {batch:?}") };
+    let [StoreOp::Put(..), StoreOp::Put(key, value)] = &batch.commit[..] else {
+        panic!("two puts: {batch:?}")
+    };
     assert!(key.ends_with("/diff/2") && value.len() < 300, "{key}: {} bytes", value.len());
     store.run_all(&batch);
     is_same(&store.recovered().records, &[(record(&keyspace), map)]);
@@ -278,7 +284,7 @@ fn a_log_is_begun_anew_before_it_is_longer_than_allowed() {
         store.run_all(&shelf.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap());
         most = most.max(store.0.len());
     }
-    assert_eq!(most, 3 + crate::limits::DIFFS);
+    assert_eq!(most, 4 + crate::limits::DIFFS);
     is_same(&store.recovered().records, &[(record(&keyspace), map)]);
 }
 
@@ -307,17 +313,17 @@ fn a_long_plan_goes_on_in_further_keys_and_a_shorter_one_takes_them_away() {
         let recovered = store.recovered();
         assert_eq!(recovered.records.plans, [plan(lines)]);
         assert_eq!(recovered.shelf, shelf);
-        assert_eq!(store.0.len() > 1, lines > 1_000, "{:?}", store.0.keys());
+        assert_eq!(store.0.len() > 2, lines > 1_000, "{:?}", store.0.keys());
     }
     let mut torn = store.clone();
     torn.0.remove("plans/5/1");
-    assert_eq!(read(&torn.0).unwrap_err().key, "plans/5/1");
+    assert_eq!(inspect(&torn.0).1[0].key, "plans/5/1");
     let huge = shelf.encode(&[Write::Plan(plan(1_000_000))], |_| None).unwrap_err();
     assert!(matches!(huge, super::EncodeError::TooLarge { .. }), "{huge}");
     store.run_all(
         &Shelf::encode(&mut store.recovered().shelf, &[Write::DropPlan(plan(1).id)], |_| None).unwrap(),
     );
-    assert!(store.0.is_empty());
+    assert_eq!(store.0.keys().collect::<Vec<_>>(), ["manifest"]);
 }
 
 /// A transaction of few steps and bytes, so that little is much.

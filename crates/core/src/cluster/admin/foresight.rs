@@ -62,6 +62,7 @@ impl Cluster {
                 Effect::Node(_) | Effect::DropNode(_) | Effect::ReleaseBrake => {
                     touched.extend(self.keyspaces.keys().cloned());
                 }
+                Effect::GiveUp(_) => {}
                 Effect::Drop(_) | Effect::Submit(..) | Effect::Decide(_) | Effect::Replace { .. } => {}
             }
         }

@@ -26,6 +26,9 @@ impl Cluster {
         if self.keyspaces.contains_key(&name) {
             return Err(AdminError::KeyspaceExists(name));
         }
+        if let Some((problem, way_out)) = self.quarantine(&name) {
+            return Err(AdminError::Refused { problem, way_out });
+        }
         if self.keyspaces.len() >= limits::KEYSPACES {
             return Err(AdminError::Refused {
                 problem: format!("the cluster has {} keyspaces, the most it can have", limits::KEYSPACES),
@@ -109,6 +112,12 @@ impl Cluster {
         transaction: TransactionId,
         name: &KeyspaceName,
     ) -> Result<Intent, AdminError> {
+        if self.faults().quarantine.contains_key(name) {
+            let summary = format!(
+                "give up keyspace {name}, which is in quarantine; nodes keep what they have of it: delete that there"
+            );
+            return Ok(Intent::new(summary, vec![Effect::GiveUp(name.clone())]));
+        }
         let keyspace = self.keyspace(name)?;
         let nodes: BTreeSet<_> =
             keyspace.map.shards().flat_map(|shard| &shard.replicas).map(|r| &r.node).collect();

@@ -1,0 +1,47 @@
+//! The coordination state for a person: every key, what it is, and what is in it (`partage check --show`).
+
+use partage_coordination::{Entry, Key, cluster_of};
+use partage_wire::stored::{COORDINATORS, ELECTION, Presence, Shown, describe, is_record};
+
+/// All of them, in the order of their names. `place` names the root in errors.
+pub fn show<'a>(place: &str, entries: impl IntoIterator<Item = (&'a Key, &'a Entry)>) -> Vec<Shown> {
+    let shown = entries.into_iter().map(|(key, entry)| {
+        let said = says(place, key.as_str(), &entry.value);
+        Shown {
+            key: key.to_string(),
+            version: entry.version.get(),
+            ephemeral: entry.session.is_some(),
+            bytes: entry.value.len(),
+            readable: said.is_ok(),
+            says: said.unwrap_or_else(|why| why),
+        }
+    });
+    shown.collect()
+}
+
+fn says(place: &str, key: &str, value: &[u8]) -> Result<String, String> {
+    let presence = |value: &[u8]| {
+        let Presence { id, address, since_ms, version } =
+            Presence::from_bytes(key, value).map_err(|error| error.to_string())?;
+        Ok::<_, String>(format!("coordinator {id} at {address}, partage {version}, since {since_ms} ms"))
+    };
+    match key.split('/').collect::<Vec<_>>()[..] {
+        ["about"] => {
+            let cluster = cluster_of(place, value).map_err(|error| error.to_string())?;
+            Ok(format!("whose root it is: cluster {cluster}"))
+        }
+        [ELECTION, "term"] => match <[u8; 8]>::try_from(value) {
+            Ok(term) => Ok(format!("last term: {}", u64::from_be_bytes(term))),
+            Err(_) => Err(format!("has {} bytes, and a term has 8", value.len())),
+        },
+        [ELECTION, "leader"] => match value.split_first_chunk::<8>() {
+            Some((term, candidate)) => {
+                Ok(format!("leader of term {}: {}", u64::from_be_bytes(*term), presence(candidate)?))
+            }
+            None => Err(format!("has {} bytes, and a term has 8", value.len())),
+        },
+        [COORDINATORS, _] => presence(value),
+        _ if is_record(key) => describe(key, value).map_err(|error| error.to_string()),
+        _ => Err("was not written by this program".to_owned()),
+    }
+}

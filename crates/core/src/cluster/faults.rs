@@ -1,0 +1,210 @@
+//! Faults of the stored state: what of it was missing, damaged or set back when this coordinator read it, and how the
+//! cluster goes on all the same.
+//!
+//! A hospital does not close because one file is lost: that patient is not operated on, and everybody else is. So
+//! here: a keyspace of which something is missing that cannot be replaced is in *quarantine*: no order, no lease and no
+//! map of it leaves this coordinator, nothing of it is stored, and workers keep its data. Everything else that can be
+//! known from what is left is mended, with its numbers far beyond what may have been given out.
+//!
+//! | what is wrong                     | how the cluster goes on                                              |
+//! |-----------------------------------|----------------------------------------------------------------------|
+//! | map or record of a keyspace       | the keyspace is in quarantine                                        |
+//! | settings of a keyspace are older  | with them, and with the keyspace's brake on                          |
+//! | the cluster's counters            | far beyond them ([`Leap`]), and with the brake on                    |
+//! | nodes                             | nodes that maps name are known, without an address until they return |
+//! | plans                             | plans that were not over are refused; the planner makes new ones     |
+//! | manifests                         | they are written anew                                                |
+//!
+//! All of it is told: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
+
+use super::{Cluster, Records, Write};
+use crate::check;
+use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
+use crate::leap::Leap;
+use crate::limits;
+use crate::name::KeyspaceName;
+use crate::plan::Status;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is wrong with a stored state that a cluster can be made from all the same, in sentences.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoredFaults {
+    /// The counters and switches are missing, damaged, or not those that were written last.
+    pub cluster: Vec<String>,
+    /// Records of nodes are.
+    pub nodes: Vec<String>,
+    /// Plans are.
+    pub plans: Vec<String>,
+    /// Whether plans may be among the records that are older than what was written last.
+    pub plans_may_be_old: bool,
+    /// Settings of these keyspaces are not those that were written last.
+    pub settings: BTreeMap<KeyspaceName, String>,
+    /// What says what was written last is missing, damaged or older itself.
+    pub manifest: Vec<String>,
+    /// The same of these keyspaces.
+    pub manifests: BTreeMap<KeyspaceName, String>,
+    /// Keyspaces whose map or record is missing, damaged or older than what was written last.
+    pub quarantine: BTreeMap<KeyspaceName, String>,
+    /// What nothing depends on: it is left alone.
+    pub aside: Vec<String>,
+}
+
+impl StoredFaults {
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        *self == StoredFaults::default()
+    }
+
+    /// What is wrong with each keyspace in quarantine, and the way out.
+    pub fn quarantined(&self) -> impl Iterator<Item = (&KeyspaceName, String)> {
+        self.quarantine.iter().map(|(name, why)| (name, quarantine_of(name, why)))
+    }
+
+    /// All but the quarantine: what is wrong, and what the coordinator did about it.
+    pub fn mended(&self) -> Vec<String> {
+        let list = |faults: &[String], done: &str| {
+            let sentence = |why: &String| format!("{why}; {done}");
+            faults.iter().map(sentence).collect::<Vec<_>>()
+        };
+        let counters = "the coordinator goes on with numbers far beyond, and has put the brake on: look at \
+                        `partage status`, then release it";
+        let nodes = "nodes that a map names are known again, and come back with their next heartbeat; look whether \
+                     a drain has to be asked for again";
+        let plans = match self.plans_may_be_old {
+            true => "plans that were not over are refused, and the planner plans anew",
+            false => "it is left out, and its key is left alone: delete the key when you have looked at it",
+        };
+        let mut all = list(&self.cluster, counters);
+        all.extend(list(&self.nodes, nodes));
+        all.extend(list(&self.plans, plans));
+        all.extend(list(&self.manifest, "the coordinator has written it anew"));
+        all.extend(self.manifests.values().map(|why| format!("{why}; the coordinator has written it anew")));
+        all.extend(self.settings.iter().map(|(name, why)| {
+            format!(
+                "{why}; the brake of keyspace {name} is on: look at its settings (`partage keyspace show {name}`), \
+                 then release it"
+            )
+        }));
+        all.extend(list(&self.aside, "nothing depends on it, and it is left alone: delete the key"));
+        all
+    }
+}
+
+fn quarantine_of(name: &KeyspaceName, why: &str) -> String {
+    format!(
+        "keyspace {name} is in quarantine, so it is neither served nor changed, and workers keep its data: {why}. {}",
+        way_out(name)
+    )
+}
+
+fn way_out(name: &KeyspaceName) -> String {
+    format!(
+        "Write the key again as it was, and the coordinator takes the keyspace up; or restore a backup; or give the \
+         keyspace up with `partage keyspace delete {name}`"
+    )
+}
+
+impl Records {
+    /// Makes the records fit to start from at `wall_ms`, in milliseconds of Unix time, and gives the writes that make
+    /// that durable. A keyspace whose settings or map no cluster could have joins those in quarantine.
+    pub fn mend(&mut self, faults: &mut StoredFaults, wall_ms: u64) -> Vec<Write> {
+        self.keyspaces.retain(|(record, map)| {
+            let name = &record.keyspace.name;
+            let settings =
+                record.keyspace.check().err().map(|why| format!("its stored settings are none: {why}"));
+            let finding = || Some(format!("its stored map is not a map: {}", check::map(map).first()?));
+            let Some(why) = settings.or_else(finding) else { return true };
+            faults.quarantine.insert(name.clone(), why);
+            false
+        });
+        let mut writes = Vec::new();
+        let before: BTreeSet<_> =
+            self.nodes.iter().map(|node| (node.spec.id.clone(), node.incarnation)).collect();
+        if !faults.nodes.is_empty() || !faults.cluster.is_empty() {
+            self.remember_nodes();
+        }
+        let is_new = |node: &&super::NodeRecord| !before.contains(&(node.spec.id.clone(), node.incarnation));
+        writes.extend(self.nodes.iter().filter(is_new).cloned().map(Write::Node));
+        if !faults.cluster.is_empty() {
+            self.leap_counters(Leap::at(wall_ms));
+            self.cluster.brake = Some(format!("faults of the stored state: {}", faults.cluster.join("; ")));
+        }
+        let names: BTreeSet<_> = self.keyspaces.iter().map(|(_, map)| map.keyspace().clone()).collect();
+        self.plans.retain(|plan| names.contains(&plan.keyspace));
+        if faults.plans_may_be_old {
+            for plan in self.plans.iter_mut().filter(|plan| is_open(&plan.status)) {
+                plan.status = Status::Refused(faults.plans.join("; "));
+                writes.push(Write::Plan(plan.clone()));
+            }
+        }
+        for (record, _) in &mut self.keyspaces {
+            let name = &record.keyspace.name;
+            if let Some(why) = faults.settings.get(name) {
+                record.brake = Some(why.clone());
+            }
+            if faults.settings.contains_key(name) || faults.manifests.contains_key(name) {
+                writes.push(Write::Keyspace(record.clone()));
+            }
+        }
+        let others = [&faults.cluster, &faults.nodes, &faults.plans, &faults.manifest];
+        if others.into_iter().any(|faults| !faults.is_empty()) {
+            writes.push(Write::Cluster(self.cluster.clone()));
+        }
+        writes
+    }
+
+    /// Counters beyond all that may have been given out.
+    fn leap_counters(&mut self, leap: Leap) {
+        let cluster = &mut self.cluster;
+        let starts = self.nodes.iter().map(|node| node.incarnation.next());
+        let next = starts.chain([cluster.next_incarnation]).max().unwrap_or_default();
+        cluster.next_incarnation = Incarnation(leap.beyond(next.0));
+        let plans = self.plans.iter().map(|plan| plan.id.next());
+        let next = plans.chain([cluster.next_plan]).max().unwrap_or_default();
+        cluster.next_plan = PlanId(leap.beyond(next.0));
+        cluster.next_shard = ShardId(leap.beyond(cluster.next_shard.0));
+        cluster.next_placement = PlacementId(leap.beyond(cluster.next_placement.0));
+        if cluster.longest_lease_ms == 0 {
+            cluster.longest_lease_ms = limits::LOST_LEASE_MS;
+        }
+    }
+}
+
+fn is_open(status: &Status) -> bool {
+    matches!(status, Status::Suggested | Status::Approved)
+}
+
+impl Cluster {
+    /// Begins with what was wrong with the records that it was made from, and with the writes that mend it.
+    pub fn take_faults(&mut self, faults: StoredFaults, mended: Vec<Write>) {
+        self.outbox.writes.extend(mended);
+        let texts: Vec<_> = faults.quarantined().map(|(_, text)| text).chain(faults.mended()).collect();
+        texts.into_iter().for_each(|text| self.notice(true, text));
+        self.faults = faults;
+    }
+
+    /// What was wrong with the stored state when this coordinator began to lead.
+    pub fn faults(&self) -> &StoredFaults {
+        &self.faults
+    }
+
+    /// Why a keyspace is in quarantine, and the way out.
+    pub(super) fn quarantine(&self, name: &KeyspaceName) -> Option<(String, String)> {
+        let why = self.faults.quarantine.get(name)?;
+        let problem = format!("keyspace {name} is in quarantine: {why}");
+        Some((problem, way_out(name)))
+    }
+
+    /// A person gives up a keyspace in quarantine. Its ids are not known, so the next ones are far beyond. Workers keep
+    /// what they have of it.
+    pub(super) fn drop_quarantined(&mut self, name: &KeyspaceName, wall_ms: u64) {
+        if self.faults.quarantine.remove(name).is_none() {
+            return;
+        }
+        let leap = Leap::at(wall_ms);
+        self.record.next_shard = ShardId(leap.beyond(self.record.next_shard.0));
+        self.record.next_placement = PlacementId(leap.beyond(self.record.next_placement.0));
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        self.outbox.writes.push(Write::DropKeyspace(name.clone()));
+    }
+}
