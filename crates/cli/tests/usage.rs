@@ -180,3 +180,15 @@ fn logs_in_a_file_have_no_colours() {
     assert!(written.contains("create keyspace k"), "it has logged: {written}");
     assert!(!written.contains('\u{1b}'), "{written}");
 }
+
+#[test]
+fn a_shard_is_released_by_name_or_all_are() {
+    assert!(wrong(&["shard", "release"]).contains("KEYSPACE"));
+    assert!(wrong(&["shard", "release", "kv"]).contains("SHARD"));
+    wrong(&["shard", "release", "--all", "kv", "s1"]);
+    wrong(&["shard", "release", "kv", "s1", "--reason", "died"]);
+    for asks in [&["shard", "release", "--all"][..], &["shard", "release", "--all", "kv", "--reason", "died"]]
+    {
+        assert_eq!(partage(asks).status.code(), Some(3), "nobody listens");
+    }
+}

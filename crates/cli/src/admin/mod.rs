@@ -8,6 +8,7 @@ mod hex;
 mod keyspace;
 mod node;
 mod plan;
+mod release;
 mod resharding;
 mod shard;
 mod sharding;

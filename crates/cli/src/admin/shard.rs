@@ -2,6 +2,7 @@
 
 use super::constraint::{Ahead, ConstraintArgs};
 use super::hex::Hex;
+use super::release::ReleaseArgs;
 use super::{carry_out, table};
 use crate::client::{Door, DryRun};
 use crate::clock::ago;
@@ -105,11 +106,8 @@ pub enum ShardCommand {
         #[command(flatten)]
         ahead: Ahead,
     },
-    /// Place a shard again that was set aside
-    Release {
-        #[command(flatten)]
-        of: Of,
-    },
+    /// Place a shard again that was set aside, or all of them
+    Release(ReleaseArgs),
     /// New partitions of a keyspace with named partitions
     Register {
         #[command(flatten)]
@@ -181,7 +179,8 @@ struct Nodes {
     nodes: Vec<Node>,
 }
 
-fn number(shard: &str) -> Result<u64, Failure> {
+/// The id of a shard, from `s12` or `12`.
+pub fn number(shard: &str) -> Result<u64, Failure> {
     let digits = shard.strip_prefix('s').unwrap_or(shard);
     digits.parse().map_err(|_| Failure::usage(format!("{shard:?} is no shard: give its id, such as s12")))
 }
@@ -191,6 +190,7 @@ impl ShardCommand {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (of, command) = match self {
             ShardCommand::List(args) => return list(args, output).await,
+            ShardCommand::Release(args) => return args.run(output).await,
             ShardCommand::Isolate { keyspace, key, hex, door, dry } => {
                 let command = Command::IsolateKey { keyspace, key: hex.key(&key) };
                 return carry_out(&door, output, command, dry.dry_run).await;
@@ -235,10 +235,6 @@ impl ShardCommand {
             ShardCommand::Pin { of, constraint, ahead: Ahead { ahead } } => {
                 let ((keyspace, shard), constraint) = (of.which()?, constraint.over(Constraint::default()));
                 (of, Command::PinShard { keyspace, shard, constraint, ahead })
-            }
-            ShardCommand::Release { of } => {
-                let (keyspace, shard) = of.which()?;
-                (of, Command::ReleaseShard { keyspace, shard })
             }
         };
         carry_out(&of.door, output, command, of.dry.dry_run).await

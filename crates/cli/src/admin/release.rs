@@ -1,0 +1,103 @@
+//! `partage shard release`: shards that were set aside are placed again, one, or all that a filter names.
+
+use super::{answer_text, carry_out, shard};
+use crate::client::{Door, DryRun};
+use crate::output::{Failure, Output, say};
+use clap::Args;
+use partage_wire::json::{Answer, Command, SetAside, Summary};
+use serde::Serialize;
+
+/// `partage shard release`
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// The keyspace; with --all, of this one only
+    #[arg(required_unless_present = "all")]
+    keyspace: Option<String>,
+    /// The shard, as `s12` or `12`
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    shard: Option<String>,
+    /// Every shard that is set aside
+    #[arg(long)]
+    all: bool,
+    /// With --all: only those whose reason contains this text
+    #[arg(long, value_name = "TEXT", requires = "all")]
+    reason: Option<String>,
+    #[command(flatten)]
+    door: Door,
+    #[command(flatten)]
+    dry: DryRun,
+}
+
+/// What came of releasing several.
+#[derive(Debug, Serialize)]
+struct Released {
+    dry_run: bool,
+    released: Vec<Answer>,
+}
+
+impl ReleaseArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        if let (false, Some(keyspace), Some(shard)) = (self.all, &self.keyspace, &self.shard) {
+            let command = Command::ReleaseShard { keyspace: keyspace.clone(), shard: shard::number(shard)? };
+            return carry_out(&self.door, output, command, self.dry.dry_run).await;
+        }
+        let status: Summary = self.door.get("/v1/status").await?;
+        let (keyspace, reason) = (self.keyspace.as_deref(), self.reason.as_deref());
+        let mut released = Vec::new();
+        for SetAside { keyspace, shard, .. } in chosen(&status.set_aside, keyspace, reason) {
+            let command = Command::ReleaseShard { keyspace: keyspace.clone(), shard: *shard };
+            let answer = self.door.command(command, self.dry.dry_run).await?;
+            answer.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+            if !output.is_json() {
+                output.text(&answer_text(&answer));
+            }
+            released.push(answer);
+        }
+        if output.is_json() {
+            return output.json(&Released { dry_run: self.dry.dry_run, released });
+        }
+        if released.is_empty() {
+            output.text("no such shard is set aside");
+        }
+        Ok(())
+    }
+}
+
+/// Those of a keyspace, or of all, whose reason contains a text.
+fn chosen<'a>(
+    set_aside: &'a [SetAside],
+    keyspace: Option<&str>,
+    reason: Option<&str>,
+) -> impl Iterator<Item = &'a SetAside> {
+    let is_chosen = move |aside: &&SetAside| {
+        keyspace.is_none_or(|name| aside.keyspace == name)
+            && reason.is_none_or(|text| aside.why.contains(text))
+    };
+    set_aside.iter().filter(is_chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_of_a_keyspace_and_of_a_reason_are_chosen() {
+        let aside = |keyspace: &str, shard, why: &str| SetAside {
+            keyspace: keyspace.to_owned(),
+            shard,
+            why: why.to_owned(),
+        };
+        let all = [
+            aside("a", 1, "3 nodes in a row died"),
+            aside("a", 2, "it could not be loaded"),
+            aside("b", 3, "3 nodes in a row died"),
+        ];
+        let ids =
+            |keyspace, reason| chosen(&all, keyspace, reason).map(|aside| aside.shard).collect::<Vec<_>>();
+        assert_eq!(ids(None, None), [1, 2, 3]);
+        assert_eq!(ids(Some("a"), None), [1, 2]);
+        assert_eq!(ids(None, Some("died")), [1, 3]);
+        assert_eq!(ids(Some("b"), Some("loaded")), [0u64; 0]);
+    }
+}
