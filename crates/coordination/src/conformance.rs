@@ -70,6 +70,9 @@ where
     elections::one_leads_and_the_next_waits(&make().await).await;
     elections::a_deposed_leader_is_refused(&make().await).await;
     elections::terms_only_grow(&make().await).await;
+    elections::a_term_that_was_set_back_is_not_given_again(&make().await).await;
+    elections::a_leader_hears_that_it_is_deposed(&make().await).await;
+    elections::a_leader_hears_that_the_root_is_not_its_clusters(&make().await).await;
 }
 
 /// Runs the part of the suite that a backend of presence alone can pass: what is published is seen by all in the

@@ -6,11 +6,18 @@
 //! change on its leader key still being the one it wrote ([`Leadership::fence`]): a leader that overslept
 //! its session is refused, however late it wakes (O10).
 //!
+//! That a fence refuses commits is not enough for what a leader does without one: [`LeaderLease`](crate::LeaderLease)
+//! says until when it may.
+//!
+//! A handle remembers the highest term that it has read or was given ([`Election::raise`]), and leads above that one
+//! only: a term that somebody has set back, or that was restored from an older state, is not given a second time.
+//!
 //! It is written once, on the contract, and so is the same on every backend. It is not fair: when a
 //! leader goes, any candidate may be next. Coordinators are alike, so a queue would buy nothing.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -59,6 +66,8 @@ pub struct Election {
     coordination: Arc<dyn Coordination>,
     leader: Key,
     term: Key,
+    /// The highest term that is known of; the same for all clones.
+    highest: Arc<AtomicU64>,
 }
 
 /// A won election. Holds as long as the session and the leader key do.
@@ -67,6 +76,7 @@ pub struct Leadership {
     term: Term,
     leader: Key,
     version: Version,
+    set_back: Option<Term>,
 }
 
 impl Leadership {
@@ -74,6 +84,20 @@ impl Leadership {
     #[must_use]
     pub fn term(&self) -> Term {
         self.term
+    }
+
+    /// The last term by the backend's word, if that was below one that is known of: somebody has set it back.
+    #[must_use]
+    pub fn set_back(&self) -> Option<Term> {
+        self.set_back
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.leader
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.version
     }
 
     /// Adds the condition that this leadership still holds.
@@ -86,7 +110,8 @@ impl Leadership {
 impl Election {
     /// The election at `place`; two keys are kept below it.
     pub fn new(coordination: Arc<dyn Coordination>, place: &Key) -> Result<Self> {
-        Ok(Self { coordination, leader: place.join("leader")?, term: place.join("term")? })
+        let highest = Arc::default();
+        Ok(Self { coordination, leader: place.join("leader")?, term: place.join("term")?, highest })
     }
 
     /// The key and the value that say, at `place`, that `last` was the last term: for an election whose earlier terms
@@ -101,31 +126,61 @@ impl Election {
         Scope::One(self.leader.clone())
     }
 
+    /// `term` is known of, from before this handle was there: who leads by it from now on leads above that.
+    pub fn raise(&self, term: Term) {
+        self.highest.fetch_max(term.0, Ordering::Relaxed);
+    }
+
+    /// The highest term that is known of.
+    #[must_use]
+    pub fn highest(&self) -> Term {
+        Term(self.highest.load(Ordering::Relaxed))
+    }
+
     /// Who leads now.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        self.coordination.read(&self.leader).await?.map(|entry| self.decode(&entry)).transpose()
+        let entry = self.coordination.read(&self.leader).await?;
+        let leader = entry.map(|entry| self.decode(&entry)).transpose()?;
+        if let Some(leader) = &leader {
+            self.raise(leader.term);
+        }
+        Ok(leader)
     }
 
     /// Takes the lead if nobody has it. `None`: somebody has.
     pub async fn try_lead(&self, session: &Session, candidate: &Bytes) -> Result<Option<Leadership>> {
-        if let Some(entry) = self.coordination.read(&self.leader).await? {
-            // Ours already: an earlier attempt whose outcome was not known has gone through.
-            let ours = entry.session == Some(session.id());
-            return if ours { self.held(&entry).map(Some) } else { Ok(None) };
+        let there = self.coordination.read(&self.leader).await?;
+        let held = there.as_ref().map(|entry| self.decode(entry)).transpose()?.map(|leader| leader.term);
+        if let (Some(entry), Some(term)) = (&there, held) {
+            if entry.session != Some(session.id()) {
+                self.raise(term);
+                return Ok(None);
+            }
+            // Ours already: an earlier attempt whose outcome was not known has gone through. One of a term below the
+            // highest was set back together with all the rest, and is taken anew.
+            if term >= self.highest() {
+                return Ok(Some(self.leadership(term, entry.version, None)));
+            }
         }
         let last = self.coordination.read(&self.term).await?;
-        let number = last.as_ref().map_or(Ok(0), |entry| self.decode_term(&entry.value))?;
-        let term = Term(number.checked_add(1).ok_or_else(|| self.malformed(&self.term))?);
+        let stored = last.as_ref().map_or(Ok(0), |entry| self.decode_term(&entry.value))?;
+        let highest = self.highest().0;
+        let set_back = (stored < highest).then_some(Term(stored));
+        let number = stored.max(highest).checked_add(1).ok_or_else(|| self.malformed(&self.term))?;
+        let term = Term(number);
         let mut value = BytesMut::with_capacity(8 + candidate.len());
         value.put_u64(term.0);
         value.put_slice(candidate);
         let transaction = Transaction::new()
-            .when(&self.leader, Expected::Absent)
+            .when(&self.leader, Expected::unchanged(there.as_ref()))
             .when(&self.term, Expected::unchanged(last.as_ref()))
             .put_ephemeral(&self.leader, value.freeze(), session.id())
             .put(&self.term, Bytes::copy_from_slice(&term.0.to_be_bytes()));
         match self.coordination.commit(transaction).await {
-            Ok(version) => Ok(Some(Leadership { term, leader: self.leader.clone(), version })),
+            Ok(version) => {
+                self.raise(term);
+                Ok(Some(self.leadership(term, version, set_back)))
+            }
             Err(Error::Refused { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -164,9 +219,8 @@ impl Election {
         self.coordination.commit(transaction).await.map(|_| ())
     }
 
-    fn held(&self, entry: &Entry) -> Result<Leadership> {
-        let term = self.decode(entry)?.term;
-        Ok(Leadership { term, leader: self.leader.clone(), version: entry.version })
+    fn leadership(&self, term: Term, version: Version, set_back: Option<Term>) -> Leadership {
+        Leadership { term, leader: self.leader.clone(), version, set_back }
     }
 
     fn decode(&self, entry: &Entry) -> Result<Leader> {

@@ -19,7 +19,10 @@
 //! 4. Act as the owner of a session only before [`Session::deadline`]. Look at it after every await:
 //!    the process may have been asleep in between.
 //! 5. As a leader, put every change through [`Leadership::fence`], and hand the [`Term`] to whatever
-//!    storage you write to outside. Nothing else keeps a leader that overslept from doing harm.
+//!    storage you write to outside. What you do as a leader without a change, do it only while a
+//!    [`LeaderLease`] says so: a leader hears that it is deposed, also while its session lives, at once from a
+//!    watch, and within [`LeaderLease::bound`] in any case. Who leads next waits for that long before it takes
+//!    what the former leader has given away.
 //! 6. Put nothing below an ephemeral key.
 //! 7. Fold updates of a watch in the order they come ([`View`] does it). On a resync forget what you had.
 //!    Remember [`Update::at`] and pass it to the next watch after a break.
@@ -47,6 +50,7 @@ pub mod etcd;
 pub mod gossip;
 mod key;
 mod late;
+mod leader_lease;
 pub mod limits;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -64,6 +68,7 @@ pub use election::{Election, Leader, Leadership, Term};
 pub use error::{Advice, Error, Result};
 pub use key::{Key, KeyError, Scope};
 pub use late::Late;
+pub use leader_lease::{Deposed, LeaderLease};
 pub use session::{Session, SessionId};
 pub use target::{Backend, DEFAULT_ROOT, Host, Listen, Secret, Target, Tls};
 pub use transaction::{Condition, Entry, Expected, Operation, Transaction, Version};

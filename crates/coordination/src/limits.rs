@@ -17,6 +17,9 @@ pub const MAX_SESSION_TTL: Duration = Duration::from_secs(3600);
 /// A session is renewed this many times within its time-to-live, so that two losses are survived.
 pub const RENEWALS_PER_TTL: u32 = 3;
 
+/// Rest before a leader's watch of its election key is begun again: it asks at regular times meanwhile.
+pub const LEADER_WATCH_PAUSE: Duration = Duration::from_millis(100);
+
 /// Entries in one page of a list, whatever the caller asks: bounds the answer's memory.
 pub const MAX_PAGE_ENTRIES: usize = 1_000;
 

@@ -67,7 +67,7 @@ pub struct Session {
 
 /// Whoever renews a session. Stops when dropped.
 #[derive(Debug)]
-enum Renewals {
+pub(crate) enum Renewals {
     Task(JoinHandle<()>),
     /// The thread ends when this is gone.
     Thread {
@@ -76,7 +76,7 @@ enum Renewals {
 }
 
 impl Renewals {
-    fn start(renewing: impl Future<Output = ()> + Send + 'static, apart: bool) -> Result<Self> {
+    pub(crate) fn start(renewing: impl Future<Output = ()> + Send + 'static, apart: bool) -> Result<Self> {
         if !apart {
             return Ok(Self::Task(tokio::spawn(renewing)));
         }

@@ -6,7 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Subject, key, ok, refused};
-use crate::{Coordination, Election, Error, Leader, Leadership, Session, Transaction};
+use crate::{
+    Coordination, Deposed, Election, Error, Expected, Key, Leader, LeaderLease, Leadership, Session, Term,
+    Transaction,
+};
 
 const TTL: Duration = Duration::from_millis(800);
 
@@ -101,5 +104,96 @@ pub(super) async fn terms_only_grow(subject: &dyn Subject) {
         let (_, election, session) = candidate(subject).await;
         let after = leads(&election, &session, &Bytes::new(), Duration::from_secs(10)).await;
         assert!(after.term() > last, "a term came back after a restart");
+    }
+}
+
+/// A handle that knows of a higher term than the store says leads above it, and says so.
+pub(super) async fn a_term_that_was_set_back_is_not_given_again(subject: &dyn Subject) {
+    let (store, election, session) = candidate(subject).await;
+    let first = leads(&election, &session, &Bytes::new(), TTL).await;
+    assert_eq!(first.set_back(), None);
+    ok(election.resign(first.clone()).await);
+    let (term, before) = ok(Election::last_term(&key("election"), Term::new(0)));
+    for (highest, stored) in [(first.term().get(), Some(before)), (30, None)] {
+        election.raise(Term::new(highest));
+        match stored {
+            Some(stored) => ok(store.commit(Transaction::new().put(&term, stored)).await),
+            None => ok(store.delete(&term, Expected::Present).await),
+        };
+        let next = leads(&election, &session, &Bytes::new(), TTL).await;
+        assert_eq!(next.term().get(), highest + 1);
+        assert_eq!(next.set_back(), Some(Term::new(0)));
+        ok(election.resign(next).await);
+    }
+    // One that stands by knows the terms of those that it has seen lead.
+    let (_, other, other_session) = candidate(subject).await;
+    let seen = leads(&election, &session, &Bytes::new(), TTL).await;
+    assert_eq!(ok(other.try_lead(&other_session, &Bytes::new()).await), None);
+    ok(store.delete(&key("election/leader"), Expected::Present).await);
+    ok(store.delete(&term, Expected::Present).await);
+    let next = leads(&other, &other_session, &Bytes::new(), TTL).await;
+    assert!(next.term() > seen.term(), "{:?} after {:?}", next.term(), seen.term());
+}
+
+/// A leader with a lease of its lead, whose session is renewed all the while.
+async fn leader_with_lease(
+    subject: &dyn Subject,
+) -> (Arc<dyn Coordination>, Election, Arc<Session>, Leadership, LeaderLease) {
+    let (store, election, session) = candidate(subject).await;
+    let session = Arc::new(session);
+    let about = Bytes::from_static(b"mine");
+    ok(store.commit(Transaction::new().put(&key("about"), about.clone())).await);
+    let leadership = leads(&election, &session, &Bytes::new(), TTL).await;
+    let lease = LeaderLease::begin(Arc::clone(&store), Arc::clone(&session), &leadership, Some(about)).await;
+    (store, election, session, leadership, ok(lease))
+}
+
+async fn is_deposed(lease: &LeaderLease, session: &Session) -> Deposed {
+    let bound = LeaderLease::bound(session.ttl());
+    let deposed = tokio::time::timeout(bound, lease.lost()).await.expect("within the bound");
+    assert_eq!(lease.check(), Err(deposed.clone()));
+    assert!(session.is_live(), "it heard so while its session lives");
+    deposed
+}
+
+/// D16: a leader hears that its key is gone or another one's, by any hand, while its session lives; and stays the
+/// leader as long as nobody touches the key.
+pub(super) async fn a_leader_hears_that_it_is_deposed(subject: &dyn Subject) {
+    let at = key("election/leader");
+    for replaced in [false, true] {
+        let (store, election, session, leadership, lease) = leader_with_lease(subject).await;
+        tokio::time::sleep(2 * TTL).await;
+        assert_eq!(lease.check(), Ok(()), "nobody has touched the key");
+        let tampering = subject.connect().await;
+        if replaced {
+            ok(tampering.commit(Transaction::new().put(&at, Bytes::from_static(b"12345678?"))).await);
+        } else {
+            ok(tampering.delete(&at, Expected::Present).await);
+        }
+        let deposed = is_deposed(&lease, &session).await;
+        let expected: fn(Key) -> Deposed = if replaced { Deposed::KeyReplaced } else { Deposed::KeyGone };
+        assert_eq!(deposed, expected(at.clone()));
+        let late = store.commit(leadership.fence(Transaction::new().put(&key("map"), "late"))).await;
+        assert!(matches!(refused(late), Error::Refused { .. }));
+        if !replaced {
+            let again = leads(&election, &session, &Bytes::new(), TTL).await;
+            assert!(again.term() > leadership.term());
+            assert!(lease.check().is_err(), "a later lead does not revive the lease of an earlier one");
+        }
+        ok(tampering.delete(&at, Expected::Present).await);
+    }
+}
+
+/// D19: what says whose root it is changes under a leader.
+pub(super) async fn a_leader_hears_that_the_root_is_not_its_clusters(subject: &dyn Subject) {
+    let at = key("about");
+    for value in [Some("another's"), None] {
+        let (store, election, session, leadership, lease) = leader_with_lease(subject).await;
+        match value {
+            Some(value) => ok(store.commit(Transaction::new().put(&at, value)).await),
+            None => ok(store.delete(&at, Expected::Present).await),
+        };
+        assert_eq!(is_deposed(&lease, &session).await, Deposed::AnotherCluster(at.clone()));
+        ok(election.resign(leadership).await);
     }
 }

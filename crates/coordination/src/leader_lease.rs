@@ -1,0 +1,242 @@
+//! Until when a leader may act as one.
+//!
+//! A commit is fenced: a deposed leader's is refused. What a leader does in memory alone, such as prolonging the lease
+//! of a worker, meets no fence. A session that lives does not help: somebody may have deleted the leader key, or the
+//! engine was restored from an older state, and the next leader is elected while the first one's session goes on.
+//!
+//! So a leader keeps asking the backend whether its leader key is still the one that it wrote, and it may act until a
+//! time-to-live of its session after it sent the last question that was answered with yes.
+//!
+//! ```text
+//!  leader    ── is it mine? ──► yes          ── is it mine? ──► no: it leads no more
+//!            ├────── may act until ─────────┤
+//!  backend             somebody deletes the key ▲     ▲ a watch makes the leader ask at once
+//! ```
+//!
+//! A leader that was deposed at `T` hears so from its watch, within a round trip; where the watch is late or lost, it
+//! stops at `T` plus [`LeaderLease::bound`] at the latest. The next leader must take for granted that the former one
+//! acted until then.
+//!
+//! Not done: to fence each renewal of a worker's lease by a round trip to the backend. It would make every beat wait
+//! for the engine, and an engine that is slow for a second would cost workers what this costs nobody.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::contract::Coordination;
+use crate::election::Leadership;
+use crate::error::{Error, Result};
+use crate::key::{Key, Scope};
+use crate::limits::{LEADER_WATCH_PAUSE, RENEWALS_PER_TTL};
+use crate::session::{Renewals, Session};
+use crate::transaction::Version;
+
+/// Why a leader leads no more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Deposed {
+    /// Another may lead by now.
+    #[error("its session was not renewed in time")]
+    SessionOver,
+    /// The backend did not answer, or its answers came too late.
+    #[error("the backend did not confirm in time that it leads")]
+    NotConfirmed,
+    /// The session lives, and the key is gone.
+    #[error(
+        "its key `{0}` was deleted while its session lived: somebody removed the key, or the engine was restored from \
+         an older state while coordinators ran; see \"Restoring\" in the book's page on the backend"
+    )]
+    KeyGone(Key),
+    /// The session lives, and the key is another one's.
+    #[error(
+        "its key `{0}` was replaced while its session lived: another coordinator leads, or somebody wrote there; see \
+         \"Restoring\" in the book's page on the backend"
+    )]
+    KeyReplaced(Key),
+    /// The root is said to be another cluster's, or nobody's.
+    #[error(
+        "the key `{0}`, which says whose the root is, was deleted or changed: stop all coordinators, and find out who \
+         did it before any of them is started again"
+    )]
+    AnotherCluster(Key),
+}
+
+/// What a leader knows about its leadership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Known {
+    /// It may act until then.
+    Until(Instant),
+    /// It may not.
+    Over(Deposed),
+}
+
+/// The right of a leader to act, which ends by itself unless the backend confirms it again and again.
+pub struct LeaderLease {
+    session: Arc<Session>,
+    known: watch::Receiver<Known>,
+    _confirming: Renewals,
+}
+
+impl fmt::Debug for LeaderLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderLease").field("known", &*self.known.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl LeaderLease {
+    /// Begins to ask. `about` is what the key `about` holds, if the root has one: a leader of a root that becomes
+    /// another cluster's leads no more.
+    ///
+    /// # Errors
+    /// With the backend's error. Who is deposed already is given a lease that is over.
+    pub async fn begin(
+        coordination: Arc<dyn Coordination>,
+        session: Arc<Session>,
+        leadership: &Leadership,
+        about: Option<Bytes>,
+    ) -> Result<Self> {
+        let about = about.map(|value| Ok::<_, Error>((Key::new("about")?, value))).transpose()?;
+        let held = Held { leader: leadership.key().clone(), version: leadership.version(), about };
+        let asked = Instant::now();
+        let first = match held.look(&*coordination).await? {
+            None => Known::Until(asked + session.ttl()),
+            Some(deposed) => Known::Over(deposed),
+        };
+        let over = matches!(first, Known::Over(_));
+        let (known, receiver) = watch::channel(first);
+        let apart = coordination.renews_apart();
+        let ttl = session.ttl();
+        let confirming = async move {
+            if !over {
+                confirm(coordination, held, ttl, known).await;
+            }
+        };
+        Ok(Self { session, known: receiver, _confirming: Renewals::start(confirming, apart)? })
+    }
+
+    /// How long after it was deposed a leader may still act, at the most, by its own clock.
+    #[must_use]
+    pub fn bound(ttl: Duration) -> Duration {
+        ttl
+    }
+
+    /// Whether it may act now, or why not.
+    ///
+    /// # Errors
+    /// When it leads no more.
+    pub fn check(&self) -> std::result::Result<(), Deposed> {
+        if !self.session.is_live() {
+            return Err(Deposed::SessionOver);
+        }
+        match &*self.known.borrow() {
+            Known::Until(until) if Instant::now() < *until => Ok(()),
+            Known::Until(_) => Err(Deposed::NotConfirmed),
+            Known::Over(deposed) => Err(deposed.clone()),
+        }
+    }
+
+    /// Returns when it may not act any more, with the reason.
+    pub async fn lost(&self) -> Deposed {
+        let mut known = self.known.clone();
+        loop {
+            let now = known.borrow_and_update().clone();
+            let until = match now {
+                Known::Over(deposed) => return deposed,
+                Known::Until(until) if Instant::now() >= until => return Deposed::NotConfirmed,
+                Known::Until(until) => until,
+            };
+            tokio::select! {
+                () = self.session.lost() => return Deposed::SessionOver,
+                () = sleep_until(until) => {}
+                changed = known.changed() => if changed.is_err() { sleep_until(until).await },
+            }
+        }
+    }
+}
+
+/// What has to stay as it is.
+struct Held {
+    leader: Key,
+    version: Version,
+    about: Option<(Key, Bytes)>,
+}
+
+impl Held {
+    /// Why its owner leads no more, if that is so.
+    async fn look(&self, coordination: &dyn Coordination) -> Result<Option<Deposed>> {
+        match coordination.read(&self.leader).await? {
+            Some(entry) if entry.version == self.version => {}
+            Some(_) => return Ok(Some(Deposed::KeyReplaced(self.leader.clone()))),
+            None => return Ok(Some(Deposed::KeyGone(self.leader.clone()))),
+        }
+        let Some((key, value)) = &self.about else { return Ok(None) };
+        let found = coordination.read(key).await?;
+        let same = found.is_some_and(|found| found.value == *value);
+        Ok((!same).then(|| Deposed::AnotherCluster(key.clone())))
+    }
+}
+
+/// Asks at regular times, and at once when a watch says that something has changed, until it is over.
+async fn confirm(
+    coordination: Arc<dyn Coordination>,
+    held: Held,
+    ttl: Duration,
+    known: watch::Sender<Known>,
+) {
+    let changed = Notify::new();
+    let about = held.about.as_ref().map(|(key, _)| key.clone());
+    tokio::select! {
+        () = ask(&*coordination, &held, ttl, &known, &changed) => {}
+        () = notify_of_changes(&*coordination, Some(held.leader.clone()), &changed) => {}
+        () = notify_of_changes(&*coordination, about, &changed) => {}
+    }
+}
+
+async fn ask(
+    coordination: &dyn Coordination,
+    held: &Held,
+    ttl: Duration,
+    known: &watch::Sender<Known>,
+    changed: &Notify,
+) {
+    loop {
+        tokio::select! {
+            () = sleep(ttl / RENEWALS_PER_TTL) => {}
+            () = changed.notified() => {}
+        }
+        let asked = Instant::now();
+        let Known::Until(until) = *known.borrow() else { return };
+        if asked >= until {
+            return;
+        }
+        match timeout_at(until, held.look(coordination)).await {
+            // An answer that came after the end does not revive what the leader may have given up.
+            Ok(Ok(None)) if Instant::now() < until => {
+                known.send_replace(Known::Until(asked + ttl));
+            }
+            Ok(Ok(Some(deposed))) => {
+                known.send_replace(Known::Over(deposed));
+                return;
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "the lead is not confirmed, asking again"),
+            Ok(Ok(None)) | Err(_) => return,
+        }
+    }
+}
+
+/// Never returns. A watch that breaks is begun again: what it misses meanwhile is asked for at regular times.
+async fn notify_of_changes(coordination: &dyn Coordination, key: Option<Key>, changed: &Notify) {
+    let Some(key) = key else { return std::future::pending().await };
+    loop {
+        if let Ok(mut updates) = coordination.watch(Scope::One(key.clone()), None).await {
+            while updates.next().await.is_ok() {
+                changed.notify_one();
+            }
+        }
+        sleep(LEADER_WATCH_PAUSE).await;
+    }
+}
