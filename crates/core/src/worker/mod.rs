@@ -288,6 +288,9 @@ impl Worker {
     fn forget_dropped(&mut self) {
         self.holdings.retain(|_, holding| !(holding.is_dropped() && holding.is_withdrawn()));
         let held = &self.holdings;
+        let in_use: BTreeSet<_> = held.keys().map(|key| &key.keyspace).collect();
+        // An order for another keyspace comes with what must be known of it.
+        self.keyspaces.retain(|name, _| in_use.contains(name));
         self.said.retain(|key, _| held.contains_key(key));
         self.loads.retain(|key, _| held.contains_key(key));
     }
