@@ -370,9 +370,9 @@ impl Task {
             }
             self.let_out(outbox);
             replies.drain(..).for_each(|reply| reply(Ok(())));
-            if is_slow {
+            if is_slow || !self.beats.is_empty() || !self.inbox.is_empty() {
                 // Who has called meanwhile comes first; then it goes on.
-                return Ok(at.now);
+                return Ok(wake.min(at.now));
             }
             if wake > at.now {
                 break;

@@ -19,6 +19,31 @@ pub const REPLICAS: usize = 64;
 /// Most shards in one keyspace: the largest map that is measured (see `bench/`), times four.
 pub const SHARDS: usize = 4_000_000;
 
+/// Shards that one decision looks at, one by one: some 30 milliseconds of work, during which no beat is answered.
+pub const SHARDS_SETTLED: usize = 2_048;
+
+/// Changes of plans that begin in one commit, for the same reason.
+pub const CHANGES_BEGUN: usize = 2_048;
+
+/// Shards that one decision notes as having news because of their nodes: what it then looks at, ten times.
+pub const SHARDS_WOKEN: usize = 20_480;
+
+/// Most that a worker may report as one load; more counts as this. So the sum over all replicas of the largest cluster
+/// is far from what a number can hold, and each load is far from what a machine can do.
+pub const LOAD: f64 = 1e15;
+
+/// Capacities of nodes, for the same reason: their sums and ratios are numbers.
+pub const CAPACITIES: std::ops::RangeInclusive<f64> = 1e-6..=1e12;
+
+/// How long a node that has left is remembered, in milliseconds: until a person who looks has seen it.
+pub const LEFT_NODE_MS: u64 = 600_000;
+
+/// How long a node that has died is remembered, in milliseconds: a person may be looking into it.
+pub const DEAD_NODE_MS: u64 = 3_600_000;
+
+/// Most nodes that have ended and hold nothing which are remembered, however short ago they ended.
+pub const ENDED_NODES: usize = 100;
+
 /// Most nodes in one cluster: the largest fleet that is measured, times four.
 pub const NODES: usize = 40_000;
 

@@ -1,6 +1,7 @@
 //! What a shard costs: measured by workers, read by placement and by splits and merges.
 
 use crate::key::Key;
+use crate::limits;
 
 /// The metrics that placement balances, in the order of [`Load::metrics`].
 pub const METRICS: [&str; 3] = ["requests", "cpu", "bytes"];
@@ -70,6 +71,22 @@ impl Load {
     /// The numbers of [`METRICS`].
     pub fn metrics(&self) -> [f64; METRICS.len()] {
         [self.requests_per_s, self.cpu_ms_per_s, self.size_bytes as f64]
+    }
+
+    /// The same, with no number above [`limits::LOAD`]: so that sums of loads are numbers too.
+    #[must_use]
+    pub fn bounded(self) -> Load {
+        let hot = self
+            .profile
+            .hot_keys()
+            .iter()
+            .map(|hot| HotKey { key: hot.key.clone(), requests_per_s: hot.requests_per_s.min(limits::LOAD) });
+        Load {
+            requests_per_s: self.requests_per_s.min(limits::LOAD),
+            cpu_ms_per_s: self.cpu_ms_per_s.min(limits::LOAD),
+            profile: Profile::new(hot.collect(), self.profile.median().cloned()),
+            ..self
+        }
     }
 
     /// Refuses NaN, negative and infinite numbers.

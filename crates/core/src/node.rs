@@ -45,7 +45,7 @@ pub struct NodeSpec {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NodeSpecError {
     /// Zero, negative, infinite or not a number.
-    #[error("node {node}: capacity {capacity} is not usable: give a finite number above 0 (1 is usual)")]
+    #[error("node {node}: capacity {capacity} is not usable: give a number from {low} to {high} (1 is usual)", low = limits::CAPACITIES.start(), high = limits::CAPACITIES.end())]
     Capacity {
         /// Which node.
         node: NodeId,
@@ -88,7 +88,7 @@ impl NodeSpec {
 
     /// Refuses what nothing could be placed on.
     pub fn check(&self) -> Result<(), NodeSpecError> {
-        if !(self.capacity.is_finite() && self.capacity > 0.0) {
+        if !limits::CAPACITIES.contains(&self.capacity) {
             return Err(NodeSpecError::Capacity { node: self.id.clone(), capacity: self.capacity });
         }
         let port = self.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());

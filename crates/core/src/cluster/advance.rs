@@ -95,26 +95,43 @@ impl Cluster {
 
     /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
     pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
-        let names: Vec<_> = self.keyspaces.keys().cloned().collect();
+        let names = self.keyspaces_in_turn();
+        let begun_with = self.work.settled;
         let mut again = false;
+        self.next_in_turn = None;
         for name in names {
-            again |= self.advance_keyspace(at, transaction, &name);
+            let looked_at = (self.work.settled - begun_with) as usize;
+            if looked_at >= limits::SHARDS_SETTLED {
+                self.next_in_turn = Some(name);
+                return true;
+            }
+            again |= self.advance_keyspace(at, transaction, &name, limits::SHARDS_SETTLED - looked_at);
         }
         again
     }
 
-    fn advance_keyspace(&mut self, at: Moment, transaction: TransactionId, name: &KeyspaceName) -> bool {
+    /// Looks at `most` of the shards that have news.
+    fn advance_keyspace(
+        &mut self,
+        at: Moment,
+        transaction: TransactionId,
+        name: &KeyspaceName,
+        most: usize,
+    ) -> bool {
         let plans = self.plans_in_turn(name);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
         if keyspace.awake.is_empty() && plans.is_empty() {
             keyspace.copies_due = Millis::NEVER;
             return false;
         }
-        let awake = std::mem::take(&mut keyspace.awake);
+        let awake = keyspace.take_awake(most);
+        let more = !keyspace.awake.is_empty();
+        self.work.settled += awake.len() as u64;
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
-        let Beginnings { progress, meter, due } = self.start_changes(keyspace, &mut edit, &plans, at);
+        let Beginnings { progress, meter, due, is_cut_short } =
+            self.start_changes(keyspace, &mut edit, &plans, at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
         for refusal in refusals {
             self.notice(true, format!("keyspace {name}: {refusal}"));
@@ -126,13 +143,14 @@ impl Cluster {
             keyspace.meter = meter;
             keyspace.copies_due = due;
         }
+        self.work.settled += progress.len() as u64;
         for (plan, index, progress) in progress {
             if let Some(plan) = self.plans.get_mut(&plan) {
                 plan.changes[index].progress = progress;
             }
         }
         self.track_plans(at, name);
-        committed
+        committed || more || is_cut_short
     }
 
     /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, those

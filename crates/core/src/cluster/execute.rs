@@ -8,6 +8,7 @@ use crate::exchange::Phase;
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::keyspace::Throttle;
 use crate::lifecycle::ReplicaState;
+use crate::limits;
 use crate::map::{Edit, EditError, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
@@ -37,6 +38,8 @@ pub(super) struct Beginnings {
     pub(super) meter: Meter,
     /// When to try again, if something waits for nothing but bytes.
     pub(super) due: Millis,
+    /// More may begin at once: so many did that one commit is full.
+    pub(super) is_cut_short: bool,
 }
 
 impl UnderWay {
@@ -103,10 +106,15 @@ impl Cluster {
     ) -> Beginnings {
         let mut under_way = UnderWay::of(keyspace);
         let mut progress = Vec::new();
-        for plan in plans.iter().filter_map(|id| self.plans.get(id)) {
+        let mut is_cut_short = false;
+        'plans: for plan in plans.iter().filter_map(|id| self.plans.get(id)) {
             for (index, planned) in plan.changes.iter().enumerate() {
                 if planned.progress != Progress::Waiting {
                     continue;
+                }
+                if progress.len() >= limits::CHANGES_BEGUN {
+                    is_cut_short = true;
+                    break 'plans;
                 }
                 let started = not_barred(keyspace, &planned.change, &plan.origin)
                     .and_then(|()| self.start(keyspace, edit, (plan, &planned.change), &mut under_way, at));
@@ -117,7 +125,12 @@ impl Cluster {
                 }
             }
         }
-        Beginnings { progress, meter: under_way.meter, due: under_way.meter_due.unwrap_or(Millis::NEVER) }
+        Beginnings {
+            progress,
+            meter: under_way.meter,
+            due: under_way.meter_due.unwrap_or(Millis::NEVER),
+            is_cut_short,
+        }
     }
 
     fn start(

@@ -31,6 +31,11 @@ impl Hosted {
         self.0.get(node).into_iter().flat_map(|shards| shards.keys().copied())
     }
 
+    /// Whether the map names the node at all.
+    pub(super) fn names(&self, node: &NodeId) -> bool {
+        self.0.contains_key(node)
+    }
+
     /// The shard was `old`, and is `new`.
     pub(super) fn note(&mut self, id: ShardId, old: Option<&Shard>, new: Option<&Shard>) {
         let is_on = |shard: Option<&Shard>, node: &NodeId| {

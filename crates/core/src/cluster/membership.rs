@@ -5,13 +5,13 @@
 //! one has followed, is told so and never acts again (O6); what it held is given out anew only when its
 //! lease is over.
 
-use super::{Cluster, Moment, NodeRecord, NodeState, Observed, Write, orders};
+use super::{Cluster, Moment, NodeRecord, NodeState, Observed, Write, orders, work};
 use crate::exchange::{Beat, LeaseRenewal, Orders, ReplicaKey, Report};
 use crate::health::Signs;
 use crate::id::Incarnation;
 use crate::lease::Granted;
 use crate::limits;
-use crate::load::BadLoad;
+use crate::load::{BadLoad, Load};
 use crate::map::Replica;
 use crate::name::NodeId;
 use crate::node::{Health, NodeSpec, NodeSpecError};
@@ -324,7 +324,8 @@ impl Cluster {
         }
         let before = keyspace.observed.get(&placement);
         let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
-        let load = report.load.or_else(|| before.and_then(Observed::load).cloned()).map(Box::new);
+        let load =
+            report.load.map(Load::bounded).or_else(|| before.and_then(Observed::load).cloned()).map(Box::new);
         keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
         if news {
             self.wake_shard(&report.replica);
@@ -373,8 +374,13 @@ impl Cluster {
         self.brake_if_too_many(at);
         let braked = self.record.brake.is_some();
         let mut wake = self.watch_addresses(at);
+        let begun_with = self.work.woken;
         let ids: Vec<_> = self.nodes.keys().cloned().collect();
         for id in ids {
+            // What has happened to the others is seen in the next decision, at once.
+            if work::is_enough(self.work.woken - begun_with) {
+                return at.now;
+            }
             self.end_former(at, &id);
             let Some(node) = self.nodes.get_mut(&id) else { continue };
             let health = node.signs.health(at.now, &self.settings);
@@ -435,6 +441,7 @@ impl Cluster {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.record.ended = true;
         node.signs.ended = true;
+        node.ended_at = at.now;
         node.orders = orders::OrderBook::default();
         self.outbox.writes.push(Write::Node(node.record.clone()));
         self.wake_replicas_of(id);
@@ -445,6 +452,7 @@ impl Cluster {
     pub(super) fn wake_replicas_of(&mut self, id: &NodeId) {
         for keyspace in self.keyspaces.values_mut() {
             let ids: Vec<_> = keyspace.hosted.on(id).collect();
+            self.work.woken += ids.len() as u64;
             keyspace.wake(ids);
         }
     }

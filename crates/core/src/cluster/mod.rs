@@ -26,6 +26,8 @@
 //! | what is stored, and how it comes back          | `record.rs`     |
 //! | which shards a node has replicas of             | `hosted.rs`     |
 //! | what becomes of a stored state that is damaged | `faults.rs`     |
+//! | how much one call does, and when it stops       | `work.rs`       |
+//! | which nodes are forgotten                       | `forget.rs`     |
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
@@ -38,6 +40,7 @@ mod calm;
 mod execute;
 pub mod explain;
 mod faults;
+mod forget;
 mod guard;
 mod hosted;
 mod meanwhile;
@@ -52,12 +55,14 @@ mod reach;
 mod record;
 mod runs;
 pub mod status;
+mod work;
 
 pub use faults::StoredFaults;
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
 pub use observed::Observed;
 pub use packed::PackedMap;
 pub use record::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
+pub use work::Work;
 
 use crate::brake::Losses;
 use crate::exchange::ReplicaKey;
@@ -123,6 +128,8 @@ pub struct KeyspaceState {
     forming: BTreeMap<ShardId, BTreeSet<ShardId>>,
     /// Shards that something was heard of since they were last looked at.
     awake: BTreeSet<ShardId>,
+    /// Where the next decision goes on, when there is more than one decision looks at.
+    looked_until: ShardId,
     /// Led shards whose leader has not got its grant yet.
     ungranted: BTreeSet<ShardId>,
     /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.
@@ -192,6 +199,8 @@ pub struct NodeState {
     told: Health,
     /// Its lease was over when last looked at.
     lapsed: bool,
+    /// When it ended, or was recalled as ended.
+    ended_at: Millis,
 }
 
 /// The cluster as its coordinator sees it.
@@ -228,6 +237,9 @@ pub struct Cluster {
     waiting: bool,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
+    /// The keyspace that the last decision had no room for.
+    next_in_turn: Option<KeyspaceName>,
+    work: Work,
     outbox: Outbox,
 }
 
@@ -268,7 +280,8 @@ impl Cluster {
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         self.excuse_own_silence(at);
         let wake = self.watch_over(at);
-        let wake = wake.min(self.judge_held_back(at)).min(self.watch_unrest(at));
+        let wake =
+            wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));
         let overdue = self.call_in_debts(at);
         self.begin_drains(at);
         let again = self.advance(at, transaction);

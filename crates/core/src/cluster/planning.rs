@@ -219,9 +219,11 @@ impl Cluster {
             keyspace.plan_due = settled_at;
             return false;
         }
+        let shards = keyspace.map.len() as u64;
         if self.waits_for_nodes(at) {
             return false;
         }
+        self.work.planned += shards;
         let proposals = self.reshape(at, name);
         match self.wishes(at, name, &proposals) {
             Ok((mut wishes, unplaced)) => {

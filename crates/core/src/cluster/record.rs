@@ -6,7 +6,8 @@
 
 use super::hosted::Hosted;
 use super::{
-    Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, orders::OrderBook, runs::Runs,
+    Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderBook,
+    runs::Runs,
 };
 use crate::brake::Losses;
 use crate::check;
@@ -300,6 +301,8 @@ impl Cluster {
             unrest: None,
             calm_since: None,
             waiting: false,
+            next_in_turn: None,
+            work: Work::default(),
             storage_problem: None,
             outbox: Outbox::default(),
             settings,
@@ -346,6 +349,7 @@ impl KeyspaceState {
         let mut state = KeyspaceState {
             record,
             awake: map.shards().map(|shard| shard.id).collect(),
+            looked_until: ShardId(0),
             observed: PackedMap::default(),
             unsettled: unsettled.collect(),
             ungranted: map.shards().map(|shard| shard.id).collect(),
@@ -392,6 +396,7 @@ impl NodeState {
             check_due: at.now,
             cut_off: false,
             lapsed: false,
+            ended_at: at.now,
             told: match (left, ended) {
                 (true, _) => Health::Left,
                 (false, true) => Health::Down,

@@ -1,6 +1,7 @@
 //! Scenarios of a whole cluster on simulated time, each short enough to be followed by hand.
 
 mod crash_loop;
+mod growth;
 mod guard;
 mod interrupted;
 mod meanwhile;

@@ -6,6 +6,7 @@ use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
 use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceKind, Ownership};
+use crate::lease::Granted;
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, PartitionName};
@@ -148,7 +149,9 @@ impl Cluster {
         self.forget_plans_of(name);
         self.deleted.retain(|_, free| *free > at.now);
         if keyspace.record.keyspace.ownership == Ownership::Exclusive {
-            self.deleted.insert(name.clone(), at.now + self.record.longest_lease_ms);
+            // As for any lease: by the worker's clock, which may be the slower one.
+            let longest = Granted::assumed(at.now, self.record.longest_lease_ms);
+            self.deleted.insert(name.clone(), longest.end());
         }
     }
 

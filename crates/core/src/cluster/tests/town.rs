@@ -276,7 +276,7 @@ impl Town {
         }
     }
 
-    fn beat(&mut self, name: &NodeId) {
+    pub fn beat(&mut self, name: &NodeId) {
         let (at, beat) = (self.at(), self.next_beat(name));
         let worker = self.workers.get_mut(name).unwrap();
         let Ok(orders) = self.cluster.beat(at, beat) else { return };

@@ -1,0 +1,51 @@
+//! Which nodes need not be remembered any longer: those that have ended, and that nothing refers to.
+//!
+//! Where pods come and go each has a name of its own, and its record would stay for ever. A record is forgotten when
+//! no map names the node, no earlier start of it may still act, and
+//!
+//! | it has                | after                                                              |
+//! |-----------------------|--------------------------------------------------------------------|
+//! | left with a goodbye   | [`limits::LEFT_NODE_MS`]                                           |
+//! | died                  | [`limits::DEAD_NODE_MS`]                                           |
+//! | a drain               | never by time: the drain holds for its next start too              |
+//! | any of these          | at once while there are more than [`limits::ENDED_NODES`], the oldest first |
+//!
+//! Nothing is lost by it: the counter of starts is in the cluster's record, so no incarnation is given out again (M5),
+//! and a process of a forgotten node that comes back registers as a new one. Replicas that a map still names, on a
+//! disk perhaps, keep their node's record.
+
+use super::{Cluster, Moment, Write};
+use crate::limits;
+use crate::name::NodeId;
+use crate::time::Millis;
+
+impl Cluster {
+    /// Forgets whom nobody needs; returns when to look again.
+    pub(super) fn forget_ended_nodes(&mut self, at: Moment) -> Millis {
+        let mut ended: Vec<(Millis, NodeId)> = self
+            .nodes
+            .values()
+            .filter(|node| node.record.ended && node.former.is_empty())
+            .map(|node| (node.ended_at, node.record.spec.id.clone()))
+            .filter(|(_, id)| !self.keyspaces.values().any(|keyspace| keyspace.hosted.names(id)))
+            .collect();
+        ended.sort();
+        let mut surplus = ended.len().saturating_sub(limits::ENDED_NODES);
+        let mut again = Millis::NEVER;
+        for (since, id) in ended {
+            let Some(node) = self.nodes.get(&id) else { continue };
+            let kept_ms = if node.record.left { limits::LEFT_NODE_MS } else { limits::DEAD_NODE_MS };
+            let until = if node.record.drain.is_some() { Millis::NEVER } else { since + kept_ms };
+            if surplus == 0 && at.now < until {
+                again = again.min(until);
+                continue;
+            }
+            surplus = surplus.saturating_sub(1);
+            self.nodes.remove(&id);
+            self.outbox.orders.remove(&id);
+            self.outbox.writes.push(Write::DropNode(id.clone()));
+            self.notice(false, format!("node {id} ended a while ago and holds nothing: it is forgotten"));
+        }
+        again
+    }
+}

@@ -1,0 +1,140 @@
+//! What one decision does, and what is remembered, while much happens (B7, B9). Counted in shards, not in time.
+
+use super::super::{Moment, RegisterError, Registration, Work};
+use super::town::{Town, keyspace, node, settings, slots};
+use crate::id::{ShardId, TransactionId};
+use crate::limits;
+use crate::load::Load;
+use crate::node::NodeSpec;
+use crate::time::Millis;
+
+/// Decides as a driver does, until nothing more follows at once; returns what the dearest decision did.
+fn dearest_decision(town: &mut Town) -> Work {
+    let mut dearest = Work::default();
+    for number in 0..1_000u64 {
+        let before = town.cluster.work_done();
+        let mut transaction = [7; 20];
+        transaction[..8].copy_from_slice(&(town.now * 1_000 + number).to_be_bytes());
+        let wake = town.cluster.decide(town.at(), TransactionId(transaction));
+        let after = town.cluster.work_done();
+        dearest.settled = dearest.settled.max(after.settled - before.settled);
+        dearest.woken = dearest.woken.max(after.woken - before.woken);
+        if wake.0 > town.now {
+            return dearest;
+        }
+    }
+    panic!("the cluster does not come to rest");
+}
+
+fn settled(shards: u32, nodes: usize) -> Town {
+    let mut town = Town::new(keyspace(shards), slots(shards));
+    (0..nodes).for_each(|number| town.join(&format!("n{number}")));
+    town.run(3_000);
+    assert_eq!(town.served().len(), shards as usize);
+    town
+}
+
+#[test]
+fn b7_a_decision_looks_at_a_bounded_number_of_shards_and_all_get_their_turn() {
+    let shards = 3 * limits::SHARDS_SETTLED as u32;
+    let mut town = Town::new(keyspace(shards), slots(shards));
+    let first = dearest_decision(&mut town);
+    assert!(first.settled <= limits::SHARDS_SETTLED as u64, "the first decision: {first:?}");
+    (0..3).for_each(|number| town.join(&format!("n{number}")));
+    for _ in 0..30 {
+        town.now += 100;
+        let names: Vec<_> = town.workers.keys().cloned().collect();
+        for name in names {
+            town.beat(&name);
+        }
+        let work = dearest_decision(&mut town);
+        let most = 2 * limits::SHARDS_SETTLED.max(limits::CHANGES_BEGUN) as u64;
+        assert!(work.settled <= most, "at {}: {work:?}", town.now);
+    }
+    assert_eq!(town.served().len(), shards as usize);
+}
+
+#[test]
+fn b7_what_happens_to_one_node_wakes_what_that_node_holds() {
+    let mut town = settled(400, 20);
+    let held = town.cluster.nodes()[&node("n3")].held() as u64;
+    let before = town.cluster.work_done().woken;
+    town.kill("n3");
+    town.run(4_000);
+    let woken = town.cluster.work_done().woken - before;
+    // It is suspect, its lease lapses, it is dead.
+    assert!(held > 0 && (held..=4 * held).contains(&woken), "{woken} for {held}");
+    assert_eq!(town.served().len(), 400);
+}
+
+#[test]
+fn b9_loads_whose_sum_is_no_number_stop_no_repair() {
+    let mut town = settled(6, 3);
+    let load =
+        Load { requests_per_s: f64::MAX, cpu_ms_per_s: f64::MAX, size_bytes: u64::MAX, ..Load::default() };
+    (1..=6).for_each(|shard| drop(town.loads.insert(ShardId(shard), load.clone())));
+    town.run(6_000);
+    town.kill("n1");
+    town.run(6_000);
+    assert_eq!(town.served().len(), 6, "{:#?}", town.notices);
+    assert_eq!(town.unplaced(), [""; 0]);
+}
+
+#[test]
+fn b9_capacities_whose_sum_is_no_number_are_refused() {
+    let mut town = settled(1, 1);
+    for capacity in [f64::MAX, 1e-300] {
+        let spec = NodeSpec { capacity, ..NodeSpec::new(node("huge"), "127.0.0.1:9") };
+        let answer = town.cluster.register(town.at(), Registration { spec, incarnation: None });
+        assert!(matches!(answer, Err(RegisterError::Spec(_))), "{capacity}");
+    }
+}
+
+#[test]
+fn b9_pods_that_came_and_went_are_forgotten_and_no_incarnation_is_given_out_again() {
+    let mut town = settled(4, 2);
+    for number in 0..30 {
+        let pod = format!("pod{number}");
+        town.join(&pod);
+        town.run(200);
+        if number % 2 == 0 {
+            town.workers.get_mut(&node(&pod)).unwrap().leaving = true;
+        } else {
+            // Not so many within a minute that the brake goes on.
+            town.kill(&pod);
+            town.run(31_000);
+        }
+        town.run(3_000);
+    }
+    assert!(town.cluster.nodes().len() > 20, "they are remembered for a while");
+    let latest = town.cluster.nodes().values().map(|node| node.record.incarnation).max();
+    town.now += limits::DEAD_NODE_MS;
+    town.cluster.promised = Millis(town.now);
+    town.run(5_000);
+    town.now += limits::DEAD_NODE_MS;
+    town.cluster.promised = Millis(town.now);
+    town.run(5_000);
+    let names: Vec<_> = town.cluster.nodes().keys().map(ToString::to_string).collect();
+    assert_eq!(names, ["n0", "n1"]);
+    assert_eq!(town.disk.nodes.len(), 2);
+    town.join("pod0");
+    assert!(Some(town.cluster.nodes()[&node("pod0")].record.incarnation) > latest);
+}
+
+#[test]
+fn b9_at_most_so_many_nodes_are_remembered_that_have_ended_also_when_a_drain_stays_with_them() {
+    let mut town = settled(1, 1);
+    for number in 0..limits::ENDED_NODES + 20 {
+        let pod = format!("pod{number}");
+        let spec = NodeSpec::new(node(&pod), format!("127.0.0.1:{}", 10_000 + number));
+        let at = Moment { now: Millis(town.now), wall_ms: town.now };
+        let welcome = town.cluster.register(at, Registration { spec, incarnation: None }).unwrap();
+        town.drain(&pod);
+        town.cluster.leave(at, &node(&pod), welcome.incarnation).unwrap();
+        town.now += 1;
+    }
+    town.run(1_000);
+    assert_eq!(town.cluster.nodes().len(), 1 + limits::ENDED_NODES);
+    assert!(!town.cluster.nodes().contains_key(&node("pod0")), "the oldest went first");
+    assert!(settings().dead_after_ms < limits::LEFT_NODE_MS);
+}

@@ -1,0 +1,59 @@
+//! How much the coordinator's mind does in one call, and when it stops and is called again.
+//!
+//! While it decides it answers no beat. So a decision looks at a bounded number of shards, and says that it wants to be
+//! called again at once; the next one goes on where this one stopped, round and round, so that no shard waits
+//! behind others that always have news. Which shards those are follows from the state alone (M9).
+
+use super::{Cluster, KeyspaceState};
+use crate::id::ShardId;
+use crate::limits;
+use crate::name::KeyspaceName;
+use std::collections::BTreeSet;
+
+/// What was done so far, in shards: what a decision costs follows from it, on every machine alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Shards whose next step was looked for.
+    pub settled: u64,
+    /// Shards that were noted as having news.
+    pub woken: u64,
+    /// Shards that a placement policy was asked about.
+    pub planned: u64,
+}
+
+impl Cluster {
+    /// What was done since this coordinator started. A simulator charges time for the difference.
+    pub fn work_done(&self) -> Work {
+        self.work
+    }
+
+    /// The keyspaces in the order in which they have their turn in this decision.
+    pub(super) fn keyspaces_in_turn(&self) -> Vec<KeyspaceName> {
+        let first = self.next_in_turn.as_ref();
+        let is_before = |name: &&KeyspaceName| first.is_some_and(|first| *name < first);
+        let (before, from): (Vec<_>, Vec<_>) = self.keyspaces.keys().partition(is_before);
+        from.into_iter().chain(before).cloned().collect()
+    }
+}
+
+impl KeyspaceState {
+    /// At most `most` of the shards that have news, going on behind those of the last time.
+    pub(super) fn take_awake(&mut self, most: usize) -> BTreeSet<ShardId> {
+        if self.awake.len() <= most {
+            return std::mem::take(&mut self.awake);
+        }
+        let behind = self.awake.range(self.looked_until..);
+        let taken: Vec<ShardId> =
+            behind.chain(self.awake.range(..self.looked_until)).take(most).copied().collect();
+        for id in &taken {
+            self.awake.remove(id);
+        }
+        self.looked_until = taken.last().map_or(ShardId(0), |last| last.next());
+        taken.into_iter().collect()
+    }
+}
+
+/// Whether so many woken shards are enough for one decision.
+pub(super) fn is_enough(woken: u64) -> bool {
+    woken >= limits::SHARDS_WOKEN as u64
+}
