@@ -117,7 +117,7 @@ struct Look {
 }
 
 impl CheckArgs {
-    /// Runs it: done when everything is sound, failed when not.
+    /// Runs it: done when everything is sound, or what can be saved of it is saved; failed when not.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (place, mut look) = match &self.path {
             Some(path) if path.is_dir() => (path.display().to_string(), directory(path)?),
@@ -138,17 +138,12 @@ impl CheckArgs {
         } else {
             lines(findings).iter().for_each(|line| output.text(line));
         }
-        if let Some(to) = &self.save_to {
-            save(&look, to)?;
+        match &self.save_to {
+            Some(to) => save(&look, to),
+            None if findings.sound => Ok(()),
+            None => Err(Failure::failed(format!("{place} is not sound"))
+                .help("save what can be saved with --save-to NEW_DIR, or restore a backup")),
         }
-        if findings.sound {
-            return Ok(());
-        }
-        let failure = Failure::failed(format!("{place} is not sound"));
-        Err(match self.save_to {
-            Some(_) => failure,
-            None => failure.help("save what can be saved with --save-to NEW_DIR, or restore a backup"),
-        })
     }
 }
 

@@ -274,6 +274,13 @@ fn about_the_rest() -> Vec<Case> {
             "node a is not being drained",
         ),
         case(
+            json!({ "command": "undrain_zone", "zone": "z9" }),
+            Rpc::UndrainZone(proto::UndrainZone { zone: "z9".into() }),
+            &["node", "undrain", "--zone", "z9"],
+            "not_found",
+            "no node is in zone z9",
+        ),
+        case(
             json!({ "command": "remove_node", "node": "c" }),
             Rpc::RemoveNode(proto::RemoveNode { node: "c".into() }),
             &["node", "remove", "c"],

@@ -115,7 +115,7 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     eventually("the dead node's shards are placed again", || {
         let (_, status) = up.cli(&["status", "--json"]);
         let status: Value = serde_json::from_str(&status).unwrap();
-        status["nodes"]["down"] == 1 && status["short"] == 0 && status["shards"]["leaderless"] == 0
+        status["nodes"]["down"] == 1 && status["short"] == 0 && status["shards"]["unserved"] == 0
     });
 
     assert_eq!(up.ask("stage", "POST", "/add/n9").0, 200);

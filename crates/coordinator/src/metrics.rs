@@ -26,6 +26,12 @@ struct OfKeyspace {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Unserved {
+    keyspace: String,
+    why: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InHealth {
     health: String,
 }
@@ -56,6 +62,7 @@ pub struct Glance {
     draining: usize,
     brake: bool,
     quarantined: usize,
+    storage_full: bool,
 }
 
 struct KeyspaceGlance {
@@ -85,6 +92,7 @@ impl Glance {
             draining: cluster.drains(at).len(),
             brake: cluster.brake().is_some(),
             quarantined: cluster.faults().quarantine.len(),
+            storage_full: cluster.storage_problem().is_some(),
         }
     }
 
@@ -98,11 +106,14 @@ impl Glance {
         gauge(registry, "brake", "1 while the brake keeps anything from moving by itself", self.brake.into());
         let help = "Keyspaces that are neither served nor changed, as their stored state has a fault";
         gauge(registry, "keyspaces_quarantined", help, self.quarantined);
+        let help = "1 while nothing can be stored, as the disk is full";
+        gauge(registry, "storage_full", help, self.storage_full.into());
+        self.register_unserved(registry);
         type Read = fn(&KeyspaceGlance) -> usize;
         let gauges: [(&str, &str, Read); 9] = [
             ("shards", "Shards of any stage", |one| one.summary.shards.total()),
-            ("shards_leaderless", "Shards that should serve and that nobody leads", |one| {
-                one.summary.shards.leaderless
+            ("shards_served", "Shards whose leader serves, on a node that answers", |one| {
+                one.summary.shards.led
             }),
             ("shards_short", "Shards with fewer live replicas than they want", |one| one.summary.short),
             ("shards_set_aside", "Shards placed nowhere new until a person releases them", |one| {
@@ -121,6 +132,24 @@ impl Glance {
             }
             registry.register(name, help, family);
         }
+    }
+
+    fn register_unserved(&self, registry: &mut Registry) {
+        let family = Family::<Unserved, Gauge>::default();
+        for (keyspace, one) in &self.keyspaces {
+            let counts = &one.summary.shards;
+            let parts = [
+                ("silent", counts.silent),
+                ("braked", counts.braked),
+                ("set_aside", counts.set_aside),
+                ("loading", counts.loading),
+                ("unplaced", counts.unplaced),
+            ];
+            for (why, count) in parts {
+                family.get_or_create(&Unserved { keyspace: keyspace.to_string(), why }).set(whole(count));
+            }
+        }
+        registry.register("shards_unserved", "Shards that should be served and are not, by why", family);
     }
 }
 

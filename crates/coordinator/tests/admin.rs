@@ -362,7 +362,7 @@ async fn the_numbers_say_how_it_stands_and_forget_what_is_deleted() {
         "partage_coordinator_nodes{health=\"up\"} 2",
         "partage_coordinator_nodes{health=\"down\"} 0",
         "partage_coordinator_shards{keyspace=\"kv\"} 4",
-        "partage_coordinator_shards_leaderless{keyspace=\"kv\"} 0",
+        "partage_coordinator_shards_unserved{keyspace=\"kv\",why=\"silent\"} 0",
         "partage_coordinator_shards_short{keyspace=\"kv\"} 0",
         "partage_coordinator_moves{keyspace=\"kv\"} 0",
         "partage_coordinator_brake 0",

@@ -191,6 +191,12 @@ pub const NUMBERS_PER_MS: u64 = 1_000;
 /// sets one.
 pub const LOST_LEASE_MS: u64 = 600_000;
 
+/// Nodes that one sentence about a problem names, before the rest is only counted.
+pub const NAMES_SHOWN: usize = 6;
+
+/// Reasons for the same kind of problem that are told at a glance.
+pub const PROBLEMS_OF_A_KIND: usize = 3;
+
 /// Moves in progress that are listed at a glance; all of them are a question of their own.
 pub const MOVES_SHOWN: usize = 20;
 

@@ -50,6 +50,14 @@ pub enum LeaveError {
         /// What is left.
         held: usize,
     },
+    /// No coordinator has answered until the lease was over: nobody can take over what is held here.
+    #[error(
+        "no coordinator answers, and the lease is over: {held} replicas were not handed over; their data is as it was"
+    )]
+    NoCoordinator {
+        /// What is left.
+        held: usize,
+    },
     /// It was not running any more.
     #[error("the worker has stopped already")]
     Stopped,

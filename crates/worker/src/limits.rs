@@ -91,3 +91,6 @@ pub const BUFFERED_BYTES: usize = 64 << 10;
 /// How long a worker that has left goes on sending clients to where its shards are: routers hear of a change
 /// within a tenth of that, and a request on its way arrives.
 pub const LINGER: Duration = Duration::from_millis(500);
+
+/// How often a worker that leaves looks whether it still has a coordinator, or a lease.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(50);

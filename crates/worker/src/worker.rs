@@ -320,21 +320,41 @@ impl Worker {
     /// `within` bounds the handing over; whatever is held then goes down with the process.
     ///
     /// # Errors
-    /// [`LeaveError::TimedOut`] when it still holds replicas then; [`LeaveError::Stopped`] when it has stopped already.
+    /// [`LeaveError::TimedOut`] when it still holds replicas then; [`LeaveError::NoCoordinator`] when no coordinator
+    /// answers and the lease is over; [`LeaveError::Stopped`] when it has stopped already.
     pub async fn leave(&self, within: Duration) -> Result<(), LeaveError> {
         let (leaver, left) = oneshot::channel();
         self.events.send(Event::Leave(leaver)).await.map_err(|_| LeaveError::Stopped)?;
+        let left = async {
+            tokio::select! {
+                left = left => Some(left),
+                () = self.is_abandoned() => None,
+            }
+        };
         match timeout(within, left).await {
-            Ok(Ok(())) => {
+            Ok(None) => Err(LeaveError::NoCoordinator { held: self.shared.published.load().replicas.len() }),
+            Ok(Some(Ok(()))) => {
                 self.shared.has_left.store(true, Ordering::Relaxed);
                 sleep(limits::LINGER).await;
                 Ok(())
             }
-            Ok(Err(_)) => Err(LeaveError::Stopped),
+            Ok(Some(Err(_))) => Err(LeaveError::Stopped),
             Err(_) => {
                 let held = self.shared.published.load().replicas.len();
                 Err(LeaveError::TimedOut { within, held })
             }
+        }
+    }
+
+    /// Returns when no coordinator has this worker and its lease is over.
+    async fn is_abandoned(&self) {
+        loop {
+            let published = self.shared.published.load_full();
+            let holds = published.gates.lease().holds(self.shared.clock.now());
+            if !published.connected && !holds {
+                return;
+            }
+            sleep(limits::LOOK_AGAIN).await;
         }
     }
 

@@ -7,8 +7,8 @@ mod common;
 use common::{KS, Town, eventually, keyspace};
 use partage_wire::Retry;
 use partage_worker::{
-    Access, Assignment, Entrance, Epoch, Failure, Handler, Health, Ownership, Patience, Peer, Phase, Role,
-    StartError, Worker, async_trait,
+    Access, Assignment, Entrance, Epoch, Failure, Handler, Health, LeaveError, Ownership, Patience, Peer,
+    Phase, Role, StartError, Worker, async_trait,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -319,4 +319,22 @@ async fn o1_a_move_waits_for_the_last_request_and_evicts_it_in_the_end() {
     drop(guard);
     eventually("b serves", || is_served(&b, Access::Write)).await;
     assert_eq!(da.count("unload"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a13_a_worker_whose_coordinator_is_gone_leaves_when_its_lease_is_over() {
+    let town = Town::new();
+    let (coordinator, door) = town.open().await;
+    let diary = Arc::new(Diary::default());
+    let a = worker("a", &coordinator, &diary).await;
+    town.create(1, Ownership::Exclusive);
+    eventually("it serves", || is_served(&a, Access::Write)).await;
+    door.abort();
+    town.be_silent(true);
+    town.cut_lines();
+    let begun = std::time::Instant::now();
+    let error = a.leave(Duration::from_secs(60)).await.unwrap_err();
+    assert!(matches!(error, LeaveError::NoCoordinator { held: 1 }), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "it waited for {:?}", begun.elapsed());
+    assert!(!is_served(&a, Access::Write), "the lease is over");
 }

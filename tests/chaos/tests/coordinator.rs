@@ -12,7 +12,7 @@ use chaos::admin::{Admin, keyspace, leader};
 use chaos::cluster::Cluster;
 use chaos::load::Load;
 use chaos::until;
-use partage_wire::json::{Answer, Command, Presplit, Shard, Sharding};
+use partage_wire::json::{Answer, Command, Coordinators, Presplit, Shard, Sharding, Summary};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,29 @@ async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_r
             break;
         }
     }
-    assert!(refused.is_some(), "the disk is not full");
+    // Which disk, which directory, and that nothing was done.
+    let refused = refused.expect("the disk is not full");
+    let dir = cluster.data_dir().display().to_string();
+    let says = ["not_stored", "nothing was changed", "is full", dir.as_str(), "make room"];
+    assert_eq!(says.iter().find(|says| !refused.contains(**says)), None, "{refused}");
+    // Questions are answered at every moment from now on, by a leader of the same term, which says what is wrong.
+    let term = cluster.admin.try_get::<Coordinators>("/v1/coordinators").await.unwrap().coordinators[0].term;
+    until("a leader says that its disk is full", || async {
+        let status: Summary = cluster.admin.try_get("/v1/status").await?;
+        if status.problems.iter().any(|problem| problem.what.contains(&dir)) {
+            Ok(())
+        } else {
+            Err(format!("{status:?}"))
+        }
+    })
+    .await;
+    for _ in 0..100 {
+        let status: Result<Summary, _> = cluster.admin.try_get("/v1/status").await;
+        assert!(status.is_ok(), "{status:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let again = cluster.admin.command(bulky(98)).await.unwrap_err();
+    assert!(again.contains("nothing was changed") && again.contains(&dir), "{again}");
     until("the log names the error", || async {
         let log = cluster.coordinator_log();
         if log.contains("no room to extend") { Ok(()) } else { Err(log) }
@@ -152,6 +174,8 @@ async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_r
     }
 
     std::fs::remove_file(ballast).unwrap();
+    let leaders: Coordinators = cluster.admin.try_get("/v1/coordinators").await.unwrap();
+    assert_eq!(leaders.coordinators[0].term, term, "it led all along");
     until("commands are carried out again", || async { cluster.admin.command(bulky(99)).await }).await;
     assert_eq!(marks(&cluster.admin.shards("kv").await), before, "nothing has moved");
     load.rounds(2).await;

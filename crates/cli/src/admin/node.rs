@@ -18,9 +18,13 @@ pub enum NodeCommand {
     /// Empty a node (or a zone) without losing a request; says when it is safe to stop
     Drain(DrainArgs),
     /// Let a node take shards again
+    #[command(group(ArgGroup::new("undrained").required(true).args(["node", "zone"])))]
     Undrain {
-        /// Which
-        node: String,
+        /// Which node
+        node: Option<String>,
+        /// All nodes of this zone that are drained instead
+        #[arg(long)]
+        zone: Option<String>,
         #[command(flatten)]
         door: Door,
         #[command(flatten)]
@@ -76,8 +80,12 @@ impl NodeCommand {
                 };
                 carry_out(&door, output, command, dry.dry_run).await
             }
-            NodeCommand::Undrain { node, door, dry } => {
-                carry_out(&door, output, Command::UndrainNode { node }, dry.dry_run).await
+            NodeCommand::Undrain { node, zone, door, dry } => {
+                let command = match (node, zone) {
+                    (_, Some(zone)) => Command::UndrainZone { zone },
+                    (node, None) => Command::UndrainNode { node: node.unwrap_or_default() },
+                };
+                carry_out(&door, output, command, dry.dry_run).await
             }
             NodeCommand::Remove { node, door, dry } => {
                 carry_out(&door, output, Command::RemoveNode { node }, dry.dry_run).await
@@ -128,6 +136,9 @@ pub fn drain_line(drain: &DrainStatus) -> String {
             drain.of.map_or(String::new(), |of| format!(" of {of}"))
         ),
     };
-    let stuck: String = drain.stuck.iter().map(|why| format!("\n           {why}")).collect();
+    let mut stuck: String = drain.stuck.iter().map(|why| format!("\n           {why}")).collect();
+    if drain.progress == "blocked" {
+        stuck.push_str("\n           the coordinator goes on trying; `partage node undrain` ends it");
+    }
     format!("drain      {} ({}): {stand}{stuck}", drain.node, drain.reason)
 }

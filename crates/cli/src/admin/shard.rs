@@ -163,6 +163,9 @@ pub struct ListArgs {
     /// Only what is on its way: from where, to where, how far, since when, and what it waits for
     #[arg(long, conflicts_with = "long")]
     moves: bool,
+    /// Only shards that are not served or have fewer replicas than they want, one line each, with why
+    #[arg(long, conflicts_with_all = ["long", "moves"])]
+    unserved: bool,
     #[command(flatten)]
     door: Door,
 }
@@ -315,11 +318,20 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
     if args.moves {
         return list_moves(&args, output).await;
     }
-    let shards = all(&args.door, &args.keyspace).await?;
+    let mut shards = all(&args.door, &args.keyspace).await?;
+    if args.unserved {
+        shards.retain(|shard| {
+            shard.serving.as_deref().is_some_and(|serving| serving != "led") || is_short(shard)
+        });
+    }
     if output.is_json() {
         return output.json(&Shards { shards, next: None });
     }
-    if args.long {
+    if args.unserved && shards.is_empty() {
+        output.text("every shard is served, with the replicas that it wants");
+        return Ok(());
+    }
+    if args.long || args.unserved {
         output.text(&lines(&shards));
         return Ok(());
     }
@@ -344,6 +356,27 @@ async fn all(door: &Door, keyspace: &str) -> Result<Vec<Shard>, Failure> {
     }
 }
 
+/// Whether it has fewer live replicas than it wants.
+fn is_short(shard: &Shard) -> bool {
+    let live =
+        shard.replicas.iter().filter(|replica| replica.state == "live" && replica.health != "down").count();
+    shard.serving.is_some() && (live as u32) < shard.want
+}
+
+/// Whether a shard is served, for people.
+fn stage_text(shard: &Shard) -> String {
+    match shard.serving.as_deref() {
+        None => shard.stage.clone(),
+        Some("led") => "served".to_owned(),
+        Some("silent") => "NOT served: its leader's node does not answer".to_owned(),
+        Some("braked") => "NOT served: held by the brake".to_owned(),
+        Some("set_aside") => "NOT served: set aside".to_owned(),
+        Some("loading") => "NOT served: being loaded or handed over".to_owned(),
+        Some("unplaced") => "NOT served: on no node".to_owned(),
+        Some(other) => format!("NOT served: {other}"),
+    }
+}
+
 fn lines(shards: &[Shard]) -> String {
     let mut rows = table(["shard", "holds", "stage", "epoch", "replicas"]);
     for shard in shards {
@@ -351,7 +384,7 @@ fn lines(shards: &[Shard]) -> String {
         rows.add_row([
             format!("s{}", shard.shard),
             bounds_text(&shard.bounds),
-            shard.stage.clone(),
+            stage_text(shard),
             shard.epoch.to_string(),
             replicas.join("\n"),
         ]);

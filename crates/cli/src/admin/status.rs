@@ -5,8 +5,14 @@ use super::shard::move_line;
 use crate::client::Door;
 use crate::output::{Failure, Output};
 use clap::Args;
-use partage_wire::json::Summary;
+use partage_wire::json::{Problem, Summary};
 use std::collections::BTreeMap;
+
+/// Moves that are listed before the way to all of them.
+const MOVES: usize = 10;
+
+/// Plans that wait for a person and are listed before the way to all of them.
+const PLANS: usize = 5;
 
 /// `partage status`
 #[derive(Debug, Args)]
@@ -16,14 +22,19 @@ pub struct StatusArgs {
 }
 
 impl StatusArgs {
-    /// Prints it.
+    /// Prints it: done when nothing is wrong, failed when something is.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let summary: Summary = self.door.get("/v1/status").await?;
         if output.is_json() {
-            return output.json(&summary);
+            output.json(&summary)?;
+        } else {
+            lines(&summary).iter().for_each(|line| output.text(line));
         }
-        lines(&summary).iter().for_each(|line| output.text(line));
-        Ok(())
+        match summary.problems.len() + summary.quarantine.len() {
+            0 => Ok(()),
+            1 => Err(Failure::failed("something is wrong, see above")),
+            count => Err(Failure::failed(format!("{count} things are wrong, see above"))),
+        }
     }
 }
 
@@ -32,21 +43,24 @@ fn counts(of: &BTreeMap<String, usize>) -> String {
     if some.is_empty() { "none".to_owned() } else { some.join(", ") }
 }
 
-/// What it says, line by line.
+/// What it says, line by line: first what is wrong and what to do, then the counts.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let shards = &summary.shards;
     let quarantine = summary.quarantine.iter().map(|one| format!("QUARANTINE {}", one.why));
     let mut lines: Vec<_> = quarantine.collect();
+    for Problem { what, way_out } in &summary.problems {
+        lines.push(format!("WRONG      {what}"));
+        lines.push(format!("           → {way_out}"));
+    }
     lines.extend([
         format!("keyspaces  {}", summary.keyspaces),
         format!("nodes      {}", counts(&summary.nodes)),
-        format!("shards     {} led, {} without a leader", shards.led, shards.leaderless),
+        format!("shards     {} of {} are served", shards.led, shards.led + shards.unserved),
         format!("replicas   {}", counts(&summary.replicas)),
         format!("under way  {} moves, {} loads", summary.moves, summary.loads),
     ]);
-    lines.extend(summary.under_way.iter().map(|m| format!("           {}", move_line(m))));
-    let listed = summary.under_way.len();
-    if listed < summary.moves + summary.loads {
+    lines.extend(summary.under_way.iter().take(MOVES).map(|m| format!("           {}", move_line(m))));
+    if summary.under_way.len().min(MOVES) < summary.moves + summary.loads {
         lines.push("           … all of them: `partage shard list KEYSPACE --moves`".to_owned());
     }
     let in_change = shards.forming + shards.closing + shards.removing;
@@ -54,31 +68,18 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         let (forming, closing, removing) = (shards.forming, shards.closing, shards.removing);
         lines.push(format!("           {forming} forming, {closing} closing, {removing} being removed"));
     }
-    if let Some(why) = &summary.brake {
-        lines.push(format!("BRAKE      {why}"));
-        lines.push("           look at the nodes, then `partage brake release`".to_owned());
-    }
     lines.extend(summary.stored_faults.iter().map(|fault| format!("mended     {fault}")));
     if summary.short > 0 {
-        lines.push(format!("short      {} shards have fewer replicas than they want", summary.short));
+        let many = if summary.short == 1 { "1 shard has" } else { &format!("{} shards have", summary.short) };
+        lines.push(format!("short      {many} fewer replicas than wanted"));
     }
-    // Where the planner says which replica has no node and why, that is said once.
-    let untold = summary.unplaced.iter().filter(|u| !summary.complaints.contains_key(&u.keyspace));
-    lines.extend(untold.map(|u| {
-        format!("unplaced   s{} of {}: has {} of {}: {}", u.shard, u.keyspace, u.have, u.want, u.why)
-    }));
-    lines.extend(summary.set_aside.iter().map(|s| {
-        format!(
-            "set aside  s{} of {}: {}; `partage shard release {} {}`",
-            s.shard, s.keyspace, s.why, s.keyspace, s.shard
-        )
-    }));
-    for (keyspace, complaints) in &summary.complaints {
-        lines.extend(complaints.iter().map(|complaint| format!("unplaced   {keyspace}: {complaint}")));
-    }
-    lines.extend(summary.drains.iter().map(drain_line));
-    lines.extend(summary.suggested.iter().map(|plan| {
+    // A drain that cannot go on is told above.
+    lines.extend(summary.drains.iter().filter(|drain| drain.progress != "blocked").map(drain_line));
+    lines.extend(summary.suggested.iter().take(PLANS).map(|plan| {
         format!("waiting    plan {plan}: `partage plan show {plan}`, then `partage plan approve {plan}`")
     }));
+    if summary.suggested.len() > PLANS {
+        lines.push(format!("           … {} plans wait: `partage plan list`", summary.suggested.len()));
+    }
     lines
 }

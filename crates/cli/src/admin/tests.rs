@@ -121,30 +121,41 @@ fn a_large_plan_and_a_large_cluster_are_cut_with_the_way_to_all_of_it() {
     assert!(answer_text(&answer).ends_with("n15 1 → 0 and 2 more nodes (--json shows all)"));
 }
 
-fn summary() -> Value {
-    let lack = |keyspace: &str| json!({ "keyspace": keyspace, "shard": 4, "have": 1, "want": 2, "why": "no other node may take it" });
+fn summary(problems: Value) -> Value {
+    let shards = json!({
+        "led": 36, "unserved": 12, "silent": 8, "braked": 4, "set_aside": 0, "loading": 0, "unplaced": 0, "forming": 0,
+        "closing": 0, "removing": 0,
+    });
+    let lack = |shard: u32| json!({ "keyspace": "kv", "shard": shard, "have": 1, "want": 2, "why": "no other node may take it" });
     json!({
-        "keyspaces": 2, "shards": { "led": 7, "leaderless": 1, "forming": 0, "closing": 0, "removing": 0 },
-        "replicas": { "live": 8 }, "nodes": { "up": 1, "down": 1 }, "drains": [], "set_aside": [],
-        "under_way": [], "moves": 0, "loads": 0, "short": 2, "unplaced": [lack("kv"), lack("notes")],
-        "complaints": { "kv": ["replica 1 of s4 has no node: add one"] }, "suggested": [9],
+        "problems": problems, "keyspaces": 2, "shards": shards, "replicas": { "live": 48 },
+        "nodes": { "up": 3, "down": 3 }, "drains": [], "set_aside": [], "under_way": [], "moves": 0, "loads": 0,
+        "short": 20, "unplaced": (0..20).map(lack).collect::<Value>(),
+        "complaints": { "kv": (0..20).map(|at| format!("replica 1 of s{at} has no node: add one")).collect::<Value>() },
+        "suggested": (1..9).collect::<Value>(),
     })
 }
 
 #[test]
-fn the_status_says_each_unplaced_replica_once() {
-    let lines = status::lines(&from::<Summary>(summary()));
+fn the_status_begins_with_what_is_wrong_and_stays_short() {
+    let problems = json!([{ "what": "the brake is on", "way_out": "`partage brake release`" }]);
+    let lines = status::lines(&from::<Summary>(summary(problems)));
     assert_eq!(
         lines.join("\n"),
-        "keyspaces  2
-nodes      1 down, 1 up
-shards     7 led, 1 without a leader
-replicas   8 live
+        "WRONG      the brake is on
+           → `partage brake release`
+keyspaces  2
+nodes      3 down, 3 up
+shards     36 of 48 are served
+replicas   48 live
 under way  0 moves, 0 loads
-short      2 shards have fewer replicas than they want
-unplaced   s4 of notes: has 1 of 2: no other node may take it
-unplaced   kv: replica 1 of s4 has no node: add one
-waiting    plan 9: `partage plan show 9`, then `partage plan approve 9`"
+short      20 shards have fewer replicas than wanted
+waiting    plan 1: `partage plan show 1`, then `partage plan approve 1`
+waiting    plan 2: `partage plan show 2`, then `partage plan approve 2`
+waiting    plan 3: `partage plan show 3`, then `partage plan approve 3`
+waiting    plan 4: `partage plan show 4`, then `partage plan approve 4`
+waiting    plan 5: `partage plan show 5`, then `partage plan approve 5`
+           … 8 plans wait: `partage plan list`"
     );
 }
 

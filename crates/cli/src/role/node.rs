@@ -2,7 +2,7 @@
 //! `examples/kv`, which is there to be copied: a service of your own links the SDK the same way.
 
 use super::{asked_to_stop, log, read};
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_kv::{Config, Node, StartError};
 use partage_wire::config::NodeFile;
@@ -32,7 +32,8 @@ pub struct NodeArgs {
     /// What fails with it
     #[arg(long)]
     zone: Option<String>,
-    /// On SIGTERM, how many seconds to wait until everything is served elsewhere
+    /// On SIGTERM, how many seconds to wait until everything is served elsewhere; without a coordinator it ends when
+    /// its lease is over
     #[arg(long, default_value_t = 60)]
     leave_s: u64,
     /// Logs as JSON
@@ -78,8 +79,14 @@ impl NodeArgs {
         }
         output.flush();
         asked_to_stop().await?;
-        node.leave(Duration::from_secs(self.leave_s))
-            .await
-            .map_err(|error: LeaveError| Failure::failed(error))
+        match node.leave(Duration::from_secs(self.leave_s)).await {
+            Ok(()) => Ok(()),
+            // It was asked to end, and nobody is there who could do more.
+            Err(alone @ LeaveError::NoCoordinator { .. }) => {
+                say(&format!("warning: {alone}"));
+                Ok(())
+            }
+            Err(error) => Err(Failure::failed(error)),
+        }
     }
 }

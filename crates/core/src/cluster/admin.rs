@@ -164,6 +164,7 @@ impl Cluster {
             Command::DrainNode { node, reason, max_down } => self.drain_node(at, &node, reason, max_down),
             Command::DrainZone { zone, reason, max_down } => self.drain_zone(at, &zone, reason, max_down),
             Command::UndrainNode { node } => self.undrain_node(&node),
+            Command::UndrainZone { zone } => self.undrain_zone(&zone),
             Command::RemoveNode { node } => self.remove_node(at, &node),
             Command::MoveShard { keyspace, shard, from, to } => {
                 self.move_shard(at, by, &keyspace, shard, (&from, &to))

@@ -54,6 +54,11 @@ impl Cluster {
         self.outbox.writes.is_empty()
     }
 
+    /// Why the driver can store nothing for now.
+    pub fn storage_problem(&self) -> Option<&str> {
+        self.storage_problem.as_deref()
+    }
+
     /// Why the driver can store nothing for now; none when it can.
     pub fn set_storage_problem(&mut self, why: Option<String>) {
         self.storage_problem = why;

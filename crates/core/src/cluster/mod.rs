@@ -32,6 +32,8 @@
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
+//! | whether a shard is served, and if not, why     | `serving.rs`    |
+//! | what is wrong, and what a person can do        | `problems.rs`   |
 
 pub mod admin;
 mod advance;
@@ -51,9 +53,11 @@ mod orders;
 mod overdue;
 mod packed;
 mod planning;
+mod problems;
 mod reach;
 mod record;
 mod runs;
+pub mod serving;
 pub mod status;
 mod work;
 
@@ -61,6 +65,7 @@ pub use faults::StoredFaults;
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
 pub use observed::Observed;
 pub use packed::PackedMap;
+pub use problems::Problem;
 pub use record::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
 pub use work::Work;
 

@@ -5,7 +5,8 @@
 
 use super::admin::{AdminError, DrainStatus};
 use super::moves::MoveRow;
-use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, ShardRule};
+use super::serving::Serving;
+use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, Problem, ShardRule};
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
 use crate::keyspace::{KeyspaceKind, Mode};
@@ -22,6 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The cluster at a glance.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
+    /// What is wrong, the worst first, each with the way out. Empty = nothing that a person has to look at.
+    pub problems: Vec<Problem>,
     /// Keyspaces.
     pub keyspaces: usize,
     /// Shards by stage.
@@ -60,10 +63,18 @@ pub struct Summary {
 /// Shards by stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShardCounts {
-    /// They answer for their bounds, with a leader.
+    /// They answer for their bounds: their leader serves, on a node that answers.
     pub led: usize,
-    /// They should answer for their bounds, and nobody leads them.
-    pub leaderless: usize,
+    /// Not served: the node of their leader does not answer, and may still be there.
+    pub silent: usize,
+    /// Not served: the brake holds them.
+    pub braked: usize,
+    /// Not served until a person releases them.
+    pub set_aside: usize,
+    /// Not served yet: a replica is loaded, or is about to lead.
+    pub loading: usize,
+    /// Not served, and nothing is on its way.
+    pub unplaced: usize,
     /// Children of a split or merge that prepare.
     pub forming: usize,
     /// Parents of a finished split or merge that go.
@@ -75,7 +86,12 @@ pub struct ShardCounts {
 impl ShardCounts {
     /// All of them.
     pub fn total(&self) -> usize {
-        self.led + self.leaderless + self.forming + self.closing + self.removing
+        self.led + self.unserved() + self.forming + self.closing + self.removing
+    }
+
+    /// Those that should answer for their bounds and do not.
+    pub fn unserved(&self) -> usize {
+        self.silent + self.braked + self.set_aside + self.loading + self.unplaced
     }
 }
 
@@ -131,8 +147,10 @@ pub struct ShardRow {
     pub shard: ShardId,
     /// What it holds.
     pub bounds: Bounds,
-    /// Whether it serves.
+    /// What it is for.
     pub stage: Stage,
+    /// Whether it is served; none where it need not be.
+    pub serving: Option<Serving>,
     /// Its epoch.
     pub epoch: Epoch,
     /// Since when it has that epoch, and so this leader.
@@ -199,6 +217,7 @@ impl Cluster {
         summary.quarantine = self.faults().quarantined().map(|(name, why)| (name.clone(), why)).collect();
         summary.stored_faults = self.faults().mended();
         summary.suggested.sort_unstable();
+        summary.problems = self.problems(at, &summary);
         summary
     }
 
@@ -225,8 +244,14 @@ impl Cluster {
     fn count(&self, at: Moment, summary: &mut Summary, keyspace: &KeyspaceState, shard: &Shard) {
         let counts = &mut summary.shards;
         *match shard.stage() {
-            Stage::Serving if shard.leader().is_some() => &mut counts.led,
-            Stage::Serving => &mut counts.leaderless,
+            Stage::Serving => match self.serving(at, keyspace, shard) {
+                Serving::Led => &mut counts.led,
+                Serving::Silent => &mut counts.silent,
+                Serving::Braked => &mut counts.braked,
+                Serving::SetAside => &mut counts.set_aside,
+                Serving::Loading => &mut counts.loading,
+                Serving::Unplaced => &mut counts.unplaced,
+            },
             Stage::Forming(_) => &mut counts.forming,
             Stage::Closing(_) => &mut counts.closing,
             Stage::Removing => &mut counts.removing,
@@ -294,6 +319,7 @@ impl Cluster {
             shard: shard.id,
             bounds: shard.bounds.clone(),
             stage: shard.stage().clone(),
+            serving: shard.is_serving().then(|| self.serving(at, keyspace, shard)),
             epoch: shard.epoch,
             since: self.since(at, keyspace.since.get(shard.id)),
             want: keyspace.wanted_replicas(shard.id),
@@ -311,12 +337,11 @@ impl Cluster {
     fn replica_row(&self, at: Moment, keyspace: &KeyspaceState, replica: &Replica) -> ReplicaRow {
         let node = self.nodes.get(&replica.node);
         let seen = keyspace.observed.get(&replica.placement);
-        let current = node.filter(|node| node.record.incarnation == replica.incarnation);
         ReplicaRow {
             placement: replica.placement,
             node: replica.node.clone(),
             zone: node.and_then(|node| node.record.spec.zone.clone()),
-            health: current.map_or(Health::Down, |node| node.signs.health(at.now, &self.settings)),
+            health: self.replica_health(at, replica),
             role: replica.role,
             state: replica.state,
             phase: seen.map(|seen| seen.phase().clone()),

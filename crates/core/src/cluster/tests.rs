@@ -11,4 +11,5 @@ mod planning;
 mod reach;
 mod reshape;
 mod reshard;
+mod serving;
 mod town;

@@ -140,6 +140,11 @@ impl Gates {
         Gates { lease, tables: self.tables.clone() }
     }
 
+    /// The lease that it counts on.
+    pub fn lease(&self) -> &Held {
+        &self.lease
+    }
+
     /// Which map of that keyspace the table was made from.
     pub fn generation(&self, keyspace: &KeyspaceName) -> Option<Generation> {
         self.tables.get(keyspace).map(|table| table.brief.generation)

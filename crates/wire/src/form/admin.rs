@@ -85,13 +85,22 @@ impl From<&Summary> for proto::ClusterStatus {
             want: lack.want,
             why: lack.why.clone(),
         };
+        let problem = |problem: &partage_core::cluster::Problem| forms::Problem {
+            what: problem.what.clone(),
+            way_out: problem.way_out.clone(),
+        };
         let complaints = status.complaints.iter();
         let sentences = |told: &Vec<String>| proto::Sentences { sentences: told.clone() };
         proto::ClusterStatus {
             keyspaces: status.keyspaces as u64,
             shards: Some(proto::ShardCounts {
                 led: shards.led as u64,
-                leaderless: shards.leaderless as u64,
+                unserved: shards.unserved() as u64,
+                silent: shards.silent as u64,
+                braked: shards.braked as u64,
+                set_aside: shards.set_aside as u64,
+                loading: shards.loading as u64,
+                unplaced: shards.unplaced as u64,
                 forming: shards.forming as u64,
                 closing: shards.closing as u64,
                 removing: shards.removing as u64,
@@ -117,6 +126,7 @@ impl From<&Summary> for proto::ClusterStatus {
                 .collect(),
             stored_faults: status.stored_faults.clone(),
             under_way: status.under_way.iter().map(Into::into).collect(),
+            problems: status.problems.iter().map(problem).collect(),
         }
     }
 }
@@ -216,6 +226,7 @@ impl From<&ShardRow> for proto::ShardRow {
             shard: row.shard.0,
             bounds: Some((&row.bounds).into()),
             stage: stage.into(),
+            serving: row.serving.map(|serving| serving.to_string()),
             epoch: row.epoch.0,
             since_ms,
             since_at_least,

@@ -149,6 +149,7 @@ impl TryFrom<command_request::Command> for json::Command {
                 To::DrainZone { zone, reason, max_down }
             }
             From::UndrainNode(proto::UndrainNode { node }) => To::UndrainNode { node },
+            From::UndrainZone(proto::UndrainZone { zone }) => To::UndrainZone { zone },
             From::RemoveNode(proto::RemoveNode { node }) => To::RemoveNode { node },
             From::MoveShard(proto::MoveShard { keyspace, shard, from, to }) => {
                 To::MoveShard { keyspace, shard, from, to }

@@ -150,6 +150,11 @@ pub enum Command {
     UndrainNode {
         node: String,
     },
+    /// Let every node of a zone take shards again that is drained.
+    UndrainZone {
+        /// Which.
+        zone: String,
+    },
     RemoveNode {
         node: String,
     },
@@ -306,6 +311,7 @@ impl TryFrom<Command> for core::Command {
                 To::DrainZone { zone: name(&zone, "zone")?, reason: sentence(reason), max_down }
             }
             Command::UndrainNode { node } => To::UndrainNode { node: at_node(&node)? },
+            Command::UndrainZone { zone } => To::UndrainZone { zone: name(&zone, "zone")? },
             Command::RemoveNode { node } => To::RemoveNode { node: at_node(&node)? },
             Command::MoveShard { keyspace, shard, from, to } => To::MoveShard {
                 keyspace: in_keyspace(&keyspace)?,

@@ -42,7 +42,8 @@ pub use plan::{Change, Child, Plan, PlanBasis, Planned};
 pub use query::{Patience, PlanPage, ShardPage, WhichKey, WhichMoves};
 pub use sharding::{Bounds, PartitionKey, Sharding};
 pub use status::{
-    Explanation, Move, Node, Reason, Replica, SetAside, Shard, ShardCounts, ShardRule, Summary, Unplaced,
+    Explanation, Move, Node, Problem, Reason, Replica, SetAside, Shard, ShardCounts, ShardRule, Summary,
+    Unplaced,
 };
 pub use text::{Generation, KeyText, Point};
 pub use worker::{

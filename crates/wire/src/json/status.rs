@@ -18,10 +18,20 @@ use utoipa::ToSchema;
 /// Shards by stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShardCounts {
-    /// They serve, with a leader.
+    /// They are served: their leader serves, on a node that answers.
     pub led: usize,
-    /// They should serve, and nobody leads them.
-    pub leaderless: usize,
+    /// They should be served and are not: the sum of the next five.
+    pub unserved: usize,
+    /// The node of their leader does not answer.
+    pub silent: usize,
+    /// Nobody serves them, and the brake holds them.
+    pub braked: usize,
+    /// Nobody serves them until a person releases them.
+    pub set_aside: usize,
+    /// Nobody serves them yet: a replica is loaded, or is about to lead.
+    pub loading: usize,
+    /// Nobody serves them, and nothing is on its way.
+    pub unplaced: usize,
     /// Children of a split or merge that prepare.
     pub forming: usize,
     /// Parents of a finished split or merge that go.
@@ -65,9 +75,21 @@ pub struct Unplaced {
     pub why: String,
 }
 
+/// Something that is wrong, and what a person can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// What is wrong, in a sentence.
+    pub what: String,
+    /// What to do.
+    pub way_out: String,
+}
+
 /// The cluster at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Summary {
+    /// What is wrong, the worst first. Empty = nothing that a person has to look at.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
     /// Keyspaces.
     pub keyspaces: usize,
     /// Shards by stage.
@@ -120,11 +142,21 @@ impl From<&core::Summary> for Summary {
             want: lack.want,
             why: lack.why.clone(),
         };
+        let problem = |problem: &cluster::Problem| Problem {
+            what: problem.what.clone(),
+            way_out: problem.way_out.clone(),
+        };
         Summary {
+            problems: status.problems.iter().map(problem).collect(),
             keyspaces: status.keyspaces,
             shards: ShardCounts {
                 led: counts.led,
-                leaderless: counts.leaderless,
+                unserved: counts.unserved(),
+                silent: counts.silent,
+                braked: counts.braked,
+                set_aside: counts.set_aside,
+                loading: counts.loading,
+                unplaced: counts.unplaced,
                 forming: counts.forming,
                 closing: counts.closing,
                 removing: counts.removing,
@@ -297,6 +329,10 @@ pub struct Shard {
     pub bounds: Bounds,
     /// `serving`, `forming`, `closing`, `removing`.
     pub stage: String,
+    /// Whether it is served: `led`; else why not: `silent`, `braked`, `set_aside`, `loading`, `unplaced`. Absent where
+    /// it need not be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving: Option<String>,
     /// Grows whenever its leader or bounds change.
     pub epoch: u64,
     /// Unix time since when it has that epoch.
@@ -325,6 +361,7 @@ impl From<&core::ShardRow> for Shard {
             shard: row.shard.0,
             bounds: (&row.bounds).into(),
             stage: stage.to_owned(),
+            serving: row.serving.map(|serving| serving.to_string()),
             epoch: row.epoch.0,
             since_ms,
             since_at_least,

@@ -72,6 +72,11 @@ pub enum Command {
         /// Which.
         node: NodeId,
     },
+    /// Lets every node of a zone take shards again that is drained.
+    UndrainZone {
+        /// Which.
+        zone: Zone,
+    },
     /// Forgets a node that is dead, has left, or holds nothing.
     RemoveNode {
         /// Which.

@@ -14,7 +14,7 @@
 
 use super::{AdminError, Effect, Intent};
 use crate::cluster::orders::Held;
-use crate::cluster::{Cluster, Drain, Moment, NodeState, Write};
+use crate::cluster::{Cluster, Drain, Moment, NodeRecord, NodeState, Write};
 use crate::exchange::{Failure, Phase};
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
@@ -87,6 +87,38 @@ impl fmt::Display for DrainStatus {
                 why.iter().try_for_each(|why| write!(f, "\n  {why}"))
             }
         }
+    }
+}
+
+/// Shards for which the same is to be said, in the order in which they came.
+#[derive(Default)]
+struct Reasons<'a>(Vec<(&'a KeyspaceName, String, Vec<ShardId>)>);
+
+impl<'a> Reasons<'a> {
+    fn add(&mut self, keyspace: &'a KeyspaceName, why: String, shard: ShardId) {
+        let same =
+            |(name, reason, _): &(&KeyspaceName, String, Vec<ShardId>)| *name == keyspace && *reason == why;
+        match self.0.iter().position(same) {
+            Some(at) => self.0[at].2.push(shard),
+            // Beyond what is told nothing is kept.
+            None if self.0.len() >= limits::COMPLAINTS => {}
+            None => self.0.push((keyspace, why, vec![shard])),
+        }
+    }
+
+    fn sentences(self) -> Vec<String> {
+        let sentence =
+            |(keyspace, why, shards): (_, _, Vec<_>)| format!("{}: {why}", some_shards(keyspace, &shards));
+        self.0.into_iter().map(sentence).collect()
+    }
+}
+
+/// "shard s3 of keyspace kv", "12 shards of keyspace kv, such as s3".
+fn some_shards(keyspace: &KeyspaceName, shards: &[ShardId]) -> String {
+    match shards {
+        [one] => format!("shard {one} of keyspace {keyspace}"),
+        [first, ..] => format!("{} shards of keyspace {keyspace}, such as {first}", shards.len()),
+        [] => format!("no shard of keyspace {keyspace}"),
     }
 }
 
@@ -182,13 +214,19 @@ impl Cluster {
             let mut takers = self.candidates(at, keyspace, shard, Some(replica)).chain(freed);
             stays(shard, replica) && !takers.any(|other| !drained.contains(&other.record.spec.id))
         });
-        let sentence = |(node, (keyspace, shard, _)): (&NodeState, Held<'_>)| {
+        let mut counted: BTreeMap<(&NodeId, &KeyspaceName), Vec<ShardId>> = BTreeMap::new();
+        for (node, (keyspace, shard, _)) in homeless {
+            let key = (&node.record.spec.id, &keyspace.record.keyspace.name);
+            counted.entry(key).or_default().push(shard.id);
+        }
+        let sentence = |((node, keyspace), shards): ((&NodeId, &KeyspaceName), Vec<ShardId>)| {
             format!(
-                "no node could take shard {} of keyspace {} from {}: add a node, or relax its constraints",
-                shard.id, keyspace.record.keyspace.name, node.record.spec.id
+                "no node could take {} from {node}: add a node, or relax its constraints. The drain waits for that and \
+                 goes on trying; `partage node undrain {node}` ends it",
+                some_shards(keyspace, &shards)
             )
         };
-        homeless.take(limits::COMPLAINTS).map(sentence).collect()
+        counted.into_iter().take(limits::COMPLAINTS).map(sentence).collect()
     }
 
     pub(super) fn undrain_node(&self, id: &NodeId) -> Result<Intent, AdminError> {
@@ -200,6 +238,29 @@ impl Cluster {
             });
         }
         Ok(Intent::new(format!("node {id} takes shards again"), vec![Effect::Node(record)]))
+    }
+
+    pub(super) fn undrain_zone(&self, zone: &Zone) -> Result<Intent, AdminError> {
+        let known: BTreeSet<Zone> =
+            self.nodes.values().filter_map(|node| node.record.spec.zone.clone()).collect();
+        if !known.contains(zone) {
+            return Err(AdminError::NoZone { zone: zone.clone(), known });
+        }
+        let inside = self.nodes.values().filter(|node| node.record.spec.zone.as_ref() == Some(zone));
+        let drained = inside.filter(|node| node.record.drain.is_some());
+        let records: Vec<_> = drained.map(|node| NodeRecord { drain: None, ..node.record.clone() }).collect();
+        let names: Vec<_> = records.iter().map(|record| record.spec.id.as_str()).collect();
+        let summary = match names.len() {
+            0 => {
+                return Err(AdminError::Refused {
+                    problem: format!("no node of zone {zone} is being drained"),
+                    way_out: "there is nothing to undo".into(),
+                });
+            }
+            1 => format!("node {} takes shards again", names.join(", ")),
+            _ => format!("nodes {} take shards again", names.join(", ")),
+        };
+        Ok(Intent::new(summary, records.into_iter().map(Effect::Node).collect()))
     }
 
     pub(super) fn remove_node(&self, at: Moment, id: &NodeId) -> Result<Intent, AdminError> {
@@ -298,17 +359,21 @@ impl Cluster {
         let held = self.needed(node);
         let left = held.len() as u32;
         let departures = self.departures();
-        let stuck = held.iter().filter_map(|(keyspace, shard, replica)| {
-            let why = self.stuck(at, &departures, (keyspace, shard, replica))?;
-            Some(format!("shard {} of keyspace {}: {why}", shard.id, keyspace.record.keyspace.name))
-        });
-        let mut stuck: Vec<String> = stuck.collect();
-        let all = stuck.len() == held.len();
-        stuck.extend(held.iter().filter_map(|(keyspace, shard, replica)| {
-            let why = self.slow(at, (keyspace, shard, replica))?;
-            Some(format!("shard {} of keyspace {}: {why}", shard.id, keyspace.record.keyspace.name))
-        }));
-        stuck.truncate(limits::COMPLAINTS);
+        let mut stuck = Reasons::default();
+        let mut count = 0;
+        for (keyspace, shard, replica) in &held {
+            if let Some(why) = self.stuck(at, &departures, (keyspace, shard, replica)) {
+                count += 1;
+                stuck.add(&keyspace.record.keyspace.name, why, shard.id);
+            }
+        }
+        let all = count == held.len();
+        for (keyspace, shard, replica) in &held {
+            if let Some(why) = self.slow(at, (keyspace, shard, replica)) {
+                stuck.add(&keyspace.record.keyspace.name, why, shard.id);
+            }
+        }
+        let stuck = stuck.sentences();
         match held.is_empty() {
             true => DrainProgress::SafeToStop,
             false if all => DrainProgress::Blocked { left, why: stuck },

@@ -117,7 +117,9 @@ fn status_counts_everything_once() {
     town.rounds(2);
     let status = town.cluster.status(town.at);
     assert_eq!(status.keyspaces, 2);
-    assert_eq!((status.shards.led, status.shards.leaderless, status.shards.removing), (1, 2, 1));
+    let counts = status.shards;
+    assert_eq!((counts.led, counts.unserved(), counts.removing), (1, 2, 1));
+    assert_eq!((counts.set_aside, counts.unplaced), (1, 1), "{counts:?}");
     assert_eq!((status.shards.forming, status.shards.closing), (0, 0));
     let states = [ReplicaState::Load, ReplicaState::Live, ReplicaState::Unload];
     assert_eq!(states.map(|state| status.replicas[&state]), [1, 2, 1]);

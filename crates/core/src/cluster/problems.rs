@@ -1,0 +1,142 @@
+//! What is wrong, for a person who looks at the status: a few sentences, the worst first, each with the way out.
+//!
+//! Nothing here is a list of shards: whatever is wrong with many of them is counted, and the way out names the command
+//! that lists them.
+
+use super::admin::DrainProgress;
+use super::status::Summary;
+use super::{Cluster, Moment};
+use crate::limits;
+use crate::name::NodeId;
+use crate::node::Health;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Something that is wrong, and what a person can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong, in a sentence.
+    pub what: String,
+    /// What to do.
+    pub way_out: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.way_out)
+    }
+}
+
+fn problem(what: String, way_out: impl Into<String>) -> Problem {
+    Problem { what, way_out: way_out.into() }
+}
+
+/// "1 shard is", "3 shards are".
+fn shards_are(count: usize) -> String {
+    if count == 1 { "1 shard is".to_owned() } else { format!("{count} shards are") }
+}
+
+impl Cluster {
+    /// What is wrong in a cluster that `summary` sums up, the worst first.
+    pub(super) fn problems(&self, at: Moment, summary: &Summary) -> Vec<Problem> {
+        let mut told = Vec::new();
+        if let Some(why) = &self.storage_problem {
+            let what = format!("changes cannot be stored: {why}");
+            told.push(problem(
+                what,
+                "make room on that disk, and the coordinator makes changes again by itself",
+            ));
+        }
+        if let Some(why) = &summary.brake {
+            let what = format!("the brake is on, so the coordinator moves nothing by itself: {why}");
+            told.push(problem(what, "look at the nodes and the network, then `partage brake release`"));
+        }
+        told.extend(self.unserved_problem(summary));
+        told.extend(self.silent_nodes_problem(at));
+        if let Some((keyspace, shard, why)) = summary.set_aside.first() {
+            let count = summary.set_aside.len();
+            let what = format!("{} set aside, such as {shard} of {keyspace}: {why}", shards_are(count));
+            let way_out = format!("mend that, then `partage shard release {keyspace} {}`", shard.0);
+            told.push(problem(what, way_out));
+        }
+        told.extend(blocked_drains(summary));
+        told.extend(lacking(summary));
+        told
+    }
+
+    fn unserved_problem(&self, summary: &Summary) -> Option<Problem> {
+        let counts = &summary.shards;
+        let unserved = counts.unserved();
+        let parts = [
+            (counts.silent, "led by nodes that do not answer"),
+            (counts.braked, "held by the brake"),
+            (counts.set_aside, "set aside"),
+            (counts.loading, "being loaded or handed over"),
+            (counts.unplaced, "on no node"),
+        ];
+        let parts: Vec<_> =
+            parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        let what =
+            format!("{} of {} shards are not served: {}", unserved, unserved + counts.led, parts.join(", "));
+        let is_moving = unserved == counts.loading;
+        let way_out = match is_moving {
+            true => "wait; `partage shard list KEYSPACE --moves` says what for",
+            false => "`partage shard list KEYSPACE --unserved` lists them",
+        };
+        (unserved > 0).then(|| problem(what, way_out))
+    }
+
+    /// Nodes that should answer and do not. One that was given up is none of them: its shards are elsewhere.
+    fn silent_nodes_problem(&self, at: Moment) -> Option<Problem> {
+        let mut silent: BTreeMap<Health, Vec<&NodeId>> = BTreeMap::new();
+        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended) {
+            let health = node.signs.health(at.now, &self.settings);
+            if matches!(health, Health::Down | Health::Unreachable) {
+                silent.entry(health).or_default().push(id);
+            }
+        }
+        let told: Vec<_> =
+            silent.iter().map(|(health, nodes)| format!("{} {health}", names(nodes))).collect();
+        let way_out = "start them again, or mend the network and the addresses that they announce";
+        (!told.is_empty()).then(|| problem(format!("nodes that do not answer: {}", told.join("; ")), way_out))
+    }
+}
+
+fn names(nodes: &[&NodeId]) -> String {
+    let told: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(|id| id.as_str()).collect();
+    match nodes.len() - told.len() {
+        0 => format!("{} {}", told.join(", "), if nodes.len() == 1 { "is" } else { "are" }),
+        rest => format!("{} and {rest} more are", told.join(", ")),
+    }
+}
+
+fn blocked_drains(summary: &Summary) -> impl Iterator<Item = Problem> + '_ {
+    summary.drains.iter().filter_map(|drain| match &drain.progress {
+        DrainProgress::Blocked { left, why } => {
+            let first = why.first().map_or(String::new(), |why| format!(": {why}"));
+            let what = format!("the drain of {} cannot go on, with {left} replicas left{first}", drain.node);
+            let way_out = format!(
+                "it is tried again until it can; add a node or relax what forbids the others, or `partage node undrain {}`",
+                drain.node
+            );
+            Some(problem(what, way_out))
+        }
+        DrainProgress::Queued { .. } | DrainProgress::Moving { .. } | DrainProgress::SafeToStop => None,
+    })
+}
+
+/// Shards that have fewer replicas than they want, for which nothing is on its way: one line for each reason.
+fn lacking(summary: &Summary) -> Vec<Problem> {
+    let mut by_reason: BTreeMap<_, (usize, u64)> = BTreeMap::new();
+    for lack in summary.unplaced.iter().filter(|lack| !lack.why.starts_with("it is set aside")) {
+        by_reason.entry((&lack.keyspace, &lack.why)).or_insert((0, lack.shard.0)).0 += 1;
+    }
+    let cut = summary.unplaced.len() >= limits::COMPLAINTS;
+    let told =
+        by_reason.into_iter().take(limits::PROBLEMS_OF_A_KIND).map(|((keyspace, why), (count, first))| {
+            let least = if cut { "at least " } else { "" };
+            let what = format!("{least}{count} shards of {keyspace} lack replicas, such as s{first}: {why}");
+            problem(what, format!("`partage shard list {keyspace} --unserved` lists them"))
+        });
+    told.collect()
+}

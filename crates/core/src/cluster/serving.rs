@@ -1,0 +1,99 @@
+//! Whether a shard is served now, and if not, why: counted from what workers report and how their nodes are, not from
+//! what the map says.
+//!
+//! A map may name a leader that has been dead for minutes: the brake keeps the coordinator from giving the shard to
+//! another node. To a person that shard is down.
+//!
+//! | the shard                                                            | counts as   | who ends it           |
+//! |----------------------------------------------------------------------|-------------|-----------------------|
+//! | its leader serves it, on a node that answers                         | `Led`       |                       |
+//! | its leader's node is silent or unreachable                           | `Silent`    | the coordinator, soon |
+//! | its leader's node is dead or it has none, and the brake is on        | `Braked`    | a person              |
+//! | it is set aside                                                      | `SetAside`  | a person              |
+//! | a replica loads it, or its new leader is about to serve              | `Loading`   | that node             |
+//! | nothing of this: no replica, and none on its way                     | `Unplaced`  | the next plan, or a person |
+//!
+//! The first line that fits counts, but `SetAside` goes before `Braked`: releasing the brake would not help.
+
+use super::{Cluster, KeyspaceState, Moment};
+use crate::exchange::Phase;
+use crate::handover;
+use crate::lifecycle::ReplicaState;
+use crate::map::{Replica, Shard};
+use crate::node::Health;
+use std::fmt;
+
+/// The table of this module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Serving {
+    /// Its leader serves.
+    Led,
+    /// Its leader is not heard, or not reached.
+    Silent,
+    /// Nobody serves it, and the brake holds it.
+    Braked,
+    /// Nobody serves it until a person releases it.
+    SetAside,
+    /// Nobody serves it yet.
+    Loading,
+    /// Nobody serves it, and nothing is on its way.
+    Unplaced,
+}
+
+impl fmt::Display for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Serving::Led => "led",
+            Serving::Silent => "silent",
+            Serving::Braked => "braked",
+            Serving::SetAside => "set_aside",
+            Serving::Loading => "loading",
+            Serving::Unplaced => "unplaced",
+        })
+    }
+}
+
+impl Cluster {
+    /// How it stands with a shard that should answer for its bounds.
+    pub fn serving(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Serving {
+        let leader = shard.leader().map(|leader| (leader, self.replica_health(at, leader)));
+        if let Some((leader, Health::Up)) = leader
+            && self.serves(at, keyspace, shard, leader)
+        {
+            return Serving::Led;
+        }
+        let rule = keyspace.record.rules.get(&shard.id);
+        let is_aside = rule.is_some_and(|rule| rule.set_aside.is_some());
+        let is_braked = self.brake_on(keyspace).is_some();
+        let prepares = |r: &Replica| {
+            matches!(r.state, ReplicaState::Load | ReplicaState::Live)
+                && self.replica_health(at, r) == Health::Up
+        };
+        let prepares = || shard.replicas.iter().any(prepares);
+        match leader {
+            Some((_, Health::Suspect | Health::Unreachable | Health::Unknown)) => Serving::Silent,
+            _ if is_aside => Serving::SetAside,
+            Some((_, Health::Up)) => Serving::Loading,
+            None if prepares() => Serving::Loading,
+            _ if is_braked => Serving::Braked,
+            Some((_, Health::Down | Health::Left)) => Serving::Silent,
+            None => Serving::Unplaced,
+        }
+    }
+
+    /// How the node is on which a replica is; down, where that start of it is over.
+    pub(super) fn replica_health(&self, at: Moment, replica: &Replica) -> Health {
+        let node = self.nodes.get(&replica.node);
+        let current = node.filter(|node| node.record.incarnation == replica.incarnation);
+        current.map_or(Health::Down, |node| node.signs.health(at.now, &self.settings))
+    }
+
+    fn serves(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard, leader: &Replica) -> bool {
+        let seen = keyspace.observed.get(&leader.placement).map(|seen| seen.phase());
+        let is_granted = || {
+            !keyspace.ungranted.contains(&shard.id)
+                || handover::is_granted(shard, &keyspace.map, &self.sight(keyspace, at.now))
+        };
+        seen == Some(&Phase::Serving) && is_granted()
+    }
+}

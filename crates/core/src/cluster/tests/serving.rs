@@ -1,0 +1,71 @@
+//! What the status counts: shards that are served, not what the map says of them.
+
+use super::super::status::Summary;
+use super::town::{Town, keyspace, slots};
+use crate::node::Health;
+
+fn six() -> Town {
+    let mut town = Town::new(keyspace(48), slots(48));
+    ["a", "b", "c", "d", "e", "f"].iter().for_each(|name| town.join(name));
+    town.run(20_000);
+    assert!(town.is_at_rest(1));
+    town
+}
+
+fn status(town: &Town) -> Summary {
+    town.cluster.status(town.at())
+}
+
+/// Led by nodes of which nothing is heard, according to the map.
+fn of(town: &Town, names: &[&str]) -> usize {
+    let map = town.map();
+    let leaders = map.shards().filter_map(|shard| shard.leader());
+    leaders.filter(|leader| names.contains(&leader.node.as_str())).count()
+}
+
+#[test]
+fn k18_shards_of_dead_nodes_under_the_brake_are_not_served_whatever_the_map_says() {
+    let mut town = six();
+    let fresh = status(&town);
+    assert_eq!(
+        (fresh.shards.led, fresh.shards.unserved(), fresh.problems.len()),
+        (48, 0, 0),
+        "{:?}",
+        fresh.problems
+    );
+    let lost = of(&town, &["a", "b", "c"]);
+    ["a", "b", "c"].iter().for_each(|name| town.kill(name));
+
+    // Silent, and not given up yet.
+    town.run(700);
+    let silent = status(&town);
+    assert_eq!((silent.shards.led, silent.shards.silent), (48 - lost, lost), "{:?}", silent.shards);
+    assert!(silent.problems[0].what.contains("led by nodes that do not answer"), "{:?}", silent.problems);
+    assert!(silent.problems[0].way_out.contains("--unserved"));
+
+    town.run(20_000);
+    let braked = status(&town);
+    assert!(braked.brake.is_some());
+    assert_eq!(of(&town, &["a", "b", "c"]), lost, "the map still names them");
+    assert_eq!((braked.shards.led, braked.shards.braked), (48 - lost, lost), "{:?}", braked.shards);
+    let told: Vec<_> = braked.problems.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("the brake is on") && told[0].contains("partage brake release"), "{told:?}");
+    assert!(
+        told[1].contains(&format!("{lost} of 48 shards are not served: {lost} held by the brake")),
+        "{told:?}"
+    );
+    assert!(told[2].contains("a, b, c are down"), "{told:?}");
+    assert!(told.len() <= 4, "few and short: {told:?}");
+    assert_eq!(braked.nodes[&Health::Down], 3);
+}
+
+#[test]
+fn shards_that_no_node_has_are_told_in_one_line() {
+    let mut town = Town::new(keyspace(48), slots(48));
+    town.run(1_000);
+    let empty = status(&town);
+    assert_eq!((empty.shards.led, empty.shards.unplaced), (0, 48));
+    let told: Vec<_> = empty.problems.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("48 of 48 shards are not served: 48 on no node"), "{told:?}");
+    assert!(told.len() <= 2 && told[1].starts_with("at least 20 shards of users lack replicas"), "{told:?}");
+}
