@@ -278,7 +278,7 @@ fn about_the_rest() -> Vec<Case> {
             Rpc::UndrainZone(proto::UndrainZone { zone: "z9".into() }),
             &["node", "undrain", "--zone", "z9"],
             "not_found",
-            "no node is in zone z9",
+            "there is no zone z9",
         ),
         case(
             json!({ "command": "remove_node", "node": "c" }),

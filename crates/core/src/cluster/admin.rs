@@ -136,8 +136,14 @@ impl Cluster {
     /// A plan that is kept, with the nodes of the replicas that it names.
     pub fn shown_plan(&self, id: PlanId) -> Option<ShownPlan> {
         let plan = self.plans.get(&id)?;
-        let map = self.keyspaces.get(&plan.keyspace).map(|keyspace| &keyspace.map);
-        Some(ShownPlan::of(plan.clone(), map))
+        let keyspace = self.keyspaces.get(&plan.keyspace);
+        let mut shown = ShownPlan::of(plan.clone(), keyspace.map(|keyspace| &keyspace.map));
+        for (_, placement) in plan.changes.iter().filter_map(|planned| planned.change.replica()) {
+            if let Some(node) = keyspace.and_then(|keyspace| keyspace.departed.get(&placement)) {
+                shown.nodes.entry(placement).or_insert_with(|| node.clone());
+            }
+        }
+        Some(shown)
     }
 
     fn prepare(

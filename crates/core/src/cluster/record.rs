@@ -360,6 +360,7 @@ impl KeyspaceState {
             plan_due: at.now,
             since: Runs::default(),
             stepped: BTreeMap::new(),
+            departed: BTreeMap::new(),
             unplaced: Vec::new(),
             failing: None,
             blocked: BTreeSet::new(),

@@ -151,6 +151,10 @@ fn a_zone_is_drained_node_by_node() {
     assert!(matches!(drains[1], ("c", DrainProgress::Queued { .. })), "{drains:?}");
     town.refused(zone("z9", None), Kind::NotFound, "did you mean z0");
     town.refused(zone("z0", Some(0)), Kind::Invalid, "give 1 or more");
+    let undrain = |id: &str| Command::UndrainZone { zone: Zone::new(id).unwrap() };
+    town.refused(undrain("z9"), Kind::NotFound, "did you mean z0");
+    let told = town.run(undrain("z0"), true).unwrap().summary;
+    assert!(told.ends_with("take shards again") && town.cluster.drains(town.at).len() > 1, "{told}");
     for id in ["b", "d"] {
         town.kill(id);
     }

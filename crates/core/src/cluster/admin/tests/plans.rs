@@ -31,6 +31,10 @@ fn k15_an_approved_plan_is_carried_out_and_says_by_whom() {
     town.rounds(6);
     assert_eq!([town.homes("users", 1), town.homes("users", 2)], [["b"], ["b"]]);
     town.refused(Command::ApprovePlan { plan }, Kind::Refused, "it is finished");
+    // It names the nodes that its replicas have left, though the map knows nothing of them any more.
+    let shown = town.cluster.shown_plan(plan).unwrap();
+    let left: Vec<_> = shown.nodes.values().map(|node| node.as_str()).collect();
+    assert_eq!(left, ["a", "a"], "{shown:?}");
     town.refused(Command::ApprovePlan { plan: PlanId(999) }, Kind::NotFound, "no plan-999");
 }
 
