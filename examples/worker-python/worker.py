@@ -179,6 +179,10 @@ def attend():
             sys.exit(f"left with {len(left_with)} replicas that were not handed over" if left_with else 0)
 
 
+class Ended(Exception):
+    """The coordinator does not know this incarnation any more."""
+
+
 def must_go(is_heard):
     """Whether a worker that leaves waits no longer: it had its time, or nobody is there to hand over to."""
     now = time.monotonic()
@@ -189,6 +193,11 @@ def registered_again(incarnation):
     try:
         register(incarnation)
         return True
+    except urllib.error.HTTPError as error:
+        if error.code == 410:
+            raise Ended from None
+        print(f"register again: {error}", file=sys.stderr)
+        return False
     except (OSError, ValueError) as error:  # told again by the next beat whether it goes on
         print(f"register again: {error}", file=sys.stderr)
         return False
@@ -212,9 +221,12 @@ def beat(me, lease_s, rest_s):
                 return False
             is_heard = False
             print(f"heartbeat: {error.read().decode()}", file=sys.stderr)
-            if error.code == 428 and registered_again(me["incarnation"]):
-                applied = 0
-                continue
+            try:
+                if error.code == 428 and registered_again(me["incarnation"]):
+                    applied = 0
+                    continue
+            except Ended:
+                return False
             time.sleep(rest_s)
             continue
         except (OSError, ValueError) as error:  # it goes on as long as its lease does

@@ -63,7 +63,7 @@ register() { # as a new process, which holds nothing
         asked=$!
         wait $asked
         answer=$(<"$mark.answer")
-        read -r word incarnation heartbeat_ms lease_ms <<<"$answer"
+        read -r word incarnation heartbeat_ms lease_ms _ <<<"$answer"
         [[ $word == welcome ]] && break
         echo "register: $answer" >&2
         sleep 1 &
@@ -76,6 +76,7 @@ register() { # as a new process, which holds nothing
 register_again() { # as the one that it is, with all it holds: only the coordinator is new
     answer=$(post register "{\"id\":\"$id\",\"address\":\"$address\",\"incarnation\":$incarnation}")
     applied=0 said=
+    [[ $answer != "error ended "* && $answer != "error unknown_node "* ]] || register
 }
 
 reports() { # as a JSON list, whole
@@ -178,9 +179,9 @@ while true; do
     if ! answer=$(post "heartbeat?wait_ms=$wait_ms" "$beat"); then
         [[ $leaving == true ]] && ((SECONDS - heard > lease_ms / 1000)) && break # nobody is there to hand over to
         sleep 0.5
-    elif [[ $answer == "error ended "* || $answer == "error not_registered "* ]]; then
+    elif [[ $answer == "error ended "* ]]; then
         register
-    elif [[ $answer == "error register_again "* ]]; then
+    elif [[ $answer == "error register_again "* || $answer == "error not_registered "* ]]; then
         register_again
         sleep 0.1
     elif [[ $answer == error* ]]; then

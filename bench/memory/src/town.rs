@@ -55,8 +55,7 @@ impl Town {
         for number in 0..nodes {
             let id = NodeId::new(&format!("node-{number:05}")).map_err(|error| error.to_string())?;
             let address = format!("10.{}.{}.{}:7501", number >> 16, number >> 8 & 255, number & 255);
-            let registration =
-                Registration { spec: NodeSpec::new(id.clone(), address.as_str()), incarnation: None };
+            let registration = Registration::new(NodeSpec::new(id.clone(), address.as_str()));
             let welcome =
                 town.cluster.register(town.at(), registration).map_err(|error| error.to_string())?;
             town.workers.push(Worker { id, incarnation: welcome.incarnation, sequence: 0, applied: 0 });

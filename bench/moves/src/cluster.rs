@@ -55,6 +55,7 @@ pub async fn create(admin: &Admin, slots: u32) -> Result<(), String> {
         throttle: Default::default(),
         resharding: Default::default(),
         dataset_replication: None,
+        durable: false,
     };
     admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false }).await
 }

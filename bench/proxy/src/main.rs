@@ -101,6 +101,8 @@ fn maps(nodes: &[String]) -> Result<Vec<MapEvent>, Failure> {
         partition_key: map.partition_key(),
         ownership: Ownership::Eventual,
         generation: map.generation(),
+        first_shard: map.next_shard(),
+        durable: false,
     };
     let news = MapNews::Changed { brief: Some(brief), resync: true, diff: Box::new(diff) };
     let maps = MapEvent { news, nodes: addresses, forgotten: vec![] };

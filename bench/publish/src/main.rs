@@ -71,6 +71,7 @@ async fn create(admin: &Admin) -> Result<(), String> {
         throttle: Default::default(),
         resharding: Default::default(),
         dataset_replication: None,
+        durable: false,
     };
     let names = (0..PARTITIONS).map(|number| format!("partition-{number:06}")).collect();
     admin

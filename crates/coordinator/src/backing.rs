@@ -85,6 +85,8 @@ impl Backing {
 pub struct Footing {
     /// The backend.
     pub coordination: Arc<dyn Coordination>,
+    /// Whose root it is.
+    pub cluster: ClusterId,
     /// Ends with the process, or some time after.
     pub session: Arc<Session>,
     /// Where the coordinators elect their leader.
@@ -118,7 +120,7 @@ impl Footing {
         known: &OnceLock<ClusterId>,
     ) -> Result<Footing, StoreError> {
         let mut files = None;
-        let (coordination, embedded, ttl): (Arc<dyn Coordination>, _, _) = match backing {
+        let (coordination, embedded, ttl, cluster): (Arc<dyn Coordination>, _, _, _) = match backing {
             Backing::Memory => own(Embedded::in_memory()),
             Backing::Directory(dir) => own(Embedded::open(dir, Options::default()).await?),
             Backing::Shared { target, data_dir, session } => {
@@ -130,12 +132,12 @@ impl Footing {
                 let coordination = connect(target).await?;
                 let cluster = belong(&*coordination, &target.to_string(), known).await?;
                 files = dir.map(|dir| (dir, cluster));
-                (coordination, None, *session)
+                (coordination, None, *session, cluster)
             }
             Backing::Open { coordination, data_dir, session } => {
                 let cluster = belong(&**coordination, &backing.place(), known).await?;
                 files = data_dir.as_ref().map(|dir| (dir, cluster));
-                (coordination.clone(), None, *session)
+                (coordination.clone(), None, *session, cluster)
             }
         };
         let part = match files {
@@ -146,6 +148,7 @@ impl Footing {
         let footing = Footing {
             election: Election::new(coordination.clone(), &Key::new(ELECTION)?)?,
             coordination,
+            cluster,
             session,
             part,
             embedded,
@@ -206,8 +209,9 @@ impl Footing {
     }
 }
 
-fn own(embedded: Arc<Embedded>) -> (Arc<dyn Coordination>, Option<Arc<Embedded>>, Duration) {
-    (embedded.clone(), Some(embedded), Duration::from_millis(limits::SESSION_MS))
+fn own(embedded: Arc<Embedded>) -> (Arc<dyn Coordination>, Option<Arc<Embedded>>, Duration, ClusterId) {
+    let cluster = embedded.cluster();
+    (embedded.clone(), Some(embedded), Duration::from_millis(limits::SESSION_MS), cluster)
 }
 
 /// A name as one segment of a key: what a key cannot carry is written as `%` and two hex digits.

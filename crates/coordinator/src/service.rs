@@ -374,7 +374,8 @@ impl House {
         }
         let mended = records.mend(&mut faults, at.wall_ms);
         let mut cluster = Cluster::recover(at, self.config.settings.clone(), records)?
-            .with_policies(self.config.policies.clone());
+            .with_policies(self.config.policies.clone())
+            .identified(partage_core::id::ClusterId(footing.cluster.0));
         cluster.take_faults(faults, mended);
         let herald = self.herald.clone();
         let begin =

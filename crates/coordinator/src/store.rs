@@ -468,7 +468,7 @@ mod tests {
 
     fn created(number: usize) -> [Write; 2] {
         let keyspace = Keyspace::new(named(number), Sharding::Named);
-        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 };
+        let record = KeyspaceRecord::new(keyspace, 0, partage_core::id::ShardId(1));
         [Write::Keyspace(record), change(number)]
     }
 
@@ -498,7 +498,7 @@ mod tests {
         let leadership = election.lead(&session, bytes::Bytes::new).await.unwrap();
         let name = KeyspaceName::new("users").unwrap();
         let keyspace = Keyspace::new(name.clone(), Sharding::Named);
-        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 };
+        let record = KeyspaceRecord::new(keyspace, 0, partage_core::id::ShardId(1));
         let mut store = Store::empty(coordination.clone(), leadership.clone()).await.unwrap();
         store.commit(vec![Write::Keyspace(record)], &cluster()).await.unwrap();
         let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };

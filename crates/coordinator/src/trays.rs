@@ -123,7 +123,7 @@ mod tests {
     fn town() -> Cluster {
         let mut cluster = Cluster::recover(at(1), Settings::default(), Records::default()).unwrap();
         let spec = NodeSpec::new(node("a"), "127.0.0.1:7501".to_owned());
-        let welcome = cluster.register(at(2), Registration { spec, incarnation: None }).unwrap();
+        let welcome = cluster.register(at(2), Registration::new(spec)).unwrap();
         cluster.checked_back(at(2), &node("a"), welcome.incarnation, true);
         give(&mut cluster, "first", 3);
         cluster

@@ -12,6 +12,9 @@
 //! | more than `brake_setbacks` nodes lost in the window soon after each took a shard on | the same: a cascade |
 //! | more than `brake_setbacks` shards of a keyspace given up on more than as many nodes | its own brake is on |
 //! | more than max(2, half) of the nodes do not answer, none given up yet | planning waits until they answer |
+//! | nobody would be left that answers and could take the shards    | the brake is on, however small the cluster |
+//! | too many are dying or silent, but not all of them for long enough | nobody is given up yet            |
+//! | every node whose silence put the brake on answers again       | it is released by itself              |
 //! | a lost node registers again                                   | it does not count as lost             |
 //! | a node leaves as announced                                    | it never counted as lost              |
 //! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is held back |
@@ -65,11 +68,27 @@ pub struct Losses {
     lost: BTreeMap<NodeId, Loss>,
 }
 
+/// The nodes that have not been given up, as they are now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fleet {
+    /// All of them, those that are dying included.
+    pub standing: usize,
+    /// Those that have not been heard lately, but not for so long that they would be given up.
+    pub silent: usize,
+    /// Those that answer and could take the shards of others.
+    pub able: usize,
+    /// Whether a dying one holds any shard.
+    pub laden: bool,
+}
+
 /// What follows from those who are dying.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// They are replaced.
     Borne,
+    /// Nobody is given up yet: with those that are only silent so far they would be too many, and those may answer
+    /// in a moment.
+    Waits,
     /// So many would be too many, but these shards have killed that many of them one after the other: they are
     /// to be set aside, and the nodes replaced.
     Poisoned(Vec<ShardName>, usize),
@@ -99,12 +118,11 @@ impl Losses {
         self.lost.is_empty()
     }
 
-    /// Whether giving up `dying` now would be too much. `standing` counts the nodes that have not been given
-    /// up, `dying` ones included.
+    /// Whether giving up `dying` now would be too much.
     pub fn judge(
         &mut self,
         dying: &BTreeMap<NodeId, Suspects>,
-        standing: usize,
+        fleet: Fleet,
         now: Millis,
         settings: &Settings,
     ) -> Verdict {
@@ -112,11 +130,19 @@ impl Losses {
         let earlier = self.lost.iter().filter(|(node, _)| !dying.contains_key(*node));
         let mut losses: Vec<(Millis, &Suspects)> =
             earlier.map(|(_, loss)| (loss.at, &loss.suspects)).collect();
-        let nodes = losses.len() + standing;
+        let nodes = losses.len() + fleet.standing;
         losses.extend(dying.values().map(|suspects| (now, suspects)));
         let borne = borne(nodes, settings);
         if dying.is_empty() {
             return Verdict::Borne;
+        }
+        // The last holders of shards are never given up: what they hold may be the only copy.
+        if fleet.able == 0 && fleet.laden {
+            let none = "no node answers that could take the shards of those that do not";
+            return if fleet.silent > 0 { Verdict::Waits } else { Verdict::TooMany(none.to_owned()) };
+        }
+        if losses.len() <= borne && losses.len() + fleet.silent > borne {
+            return Verdict::Waits;
         }
         if losses.len() <= borne + usize::from(planted::is(Planted::BrakeMargin)) {
             return cascade(&losses, dying, settings);
@@ -231,7 +257,12 @@ mod tests {
 
     fn judge(losses: &mut Losses, dying: &[NodeId], standing: usize, now: u64) -> Verdict {
         let dying = dying.iter().map(|node| (node.clone(), Suspects::new())).collect();
-        losses.judge(&dying, standing, Millis(now), &Settings::default())
+        losses.judge(&dying, fleet(standing), Millis(now), &Settings::default())
+    }
+
+    /// Of so many nodes, and one that comes back just now.
+    fn fleet(standing: usize) -> Fleet {
+        Fleet { standing, silent: 0, able: 1, laden: true }
     }
 
     proptest! {
@@ -260,7 +291,7 @@ mod tests {
                 let name = (KeyspaceName::new("k").unwrap(), ShardId(at as u64));
                 let suspects: Suspects = laden.then_some((name, now)).into_iter().collect();
                 let dying = [(node.clone(), suspects.clone())].into();
-                if is_too_many(&losses.judge(&dying, 1_000 - at, now, &settings)) {
+                if is_too_many(&losses.judge(&dying, fleet(1_000 - at), now, &settings)) {
                     stopped = Some(at);
                     break;
                 }
@@ -280,6 +311,25 @@ mod tests {
             prop_assert!(loads_fail(1, many, &settings).is_none());
             prop_assert!(loads_fail(many, 1, &settings).is_none());
             prop_assert_eq!(loads_fail(many, many, &settings).is_some(), many > setbacks as usize);
+        }
+    }
+
+    proptest! {
+        /// However small the cluster, and whoever is silent: nobody is given up unless another answers that could
+        /// take over, and never more than are borne.
+        #[test]
+        fn r4_the_last_that_could_take_over_is_never_given_up(
+            dying in 1usize..40, silent in 0usize..40, able in 0usize..40,
+        ) {
+            let count = dying + silent + able;
+            let dead = nodes(dying).into_iter().map(|node| (node, Suspects::new())).collect();
+            let fleet = Fleet { standing: count, silent, able, laden: true };
+            let verdict = Losses::default().judge(&dead, fleet, Millis(0), &Settings::default());
+            let borne = f64::max(2.0, 0.2 * count as f64) + 1e-9;
+            let given_up = able > 0 && (dying + silent) as f64 <= borne;
+            prop_assert_eq!(verdict == Verdict::Borne, given_up, "{:?}", verdict);
+            let too_many = if able == 0 { silent == 0 } else { dying as f64 > borne };
+            prop_assert_eq!(is_too_many(&verdict), too_many);
         }
     }
 
@@ -332,7 +382,7 @@ mod tests {
 
     fn dies_now(losses: &mut Losses, taken: u64, shards: &[u64], standing: usize) -> Verdict {
         let dying = BTreeMap::from([(nodes(20)[19].clone(), suspects(taken, shards))]);
-        losses.judge(&dying, standing, Millis(20_000), &Settings::default())
+        losses.judge(&dying, fleet(standing), Millis(20_000), &Settings::default())
     }
 
     #[test]
@@ -348,7 +398,7 @@ mod tests {
     fn r4_nodes_that_fall_together_explain_nothing_to_each_other() {
         let mut losses = Losses::default();
         let dying = nodes(3).into_iter().map(|node| (node, suspects(11_000, &[7]))).collect();
-        assert!(is_too_many(&losses.judge(&dying, 10, Millis(20_000), &Settings::default())));
+        assert!(is_too_many(&losses.judge(&dying, fleet(10), Millis(20_000), &Settings::default())));
         let mut losses = fallen(&[&[7], &[7]]);
         assert!(is_too_many(&dies_now(&mut losses, 9_999, &[7], 8)), "it was there before the second fell");
     }
@@ -368,9 +418,12 @@ mod tests {
         let settings = Settings { poison_deaths: 2, ..Settings::default() };
         let dying =
             |at: u64| BTreeMap::from([(nodes(20)[at as usize].clone(), suspects(at * 10_000 - 9_000, &[7]))]);
-        assert!(matches!(losses.judge(&dying(2), 8, Millis(20_000), &settings), Verdict::Poisoned(_, 3)));
+        assert!(matches!(
+            losses.judge(&dying(2), fleet(8), Millis(20_000), &settings),
+            Verdict::Poisoned(_, 3)
+        ));
         losses.add(nodes(20)[2].clone(), Millis(20_000), suspects(11_000, &[7]));
-        assert!(is_too_many(&losses.judge(&dying(3), 7, Millis(30_000), &settings)));
+        assert!(is_too_many(&losses.judge(&dying(3), fleet(7), Millis(30_000), &settings)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! should be". Both are differences against what the other side has confirmed, and both can always be
 //! sent whole instead; so a lost, doubled or late message costs time and nothing else.
 
-use crate::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+use crate::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
 use crate::load::Load;
@@ -12,6 +12,7 @@ use crate::map::Role;
 use crate::name::{KeyspaceName, NodeId};
 use crate::sharding::{Bounds, PartitionKey, Sharding};
 use crate::time::Millis;
+use std::fmt;
 
 /// Names one replica in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +38,9 @@ pub enum Phase {
     Unloading,
     /// Nothing of it runs here any more.
     Unloaded,
+    /// Nothing of it runs here any more and no order names it; its data is still here, until the coordinator gives
+    /// a [`Permission`] to delete it or orders the replica again.
+    Kept,
     /// Its data is deleted.
     Dropped,
     /// A callback failed, hung or refused; it is tried again. In a box, as it is rare and a coordinator keeps
@@ -58,6 +62,64 @@ impl Phase {
     pub fn failed(attempts: u32, reason: String) -> Phase {
         Phase::Failed(Box::new(Failure { attempts, reason }))
     }
+}
+
+/// Why a worker may delete the data of a replica (D7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropReason {
+    /// Another replica took its place and is known to serve.
+    Moved,
+    /// Its keyspace or its partition was deleted, or the split or merge that it prepared for was given up.
+    Deleted,
+    /// Its worker was away; other replicas serve its keys meanwhile, under its epoch or a later one.
+    Superseded,
+}
+
+impl DropReason {
+    /// All of them.
+    pub const ALL: [DropReason; 3] = [DropReason::Moved, DropReason::Deleted, DropReason::Superseded];
+
+    /// The word that people write.
+    pub fn word(self) -> &'static str {
+        match self {
+            DropReason::Moved => "moved",
+            DropReason::Deleted => "deleted",
+            DropReason::Superseded => "superseded",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Leave to delete the data of a replica in [`Phase::Kept`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permission {
+    /// Which replica.
+    pub replica: ReplicaKey,
+    /// Why.
+    pub reason: DropReason,
+    /// The epoch under which others serve, or up to which everything was deleted. A worker that has data of a
+    /// later epoch knows more than this coordinator, and keeps it (D11).
+    pub epoch: Epoch,
+}
+
+/// A replica that a worker has stored and no coordinator has ordered from this start of it (yet).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Which replica.
+    pub replica: ReplicaKey,
+    /// What its shard held.
+    pub bounds: Bounds,
+    /// The latest epoch that it has served under or was ordered.
+    pub epoch: Epoch,
+    /// Names the disk or directory on which it lies; 0 = not named.
+    pub store: u64,
+    /// Some of it cannot be read: it counts for nothing, and its shard is loaded anew from others.
+    pub damaged: bool,
 }
 
 /// How one replica is, as its worker sees it.
@@ -131,6 +193,11 @@ pub struct Order {
     pub granted: bool,
     /// In `Load`: where to load from. In `Unload`: where to forward to. Else: the other replicas.
     pub peers: Vec<Peer>,
+    /// Whether the shard has ever been led, so that it may have data: then a replica that finds no source of it
+    /// must not serve.
+    pub had_data: bool,
+    /// In `UnloadFinal`: why its data may be deleted.
+    pub drop: Option<DropReason>,
 }
 
 /// What a worker must know of a keyspace to tell whose a key is.
@@ -146,11 +213,17 @@ pub struct KeyspaceBrief {
     pub ownership: Ownership,
     /// The generation of the map behind the orders.
     pub generation: Generation,
+    /// Tells it from deleted keyspaces of the same name: their shards have lower ids.
+    pub first_shard: ShardId,
+    /// Whether its data lies on disk and outlives its processes.
+    pub durable: bool,
 }
 
 /// From coordinator to worker, in answer to a beat and when something changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Orders {
+    /// The cluster of the coordinator that gives them.
+    pub cluster: ClusterId,
     /// For which start of the node.
     pub incarnation: Incarnation,
     /// Counts changes of what this incarnation should hold.
@@ -161,8 +234,10 @@ pub struct Orders {
     pub keyspaces: Vec<KeyspaceBrief>,
     /// New or different orders.
     pub changed: Vec<Order>,
-    /// Replicas that it should no longer know.
+    /// Replicas that it should no longer serve. Their data is kept until there is a permission.
     pub removed: Vec<ReplicaKey>,
+    /// Replicas in [`Phase::Kept`] whose data may be deleted.
+    pub permissions: Vec<Permission>,
     /// A renewed lease, only in answer to a beat.
     pub lease: Option<LeaseRenewal>,
     /// In answer to `leaving`: everything is served elsewhere, the worker may go.

@@ -141,6 +141,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
                     | Phase::Serving
                     | Phase::Unloading
                     | Phase::Unloaded
+                    | Phase::Kept
                     | Phase::Dropped
                     | Phase::Failed(_),
                 )
@@ -174,7 +175,7 @@ fn is_in_vain(replica: &Replica, sight: &dyn Sight) -> bool {
 /// Whether nothing of it runs any more, or nobody has to wait for that.
 fn has_let_go(replica: &Replica, sight: &dyn Sight) -> bool {
     let overdue = || sight.is_overdue(replica.placement, ReplicaState::Unload);
-    matches!(sight.phase(replica.placement), Some(Phase::Unloaded | Phase::Dropped))
+    matches!(sight.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
         || (sight.ownership() == Ownership::Eventual && overdue())
 }
 

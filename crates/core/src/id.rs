@@ -49,6 +49,31 @@ id!(
     PlanId, "plan-"
 );
 
+/// Which cluster: drawn at random when its coordinators begin with nothing, so a coordinator whose state was
+/// emptied is of another cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ClusterId(pub u128);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A text that is no [`ClusterId`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no cluster id: give its 32 hexadecimal digits")]
+pub struct BadClusterId(String);
+
+impl std::str::FromStr for ClusterId {
+    type Err = BadClusterId;
+    fn from_str(text: &str) -> Result<ClusterId, BadClusterId> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        id.map(ClusterId).ok_or_else(|| BadClusterId(text.chars().take(40).collect()))
+    }
+}
+
 /// Names one committed map apart from any other that was tried at the same sequence (T6): 160 random bits,
 /// drawn by the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -159,13 +159,22 @@ pub struct Throttle {
     /// How long a node may load one replica before it is given up there and tried elsewhere, whatever the node
     /// says meanwhile (A12).
     pub load_ms: u64,
+    /// How long a durable replica of a dead node is waited for before another node copies the shard.
+    pub replace_after_ms: u64,
 }
 
 impl Default for Throttle {
     /// Small enough that foreground requests keep their nodes, large enough that 10,000 small shards move
     /// within seconds.
     fn default() -> Throttle {
-        Throttle { moves: 256, moves_per_node: 16, loads_per_node: 512, bytes_per_s: 0, load_ms: 600_000 }
+        Throttle {
+            moves: 256,
+            moves_per_node: 16,
+            loads_per_node: 512,
+            bytes_per_s: 0,
+            load_ms: 600_000,
+            replace_after_ms: 300_000,
+        }
     }
 }
 
@@ -234,6 +243,9 @@ pub struct Keyspace {
     pub resharding: Resharding,
     /// Of a dataset: the replication that its settings said last ([`Keyspace::following`]).
     pub dataset_replication: Option<u32>,
+    /// Whether the data of its replicas lies on disk and outlives their processes: then a replica whose node is dead
+    /// stays in the map, and the last one of a shard is never removed (D10).
+    pub durable: bool,
 }
 
 /// A keyspace that cannot be.
@@ -297,6 +309,7 @@ impl Keyspace {
             throttle: Throttle::default(),
             resharding: Resharding::default(),
             dataset_replication: None,
+            durable: false,
         }
     }
 

@@ -240,3 +240,21 @@ pub const SPREAD_MS: u64 = 60_000;
 /// 10,000 workers with a lease of 8 s and as many routers for each coordinator; beyond, it grows with the fleet, and as
 /// leases get shorter.
 pub const RECONNECTS_PER_S: u64 = 10_000;
+
+/// Replicas that no map names and a node says it keeps, of which a coordinator remembers so many; a node names the
+/// others when it registers next.
+pub const KEPT_REPLICAS: usize = 65_536;
+
+/// Of those a beat looks at so many: the next goes on from there.
+pub const KEPT_AT_ONCE: usize = 64;
+
+/// Data that a node keeps and nobody can decide about is told to people after so many milliseconds: longer than it
+/// takes others to load the shard and serve it.
+pub const KEPT_TOLD_MS: u64 = 120_000;
+
+/// Names of deleted keyspaces that a coordinator remembers, so that data of theirs which comes back later may be
+/// deleted. Beyond that the ones that were deleted first are forgotten, and such data is kept.
+pub const DELETED_KEYSPACES: usize = 1_000;
+
+/// Clusters that a cluster was restored from, one after the other, whose workers it takes for its own.
+pub const CONTINUED_CLUSTERS: usize = 16;

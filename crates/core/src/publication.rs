@@ -250,6 +250,8 @@ mod tests {
             partition_key: PartitionKey::default(),
             ownership: Ownership::Exclusive,
             generation: maps[0].generation(),
+            first_shard: crate::id::ShardId(1),
+            durable: false,
         };
         let mut board = Board::new(kept);
         board.keyspaces.insert(name.clone(), History { brief, diffs: VecDeque::new(), shards: 0 });

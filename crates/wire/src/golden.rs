@@ -57,12 +57,8 @@ fn writes() -> Vec<Write> {
     let node = NodeSpec { zone: Some("z1".parse().unwrap()), ..NodeSpec::new("n1".parse().unwrap(), "h:1") };
     let drain = Drain { reason: "disk".into(), asked_ms: 5, max_down: Some(1), began_with: None };
     let change = Change::Add { shard: ShardId(1), node: "n2".parse().unwrap() };
-    let record = KeyspaceRecord {
-        keyspace: keyspace(),
-        brake: None,
-        rules: BTreeMap::from([(ShardId(1), rule)]),
-        created_ms: 9,
-    };
+    let rules = BTreeMap::from([(ShardId(1), rule)]);
+    let record = KeyspaceRecord { rules, ..KeyspaceRecord::new(keyspace(), 9, ShardId(0)) };
     vec![
         Write::Cluster(ClusterRecord { longest_lease_ms: 3_000, ..ClusterRecord::default() }),
         Write::Keyspace(record),

@@ -2,37 +2,47 @@
 //! which says what the line is. Names hold no blanks, and keys are in hex, so every line is safe to `read`.
 //!
 //! ```text
-//! welcome INCARNATION HEARTBEAT_MS LEASE_MS
+//! welcome INCARNATION HEARTBEAT_MS LEASE_MS CLUSTER
+//! continues CLUSTER
+//! cluster CLUSTER
 //! version VERSION BASE
 //! lease SENT_AT_MS LEASE_MS
 //! may_go
 //! keyspace NAME OWNERSHIP SHARDING PARTITION_KEY
 //! order KEYSPACE SHARD PLACEMENT ROLE STATE EPOCH granted|waiting BOUNDS
+//! had_data KEYSPACE SHARD PLACEMENT
 //! peer KEYSPACE SHARD PLACEMENT NODE ADDRESS ROLE STATE
 //! removed KEYSPACE SHARD PLACEMENT
+//! drop KEYSPACE SHARD PLACEMENT moved|deleted|superseded EPOCH
 //! error KIND HELP…
 //! ```
 //!
-//! A `peer` belongs to the order just before it. BOUNDS is `keys BEGIN END` (hex; `-` is the empty key),
+//! `had_data` and `peer` belong to the order just before them. BOUNDS is `keys BEGIN END` (hex; `-` is the empty key),
 //! `hashes FIRST LAST`, `slot N` or `name NAME`. SHARDING is `key_range`, `hash_range:HASH`,
 //! `fixed:HASH:SHARDS` or `named`; PARTITION_KEY is `whole`, `prefix:BYTES`, `up_to:BYTE` or `hash_tag`.
 //! Readers skip lines that they do not know. There is no way in: requests are JSON, which a shell can print.
 
 use crate::json::{self, ErrorBody};
 use partage_core::cluster::Welcome;
-use partage_core::exchange::{Order, Orders, ReplicaKey};
+use partage_core::exchange::{Order, Orders, Permission, ReplicaKey};
 use partage_core::key::Key;
 use partage_core::sharding::{Bounds, PartitionKey, Sharding};
 use std::fmt::Write;
 
 /// The answer to a registration.
 pub fn welcome(welcome: &Welcome) -> String {
-    format!("welcome {} {} {}\n", welcome.incarnation.0, welcome.heartbeat_ms, welcome.lease_ms)
+    let Welcome { cluster, continues, incarnation, heartbeat_ms, lease_ms } = welcome;
+    let mut text = format!("welcome {} {heartbeat_ms} {lease_ms} {cluster}\n", incarnation.0);
+    for earlier in continues {
+        line(&mut text, format_args!("continues {earlier}"));
+    }
+    text
 }
 
 /// The answer to a heartbeat.
 pub fn orders(orders: &Orders) -> String {
     let mut text = format!("version {} {}\n", orders.version, orders.base);
+    line(&mut text, format_args!("cluster {}", orders.cluster));
     if let Some(lease) = &orders.lease {
         line(&mut text, format_args!("lease {} {}", lease.sent_at.0, lease.lease_ms));
     }
@@ -46,6 +56,9 @@ pub fn orders(orders: &Orders) -> String {
     orders.changed.iter().for_each(|one| order(&mut text, one));
     for gone in &orders.removed {
         line(&mut text, format_args!("removed {}", key_of(gone)));
+    }
+    for Permission { replica, reason, epoch } in &orders.permissions {
+        line(&mut text, format_args!("drop {} {reason} {}", key_of(replica), epoch.0));
     }
     text
 }
@@ -62,6 +75,9 @@ fn order(text: &mut String, order: &Order) {
     let granted = if order.granted { "granted" } else { "waiting" };
     let bounds = bounds(&order.bounds);
     line(text, format_args!("order {key} {role} {state} {} {granted} {bounds}", order.epoch.0));
+    if order.had_data {
+        line(text, format_args!("had_data {key}"));
+    }
     for peer in &order.peers {
         let (role, state) = (json::word(peer.role), json::word(peer.state));
         line(text, format_args!("peer {key} {} {} {role} {state}", peer.node, peer.address));
@@ -114,8 +130,8 @@ fn partition_key(by: PartitionKey) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::exchange::{KeyspaceBrief, LeaseRenewal, Peer};
-    use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+    use partage_core::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Peer};
+    use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
     use partage_core::key::KeyRange;
     use partage_core::keyspace::Ownership;
     use partage_core::lifecycle::ReplicaState;
@@ -136,6 +152,7 @@ mod tests {
             state: ReplicaState::Unload,
         };
         let told = orders(&Orders {
+            cluster: ClusterId(10),
             incarnation: Incarnation(1),
             version: 5,
             base: 2,
@@ -145,6 +162,8 @@ mod tests {
                 partition_key: PartitionKey::Prefix { bytes: 2 },
                 ownership: Ownership::Exclusive,
                 generation: Generation::default(),
+                first_shard: ShardId(1),
+                durable: false,
             }],
             changed: vec![Order {
                 replica: replica.clone(),
@@ -154,14 +173,18 @@ mod tests {
                 epoch: Epoch(4),
                 granted: false,
                 peers: vec![peer],
+                had_data: true,
+                drop: Some(DropReason::Moved),
             }],
-            removed: vec![replica],
+            removed: vec![replica.clone()],
+            permissions: vec![Permission { replica, reason: DropReason::Superseded, epoch: Epoch(5) }],
             lease: Some(LeaseRenewal { sent_at: Millis(70), lease_ms: 300, spread_ms: 100 }),
             may_go: true,
         });
-        let expected = "version 5 2\nlease 70 300\nmay_go\nkeyspace kv exclusive key_range prefix:2\n\
+        let expected = "version 5 2\ncluster 0000000000000000000000000000000a\nlease 70 300\nmay_go\nkeyspace kv exclusive key_range prefix:2\n\
                         order kv 3 9 leader unload_final 4 waiting keys - 6d20\n\
-                        peer kv 3 9 b h:1 follower unload\nremoved kv 3 9\n";
+                        had_data kv 3 9\npeer kv 3 9 b h:1 follower unload\nremoved kv 3 9\n\
+                        drop kv 3 9 superseded 5\n";
         assert_eq!(told, expected);
     }
 }

@@ -13,7 +13,7 @@ pub enum Retry {
     /// After registering again, as the same incarnation: a coordinator that is new knows nobody yet, and that must
     /// not cost anybody its shards.
     Register,
-    /// Not as this incarnation: drop everything and register as a new process.
+    /// Not as this incarnation: serve nothing, keep the data, and register as a new process.
     AsNew,
     /// Only a person can mend it.
     Never,
@@ -47,6 +47,8 @@ impl From<&RegisterError> for Refusal {
             // The former process may be dead without anybody knowing yet.
             RegisterError::NameTaken { .. } => ("name_taken", Retry::Later),
             RegisterError::AddressTaken { .. } => ("address_taken", Retry::Later),
+            RegisterError::OtherCluster { .. } => ("other_cluster", Retry::Later),
+            RegisterError::Unknown { .. } => ("unknown_node", Retry::AsNew),
             RegisterError::Ended { .. } => ("ended", Retry::AsNew),
             RegisterError::Full => ("full", Retry::Later),
         };
@@ -57,7 +59,7 @@ impl From<&RegisterError> for Refusal {
 impl From<&BeatError> for Refusal {
     fn from(error: &BeatError) -> Refusal {
         let (kind, retry) = match error {
-            BeatError::Unknown(_) => ("not_registered", Retry::AsNew),
+            BeatError::Unknown(_) => ("not_registered", Retry::Register),
             BeatError::NotYet(_) => ("register_again", Retry::Register),
             BeatError::Ended { .. } => ("ended", Retry::AsNew),
             BeatError::Late { .. } => ("late", Retry::Needless),

@@ -3,12 +3,17 @@
 //! Maps come as *histories*: a keyspace and the diffs of its successive commits, made with core's own edits,
 //! so that each of them passes core's check. The rest is any combination of allowed values.
 
-use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, ShardRule};
+use partage_core::cluster::{
+    ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Registration, ShardRule,
+};
 use partage_core::exchange::{
-    Beat, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey, Report,
+    Beat, DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
+    Report, Stored,
 };
 use partage_core::hash::HashFunction;
-use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use partage_core::id::{
+    ClusterId, Epoch, Generation, Incarnation, PlacementId, PlanId, ShardId, TransactionId,
+};
 use partage_core::key::{HashRange, Key, KeyRange};
 use partage_core::keyspace::{
     Constraint, Keyspace, KeyspaceKind, Mode, Ownership, Resharding, Spread, Throttle,
@@ -124,6 +129,7 @@ fn phases() -> impl Strategy<Value = Phase> {
         Just(Phase::Serving),
         Just(Phase::Unloading),
         Just(Phase::Unloaded),
+        Just(Phase::Kept),
         Just(Phase::Dropped),
         (any::<u32>(), SENTENCE).prop_map(|(attempts, reason)| Phase::failed(attempts, reason)),
     ]
@@ -168,9 +174,10 @@ fn orders_of_one() -> impl Strategy<Value = Order> {
             role,
             state,
         });
-    let what = (any::<u64>(), any::<bool>(), vec(peer, 0..4));
+    let data = (any::<bool>(), option::of(select(DropReason::ALL.to_vec())));
+    let what = (any::<u64>(), any::<bool>(), vec(peer, 0..4), data);
     (replica_keys(), bounds(), roles(), states(), what).prop_map(
-        |(replica, bounds, role, state, (epoch, granted, peers))| Order {
+        |(replica, bounds, role, state, (epoch, granted, peers, (had_data, drop)))| Order {
             replica,
             bounds,
             role,
@@ -178,20 +185,49 @@ fn orders_of_one() -> impl Strategy<Value = Order> {
             epoch: Epoch(epoch),
             granted,
             peers,
+            had_data,
+            drop,
         },
     )
+}
+
+/// What a worker has stored.
+pub fn stored() -> impl Strategy<Value = Stored> {
+    (replica_keys(), bounds(), any::<(u64, u64, bool)>()).prop_map(
+        |(replica, bounds, (epoch, store, damaged))| Stored {
+            replica,
+            bounds,
+            epoch: Epoch(epoch),
+            store,
+            damaged,
+        },
+    )
+}
+
+/// Registrations of that node.
+pub fn registrations() -> impl Strategy<Value = Registration> {
+    let known = (option::of(1u64..), option::of(any::<u128>()), vec(stored(), 0..3));
+    (node_specs(), known).prop_map(|(spec, (incarnation, cluster, stored))| Registration {
+        spec,
+        incarnation: incarnation.map(Incarnation),
+        cluster: cluster.map(ClusterId),
+        stored,
+    })
 }
 
 /// Briefs of keyspaces.
 pub fn briefs() -> impl Strategy<Value = KeyspaceBrief> {
     let ownership = select(Ownership::ALL.to_vec());
-    (keyspace_names(), shardings(), partition_keys(), ownership, generations()).prop_map(
-        |(name, sharding, partition_key, ownership, generation)| KeyspaceBrief {
+    let rest = any::<(u64, bool)>();
+    (keyspace_names(), shardings(), partition_keys(), ownership, generations(), rest).prop_map(
+        |(name, sharding, partition_key, ownership, generation, (first_shard, durable))| KeyspaceBrief {
             name,
             sharding,
             partition_key,
             ownership,
             generation,
+            first_shard: ShardId(first_shard),
+            durable,
         },
     )
 }
@@ -203,10 +239,16 @@ pub fn orders() -> impl Strategy<Value = Orders> {
         lease_ms,
         spread_ms,
     });
-    let lists = (vec(briefs(), 0..3), vec(orders_of_one(), 0..5), vec(replica_keys(), 0..5));
-    (any::<(u64, u64, u64, bool)>(), lists, option::of(lease)).prop_map(|(numbers, lists, lease)| {
-        let ((incarnation, version, base, may_go), (keyspaces, changed, removed)) = (numbers, lists);
+    let permission = (replica_keys(), select(DropReason::ALL.to_vec()), any::<u64>())
+        .prop_map(|(replica, reason, epoch)| Permission { replica, reason, epoch: Epoch(epoch) });
+    let gone = (vec(replica_keys(), 0..5), vec(permission, 0..3));
+    let lists = (vec(briefs(), 0..3), vec(orders_of_one(), 0..5), gone);
+    (any::<(u128, u64, u64, u64, bool)>(), lists, option::of(lease)).prop_map(|(numbers, lists, lease)| {
+        let (cluster, incarnation, version, base, may_go) = numbers;
+        let (keyspaces, changed, (removed, permissions)) = lists;
         Orders {
+            cluster: ClusterId(cluster),
+            permissions,
             incarnation: Incarnation(incarnation),
             version,
             base,
@@ -257,13 +299,14 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
         select(Mode::ALL.to_vec()),
         select(Spread::ALL.to_vec()),
     );
-    let throttle = (1u32.., 1u32.., 1u32.., any::<u64>(), 1u64..).prop_map(
-        |(moves, moves_per_node, loads_per_node, bytes_per_s, load_ms)| Throttle {
+    let throttle = (1u32.., 1u32.., 1u32.., any::<u64>(), 1u64.., any::<u64>()).prop_map(
+        |(moves, moves_per_node, loads_per_node, bytes_per_s, load_ms, replace_after_ms)| Throttle {
             moves,
             moves_per_node,
             loads_per_node,
             bytes_per_s,
             load_ms,
+            replace_after_ms,
         },
     );
     let numbers = (any::<(u64, u64, u32, u32, u32)>(), 0.0..1e9f64, 0.001..=1.0f64);
@@ -280,10 +323,11 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
         }
     });
     let replicas = (1u32..=64, option::of(1u32..=64));
+    let replicas = (replicas, any::<bool>());
     let rest = (replicas, "[a-z-]{1,12}", constraints(), throttle, resharding);
     (keyspace_names(), partition_keys(), words, rest).prop_map(
         move |(name, partition_key, (kind, ownership, mode, spread), rest)| {
-            let ((replicas, dataset_replication), policy, constraint, throttle, resharding) = rest;
+            let (((replicas, dataset_replication), durable), policy, constraint, throttle, resharding) = rest;
             Keyspace {
                 name,
                 kind,
@@ -298,6 +342,7 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
                 throttle,
                 resharding,
                 dataset_replication,
+                durable,
             }
         },
     )
@@ -310,8 +355,18 @@ pub fn keyspaces() -> impl Strategy<Value = Keyspace> {
 
 /// Keyspaces with rules for shards.
 pub fn keyspace_records() -> impl Strategy<Value = KeyspaceRecord> {
-    (keyspaces(), option::of(SENTENCE), rules(), any::<u64>()).prop_map(
-        |(keyspace, brake, rules, created_ms)| KeyspaceRecord { brake, keyspace, rules, created_ms },
+    let lost = option::of(any::<((u64, u64), (u64, u64))>());
+    let ids = (any::<u64>(), lost);
+    (keyspaces(), option::of(SENTENCE), rules(), any::<u64>(), ids).prop_map(
+        |(keyspace, brake, rules, created_ms, (first_shard, lost))| KeyspaceRecord {
+            brake,
+            rules,
+            lost: lost.map(|(shards, placements)| LostIds {
+                shards: (ShardId(shards.0), ShardId(shards.1)),
+                placements: (PlacementId(placements.0), PlacementId(placements.1)),
+            }),
+            ..KeyspaceRecord::new(keyspace, created_ms, ShardId(first_shard))
+        },
     )
 }
 
@@ -335,17 +390,26 @@ pub fn node_records() -> impl Strategy<Value = NodeRecord> {
 
 /// Cluster records.
 pub fn cluster_records() -> impl Strategy<Value = ClusterRecord> {
-    (any::<(u64, u64, u64, u64, u64)>(), option::of(SENTENCE)).prop_map(|(numbers, brake)| {
-        let (incarnation, plan, longest_lease_ms, shard, placement) = numbers;
-        ClusterRecord {
-            next_incarnation: Incarnation(incarnation),
-            next_plan: PlanId(plan),
-            longest_lease_ms,
-            brake,
-            next_shard: ShardId(shard),
-            next_placement: PlacementId(placement),
-        }
-    })
+    let clusters = (any::<u128>(), vec(any::<u128>(), 0..3));
+    let deleted = btree_map(keyspace_names(), any::<u64>().prop_map(ShardId), 0..3);
+    let told = (option::of(SENTENCE), clusters, deleted, btree_set(node_ids(), 0..3));
+    (any::<(u64, u64, u64, u64, u64)>(), told).prop_map(
+        |(numbers, (brake, clusters, deleted_keyspaces, braked_by))| {
+            let (incarnation, plan, longest_lease_ms, shard, placement) = numbers;
+            ClusterRecord {
+                next_incarnation: Incarnation(incarnation),
+                next_plan: PlanId(plan),
+                longest_lease_ms,
+                brake,
+                braked_by,
+                next_shard: ShardId(shard),
+                next_placement: PlacementId(placement),
+                id: ClusterId(clusters.0),
+                continues: clusters.1.into_iter().map(ClusterId).collect(),
+                deleted_keyspaces,
+            }
+        },
+    )
 }
 
 fn changes() -> impl Strategy<Value = Change> {

@@ -16,12 +16,12 @@ use crate::handler::Assignment;
 use crate::inside::Inside;
 use crate::limits;
 use crate::line::{Heard, Lines};
-use partage_core::cluster::{Registration, Welcome};
+use partage_core::cluster::Welcome;
 use partage_core::exchange::{Orders, ReplicaKey};
 use partage_core::load::Load;
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
-use partage_core::worker::{Action, Callback, Task, Worker as Mind};
+use partage_core::worker::{Action, Callback, Mistrust, Task, Worker as Mind};
 use partage_wire::proto::{self, from_worker, to_worker};
 use partage_wire::{Refusal, Retry};
 use std::collections::BTreeMap;
@@ -160,7 +160,8 @@ impl Driver {
     }
 
     fn wake_at(&self) -> Millis {
-        let beat = self.state.welcome.map(|welcome| self.state.last_beat + welcome.heartbeat_ms);
+        let welcome = self.state.welcome.as_ref();
+        let beat = welcome.map(|welcome| self.state.last_beat + welcome.heartbeat_ms);
         self.mind.wake_at().min(beat.unwrap_or(Millis::NEVER))
     }
 
@@ -214,8 +215,7 @@ impl Driver {
     fn hear(&mut self, heard: Heard, actions: &mut Vec<Action>) -> Flow {
         match heard {
             Heard::Due => {
-                let incarnation = self.mind.incarnation();
-                let registration = Registration { spec: self.spec.clone(), incarnation };
+                let registration = self.mind.registration(self.spec.clone());
                 self.lines.open((&registration).into());
             }
             Heard::Opened => {}
@@ -238,13 +238,15 @@ impl Driver {
     }
 
     fn welcomed(&mut self, welcome: Welcome) {
+        if let Err(mistrust) = self.mind.welcomed(&welcome) {
+            return self.refuse_coordinator(&mistrust);
+        }
         tracing::info!(
             node = %self.spec.id, incarnation = %welcome.incarnation,
             "registered at {}", self.lines.coordinator()
         );
         self.lines.settled();
         self.state.warned = None;
-        self.mind.welcomed(welcome.incarnation);
         self.state.last_answer = self.now();
         self.state.welcome = Some(welcome);
         self.state.beat_now = true;
@@ -262,10 +264,19 @@ impl Driver {
         }
         let had_lapsed = !self.mind.lease().holds(now);
         actions.extend(self.mind.ordered(now, orders));
+        if let Some(mistrust) = self.mind.mistrust().cloned() {
+            self.refuse_coordinator(&mistrust);
+        }
         if had_lapsed && self.mind.lease().holds(now) {
             self.state.lapses += 1;
             self.state.dirty = true;
         }
+    }
+
+    /// A coordinator of another cluster, or of a state that was set back: all data is kept, and the next one asked.
+    fn refuse_coordinator(&mut self, mistrust: &Mistrust) {
+        tracing::error!(node = %self.spec.id, "{mistrust}");
+        self.give_up_line(&mistrust.to_string());
     }
 
     /// A registration, a beat or a leave was refused.
@@ -322,14 +333,13 @@ impl Driver {
 
     /// Beats when it is time, when something has to be said at once, or not at all on a line that is stuck.
     fn beat(&mut self) {
-        let Some(welcome) = self.state.welcome else { return };
+        let Some(Welcome { heartbeat_ms, lease_ms, .. }) = self.state.welcome.clone() else { return };
         let now = self.now();
-        let due = now.since(self.state.last_beat) >= welcome.heartbeat_ms;
+        let due = now.since(self.state.last_beat) >= heartbeat_ms;
         if !(due || self.state.beat_now || self.mind.has_news()) {
             return;
         }
-        if now.since(self.state.last_answer) > limits::SILENT_BEATS * welcome.heartbeat_ms + welcome.lease_ms
-        {
+        if now.since(self.state.last_answer) > limits::SILENT_BEATS * heartbeat_ms + lease_ms {
             self.give_up_line("it does not answer beats");
             return;
         }

@@ -176,6 +176,7 @@ pub fn keyspace(name: &str, sharding: Sharding, ownership: Option<&str>, mode: &
         throttle: Default::default(),
         resharding: Default::default(),
         dataset_replication: None,
+        durable: false,
     }
 }
 

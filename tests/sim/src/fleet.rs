@@ -12,7 +12,7 @@ use crate::clock::SECOND;
 use crate::draw::Draw;
 use crate::store::Store;
 use crate::world::{Shape, World};
-use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, Registration, Write};
+use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, Write};
 use partage_core::hash::HashFunction;
 use partage_core::id::{Generation, TransactionId};
 use partage_core::keyspace::{Keyspace, Mode, Ownership};
@@ -367,9 +367,9 @@ impl Run {
         };
         let Some(leader) = &mut self.leader else { return };
         let spec = NodeSpec::new(worker.node().clone(), format!("{}:1", worker.node()));
-        let registration = Registration { spec, incarnation: worker.incarnation() };
+        let registration = worker.registration(spec);
         let welcome = leader.cluster.register(moment, registration).expect("nobody is refused");
-        worker.welcomed(welcome.incarnation);
+        worker.welcomed(&welcome).expect("there is one cluster");
         self.again(at, STEP_MS);
     }
 
@@ -520,5 +520,5 @@ fn first_records(shards: usize) -> (KeyspaceRecord, ShardMap) {
     }
     let diff = edit.commit(TransactionId::default());
     map.apply(&diff).expect("the diff was made from this map");
-    (KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 }, map)
+    (KeyspaceRecord::new(keyspace, 0, partage_core::id::ShardId(1)), map)
 }

@@ -71,12 +71,7 @@ impl Space {
         }
         let diff = edit.commit(TransactionId::default());
         map.apply(&diff).expect("the diff was made from this map");
-        let record = KeyspaceRecord {
-            keyspace: self.keyspace.clone(),
-            brake: None,
-            rules: BTreeMap::new(),
-            created_ms: 0,
-        };
+        let record = KeyspaceRecord::new(self.keyspace.clone(), 0, partage_core::id::ShardId(1));
         (record, map)
     }
 

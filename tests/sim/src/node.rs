@@ -11,7 +11,7 @@ use crate::model::KeyAt;
 use crate::oracle::ownership::Claim;
 use crate::scene::Scene;
 use crate::service::Service;
-use partage_core::cluster::{BeatError, RegisterError, Registration};
+use partage_core::cluster::{BeatError, RegisterError};
 use partage_core::exchange::{Order, Orders, ReplicaKey, Report};
 use partage_core::name::{NodeId, Zone};
 use partage_core::node::NodeSpec;
@@ -265,7 +265,7 @@ impl Node {
             Via::Stream(scene.network.open(place, to))
         };
         process.link = Some(Link { coordinator, via, welcomed: false, heard: now, rests_until: Millis(0) });
-        let registration = Registration { spec, incarnation: process.worker.incarnation() };
+        let registration = process.worker.registration(spec);
         scene.send(place, to, via, Message::Register(registration));
     }
 
@@ -345,11 +345,11 @@ impl Node {
                 link.welcomed = true;
                 process.heartbeat_ms = welcome.heartbeat_ms;
                 process.next_beat = now;
-                process.worker.welcomed(welcome.incarnation);
+                process.worker.welcomed(&welcome).expect("there is one cluster");
             }
             Message::Orders(orders) => return self.ordered(scene, now, orders),
             Message::NotLeader => link.rests_until = now + scene.draw.between(100, 300),
-            Message::NotRegistered(RegisterError::Ended { .. })
+            Message::NotRegistered(RegisterError::Ended { .. } | RegisterError::Unknown { .. })
             | Message::BeatRefused(BeatError::Ended { .. }) => {
                 link.rests_until = now + 1;
                 let actions = process.worker.ended(now);
@@ -443,7 +443,7 @@ impl Node {
                 (Callback::Serve(_, epoch), Some(holding)) => {
                     process.service.serve(scene, &holding.order, epoch)
                 }
-                (Callback::Drop, Some(holding)) => {
+                (Callback::Drop(_), Some(holding)) => {
                     let needed = scene.oracles.maps.still_needs(self.at, replica);
                     process.service.delete(scene, holding);
                     needed.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
@@ -518,7 +518,7 @@ fn task_number(task: Task) -> u64 {
         Task::Call(Callback::Load) => 1,
         Task::Call(Callback::Serve(_, epoch)) => 100 + epoch.0,
         Task::Call(Callback::Unload) => 2,
-        Task::Call(Callback::Drop) => 3,
+        Task::Call(Callback::Drop(_)) => 3,
         Task::Abandon(_) => 4,
         Task::Drain => 5,
         Task::Evict => 6,

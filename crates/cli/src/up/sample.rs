@@ -22,6 +22,7 @@ pub async fn create_notes(door: &Door) -> Result<(), Failure> {
         throttle: Default::default(),
         resharding: Default::default(),
         dataset_replication: None,
+        durable: false,
     };
     let command = Command::CreateKeyspace {
         keyspace: notes,

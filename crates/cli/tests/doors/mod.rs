@@ -156,7 +156,7 @@ impl Doors {
 
     /// A registration over gRPC.
     pub async fn register(&mut self, spec: proto::NodeSpec) -> Result<(), Told> {
-        let register = proto::Register { spec: Some(spec), incarnation: 0 };
+        let register = proto::Register { spec: Some(spec), ..Default::default() };
         let answers = self.attend(vec![from_worker::Message::Register(register)]).await;
         refused(answers.last()).map_or(Ok(()), Err)
     }

@@ -9,8 +9,10 @@
 //! |-------------------------------------------|--------|--------------------------|
 //! | `malformed`                               | 400    | mend the request         |
 //! | `name_taken`, `address_taken`, `full`     | 409    | try again later          |
+//! | `other_cluster`                           | 409    | keep all, ask its own    |
 //! | `late`                                    | 409    | nothing: go on           |
-//! | `ended`, `not_registered`                 | 410    | drop all, register anew  |
+//! | `not_registered`, `register_again`        | 428    | register, as it is       |
+//! | `ended`, `unknown_node`                   | 410    | keep data, register anew |
 
 use super::Doors;
 use super::answer::{Body, Query, name};
@@ -107,14 +109,17 @@ async fn beat(doors: &Doors, patience: json::Patience, form: json::Beat) -> Resu
         // The mind is gone.
         Ok(None) => Err(Gone.into()),
         // The lease is that of the beat: it counts from when the worker sent it, not from now.
-        Ok(Some(later)) if later.incarnation == incarnation => Ok(Orders { lease: orders.lease, ..later }),
+        Ok(Some(later)) if later.incarnation == incarnation => {
+            Ok(Orders { lease: orders.lease, permissions: orders.permissions, ..later })
+        }
         Ok(Some(_)) => Err(BeatError::Ended { node, incarnation }.into()),
     }
 }
 
 /// Whether the orders say more than the worker knows.
 fn is_news(orders: &Orders, applied: u64) -> bool {
-    orders.base != applied || orders.may_go || !orders.changed.is_empty() || !orders.removed.is_empty()
+    let is_empty = orders.changed.is_empty() && orders.removed.is_empty() && orders.permissions.is_empty();
+    orders.base != applied || orders.may_go || !is_empty
 }
 
 /// The last word of a worker: it acts no more.

@@ -248,6 +248,7 @@ fn doing(phase: Option<&Phase>) -> &'static str {
         Some(Phase::Serving) => "serves it",
         Some(Phase::Unloading) => "is unloading it",
         Some(Phase::Unloaded) => "has unloaded it",
+        Some(Phase::Kept) => "has unloaded it and keeps its data",
         Some(Phase::Dropped) => "has dropped it",
         Some(Phase::Failed(_)) => "failed at it",
     }

@@ -3,11 +3,11 @@
 
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
-use crate::brake::{self, Verdict};
+use crate::brake::{self, Fleet, Suspects, Verdict};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::poison;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
     /// Why automatic moves are stopped, in the whole cluster or in some keyspaces, if they are.
@@ -25,19 +25,20 @@ impl Cluster {
     }
 
     /// Puts the brake on when giving up everybody who is dead by now would be too much; or sets aside the shard
-    /// that has killed so many of them one after the other.
-    pub(super) fn brake_if_too_many(&mut self, at: Moment) {
+    /// that has killed so many of them one after the other. Returns whether nobody may be given up now.
+    pub(super) fn brake_if_too_many(&mut self, at: Moment) -> bool {
         if self.record.brake.is_some() {
-            return;
+            return !self.release_when_all_answer(at);
         }
-        let counts = |node: &&super::NodeState| !node.record.ended && !node.is_unproven();
-        let standing = self.nodes.values().filter(counts).count();
-        let dying = self.dying(at).into_iter().map(|id| (id.clone(), self.suspects(&id))).collect();
-        let why = match self.losses.judge(&dying, standing, at.now, &self.settings) {
-            Verdict::Borne => return,
+        let dying: BTreeMap<_, _> =
+            self.dying(at).into_iter().map(|id| (id.clone(), self.suspects(&id))).collect();
+        let why = match self.losses.judge(&dying, self.fleet(at, &dying), at.now, &self.settings) {
+            Verdict::Borne => return false,
+            Verdict::Waits => return true,
             Verdict::Poisoned(shards, deaths) => {
                 let why = poison::before_brake(deaths);
-                return shards.iter().for_each(|(name, shard)| self.hold_back(at, name, *shard, why.clone()));
+                shards.iter().for_each(|(name, shard)| self.hold_back(at, name, *shard, why.clone()));
+                return false;
             }
             Verdict::TooMany(why) => why,
         };
@@ -45,11 +46,51 @@ impl Cluster {
             true,
             format!(
                 "the brake is on, nothing moves by itself and no node is given up: {why}. Look at the nodes and \
-                 the network, then run `partage brake release`"
+                 the network, then run `partage brake release`; it is released by itself when every one of them \
+                 answers again"
             ),
         );
         self.record.brake = Some(why);
+        self.record.braked_by = dying.into_keys().collect();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        true
+    }
+
+    /// Releases the brake when every node whose silence put it on answers again: nothing was decided about them, so
+    /// nothing has to be looked at by a person. Returns whether it did.
+    fn release_when_all_answer(&mut self, at: Moment) -> bool {
+        let answers = |id: &NodeId| {
+            let health = self.nodes.get(id).map(|node| node.signs.health(at.now, &self.settings));
+            matches!(health, Some(Health::Up | Health::Unreachable))
+        };
+        let all = !self.record.braked_by.is_empty() && self.record.braked_by.iter().all(answers);
+        if !all || !self.dying(at).is_empty() {
+            return false;
+        }
+        self.record.brake = None;
+        self.record.braked_by.clear();
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        self.notice(
+            false,
+            "the brake is released: every node whose silence put it on answers again".to_owned(),
+        );
+        self.plan_soon(at, 0);
+        true
+    }
+
+    /// The nodes that have not been given up, of which so many are dying.
+    fn fleet(&self, at: Moment, dying: &BTreeMap<NodeId, Suspects>) -> Fleet {
+        let counts = |node: &&super::NodeState| !node.record.ended && !node.is_unproven();
+        let standing = || self.nodes.values().filter(counts);
+        let is_silent = |node: &&super::NodeState| {
+            !matches!(node.signs.health(at.now, &self.settings), Health::Up | Health::Unreachable)
+        };
+        Fleet {
+            standing: standing().count(),
+            silent: standing().filter(is_silent).count().saturating_sub(dying.len()),
+            able: standing().filter(|node| node.accepts(at.now, &self.settings)).count(),
+            laden: dying.keys().filter_map(|id| self.nodes.get(id)).any(|node| node.held() > 0),
+        }
     }
 
     /// Puts the brake of one keyspace on when its shards can be loaded hardly anywhere.
@@ -87,6 +128,7 @@ impl Cluster {
     /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard.
     pub(super) fn let_go_brake(&mut self, at: Moment) {
         self.record.brake = None;
+        self.record.braked_by.clear();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         for id in self.dying(at) {
             self.bury(at, &id);

@@ -40,13 +40,48 @@ impl Cluster {
         let (applied, again) = (beat.applied, beat.clone());
         let Ok(orders) = self.beat(at, beat) else { return Err(again) };
         // Every field by name: who adds one decides here whether it may leave before the commit.
-        let Orders { incarnation, version, base, keyspaces, changed, removed, lease, may_go } = orders;
+        let Orders {
+            cluster,
+            incarnation,
+            version,
+            base,
+            keyspaces,
+            changed,
+            removed,
+            permissions: _,
+            lease,
+            may_go,
+        } = orders;
+        // What may be deleted follows from maps that are not durable yet: the next beat says it.
+        let permissions = Vec::new();
         if !is_changing {
-            return Ok(Orders { incarnation, version, base, keyspaces, changed, removed, lease, may_go });
+            return Ok(Orders {
+                cluster,
+                incarnation,
+                version,
+                base,
+                keyspaces,
+                changed,
+                removed,
+                permissions,
+                lease,
+                may_go,
+            });
         }
         let (version, base, may_go) = (applied, applied, false);
         let (keyspaces, changed, removed) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Orders { incarnation, version, base, keyspaces, changed, removed, lease, may_go })
+        Ok(Orders {
+            cluster,
+            incarnation,
+            version,
+            base,
+            keyspaces,
+            changed,
+            removed,
+            permissions,
+            lease,
+            may_go,
+        })
     }
 
     /// Whether everything that the cluster has decided is in an outbox that the driver has taken.

@@ -5,10 +5,10 @@
 //! one has followed, is told so and never acts again (O6); what it held is given out anew only when its
 //! lease is over.
 
-use super::{Cluster, Moment, NodeRecord, NodeState, Observed, Write, orders, work};
-use crate::exchange::{Beat, LeaseRenewal, Orders, ReplicaKey, Report};
+use super::{Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, Write, orders, work};
+use crate::exchange::{Beat, LeaseRenewal, Orders, ReplicaKey, Report, Stored};
 use crate::health::Signs;
-use crate::id::Incarnation;
+use crate::id::{ClusterId, Incarnation};
 use crate::lease::Granted;
 use crate::limits;
 use crate::load::{BadLoad, Load};
@@ -27,11 +27,26 @@ pub struct Registration {
     pub spec: NodeSpec,
     /// The incarnation it has already, when it only comes back to a coordinator; none for a new process.
     pub incarnation: Option<Incarnation>,
+    /// The cluster that took it in before, or whose data it has stored; none for a process that knows of none.
+    pub cluster: Option<ClusterId>,
+    /// What it has stored that no order of this incarnation is about.
+    pub stored: Vec<Stored>,
+}
+
+impl Registration {
+    /// Of a new process that has nothing stored.
+    pub fn new(spec: NodeSpec) -> Registration {
+        Registration { spec, incarnation: None, cluster: None, stored: vec![] }
+    }
 }
 
 /// The answer to a registration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
+    /// The coordinator's cluster. A worker of another one refuses it (D11).
+    pub cluster: ClusterId,
+    /// Clusters that this one was restored from: their workers are its own.
+    pub continues: Vec<ClusterId>,
     /// To be sent with every beat.
     pub incarnation: Incarnation,
     /// How often to beat.
@@ -66,9 +81,32 @@ pub enum RegisterError {
         /// Whose it is.
         node: NodeId,
     },
+    /// It is of another cluster, or this coordinator's state was emptied.
+    #[error(
+        "node {node} is of cluster {theirs}, and this coordinator of cluster {ours}: give the worker the \
+         coordinators of its own cluster; if the state of those is lost, restore it from a backup. Nothing of \
+         what the worker holds was touched"
+    )]
+    OtherCluster {
+        /// The node.
+        node: NodeId,
+        /// The coordinator's.
+        ours: ClusterId,
+        /// The worker's.
+        theirs: ClusterId,
+    },
+    /// A node of that name is not known: it was removed.
+    #[error(
+        "node {node} is not known here, it was removed: stop serving, keep the data, and register as a new process"
+    )]
+    Unknown {
+        /// The node.
+        node: NodeId,
+    },
     /// It comes back too late.
     #[error(
-        "incarnation {incarnation} of node {node} was declared dead: drop everything and register as a new process"
+        "incarnation {incarnation} of node {node} has ended: stop serving, keep the data, and register as a new \
+         process"
     )]
     Ended {
         /// The node.
@@ -85,7 +123,7 @@ pub enum RegisterError {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BeatError {
     /// Not registered here.
-    #[error("node {0} is not registered: register first")]
+    #[error("node {0} is not registered: register again, with the incarnation it has")]
     Unknown(NodeId),
     /// Not registered since this coordinator started: which version of orders the worker has means nothing
     /// here.
@@ -95,7 +133,7 @@ pub enum BeatError {
     NotYet(NodeId),
     /// Dead or followed by a later incarnation.
     #[error(
-        "incarnation {incarnation} of node {node} has ended: stop serving, drop everything, register as a new process"
+        "incarnation {incarnation} of node {node} has ended: stop serving, keep the data, register as a new process"
     )]
     Ended {
         /// The node.
@@ -170,11 +208,15 @@ impl NodeState {
 impl Cluster {
     /// Takes a worker in, or back.
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
-        let Registration { spec, incarnation } = registration;
+        let Registration { spec, incarnation, cluster, stored } = registration;
         spec.check()?;
+        if let Some(theirs) = cluster.filter(|theirs| !self.is_or_continues(*theirs)) {
+            let (node, ours) = (spec.id, self.record.id);
+            return Err(RegisterError::OtherCluster { node, ours, theirs });
+        }
         self.check_address(at, &spec)?;
         if let Some(incarnation) = incarnation {
-            return self.resume(at, spec, incarnation);
+            return self.resume(at, spec, incarnation, stored);
         }
         match self.nodes.get(&spec.id) {
             None if self.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
@@ -187,12 +229,22 @@ impl Cluster {
         let incarnation = self.record.next_incarnation;
         self.record.next_incarnation = incarnation.next();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.admit(at, spec, incarnation);
+        self.admit(at, spec, incarnation, stored);
         Ok(self.welcome(incarnation))
     }
 
     fn welcome(&self, incarnation: Incarnation) -> Welcome {
-        Welcome { incarnation, heartbeat_ms: self.settings.heartbeat_ms, lease_ms: self.settings.lease_ms }
+        Welcome {
+            cluster: self.record.id,
+            continues: self.record.continues.clone(),
+            incarnation,
+            heartbeat_ms: self.settings.heartbeat_ms,
+            lease_ms: self.settings.lease_ms,
+        }
+    }
+
+    fn is_or_continues(&self, cluster: ClusterId) -> bool {
+        self.record.id == cluster || self.record.continues.contains(&cluster)
     }
 
     fn is_alive(&self, node: &NodeState, at: Moment) -> bool {
@@ -218,9 +270,11 @@ impl Cluster {
         at: Moment,
         spec: NodeSpec,
         incarnation: Incarnation,
+        stored: Vec<Stored>,
     ) -> Result<Welcome, RegisterError> {
         let ended = RegisterError::Ended { node: spec.id.clone(), incarnation };
-        let node = self.nodes.get_mut(&spec.id).ok_or(ended.clone())?;
+        let id = spec.id.clone();
+        let node = self.nodes.get_mut(&id).ok_or(RegisterError::Unknown { node: id.clone() })?;
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(ended);
         }
@@ -231,10 +285,11 @@ impl Cluster {
         }
         node.signs.last_beat = Some(at.now);
         node.registered = true;
+        self.take_stored(at, &id, stored);
         Ok(self.welcome(incarnation))
     }
 
-    fn admit(&mut self, at: Moment, spec: NodeSpec, incarnation: Incarnation) {
+    fn admit(&mut self, at: Moment, spec: NodeSpec, incarnation: Incarnation, stored: Vec<Stored>) {
         let id = spec.id.clone();
         let drain = self.nodes.get(&id).and_then(|node| node.record.drain.clone());
         let record = NodeRecord { spec, incarnation, ended: false, left: false, drain, since_ms: at.wall_ms };
@@ -251,6 +306,7 @@ impl Cluster {
         }
         self.notice(false, format!("node {id} registered as {incarnation} at {}", node.record.spec.address));
         self.nodes.insert(id.clone(), node);
+        self.take_stored(at, &id, stored);
         self.wake_replicas_of(&id);
         self.losses.returned(&id);
         self.forget_hung(&id);
@@ -295,11 +351,13 @@ impl Cluster {
             self.forget_unreported(&id, &beat.reports);
         }
         for report in beat.reports {
-            self.take_report(&id, beat.incarnation, report);
+            self.take_report(at, &id, beat.incarnation, report);
         }
+        let permissions = self.permissions(at, &id);
         let spread_ms = reconnect::worker_spread_ms(self.nodes.len(), self.settings.lease_ms);
         let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms, spread_ms };
-        self.orders_since(&id, beat.applied, Some(lease)).ok_or(BeatError::Unknown(id))
+        let orders = self.orders_since(&id, beat.applied, Some(lease)).ok_or(BeatError::Unknown(id))?;
+        Ok(Orders { permissions, ..orders })
     }
 
     fn forget_unreported(&mut self, node: &NodeId, reports: &[Report]) {
@@ -311,17 +369,23 @@ impl Cluster {
                 keyspace.observed.remove(&key.placement);
             }
         }
+        if let Some(node) = self.nodes.get_mut(node) {
+            let named: BTreeSet<_> = reports.iter().map(|report| &report.replica).collect();
+            node.kept.retain(|key, _| named.contains(key));
+        }
     }
 
-    fn take_report(&mut self, node: &NodeId, incarnation: Incarnation, report: Report) {
-        let Some(keyspace) = self.keyspaces.get_mut(&report.replica.keyspace) else { return };
+    fn take_report(&mut self, at: Moment, node: &NodeId, incarnation: Incarnation, report: Report) {
         let placement = report.replica.placement;
-        let replica = keyspace.map.shard(report.replica.shard).and_then(|shard| shard.replica(placement));
-        // What the map does not name is ordered away by the answer to this beat.
-        let is_its = |r: &Replica| r.node == *node && r.incarnation == incarnation;
-        if !replica.is_some_and(|r| is_its(r) || planted::is(Planted::AnyReporter)) {
-            return;
-        }
+        let keyspace = self.keyspaces.get_mut(&report.replica.keyspace);
+        let is_here = |keyspace: &&mut KeyspaceState| {
+            let shard = keyspace.map.shard(report.replica.shard);
+            let replica = shard.and_then(|shard| shard.replica(placement));
+            let is_its = |r: &Replica| r.node == *node && r.incarnation == incarnation;
+            replica.is_some_and(|r| is_its(r) || planted::is(Planted::AnyReporter))
+        };
+        // What the map does not name is ordered away by the answer to this beat; its data is kept until it may go.
+        let Some(keyspace) = keyspace.filter(is_here) else { return self.take_kept(at, node, report) };
         let before = keyspace.observed.get(&placement);
         let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
         let load =
@@ -371,8 +435,7 @@ impl Cluster {
 
     /// Declares dead who is, notices whose health has changed; returns when to look again.
     pub(super) fn watch_over(&mut self, at: Moment) -> Millis {
-        self.brake_if_too_many(at);
-        let braked = self.record.brake.is_some();
+        let braked = self.brake_if_too_many(at);
         let mut wake = self.watch_addresses(at);
         let begun_with = self.work.woken;
         let ids: Vec<_> = self.nodes.keys().cloned().collect();

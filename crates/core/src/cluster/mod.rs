@@ -21,6 +21,7 @@
 //! | which shard is to blame when processes die     | `blame.rs`      |
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
+//! | whether data that no map names may be deleted  | `kept.rs`       |
 //! | what does not get on, and what follows         | `overdue.rs`    |
 //! | who cannot be reached, and what follows        | `reach.rs`      |
 //! | what is stored, and how it comes back          | `record.rs`     |
@@ -45,6 +46,7 @@ mod faults;
 mod forget;
 mod guard;
 mod hosted;
+mod kept;
 mod meanwhile;
 mod membership;
 pub mod moves;
@@ -62,11 +64,14 @@ pub mod status;
 mod work;
 
 pub use faults::StoredFaults;
+pub use kept::Kept;
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
 pub use observed::Observed;
 pub use packed::PackedMap;
 pub use problems::Problem;
-pub use record::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, RecoverError, ShardRule, Write};
+pub use record::{
+    ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, RecoverError, ShardRule, Write,
+};
 pub use work::Work;
 
 use crate::brake::Losses;
@@ -208,6 +213,12 @@ pub struct NodeState {
     lapsed: bool,
     /// When it ended, or was recalled as ended.
     ended_at: Millis,
+    /// Data that it keeps and no map names; not stored, as it names that again.
+    kept: BTreeMap<ReplicaKey, Kept>,
+    /// The last of those that was looked at.
+    kept_until: Option<ReplicaKey>,
+    /// People know that it keeps data that nobody can decide about.
+    kept_told: bool,
 }
 
 /// The cluster as its coordinator sees it.

@@ -28,6 +28,7 @@ enum Well {
     Serving,
     Unloading,
     Unloaded,
+    Kept,
     Dropped,
 }
 
@@ -39,6 +40,7 @@ impl Well {
             Well::Serving => &Phase::Serving,
             Well::Unloading => &Phase::Unloading,
             Well::Unloaded => &Phase::Unloaded,
+            Well::Kept => &Phase::Kept,
             Well::Dropped => &Phase::Dropped,
         }
     }
@@ -53,6 +55,7 @@ impl Observed {
             Phase::Serving => Well::Serving,
             Phase::Unloading => Well::Unloading,
             Phase::Unloaded => Well::Unloaded,
+            Phase::Kept => Well::Kept,
             Phase::Dropped => Well::Dropped,
             Phase::Failed(_) => return Observed { epoch, said: Said::Failed(Box::new((phase, load))) },
         };
@@ -93,6 +96,7 @@ mod tests {
             Phase::Serving,
             Phase::Unloading,
             Phase::Unloaded,
+            Phase::Kept,
             Phase::Dropped,
             Phase::failed(3, "no room".into()),
         ];

@@ -5,7 +5,7 @@
 //! a million replicas holds a number for each, not a message.
 
 use super::{Cluster, KeyspaceState, NodeState, PackedMap};
-use crate::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
+use crate::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
 use crate::handover::Sight;
 use crate::id::{Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
@@ -236,12 +236,14 @@ impl Cluster {
         let tells = base > 0 && !planted::is(Planted::Removals);
         let gone = book.removed.iter().filter(|(_, version)| tells && **version > base);
         Some(Orders {
+            cluster: self.record.id,
             incarnation: state.record.incarnation,
             version: book.version,
             base,
             keyspaces,
             changed,
             removed: gone.map(|(key, _)| key.clone()).collect(),
+            permissions: vec![],
             lease,
             may_go: state.leaving && book.is_empty(),
         })
@@ -260,6 +262,8 @@ impl Cluster {
             // come back since, and has been told to stop in the same breath.
             granted: !leads || !keyspace.ungranted.contains(&shard.id),
             peers: self.peers(keyspace, shard, replica),
+            had_data: shard.had_data(),
+            drop: drop_reason(shard, replica),
         }
     }
 
@@ -300,8 +304,20 @@ impl KeyspaceState {
             partition_key: settings.partition_key,
             ownership: settings.ownership,
             generation: self.map.generation(),
+            first_shard: self.record.first_shard,
+            durable: settings.durable,
         }
     }
+}
+
+/// Why the data of a replica in `UnloadFinal` may be deleted: it came there because the new leader serves, or because
+/// nobody wants the shard.
+fn drop_reason(shard: &Shard, replica: &Replica) -> Option<DropReason> {
+    let reason = match shard.stage() {
+        Stage::Removing | Stage::Forming(_) => DropReason::Deleted,
+        Stage::Serving | Stage::Closing(_) => DropReason::Moved,
+    };
+    (replica.state == ReplicaState::UnloadFinal).then_some(reason)
 }
 
 /// Its name in a cluster.

@@ -206,7 +206,7 @@ impl KeyspaceState {
                     Role::Follower => !serves || !(may_begin || is_current),
                 }
             }
-            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Dropped)) => !is_current,
+            (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Kept | Phase::Dropped)) => !is_current,
             (ReplicaState::Unload, _) => true,
             (ReplicaState::UnloadFinal, phase) => phase != Some(&Phase::Dropped),
         }

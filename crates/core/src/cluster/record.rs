@@ -11,8 +11,9 @@ use super::{
 };
 use crate::brake::Losses;
 use crate::check;
+use crate::exchange::ReplicaKey;
 use crate::health::Signs;
-use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
+use crate::id::{ClusterId, Incarnation, PlacementId, PlanId, ShardId};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
 use crate::leap::Leap;
 use crate::lease::Granted;
@@ -31,6 +32,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Counters and switches of the whole cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterRecord {
+    /// Which cluster this is. Drawn by the driver, and other after a restore.
+    pub id: ClusterId,
+    /// Clusters that this one was restored from, the last one last: their workers are its own.
+    pub continues: Vec<ClusterId>,
     /// The incarnation that the next registration gets.
     pub next_incarnation: Incarnation,
     /// The number that the next plan gets.
@@ -39,11 +44,29 @@ pub struct ClusterRecord {
     pub longest_lease_ms: u64,
     /// Why automatic moves are stopped, until a person releases the brake (K18).
     pub brake: Option<String>,
+    /// Nodes whose silence put it on: when all of them answer again, it is released by itself.
+    pub braked_by: BTreeSet<NodeId>,
     /// The lowest shard id that no deleted keyspace has used. New keyspaces begin here, so that storage
     /// and workers never mistake a shard for one of a deleted keyspace of the same name (M5).
     pub next_shard: ShardId,
     /// The lowest placement id that no deleted keyspace has used.
     pub next_placement: PlacementId,
+    /// Names of deleted keyspaces that have not been given out again, each with the lowest shard id that it had not
+    /// used: data below may be deleted wherever it turns up (D7). At most [`limits::DELETED_KEYSPACES`].
+    pub deleted_keyspaces: BTreeMap<KeyspaceName, ShardId>,
+}
+
+impl ClusterRecord {
+    /// Remembers that a keyspace was deleted which had not used `below` and what is above it yet.
+    pub(super) fn remember_deleted(&mut self, name: KeyspaceName, below: ShardId) {
+        self.deleted_keyspaces.insert(name, below);
+        if self.deleted_keyspaces.len() > limits::DELETED_KEYSPACES {
+            let first = self.deleted_keyspaces.iter().min_by_key(|(_, below)| **below);
+            if let Some(first) = first.map(|(name, _)| name.clone()) {
+                self.deleted_keyspaces.remove(&first);
+            }
+        }
+    }
 }
 
 impl Default for ClusterRecord {
@@ -53,9 +76,38 @@ impl Default for ClusterRecord {
             next_plan: PlanId(1),
             longest_lease_ms: 0,
             brake: None,
+            braked_by: BTreeSet::new(),
             next_shard: ShardId(1),
             next_placement: PlacementId(1),
+            id: ClusterId::default(),
+            continues: vec![],
+            deleted_keyspaces: BTreeMap::new(),
         }
+    }
+}
+
+/// Ids that may have been given out by a coordinator whose state was lost: from the first, up to but without the
+/// second. This coordinator cannot know what became of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostIds {
+    /// Of shards.
+    pub shards: (ShardId, ShardId),
+    /// Of replicas.
+    pub placements: (PlacementId, PlacementId),
+}
+
+impl LostIds {
+    /// Whether the replica, or its shard, may be one of them.
+    pub fn has(&self, key: &ReplicaKey) -> bool {
+        (self.shards.0..self.shards.1).contains(&key.shard)
+            || (self.placements.0..self.placements.1).contains(&key.placement)
+    }
+
+    /// Those of `map` when it went on to `leapt`, and those of before.
+    fn between(before: Option<LostIds>, map: &ShardMap, leapt: &ShardMap) -> LostIds {
+        let shard = before.map_or(map.next_shard(), |lost| lost.shards.0);
+        let placement = before.map_or(map.next_placement(), |lost| lost.placements.0);
+        LostIds { shards: (shard, leapt.next_shard()), placements: (placement, leapt.next_placement()) }
     }
 }
 
@@ -83,6 +135,17 @@ pub struct KeyspaceRecord {
     pub rules: BTreeMap<ShardId, ShardRule>,
     /// When it was created, in milliseconds of Unix time.
     pub created_ms: u64,
+    /// Its shards have this id or a later one; those of deleted keyspaces of the same name have earlier ones.
+    pub first_shard: ShardId,
+    /// Ids of it that may have been given out and were forgotten.
+    pub lost: Option<LostIds>,
+}
+
+impl KeyspaceRecord {
+    /// Of a keyspace that begins now.
+    pub fn new(keyspace: Keyspace, created_ms: u64, first_shard: ShardId) -> KeyspaceRecord {
+        KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms, first_shard, lost: None }
+    }
 }
 
 /// Somebody asked that a node be emptied. It stays asked, across restarts of the node, until it is undrained.
@@ -202,7 +265,10 @@ impl Records {
         }
         cluster.next_shard = ShardId(leap.beyond(cluster.next_shard.0));
         cluster.next_placement = PlacementId(leap.beyond(cluster.next_placement.0));
-        let leapt = self.keyspaces.into_iter().map(|(record, map)| (record, map.after_loss(leap)));
+        let leapt = self.keyspaces.into_iter().map(|(record, map)| {
+            let leapt = map.clone().after_loss(leap);
+            (KeyspaceRecord { lost: Some(LostIds::between(record.lost, &map, &leapt)), ..record }, leapt)
+        });
         self.keyspaces = leapt.collect();
         if cluster.longest_lease_ms == 0 {
             cluster.longest_lease_ms = limits::LOST_LEASE_MS;
@@ -331,6 +397,25 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Says which cluster this is, by what stands in its store. Where the records say another one, they were restored
+    /// from that: its workers are this cluster's.
+    #[must_use]
+    pub fn identified(mut self, id: ClusterId) -> Cluster {
+        let before = std::mem::replace(&mut self.record.id, id);
+        if before == id {
+            return self;
+        }
+        let continues = &mut self.record.continues;
+        continues.retain(|earlier| *earlier != id);
+        if before != ClusterId::default() {
+            continues.push(before);
+        }
+        let many = continues.len().saturating_sub(limits::CONTINUED_CLUSTERS);
+        continues.drain(..many);
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        self
+    }
+
     /// Incarnations that a map names and that are not the latest may have been waiting for their lease.
     fn recall_former_incarnations(&mut self, map: &ShardMap, at: Moment, lease: Granted) {
         for replica in map.shards().flat_map(|shard| &shard.replicas) {
@@ -398,6 +483,9 @@ impl NodeState {
             cut_off: false,
             lapsed: false,
             ended_at: at.now,
+            kept: BTreeMap::new(),
+            kept_until: None,
+            kept_told: false,
             told: match (left, ended) {
                 (true, _) => Health::Left,
                 (false, true) => Health::Down,

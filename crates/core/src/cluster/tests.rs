@@ -4,6 +4,7 @@ mod crash_loop;
 mod growth;
 mod guard;
 mod interrupted;
+mod kept;
 mod meanwhile;
 mod moves;
 mod overdue;

@@ -157,6 +157,12 @@ impl Shard {
         self.staying().any(|r| r.node == *node) || stays && here(ReplicaState::Unload)
     }
 
+    /// Whether it, or what it was split or merged from, has ever been led, so that it may have data. It stays so, as
+    /// the first lead raises the epoch from 0 and no epoch goes back.
+    pub fn had_data(&self) -> bool {
+        self.epoch > Epoch(0)
+    }
+
     /// Whether the shard answers for its bounds.
     pub fn is_serving(&self) -> bool {
         *self.stage() == Stage::Serving

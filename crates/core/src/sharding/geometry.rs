@@ -8,7 +8,7 @@
 //!
 //! Parts hold exactly the keys of the whole, each once (O8). Names are whole: a service divides them itself.
 
-use super::slot::common_multiple;
+use super::slot::{common_multiple, gcd as greatest_common_divisor};
 use super::{Bounds, Position};
 use crate::key::{HashRange, Key, KeyRange};
 use std::collections::BTreeSet;
@@ -151,6 +151,23 @@ pub fn joined(parts: &[&Bounds]) -> Option<Bounds> {
     }
 }
 
+/// Whether some key lies in both. Bounds of different shardings hold none in common.
+pub fn overlap(these: &Bounds, those: &Bounds) -> bool {
+    match (these, those) {
+        (Bounds::Keys(a), Bounds::Keys(b)) => {
+            let begins_before_end = |a: &KeyRange, b: &KeyRange| b.end.is_empty() || a.begin < b.end;
+            begins_before_end(a, b) && begins_before_end(b, a)
+        }
+        (Bounds::Hashes(a), Bounds::Hashes(b)) => a.first <= b.last && b.first <= a.last,
+        (Bounds::Slot(a), Bounds::Slot(b)) => {
+            let shared = greatest_common_divisor(a.of(), b.of());
+            a.number() % shared == b.number() % shared
+        }
+        (Bounds::Name(a), Bounds::Name(b)) => a == b,
+        (Bounds::Keys(_) | Bounds::Hashes(_) | Bounds::Slot(_) | Bounds::Name(_), _) => false,
+    }
+}
+
 /// Two stretches of which the second begins where the first ends.
 fn meet(left: &Bounds, right: &Bounds) -> Option<Bounds> {
     match (left, right) {
@@ -235,6 +252,18 @@ mod tests {
             prop_assert!(parts.contains(&alone));
             prop_assert_eq!(joined(&parts.iter().collect::<Vec<_>>()), Some(bounds));
         }
+    }
+
+    #[test]
+    fn bounds_overlap_when_some_key_lies_in_both() {
+        let keys = |begin: &str, end: &str| Bounds::Keys(KeyRange::new(key(begin), key(end)).unwrap());
+        assert!(overlap(&keys("", ""), &keys("b", "c")) && overlap(&keys("a", "c"), &keys("b", "")));
+        assert!(!overlap(&keys("a", "b"), &keys("b", "c")) && !overlap(&keys("c", ""), &keys("", "c")));
+        let hashes = |first, last| Bounds::Hashes(HashRange { first, last });
+        assert!(overlap(&hashes(0, 5), &hashes(5, 9)) && !overlap(&hashes(0, 4), &hashes(5, 9)));
+        let slot = |number, of| Bounds::Slot(super::super::Slot::new(number, of).unwrap());
+        assert!(overlap(&slot(1, 4), &slot(5, 8)) && overlap(&slot(0, 2), &slot(1, 3)));
+        assert!(!overlap(&slot(1, 4), &slot(6, 8)) && !overlap(&keys("", ""), &hashes(0, 9)));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub fn common_multiple(divisors: impl IntoIterator<Item = u32>) -> Option<u32> {
     })
 }
 
-fn gcd(a: u32, b: u32) -> u32 {
+pub(super) fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 

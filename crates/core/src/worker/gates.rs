@@ -112,7 +112,8 @@ impl Gates {
         };
         let mut tables: BTreeMap<_, _> =
             briefs.iter().map(|(name, brief)| (name.clone(), table(brief))).collect();
-        for holding in holdings {
+        // What is kept answers nothing, and would be looked through at every request.
+        for holding in holdings.filter(|holding| !holding.is_kept()) {
             let order = &holding.order;
             let Some(table) = tables.get_mut(&order.replica.keyspace) else { continue };
             table.by_shard.insert((order.replica.shard, order.replica.placement), holding.gate());

@@ -13,15 +13,19 @@
 //! | `Serving`   | –         | open   | other role → `serve`  |               |                        |
 //! | `Draining`  | requests  | shut   |                       | `unload` or `serve` | –                |
 //! | `Closing`   | `unload`  | shut   |                       | `Unloaded`    | `Unloaded`, reported   |
-//! | `Unloaded`  | –         | shut   | delete → `drop`       |               |                        |
+//! | `Unloaded`  | –         | shut   | delete → `drop`; stay → `load` |      |                        |
 //! | `Dropping`  | `drop`    | shut   |                       | `Dropped`     | `drop` again, later    |
 //! | `Dropped`   | –         | shut   |                       |               |                        |
+//!
+//! *Withdrawn* is not *dropped* (D7): a replica that no order names any more, or whose worker's incarnation has ended,
+//! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
+//! `UnloadFinal`, or a [`Permission`]. An order that names it again takes it back.
 //!
 //! An order is *carried out*, and its epoch reported, when what it ends has ended: a leader that is ordered
 //! to follow or to leave has carried that out when its last request is answered (and, leaving, when
 //! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
 
-use crate::exchange::{Order, Phase};
+use crate::exchange::{DropReason, Order, Permission, Phase, Stored};
 use crate::id::Epoch;
 use crate::lifecycle::ReplicaState;
 use crate::map::Role;
@@ -37,8 +41,8 @@ pub enum Callback {
     Serve(Role, Epoch),
     /// No more requests come; hand over what is left.
     Unload,
-    /// Delete the data.
-    Drop,
+    /// Delete the data, for that reason.
+    Drop(DropReason),
 }
 
 /// Whether requests may come in.
@@ -116,9 +120,13 @@ pub struct Holding {
     carried_out: Epoch,
     attempts: u32,
     failure: Option<String>,
-    /// The coordinator knows nothing of it any more, or has ended this incarnation: leave whatever the
-    /// last order says.
+    /// No order names it any more, or the coordinator has ended this incarnation: unload, and keep the data.
     withdrawn: bool,
+    /// Why its data may be deleted although no order says so.
+    permission: Option<DropReason>,
+    /// As of [`Stored`].
+    store: u64,
+    damaged: bool,
 }
 
 impl Holding {
@@ -132,7 +140,44 @@ impl Holding {
             attempts: 0,
             failure: None,
             withdrawn: false,
+            permission: None,
+            store: 0,
+            damaged: false,
         }
+    }
+
+    /// A replica that an earlier process has stored: kept until it is ordered or may be deleted.
+    pub fn stored(stored: Stored) -> Holding {
+        let order = Order {
+            replica: stored.replica,
+            bounds: stored.bounds,
+            role: Role::Follower,
+            state: ReplicaState::Unload,
+            epoch: stored.epoch,
+            granted: false,
+            peers: vec![],
+            had_data: true,
+            drop: None,
+        };
+        Holding {
+            at: At::Unloaded,
+            carried_out: stored.epoch,
+            withdrawn: true,
+            store: stored.store,
+            damaged: stored.damaged,
+            ..Holding::new(order)
+        }
+    }
+
+    /// How a registration names it, when no order of this incarnation does.
+    pub fn as_stored(&self) -> Option<Stored> {
+        (self.withdrawn && !self.is_dropped()).then(|| Stored {
+            replica: self.order.replica.clone(),
+            bounds: self.order.bounds.clone(),
+            epoch: self.order.epoch.max(self.carried_out),
+            store: self.store,
+            damaged: self.damaged,
+        })
     }
 
     /// Whether requests may come in.
@@ -168,24 +213,52 @@ impl Holding {
             At::Draining(_) | At::Calling(Callback::Unload, _) | At::Resting(Callback::Unload, _) => {
                 Phase::Unloading
             }
-            At::Unloaded | At::Calling(Callback::Drop, _) | At::Resting(Callback::Drop, _) => Phase::Unloaded,
+            At::Unloaded if self.is_kept() => Phase::Kept,
+            At::Unloaded | At::Calling(Callback::Drop(_), _) | At::Resting(Callback::Drop(_), _) => {
+                Phase::Unloaded
+            }
             At::Dropped => Phase::Dropped,
         }
     }
 
     /// Takes in an order. One of an earlier epoch is older news and ignored; a grant is not taken back
     /// within its epoch, as nobody else can have begun.
+    ///
+    /// An order about a replica that was withdrawn takes it back. What was dropped cannot come back.
     pub fn take(&mut self, order: Order) {
-        if order.epoch < self.order.epoch || self.withdrawn {
+        if order.epoch < self.order.epoch {
             return;
+        }
+        if std::mem::take(&mut self.withdrawn) {
+            self.permission = None;
+            self.order.granted = false;
         }
         let granted = self.order.granted && order.epoch == self.order.epoch;
         self.order = Order { granted: order.granted || granted, ..order };
     }
 
-    /// The coordinator knows nothing of it any more: leave and delete.
+    /// No order names it any more: unload, and keep the data. Data that an order has already said may be deleted
+    /// is deleted.
     pub fn withdraw(&mut self) {
         self.withdrawn = true;
+    }
+
+    /// Its data may be deleted. Not what an order names, nor data of a later epoch than the coordinator knows of.
+    pub fn permit(&mut self, permission: &Permission) {
+        if self.withdrawn && permission.epoch >= self.order.epoch {
+            self.permission = Some(permission.reason);
+        }
+    }
+
+    /// Whether it is unloaded, and waits for the coordinator to take it back or to let its data go.
+    pub fn is_kept(&self) -> bool {
+        self.at == At::Unloaded && self.withdrawn && self.may_drop().is_none()
+    }
+
+    /// Why its data may be deleted, if it may.
+    fn may_drop(&self) -> Option<DropReason> {
+        let ordered = self.order.state == ReplicaState::UnloadFinal;
+        ordered.then(|| self.order.drop.unwrap_or(DropReason::Moved)).or(self.permission)
     }
 
     /// Whether [`Holding::withdraw`] was called.
@@ -195,7 +268,11 @@ impl Holding {
 
     /// The state it is to be in.
     fn wanted(&self) -> ReplicaState {
-        if self.withdrawn { ReplicaState::UnloadFinal } else { self.order.state }
+        match (self.withdrawn, self.may_drop()) {
+            (false, _) => self.order.state,
+            (true, Some(_)) => ReplicaState::UnloadFinal,
+            (true, None) => ReplicaState::Unload,
+        }
     }
 
     /// The next task, if one is due at `now`. Call it again after every event until it gives none.
@@ -217,10 +294,15 @@ impl Holding {
             (At::Serving, ReplicaState::Load | ReplicaState::Live) => self.adjust(now),
             (At::Serving, ReplicaState::Unload | ReplicaState::UnloadFinal) => self.shut(now),
             (At::Unloaded, ReplicaState::Unload) if planted::is(Planted::D7) => {
-                self.call(Callback::Drop, now)
+                self.call(Callback::Drop(DropReason::Moved), now)
             }
-            (At::Unloaded, ReplicaState::UnloadFinal) => self.call(Callback::Drop, now),
-            (At::Unloaded | At::Dropped, _) => self.carry_out(),
+            (At::Unloaded, ReplicaState::UnloadFinal) => {
+                let reason = self.may_drop().unwrap_or(DropReason::Moved);
+                self.call(Callback::Drop(reason), now)
+            }
+            // Taken back.
+            (At::Unloaded, ReplicaState::Load | ReplicaState::Live) => self.call(Callback::Load, now),
+            (At::Unloaded, ReplicaState::Unload) | (At::Dropped, _) => self.carry_out(),
         }
     }
 
@@ -312,7 +394,7 @@ impl Holding {
             }
             _ if now < until => None,
             Callback::Serve(..) => self.open(now),
-            Callback::Load | Callback::Unload | Callback::Drop => self.call(callback, now),
+            Callback::Load | Callback::Unload | Callback::Drop(_) => self.call(callback, now),
         }
     }
 
@@ -351,7 +433,7 @@ impl Holding {
                 self.carried_out = self.order.epoch;
                 At::Unloaded
             }
-            Callback::Drop => At::Dropped,
+            Callback::Drop(_) => At::Dropped,
         };
     }
 
@@ -397,6 +479,6 @@ fn name(callback: Callback) -> &'static str {
         Callback::Load => "load",
         Callback::Serve(..) => "serve",
         Callback::Unload => "unload",
-        Callback::Drop => "drop",
+        Callback::Drop(_) => "drop",
     }
 }

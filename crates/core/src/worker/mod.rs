@@ -15,11 +15,13 @@ mod holding;
 
 pub use holding::{Callback, Gate, Holding, Patience, Task};
 
-use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report};
-use crate::id::{Epoch, Incarnation};
+use crate::cluster::{Registration, Welcome};
+use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
+use crate::id::{ClusterId, Epoch, Generation, Incarnation};
 use crate::lease::Held;
 use crate::load::Load;
 use crate::name::{KeyspaceName, NodeId};
+use crate::node::NodeSpec;
 use crate::planted::{self, Planted};
 use crate::time::Millis;
 use gates::Gates;
@@ -34,10 +36,45 @@ pub struct Action {
     pub task: Task,
 }
 
+/// A coordinator that a worker does not obey (D11). The worker keeps what it has, and goes on asking.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Mistrust {
+    /// It is of another cluster, or its state was emptied.
+    #[error(
+        "the coordinator is of cluster {theirs}, this worker of cluster {ours}: its orders are refused and all data \
+         is kept. Give the worker the coordinators of its own cluster; if the state of those is lost, restore it \
+         from a backup"
+    )]
+    OtherCluster {
+        /// The worker's.
+        ours: ClusterId,
+        /// The coordinator's.
+        theirs: ClusterId,
+    },
+    /// It knows less of a keyspace than this worker was told before.
+    #[error(
+        "the coordinator has keyspace {keyspace} at {theirs}, and this worker was told {ours} before: its orders are \
+         refused and all data is kept. Its state was set back: stop the coordinators and restore a backup with \
+         `partage restore`, which numbers on from there"
+    )]
+    Outdated {
+        /// Which keyspace.
+        keyspace: KeyspaceName,
+        /// The worker's.
+        ours: Generation,
+        /// The coordinator's.
+        theirs: Generation,
+    },
+}
+
 /// A worker, from registration to goodbye.
 #[derive(Debug)]
 pub struct Worker {
     node: NodeId,
+    /// The cluster that it is of, once a coordinator has taken it in.
+    cluster: Option<ClusterId>,
+    /// Why the last coordinator is not obeyed.
+    mistrust: Option<Mistrust>,
     incarnation: Option<Incarnation>,
     patience: Patience,
     lease: Held,
@@ -61,6 +98,8 @@ impl Worker {
     pub fn new(node: NodeId, patience: Patience) -> Worker {
         Worker {
             node,
+            cluster: None,
+            mistrust: None,
             incarnation: None,
             patience,
             lease: Held::default(),
@@ -75,6 +114,35 @@ impl Worker {
             leaving: false,
             may_go: false,
             busy: 0.0,
+        }
+    }
+
+    /// A process that finds what an earlier one has stored, and of which cluster that is.
+    #[must_use]
+    pub fn with_stored(mut self, cluster: Option<ClusterId>, stored: Vec<Stored>) -> Worker {
+        self.cluster = cluster;
+        let held = stored.into_iter().map(|stored| (stored.replica.clone(), Holding::stored(stored)));
+        self.holdings.extend(held);
+        self
+    }
+
+    /// The cluster that it is of, once a coordinator has taken it in.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster
+    }
+
+    /// Why the coordinator that it asks is not obeyed, if it is not.
+    pub fn mistrust(&self) -> Option<&Mistrust> {
+        self.mistrust.as_ref()
+    }
+
+    /// How it registers: with what it is of, what it has been, and what it keeps.
+    pub fn registration(&self, spec: NodeSpec) -> Registration {
+        Registration {
+            spec,
+            incarnation: self.incarnation,
+            cluster: self.cluster,
+            stored: self.holdings.values().filter_map(Holding::as_stored).collect(),
         }
     }
 
@@ -108,14 +176,27 @@ impl Worker {
         self.may_go
     }
 
-    /// Registered, or back at a coordinator: the next beat is a whole one.
-    pub fn welcomed(&mut self, incarnation: Incarnation) {
+    /// Registered, or back at a coordinator: the next beat is a whole one. Refuses a coordinator of another cluster.
+    pub fn welcomed(&mut self, welcome: &Welcome) -> Result<(), Mistrust> {
+        let theirs = welcome.cluster;
+        if let Some(ours) = self.cluster
+            && ours != theirs
+            && !welcome.continues.contains(&ours)
+        {
+            let mistrust = Mistrust::OtherCluster { ours, theirs };
+            self.mistrust = Some(mistrust.clone());
+            return Err(mistrust);
+        }
+        self.cluster = Some(theirs);
+        self.mistrust = None;
+        let incarnation = welcome.incarnation;
         if self.incarnation != Some(incarnation) {
             self.sequence = 0;
         }
         self.incarnation = Some(incarnation);
         self.applied = 0;
         self.whole = true;
+        Ok(())
     }
 
     /// A beat was not answered: the next one says everything again.
@@ -123,7 +204,7 @@ impl Worker {
         self.whole = true;
     }
 
-    /// The coordinator has ended this incarnation: serve nothing, drop everything, register anew (O6).
+    /// The coordinator has ended this incarnation: serve nothing, keep all data, register anew (O6, D7).
     pub fn ended(&mut self, now: Millis) -> Vec<Action> {
         self.incarnation = None;
         if !planted::is(Planted::EndedLease) {
@@ -156,6 +237,10 @@ impl Worker {
         if Some(orders.incarnation) != self.incarnation {
             return Vec::new();
         }
+        if let Some(mistrust) = self.doubts(&orders) {
+            self.mistrust = Some(mistrust);
+            return self.run(now);
+        }
         self.may_go = orders.may_go && self.leaving;
         let is_overtaken = orders.version < self.applied && !planted::is(Planted::OvertakenOrders);
         if is_overtaken || (orders.base != 0 && orders.base > self.applied) {
@@ -179,6 +264,12 @@ impl Worker {
         for key in &orders.removed {
             self.holdings.get_mut(key).map(Holding::withdraw).unwrap_or_default();
         }
+        for permission in &orders.permissions {
+            self.holdings
+                .get_mut(&permission.replica)
+                .map(|held| held.permit(permission))
+                .unwrap_or_default();
+        }
         for brief in orders.keyspaces {
             self.keyspaces.insert(brief.name.clone(), brief);
         }
@@ -189,7 +280,22 @@ impl Worker {
             }
         }
         self.applied = orders.version;
+        self.mistrust = None;
         self.run(now)
+    }
+
+    /// Why orders are not obeyed (D11): they come from another cluster, or from one that knows less than this
+    /// worker was told.
+    fn doubts(&self, orders: &Orders) -> Option<Mistrust> {
+        if let Some(ours) = self.cluster.filter(|ours| *ours != orders.cluster) {
+            return Some(Mistrust::OtherCluster { ours, theirs: orders.cluster });
+        }
+        orders.keyspaces.iter().find_map(|brief| {
+            let known = self.keyspaces.get(&brief.name)?;
+            let (ours, theirs) = (known.generation, brief.generation);
+            let is_set_back = (brief.first_shard, theirs.sequence) < (known.first_shard, ours.sequence);
+            is_set_back.then(|| Mistrust::Outdated { keyspace: brief.name.clone(), ours, theirs })
+        })
     }
 
     /// A callback has returned.

@@ -1,6 +1,6 @@
 use super::gates::{Access, Verdict};
 use super::*;
-use crate::exchange::{LeaseRenewal, Order, Peer};
+use crate::exchange::{DropReason, LeaseRenewal, Order, Peer, Permission};
 use crate::hash::HashFunction;
 use crate::id::{Generation, PlacementId, ShardId};
 use crate::key::HashRange;
@@ -32,19 +32,33 @@ fn order(state: ReplicaState, role: Role, epoch: u64, granted: bool) -> Order {
         epoch: Epoch(epoch),
         granted,
         peers: if state == ReplicaState::Unload { vec![peer] } else { vec![] },
+        had_data: true,
+        drop: (state == ReplicaState::UnloadFinal).then_some(DropReason::Moved),
+    }
+}
+
+fn welcome(cluster: u128, incarnation: u64) -> Welcome {
+    Welcome {
+        cluster: ClusterId(cluster),
+        continues: vec![],
+        incarnation: Incarnation(incarnation),
+        heartbeat_ms: 100,
+        lease_ms: 1_000,
     }
 }
 
 struct Fixture {
     worker: Worker,
     version: u64,
+    incarnation: u64,
+    generation: u64,
 }
 
 impl Fixture {
     fn new() -> Fixture {
         let mut worker = Worker::new(NodeId::new("a").unwrap(), Patience::default());
-        worker.welcomed(Incarnation(1));
-        Fixture { worker, version: 0 }
+        worker.welcomed(&welcome(1, 1)).unwrap();
+        Fixture { worker, version: 0, incarnation: 1, generation: 1 }
     }
 
     fn order(&mut self, now: u64, order: Order) -> Vec<Task> {
@@ -54,10 +68,14 @@ impl Fixture {
             sharding: Sharding::HashRange { hash: HashFunction::Xxh3_64 },
             partition_key: PartitionKey::default(),
             ownership: Ownership::Exclusive,
-            generation: Generation::default(),
+            generation: Generation { sequence: self.generation, ..Generation::default() },
+            first_shard: ShardId(1),
+            durable: false,
         };
         let orders = Orders {
-            incarnation: Incarnation(1),
+            cluster: ClusterId(1),
+            permissions: vec![],
+            incarnation: Incarnation(self.incarnation),
             version: self.version,
             base: self.version - 1,
             keyspaces: vec![brief],
@@ -67,6 +85,27 @@ impl Fixture {
             may_go: false,
         };
         tasks(self.worker.ordered(Millis(now), orders))
+    }
+
+    fn whole(&self, version: u64, changed: Vec<Order>, permissions: Vec<Permission>) -> Orders {
+        Orders {
+            cluster: ClusterId(1),
+            permissions,
+            incarnation: Incarnation(self.incarnation),
+            version,
+            base: 0,
+            keyspaces: vec![],
+            changed,
+            removed: vec![],
+            lease: None,
+            may_go: false,
+        }
+    }
+
+    fn permit(&mut self, now: u64, version: u64, epoch: u64) -> Vec<Task> {
+        let permission =
+            Permission { replica: replica(), reason: DropReason::Superseded, epoch: Epoch(epoch) };
+        tasks(self.worker.ordered(Millis(now), self.whole(version, vec![], vec![permission])))
     }
 
     fn done(&mut self, now: u64, callback: Callback) -> Vec<Task> {
@@ -164,12 +203,12 @@ fn a_lapsed_lease_shuts_every_request_out_at_once() {
 }
 
 #[test]
-fn o6_an_ended_incarnation_serves_nothing_and_drops_everything() {
+fn o6_an_ended_incarnation_serves_nothing_and_keeps_its_data() {
     let mut fixture = Fixture::leading(1);
     assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::Drain]);
     assert!(!matches!(fixture.judge(1, Access::Read), Verdict::Serve(_)));
     assert_eq!(tasks(fixture.worker.drained(Millis(1), &replica())), [Task::Call(Callback::Unload)]);
-    assert_eq!(fixture.done(1, Callback::Unload), [Task::Call(Callback::Drop)]);
+    assert_eq!(fixture.done(1, Callback::Unload), []);
     assert_eq!(fixture.worker.beat(Millis(1)), None);
 }
 
@@ -205,24 +244,102 @@ fn a_callback_that_hangs_is_abandoned_and_its_late_return_is_ignored() {
 }
 
 #[test]
-fn a_replica_that_the_coordinator_does_not_name_is_dropped_and_forgotten() {
+fn d7_a_replica_that_no_order_names_is_unloaded_and_kept_until_there_is_a_permission() {
     let mut fixture = Fixture::leading(1);
-    let orders = Orders {
-        incarnation: Incarnation(1),
-        version: 9,
-        base: 0,
-        keyspaces: vec![],
-        changed: vec![],
-        removed: vec![],
-        lease: None,
-        may_go: false,
-    };
+    let orders = fixture.whole(9, vec![], vec![]);
     assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), [Task::Drain]);
     fixture.worker.drained(Millis(1), &replica());
-    fixture.done(1, Callback::Unload);
-    fixture.done(1, Callback::Drop);
-    fixture.worker.beat(Millis(1));
+    assert_eq!(fixture.done(1, Callback::Unload), []);
+    assert_eq!(fixture.reported(), (Phase::Kept, Epoch(1)));
+    assert_eq!(fixture.permit(2, 9, 0), [], "it knows of a later epoch than the coordinator");
+    assert_eq!(fixture.permit(2, 9, 1), [Task::Call(Callback::Drop(DropReason::Superseded))]);
+    fixture.done(2, Callback::Drop(DropReason::Superseded));
+    assert_eq!(fixture.reported().0, Phase::Dropped);
     assert!(fixture.worker.holdings().is_empty());
+}
+
+#[test]
+fn d7_an_ended_worker_keeps_its_data_names_it_and_takes_it_back_when_ordered() {
+    let mut fixture = Fixture::leading(3);
+    assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::Drain]);
+    fixture.worker.drained(Millis(1), &replica());
+    assert_eq!(fixture.done(1, Callback::Unload), []);
+    let spec = NodeSpec::new(NodeId::new("a").unwrap(), "h:1");
+    let registration = fixture.worker.registration(spec);
+    assert_eq!((registration.incarnation, registration.cluster), (None, Some(ClusterId(1))));
+    let stored: Vec<_> = registration.stored.iter().map(|s| (s.replica.clone(), s.epoch)).collect();
+    assert_eq!(stored, [(replica(), Epoch(3))]);
+    fixture.worker.welcomed(&welcome(1, 2)).unwrap();
+    assert_eq!(fixture.reported().0, Phase::Kept);
+    fixture.incarnation = 2;
+    fixture.version = 0;
+    let again = order(ReplicaState::Live, Role::Leader, 4, true);
+    assert_eq!(fixture.order(2, again), [Task::Call(Callback::Load)]);
+    let serve = Callback::Serve(Role::Leader, Epoch(4));
+    assert_eq!(fixture.done(2, Callback::Load), [Task::Call(serve)]);
+    fixture.done(2, serve);
+    assert_eq!(fixture.reported(), (Phase::Serving, Epoch(4)));
+}
+
+#[test]
+fn d11_a_coordinator_of_another_cluster_is_refused_and_nothing_is_touched() {
+    let mut fixture = Fixture::leading(1);
+    let refused = fixture.worker.welcomed(&welcome(2, 9)).unwrap_err();
+    assert_eq!(refused, Mistrust::OtherCluster { ours: ClusterId(1), theirs: ClusterId(2) });
+    assert_eq!(
+        (fixture.worker.mistrust(), fixture.worker.incarnation()),
+        (Some(&refused), Some(Incarnation(1)))
+    );
+    let mut orders = fixture.whole(9, vec![], vec![]);
+    orders.cluster = ClusterId(2);
+    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), []);
+    assert!(
+        matches!(fixture.judge(1, Access::Write), Verdict::Serve(_)),
+        "it serves until its lease is over"
+    );
+    let restored = Welcome { continues: vec![ClusterId(7), ClusterId(1)], ..welcome(2, 1) };
+    fixture.worker.welcomed(&restored).unwrap();
+    assert_eq!((fixture.worker.cluster(), fixture.worker.mistrust()), (Some(ClusterId(2)), None));
+}
+
+#[test]
+fn d11_orders_of_a_coordinator_that_knows_less_are_refused_and_nothing_is_touched() {
+    let mut fixture = Fixture::new();
+    fixture.generation = 7;
+    fixture.order(0, order(ReplicaState::Load, Role::Follower, 0, true));
+    fixture.done(0, Callback::Load);
+    fixture.order(0, order(ReplicaState::Live, Role::Leader, 1, true));
+    fixture.done(0, Callback::Serve(Role::Leader, Epoch(1)));
+    let lease = fixture.worker.lease().end();
+    fixture.generation = 6;
+    assert_eq!(fixture.order(500, order(ReplicaState::Unload, Role::Follower, 2, true)), []);
+    let Some(Mistrust::Outdated { ours, theirs, .. }) = fixture.worker.mistrust() else { panic!() };
+    assert_eq!((ours.sequence, theirs.sequence), (7, 6));
+    assert_eq!(fixture.worker.lease().end(), lease, "its lease is worth nothing");
+    assert!(matches!(fixture.judge(500, Access::Write), Verdict::Serve(_)));
+    fixture.generation = 8;
+    fixture.version -= 1;
+    assert_eq!(fixture.order(600, order(ReplicaState::Unload, Role::Follower, 2, true)), [Task::Drain]);
+    assert_eq!(fixture.worker.mistrust(), None);
+}
+
+#[test]
+fn d7_what_an_earlier_process_has_stored_is_kept_and_named() {
+    let stored = Stored {
+        replica: replica(),
+        bounds: Bounds::Hashes(HashRange::ALL),
+        epoch: Epoch(5),
+        store: 77,
+        damaged: true,
+    };
+    let worker = Worker::new(NodeId::new("a").unwrap(), Patience::default());
+    let mut worker = worker.with_stored(Some(ClusterId(1)), vec![stored.clone()]);
+    assert_eq!(tasks(worker.run(Millis(0))), []);
+    let spec = NodeSpec::new(NodeId::new("a").unwrap(), "h:1");
+    assert_eq!(worker.registration(spec).stored, [stored]);
+    assert!(worker.welcomed(&welcome(2, 1)).is_err(), "its data is of cluster 1");
+    worker.welcomed(&welcome(1, 1)).unwrap();
+    assert_eq!(worker.beat(Millis(0)).unwrap().reports[0].phase, Phase::Kept);
 }
 
 #[test]
@@ -237,7 +354,7 @@ fn orders_that_build_on_what_it_does_not_have_are_ignored() {
 fn orders_of_another_coordinator_are_counted_anew() {
     let mut fixture = Fixture::leading(1);
     fixture.version = 22;
-    fixture.worker.welcomed(Incarnation(1));
+    fixture.worker.welcomed(&welcome(1, 1)).unwrap();
     assert_eq!(fixture.worker.beat(Millis(0)).unwrap().applied, 0);
     fixture.version = 0;
     fixture.order(900, order(ReplicaState::Live, Role::Leader, 1, true));

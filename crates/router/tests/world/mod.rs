@@ -97,6 +97,8 @@ impl Maps {
             partition_key: self.map.partition_key(),
             ownership: Ownership::Exclusive,
             generation,
+            first_shard: ShardId(1),
+            durable: false,
         }
     }
 }

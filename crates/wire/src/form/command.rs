@@ -68,6 +68,7 @@ impl TryFrom<proto::Keyspace> for json::Keyspace {
             throttle: form.throttle.unwrap_or_default().into(),
             resharding: form.resharding.unwrap_or_default().into(),
             dataset_replication: form.dataset_replication,
+            durable: form.durable,
         })
     }
 }

@@ -4,10 +4,12 @@ use super::map::{role, state};
 use super::{at_most, sentence};
 use crate::Malformed;
 use crate::limits::ADDRESS_BYTES;
-use crate::malformed::{At, each, optional, required};
+use crate::malformed::{At, each, names, optional, required};
 use crate::proto;
 use partage_core::cluster::{Registration, Welcome};
-use partage_core::exchange::{Beat, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey, Report};
+use partage_core::exchange::{
+    Beat, DropReason, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report, Stored,
+};
 use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::key::Key;
 use partage_core::load::{HOT_KEYS, HotKey, Load, Profile};
@@ -19,6 +21,8 @@ impl From<&Registration> for proto::Register {
         proto::Register {
             spec: Some((&registration.spec).into()),
             incarnation: registration.incarnation.map_or(0, |incarnation| incarnation.0),
+            cluster: registration.cluster.map(|cluster| cluster.to_string()).unwrap_or_default(),
+            stored: registration.stored.iter().map(Into::into).collect(),
         }
     }
 }
@@ -30,6 +34,33 @@ impl TryFrom<proto::Register> for Registration {
             // Its fields are those of the registration, as in JSON: errors call them by the same names.
             spec: form.spec.ok_or_else(|| Malformed::new("spec", "is missing"))?.try_into()?,
             incarnation: (form.incarnation != 0).then_some(Incarnation(form.incarnation)),
+            cluster: (!form.cluster.is_empty()).then(|| form.cluster.parse()).transpose().at("cluster")?,
+            stored: each(form.stored, "stored", Stored::try_from)?,
+        })
+    }
+}
+
+impl From<&Stored> for proto::Stored {
+    fn from(stored: &Stored) -> Self {
+        proto::Stored {
+            replica: Some((&stored.replica).into()),
+            bounds: Some((&stored.bounds).into()),
+            epoch: stored.epoch.0,
+            store: stored.store,
+            damaged: stored.damaged,
+        }
+    }
+}
+
+impl TryFrom<proto::Stored> for Stored {
+    type Error = Malformed;
+    fn try_from(form: proto::Stored) -> Result<Self, Malformed> {
+        Ok(Stored {
+            replica: required(form.replica, "replica")?,
+            bounds: required(form.bounds, "bounds")?,
+            epoch: Epoch(form.epoch),
+            store: form.store,
+            damaged: form.damaged,
         })
     }
 }
@@ -37,6 +68,8 @@ impl TryFrom<proto::Register> for Registration {
 impl From<&Welcome> for proto::Welcome {
     fn from(welcome: &Welcome) -> Self {
         proto::Welcome {
+            cluster: welcome.cluster.to_string(),
+            continues: welcome.continues.iter().map(ToString::to_string).collect(),
             incarnation: welcome.incarnation.0,
             heartbeat_ms: welcome.heartbeat_ms,
             lease_ms: welcome.lease_ms,
@@ -54,6 +87,8 @@ impl TryFrom<proto::Welcome> for Welcome {
             return Err(Malformed::new("heartbeat_ms", "is 0: a worker cannot beat without a pause"));
         }
         Ok(Welcome {
+            cluster: form.cluster.parse().at("cluster")?,
+            continues: names(&form.continues, "continues")?,
             incarnation: Incarnation(form.incarnation),
             heartbeat_ms: form.heartbeat_ms,
             lease_ms: form.lease_ms,
@@ -138,6 +173,7 @@ pub(super) fn phase(phase: &Phase) -> (proto::PhaseKind, u32, String) {
         Phase::Serving => (PhaseKind::Serving, 0, String::new()),
         Phase::Unloading => (PhaseKind::Unloading, 0, String::new()),
         Phase::Unloaded => (PhaseKind::Unloaded, 0, String::new()),
+        Phase::Kept => (PhaseKind::Kept, 0, String::new()),
         Phase::Dropped => (PhaseKind::Dropped, 0, String::new()),
         Phase::Failed(failure) => (PhaseKind::Failed, failure.attempts, sentence(failure.reason.clone())),
     }
@@ -167,10 +203,11 @@ impl TryFrom<proto::Report> for Report {
             Ok(PhaseKind::Serving) => Phase::Serving,
             Ok(PhaseKind::Unloading) => Phase::Unloading,
             Ok(PhaseKind::Unloaded) => Phase::Unloaded,
+            Ok(PhaseKind::Kept) => Phase::Kept,
             Ok(PhaseKind::Dropped) => Phase::Dropped,
             Ok(PhaseKind::Failed) => Phase::failed(form.attempts, sentence(form.reason)),
             Ok(PhaseKind::Unspecified) | Err(_) => {
-                return Err(Malformed::new("phase", format!("{} is no phase: give 1 to 7", form.phase)));
+                return Err(Malformed::new("phase", format!("{} is no phase: give 1 to 8", form.phase)));
             }
         };
         Ok(Report {
@@ -250,6 +287,48 @@ impl TryFrom<proto::Peer> for Peer {
     }
 }
 
+impl From<DropReason> for proto::DropReason {
+    fn from(reason: DropReason) -> Self {
+        match reason {
+            DropReason::Moved => proto::DropReason::Moved,
+            DropReason::Deleted => proto::DropReason::Deleted,
+            DropReason::Superseded => proto::DropReason::Superseded,
+        }
+    }
+}
+
+fn drop_reason(form: i32, field: &str) -> Result<Option<DropReason>, Malformed> {
+    match proto::DropReason::try_from(form) {
+        Ok(proto::DropReason::Unspecified) => Ok(None),
+        Ok(proto::DropReason::Moved) => Ok(Some(DropReason::Moved)),
+        Ok(proto::DropReason::Deleted) => Ok(Some(DropReason::Deleted)),
+        Ok(proto::DropReason::Superseded) => Ok(Some(DropReason::Superseded)),
+        Err(_) => Err(Malformed::new(field, format!("{form} is no reason to delete data: give 1 to 3"))),
+    }
+}
+
+impl From<&Permission> for proto::Permission {
+    fn from(permission: &Permission) -> Self {
+        proto::Permission {
+            replica: Some((&permission.replica).into()),
+            reason: proto::DropReason::from(permission.reason).into(),
+            epoch: permission.epoch.0,
+        }
+    }
+}
+
+impl TryFrom<proto::Permission> for Permission {
+    type Error = Malformed;
+    fn try_from(form: proto::Permission) -> Result<Self, Malformed> {
+        let missing = || Malformed::new("reason", "is missing");
+        Ok(Permission {
+            replica: required(form.replica, "replica")?,
+            reason: drop_reason(form.reason, "reason")?.ok_or_else(missing)?,
+            epoch: Epoch(form.epoch),
+        })
+    }
+}
+
 impl From<&Order> for proto::Order {
     fn from(order: &Order) -> Self {
         proto::Order {
@@ -260,6 +339,8 @@ impl From<&Order> for proto::Order {
             epoch: order.epoch.0,
             granted: order.granted,
             peers: order.peers.iter().map(Into::into).collect(),
+            had_data: order.had_data,
+            drop: order.drop.map_or(proto::DropReason::Unspecified, Into::into).into(),
         }
     }
 }
@@ -275,6 +356,8 @@ impl TryFrom<proto::Order> for Order {
             epoch: Epoch(form.epoch),
             granted: form.granted,
             peers: each(form.peers, "peers", Peer::try_from)?,
+            had_data: form.had_data,
+            drop: drop_reason(form.drop, "drop")?,
         })
     }
 }
@@ -287,6 +370,8 @@ impl From<&Orders> for proto::Orders {
             spread_ms: lease.spread_ms,
         });
         proto::Orders {
+            cluster: orders.cluster.to_string(),
+            permissions: orders.permissions.iter().map(Into::into).collect(),
             incarnation: orders.incarnation.0,
             version: orders.version,
             base: orders.base,
@@ -308,6 +393,8 @@ impl TryFrom<proto::Orders> for Orders {
             spread_ms: lease.spread_ms,
         });
         Ok(Orders {
+            cluster: form.cluster.parse().at("cluster")?,
+            permissions: each(form.permissions, "permissions", Permission::try_from)?,
             incarnation: Incarnation(form.incarnation),
             version: form.version,
             base: form.base,

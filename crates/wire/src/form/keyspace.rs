@@ -4,6 +4,7 @@ use crate::Malformed;
 use crate::malformed::{At, Inside, names, required};
 use crate::proto;
 use partage_core::exchange::KeyspaceBrief;
+use partage_core::id::ShardId;
 use partage_core::keyspace::{Constraint, Keyspace, Resharding, Throttle};
 use partage_core::name::KeyspaceName;
 use partage_core::sharding::PartitionKey;
@@ -44,6 +45,8 @@ impl From<&Throttle> for proto::Throttle {
             bytes_per_s: Some(throttle.bytes_per_s),
             // Younger than the form: left out where it is the default, so that what was stored stays the same.
             load_ms: (throttle.load_ms != Throttle::default().load_ms).then_some(throttle.load_ms),
+            replace_after_ms: (throttle.replace_after_ms != Throttle::default().replace_after_ms)
+                .then_some(throttle.replace_after_ms),
         }
     }
 }
@@ -57,6 +60,7 @@ impl From<proto::Throttle> for Throttle {
             loads_per_node: form.loads_per_node.unwrap_or(default.loads_per_node),
             bytes_per_s: form.bytes_per_s.unwrap_or(default.bytes_per_s),
             load_ms: form.load_ms.unwrap_or(default.load_ms),
+            replace_after_ms: form.replace_after_ms.unwrap_or(default.replace_after_ms),
         }
     }
 }
@@ -106,6 +110,7 @@ impl From<&Keyspace> for proto::Keyspace {
             throttle: Some((&keyspace.throttle).into()),
             resharding: Some((&keyspace.resharding).into()),
             dataset_replication: keyspace.dataset_replication,
+            durable: keyspace.durable,
         }
     }
 }
@@ -136,6 +141,7 @@ impl TryFrom<proto::Keyspace> for Keyspace {
             throttle: form.throttle.unwrap_or_default().into(),
             resharding: form.resharding.unwrap_or_default().into(),
             dataset_replication: form.dataset_replication,
+            durable: form.durable,
             ..default
         })
     }
@@ -149,6 +155,8 @@ impl From<&KeyspaceBrief> for proto::KeyspaceBrief {
             partition_key: Some(brief.partition_key.into()),
             ownership: brief.ownership.word().to_owned(),
             generation: Some(brief.generation.into()),
+            first_shard: brief.first_shard.0,
+            durable: brief.durable,
         }
     }
 }
@@ -162,6 +170,8 @@ impl TryFrom<proto::KeyspaceBrief> for KeyspaceBrief {
             partition_key: partition_key(form.partition_key)?,
             ownership: form.ownership.parse().at("ownership")?,
             generation: required(form.generation, "generation")?,
+            first_shard: ShardId(form.first_shard),
+            durable: form.durable,
         })
     }
 }

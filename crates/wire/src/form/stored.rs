@@ -2,10 +2,11 @@
 
 use super::sentence;
 use crate::Malformed;
-use crate::malformed::{Inside, each, required};
+use crate::malformed::{At, Inside, each, names, required};
 use crate::proto;
-use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, ShardRule};
-use partage_core::id::{Incarnation, PlacementId, PlanId, ShardId};
+use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, ShardRule};
+use partage_core::id::{ClusterId, Incarnation, PlacementId, PlanId, ShardId};
+use partage_core::name::KeyspaceName;
 use std::collections::BTreeMap;
 
 impl From<&ClusterRecord> for proto::StoredCluster {
@@ -15,8 +16,13 @@ impl From<&ClusterRecord> for proto::StoredCluster {
             next_plan: record.next_plan.0,
             longest_lease_ms: record.longest_lease_ms,
             brake: record.brake.clone(),
+            braked_by: record.braked_by.iter().map(ToString::to_string).collect(),
             next_shard: record.next_shard.0,
             next_placement: record.next_placement.0,
+            // Left out where none was drawn.
+            id: if record.id == ClusterId::default() { String::new() } else { record.id.to_string() },
+            continues: record.continues.iter().map(ToString::to_string).collect(),
+            deleted_keyspaces: record.deleted_keyspaces.iter().map(deleted_form).collect(),
         }
     }
 }
@@ -29,9 +35,41 @@ impl TryFrom<proto::StoredCluster> for ClusterRecord {
             next_plan: PlanId(form.next_plan),
             longest_lease_ms: form.longest_lease_ms,
             brake: form.brake,
+            braked_by: names(&form.braked_by, "braked_by")?,
             next_shard: ShardId(form.next_shard),
             next_placement: PlacementId(form.next_placement),
+            id: if form.id.is_empty() { ClusterId::default() } else { form.id.parse().at("id")? },
+            continues: names(&form.continues, "continues")?,
+            deleted_keyspaces: each(form.deleted_keyspaces, "deleted_keyspaces", deleted)?,
         })
+    }
+}
+
+fn deleted_form((name, below): (&KeyspaceName, &ShardId)) -> proto::StoredDeletedKeyspace {
+    proto::StoredDeletedKeyspace { name: name.to_string(), below: below.0 }
+}
+
+fn deleted(form: proto::StoredDeletedKeyspace) -> Result<(KeyspaceName, ShardId), Malformed> {
+    Ok((KeyspaceName::new(&form.name).at("name")?, ShardId(form.below)))
+}
+
+impl From<&LostIds> for proto::StoredLostIds {
+    fn from(lost: &LostIds) -> Self {
+        proto::StoredLostIds {
+            first_shard: lost.shards.0.0,
+            next_shard: lost.shards.1.0,
+            first_placement: lost.placements.0.0,
+            next_placement: lost.placements.1.0,
+        }
+    }
+}
+
+impl From<proto::StoredLostIds> for LostIds {
+    fn from(form: proto::StoredLostIds) -> Self {
+        LostIds {
+            shards: (ShardId(form.first_shard), ShardId(form.next_shard)),
+            placements: (PlacementId(form.first_placement), PlacementId(form.next_placement)),
+        }
     }
 }
 
@@ -62,6 +100,8 @@ impl From<&KeyspaceRecord> for proto::StoredKeyspace {
             brake: record.brake.clone(),
             rules: record.rules.iter().map(rule_form).collect(),
             created_ms: record.created_ms,
+            first_shard: record.first_shard.0,
+            lost: record.lost.as_ref().map(Into::into),
         }
     }
 }
@@ -79,6 +119,8 @@ impl TryFrom<proto::StoredKeyspace> for KeyspaceRecord {
             brake: form.brake,
             rules,
             created_ms: form.created_ms,
+            first_shard: ShardId(form.first_shard),
+            lost: form.lost.map(Into::into),
         })
     }
 }

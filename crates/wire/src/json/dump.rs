@@ -20,13 +20,15 @@ use super::plan::Plan;
 use super::sharding::Bounds;
 use super::status::ShardRule;
 use super::text::Generation;
-use super::word;
 use super::worker::Register;
+use super::{strings, word};
 use crate::Malformed;
 use crate::form::sentence;
-use crate::malformed::{At, Inside, each};
-use partage_core::cluster::{self, ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Records, Registration};
-use partage_core::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
+use crate::malformed::{At, Inside, each, names};
+use partage_core::cluster::{
+    self, ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, Registration,
+};
+use partage_core::id::{ClusterId, Epoch, Incarnation, PlacementId, PlanId, ShardId};
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{self, MapDiff, Role, ShardMap, Stage};
 use partage_core::{keyspace, plan};
@@ -66,10 +68,32 @@ pub struct DumpCluster {
     /// Why automatic moves are stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brake: Option<String>,
+    /// Nodes whose silence put it on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub braked_by: Vec<String>,
     /// The lowest shard id that no deleted keyspace has used.
     pub next_shard: u64,
     /// The lowest placement id that no deleted keyspace has used.
     pub next_placement: u64,
+    /// Which cluster this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Clusters that it was restored from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continues: Vec<String>,
+    /// Names of deleted keyspaces, each with the lowest shard id that it had not used.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub deleted_keyspaces: BTreeMap<String, u64>,
+}
+
+/// Ids that may have been given out by a coordinator whose state was lost: from the first, without the second.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DumpLostIds {
+    /// Of shards.
+    pub shards: (u64, u64),
+    /// Of replicas.
+    pub placements: (u64, u64),
 }
 
 /// A keyspace with its map.
@@ -86,6 +110,12 @@ pub struct DumpKeyspace {
     pub brake: Option<String>,
     /// Unix time.
     pub created_ms: u64,
+    /// Its shards have this id or a later one; those of deleted keyspaces of the same name have earlier ones.
+    #[serde(default)]
+    pub first_shard: u64,
+    /// Ids of it that may have been given out and were forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<DumpLostIds>,
     /// Its shards.
     pub map: DumpMap,
 }
@@ -201,8 +231,16 @@ impl From<&ClusterRecord> for DumpCluster {
             next_plan: record.next_plan.0,
             longest_lease_ms: record.longest_lease_ms,
             brake: record.brake.clone(),
+            braked_by: strings(&record.braked_by),
             next_shard: record.next_shard.0,
             next_placement: record.next_placement.0,
+            id: (record.id != ClusterId::default()).then(|| record.id.to_string()),
+            continues: strings(&record.continues),
+            deleted_keyspaces: record
+                .deleted_keyspaces
+                .iter()
+                .map(|(name, id)| (name.to_string(), id.0))
+                .collect(),
         }
     }
 }
@@ -214,6 +252,8 @@ impl From<&(KeyspaceRecord, ShardMap)> for DumpKeyspace {
             rules: record.rules.iter().map(|(shard, rule)| (shard.0, rule.into())).collect(),
             brake: record.brake.clone(),
             created_ms: record.created_ms,
+            first_shard: record.first_shard.0,
+            lost: record.lost.map(Into::into),
             map: DumpMap {
                 generation: map.generation().into(),
                 parent: map.parent().map(Into::into),
@@ -267,7 +307,8 @@ impl From<&NodeRecord> for DumpNode {
             max_down: drain.max_down,
             began_with: drain.began_with,
         };
-        let spec = Registration { spec: record.spec.clone(), incarnation: Some(record.incarnation) };
+        let incarnation = Some(record.incarnation);
+        let spec = Registration { incarnation, ..Registration::new(record.spec.clone()) };
         DumpNode {
             spec: (&spec).into(),
             ended: record.ended,
@@ -278,15 +319,41 @@ impl From<&NodeRecord> for DumpNode {
     }
 }
 
-impl From<DumpCluster> for ClusterRecord {
-    fn from(form: DumpCluster) -> Self {
-        ClusterRecord {
+impl TryFrom<DumpCluster> for ClusterRecord {
+    type Error = Malformed;
+    fn try_from(form: DumpCluster) -> Result<Self, Malformed> {
+        let deleted =
+            |(name, below): (String, u64)| Ok((name.parse().at("deleted_keyspaces")?, ShardId(below)));
+        Ok(ClusterRecord {
+            id: form.id.map(|id| id.parse()).transpose().at("id")?.unwrap_or_default(),
+            continues: names(&form.continues, "continues")?,
+            deleted_keyspaces: form.deleted_keyspaces.into_iter().map(deleted).collect::<Result<_, _>>()?,
             next_incarnation: Incarnation(form.next_incarnation),
             next_plan: PlanId(form.next_plan),
             longest_lease_ms: form.longest_lease_ms,
             brake: form.brake,
+            braked_by: names(&form.braked_by, "braked_by")?,
             next_shard: ShardId(form.next_shard),
             next_placement: PlacementId(form.next_placement),
+        })
+    }
+}
+
+impl From<DumpLostIds> for LostIds {
+    fn from(form: DumpLostIds) -> Self {
+        let (shards, placements) = (form.shards, form.placements);
+        LostIds {
+            shards: (ShardId(shards.0), ShardId(shards.1)),
+            placements: (PlacementId(placements.0), PlacementId(placements.1)),
+        }
+    }
+}
+
+impl From<LostIds> for DumpLostIds {
+    fn from(lost: LostIds) -> Self {
+        DumpLostIds {
+            shards: (lost.shards.0.0, lost.shards.1.0),
+            placements: (lost.placements.0.0, lost.placements.1.0),
         }
     }
 }
@@ -384,8 +451,9 @@ impl TryFrom<DumpKeyspace> for (KeyspaceRecord, ShardMap) {
         let shards = each(shards, "shards", map::Shard::try_from).inside("map")?;
         let map = map_of(&settings, form.map, shards).inside("map")?;
         let rules = form.rules.into_iter().map(rule).collect::<Result<_, _>>()?;
-        let (brake, created_ms) = (form.brake, form.created_ms);
-        Ok((KeyspaceRecord { keyspace: settings, brake, rules, created_ms }, map))
+        let (brake, lost) = (form.brake, form.lost.map(Into::into));
+        let record = KeyspaceRecord::new(settings, form.created_ms, ShardId(form.first_shard));
+        Ok((KeyspaceRecord { brake, rules, lost, ..record }, map))
     }
 }
 
@@ -424,7 +492,7 @@ impl TryFrom<Dump> for Records {
     fn try_from(form: Dump) -> Result<Self, Malformed> {
         check_format(form.format.into())?;
         Ok(Records {
-            cluster: form.cluster.into(),
+            cluster: form.cluster.try_into().inside("cluster")?,
             keyspaces: each(form.keyspaces, "keyspaces", TryInto::try_into)?,
             nodes: each(form.nodes, "nodes", TryInto::try_into)?,
             plans: each(form.plans, "plans", plan::Plan::try_from)?,

@@ -81,6 +81,9 @@ numbers!(
         bytes_per_s: u64,
         /// How long a node may load one replica before it is given up there, in milliseconds.
         load_ms: u64,
+        /// How long a durable replica of a dead node is waited for before another node copies the shard, in
+        /// milliseconds.
+        replace_after_ms: u64,
     }
 );
 
@@ -138,6 +141,9 @@ pub struct Keyspace {
     /// Of a dataset: the replication that its settings said last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset_replication: Option<u32>,
+    /// Whether its data lies on disk and outlives its processes.
+    #[serde(default)]
+    pub durable: bool,
 }
 
 impl From<&core::Keyspace> for Keyspace {
@@ -156,6 +162,7 @@ impl From<&core::Keyspace> for Keyspace {
             throttle: (&keyspace.throttle).into(),
             resharding: (&keyspace.resharding).into(),
             dataset_replication: keyspace.dataset_replication,
+            durable: keyspace.durable,
         }
     }
 }
@@ -185,6 +192,7 @@ impl TryFrom<Keyspace> for core::Keyspace {
             throttle: form.throttle.into(),
             resharding: form.resharding.into(),
             dataset_replication: form.dataset_replication,
+            durable: form.durable,
             ..default
         })
     }

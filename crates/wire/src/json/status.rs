@@ -275,6 +275,7 @@ impl From<&core::ReplicaRow> for Replica {
             Some(Phase::Serving) => (Some("serving"), None),
             Some(Phase::Unloading) => (Some("unloading"), None),
             Some(Phase::Unloaded) => (Some("unloaded"), None),
+            Some(Phase::Kept) => (Some("kept"), None),
             Some(Phase::Dropped) => (Some("dropped"), None),
             Some(Phase::Failed(failure)) => {
                 (Some("failed"), Some(format!("{} ({} times)", failure.reason, failure.attempts)))

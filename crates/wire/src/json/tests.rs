@@ -13,13 +13,12 @@ proptest! {
 
     #[test]
     fn bounds_and_keyspaces_come_in_the_same(
-        bounds in testing::bounds(), keyspace in testing::keyspaces(), spec in testing::node_specs(),
+        bounds in testing::bounds(), keyspace in testing::keyspaces(), registration in testing::registrations(),
     ) {
         let form: Bounds = parse(&serde_json::to_vec(&Bounds::from(&bounds)).unwrap()).unwrap();
         prop_assert_eq!(sharding::Bounds::try_from(form), Ok(bounds));
         let form: Keyspace = parse(&serde_json::to_vec(&Keyspace::from(&keyspace)).unwrap()).unwrap();
         prop_assert_eq!(keyspace::Keyspace::try_from(form), Ok(keyspace));
-        let registration = Registration { spec, incarnation: None };
         let form: Register = parse(&serde_json::to_vec(&Register::from(&registration)).unwrap()).unwrap();
         prop_assert_eq!(Registration::try_from(form), Ok(registration));
     }

@@ -41,6 +41,55 @@ pub struct Register {
     pub callback: Option<String>,
     /// The incarnation it has, when it comes back.
     pub incarnation: Option<u64>,
+    /// The cluster that took it in before, or whose data it has stored, as in the welcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// What it has stored that no order to this incarnation is about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stored: Vec<Stored>,
+}
+
+/// A replica that a worker has stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stored {
+    /// Which.
+    pub replica: ReplicaKey,
+    /// What its shard held.
+    pub bounds: Bounds,
+    /// The latest epoch that it has served under or was ordered.
+    pub epoch: u64,
+    /// Names the disk on which it lies; 0 = not named.
+    #[serde(default)]
+    pub store: u64,
+    /// Some of it cannot be read: it counts for nothing.
+    #[serde(default)]
+    pub damaged: bool,
+}
+
+impl From<&core::Stored> for Stored {
+    fn from(stored: &core::Stored) -> Self {
+        Stored {
+            replica: (&stored.replica).into(),
+            bounds: (&stored.bounds).into(),
+            epoch: stored.epoch.0,
+            store: stored.store,
+            damaged: stored.damaged,
+        }
+    }
+}
+
+impl TryFrom<Stored> for core::Stored {
+    type Error = Malformed;
+    fn try_from(form: Stored) -> Result<Self, Malformed> {
+        Ok(core::Stored {
+            replica: form.replica.try_into().inside("replica")?,
+            bounds: form.bounds.try_into().inside("bounds")?,
+            epoch: Epoch(form.epoch),
+            store: form.store,
+            damaged: form.damaged,
+        })
+    }
 }
 
 impl TryFrom<Register> for cluster::Registration {
@@ -57,7 +106,12 @@ impl TryFrom<Register> for cluster::Registration {
             check_back: node::check_back(form.check_path, "check_path")?,
             callback: node::callback(form.callback, "callback")?,
         })?;
-        Ok(cluster::Registration { spec, incarnation: form.incarnation.map(Incarnation) })
+        Ok(cluster::Registration {
+            spec,
+            incarnation: form.incarnation.map(Incarnation),
+            cluster: form.cluster.map(|cluster| cluster.parse()).transpose().at("cluster")?,
+            stored: each(form.stored, "stored", TryInto::try_into)?,
+        })
     }
 }
 
@@ -70,12 +124,24 @@ pub struct Welcome {
     pub heartbeat_ms: u64,
     /// How long a lease is.
     pub lease_ms: u64,
+    /// The coordinator's cluster: a worker of another one refuses the coordinator and keeps its data, unless its own
+    /// is in `continues`.
+    pub cluster: String,
+    /// Clusters that this one was restored from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continues: Vec<String>,
 }
 
 impl From<&cluster::Welcome> for Welcome {
     fn from(welcome: &cluster::Welcome) -> Self {
-        let cluster::Welcome { incarnation, heartbeat_ms, lease_ms } = *welcome;
-        Welcome { incarnation: incarnation.0, heartbeat_ms, lease_ms }
+        let cluster::Welcome { cluster, continues, incarnation, heartbeat_ms, lease_ms } = welcome;
+        Welcome {
+            incarnation: incarnation.0,
+            heartbeat_ms: *heartbeat_ms,
+            lease_ms: *lease_ms,
+            cluster: cluster.to_string(),
+            continues: strings(continues),
+        }
     }
 }
 
@@ -182,7 +248,7 @@ impl TryFrom<Load> for load::Load {
 pub struct Report {
     /// Which.
     pub replica: ReplicaKey,
-    /// `loading`, `ready`, `serving`, `unloading`, `unloaded`, `dropped`, `failed`.
+    /// `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`, `dropped`, `failed`.
     pub phase: String,
     /// The epoch of the last order that was carried out.
     pub epoch: u64,
@@ -205,10 +271,11 @@ impl TryFrom<Report> for core::Report {
             "serving" => core::Phase::Serving,
             "unloading" => core::Phase::Unloading,
             "unloaded" => core::Phase::Unloaded,
+            "kept" => core::Phase::Kept,
             "dropped" => core::Phase::Dropped,
             "failed" => core::Phase::failed(form.attempts, sentence(form.reason)),
             other => {
-                let known = "loading, ready, serving, unloading, unloaded, dropped, failed";
+                let known = "loading, ready, serving, unloading, unloaded, kept, dropped, failed";
                 return Err(Malformed::new("phase", format!("{other:?} is no phase: choose one of {known}")));
             }
         };
@@ -301,6 +368,33 @@ pub struct Order {
     pub granted: bool,
     /// Where to load from, forward to, or hint at.
     pub peers: Vec<Peer>,
+    /// Whether the shard has ever been led, so that it may have data: then a replica without a source of it must
+    /// not serve.
+    pub had_data: bool,
+    /// In `unload_final`: why its data may be deleted: `moved`, `deleted`, `superseded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drop: Option<String>,
+}
+
+/// Leave to delete the data of a replica that is `kept`. A worker that has data of a later epoch keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Permission {
+    /// Which replica.
+    pub replica: ReplicaKey,
+    /// `moved`, `deleted`, `superseded`.
+    pub reason: String,
+    /// The epoch under which others serve, or up to which everything was deleted.
+    pub epoch: u64,
+}
+
+impl From<&core::Permission> for Permission {
+    fn from(permission: &core::Permission) -> Self {
+        Permission {
+            replica: (&permission.replica).into(),
+            reason: permission.reason.to_string(),
+            epoch: permission.epoch.0,
+        }
+    }
 }
 
 /// What a worker must know of a keyspace.
@@ -316,6 +410,10 @@ pub struct KeyspaceBrief {
     pub ownership: String,
     /// The map behind the orders.
     pub generation: Generation,
+    /// Its shards have this id or a later one; those of deleted keyspaces of the same name have earlier ones.
+    pub first_shard: u64,
+    /// Whether its data lies on disk and outlives its processes.
+    pub durable: bool,
 }
 
 /// Until when the worker may act: `lease_ms` after it sent the beat, by its own clock.
@@ -330,6 +428,8 @@ pub struct Lease {
 /// What a worker should hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Orders {
+    /// The coordinator's cluster, as in the welcome.
+    pub cluster: String,
     /// For which start of the node.
     pub incarnation: u64,
     /// To be sent back as `applied`.
@@ -340,8 +440,10 @@ pub struct Orders {
     pub keyspaces: Vec<KeyspaceBrief>,
     /// New or different orders.
     pub changed: Vec<Order>,
-    /// Replicas that it should no longer know.
+    /// Replicas that it should serve no more. Their data is kept until there is a permission.
     pub removed: Vec<ReplicaKey>,
+    /// Kept replicas whose data may be deleted.
+    pub permissions: Vec<Permission>,
     /// Only in answer to a beat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
@@ -357,10 +459,14 @@ impl From<&core::Orders> for Orders {
             partition_key: brief.partition_key.into(),
             ownership: brief.ownership.to_string(),
             generation: brief.generation.into(),
+            first_shard: brief.first_shard.0,
+            durable: brief.durable,
         };
         let lease =
             |lease: core::LeaseRenewal| Lease { sent_at_ms: lease.sent_at.0, lease_ms: lease.lease_ms };
         Orders {
+            cluster: orders.cluster.to_string(),
+            permissions: orders.permissions.iter().map(Into::into).collect(),
             incarnation: orders.incarnation.0,
             version: orders.version,
             base: orders.base,
@@ -391,6 +497,8 @@ impl From<&core::Order> for Order {
             epoch: order.epoch.0,
             granted: order.granted,
             peers: order.peers.iter().map(peer).collect(),
+            had_data: order.had_data,
+            drop: order.drop.map(|reason| reason.to_string()),
         }
     }
 }
@@ -413,6 +521,8 @@ impl From<&cluster::Registration> for Register {
             },
             callback: spec.callback.clone(),
             incarnation: registration.incarnation.map(|incarnation| incarnation.0),
+            cluster: registration.cluster.map(|cluster| cluster.to_string()),
+            stored: registration.stored.iter().map(Into::into).collect(),
         }
     }
 }

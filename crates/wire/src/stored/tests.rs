@@ -57,7 +57,7 @@ impl Store {
 }
 
 fn record(keyspace: &Keyspace) -> KeyspaceRecord {
-    KeyspaceRecord { keyspace: keyspace.clone(), brake: None, rules: BTreeMap::new(), created_ms: 7 }
+    KeyspaceRecord::new(keyspace.clone(), 7, partage_core::id::ShardId(1))
 }
 
 fn is_same(records: &Records, keyspaces: &[(KeyspaceRecord, ShardMap)]) {

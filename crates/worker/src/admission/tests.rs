@@ -1,7 +1,8 @@
 use super::*;
+use partage_core::cluster::Welcome;
 use partage_core::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders};
 use partage_core::hash::HashFunction;
-use partage_core::id::PlacementId;
+use partage_core::id::{ClusterId, PlacementId};
 use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
@@ -28,13 +29,22 @@ impl Leader {
     fn new() -> Leader {
         let node = NodeId::new("a").unwrap();
         let mut mind = Mind::new(node.clone(), Patience::default());
-        mind.welcomed(Incarnation(1));
+        let welcome = Welcome {
+            cluster: ClusterId(1),
+            continues: vec![],
+            incarnation: Incarnation(1),
+            heartbeat_ms: 100,
+            lease_ms: 1_000,
+        };
+        mind.welcomed(&welcome).unwrap();
         let brief = KeyspaceBrief {
             name: keyspace(),
             sharding: Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 },
             partition_key: PartitionKey::default(),
             ownership: Ownership::Exclusive,
             generation: Generation::default(),
+            first_shard: ShardId(1),
+            durable: false,
         };
         let order = Leader::order_to(ReplicaState::Live);
         let inside = Arc::new(Inside::new(Assignment::new(&order, &brief)));
@@ -54,12 +64,24 @@ impl Leader {
             _ => (Role::Follower, Epoch(2)),
         };
         let bounds = Bounds::Slot(Slot::new(0, 1).unwrap());
-        Order { replica: replica(), bounds, role, state, epoch, granted: true, peers: vec![] }
+        Order {
+            replica: replica(),
+            bounds,
+            role,
+            state,
+            epoch,
+            granted: true,
+            peers: vec![],
+            had_data: true,
+            drop: None,
+        }
     }
 
     fn order(&mut self, order: Order, keyspaces: Vec<KeyspaceBrief>) {
         self.version += 1;
         let orders = Orders {
+            cluster: ClusterId(1),
+            permissions: vec![],
             incarnation: Incarnation(1),
             version: self.version,
             base: self.version - 1,

@@ -12,7 +12,7 @@ use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, PartitionName};
 use crate::sharding::presplit::{self, PresplitError};
 use crate::sharding::{Bounds, Sharding, Slot};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 impl Cluster {
     pub(super) fn create_keyspace(
@@ -59,7 +59,7 @@ impl Cluster {
                 way_out: "give other first shards".into(),
             });
         }
-        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: at.wall_ms };
+        let record = KeyspaceRecord::new(keyspace, at.wall_ms, self.record.next_shard);
         warnings.extend(self.room_for_keyspace(at, None, &record, ahead)?);
         let effects = vec![Effect::Create(record, diff)];
         Ok(Intent { warnings, ..Intent::new(format!("create keyspace {name} with {count} shards"), effects) })
@@ -105,6 +105,9 @@ impl Cluster {
         let mut keyspace = KeyspaceState::new(record, map, at);
         keyspace.map.shards().for_each(|shard| keyspace.since.insert(shard.id, at.wall_ms));
         self.deleted.remove(&name);
+        if self.record.deleted_keyspaces.remove(&name).is_some() {
+            self.outbox.writes.push(Write::Cluster(self.record.clone()));
+        }
         self.keyspaces.insert(name, keyspace);
     }
 
@@ -144,6 +147,7 @@ impl Cluster {
         }
         self.record.next_shard = self.record.next_shard.max(keyspace.map.next_shard());
         self.record.next_placement = self.record.next_placement.max(keyspace.map.next_placement());
+        self.record.remember_deleted(name.clone(), keyspace.map.next_shard());
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         self.outbox.writes.push(Write::DropKeyspace(name.clone()));
         self.forget_plans_of(name);

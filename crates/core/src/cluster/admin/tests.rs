@@ -75,7 +75,7 @@ impl Town {
     pub fn start(&mut self, id: &str, number: usize) {
         let mut spec = NodeSpec::new(node(id), format!("127.0.0.1:{}", 7_000 + number));
         spec.zone = Some(Zone::new(&format!("z{}", number % 2)).unwrap());
-        let welcome = self.cluster.register(self.at, Registration { spec, incarnation: None }).unwrap();
+        let welcome = self.cluster.register(self.at, Registration::new(spec)).unwrap();
         self.alive.insert(node(id), (welcome.incarnation, 0));
     }
 

@@ -55,9 +55,12 @@ fn r4_nodes_that_are_heard_again_under_the_brake_go_on_as_if_nothing_had_been() 
     town = town.restart_coordinator();
     town.run(10_000);
     assert!(town.cluster.brake().is_some(), "a restart does not release it");
+    town.cut_off.remove(&node("n00"));
+    town.run(1_000);
+    assert!(town.cluster.brake().is_some(), "three are still silent");
     town.cut_off.clear();
     town.run(1_000);
-    command(&mut town, Command::ReleaseBrake);
+    assert!(town.cluster.brake().is_none() && town.disk.cluster.brake.is_none(), "nothing was decided");
     town.run(10_000);
     assert_eq!(town.map(), &map);
     assert_eq!(town.served().len(), 40);

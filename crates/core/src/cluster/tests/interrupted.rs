@@ -148,7 +148,8 @@ fn a_worker_has_to_come_to_each_coordinator_before_it_beats() {
         busy: 0.0,
     };
     assert_eq!(fresh.beat(town.at(), beat(1_000)), Err(BeatError::NotYet(node("a"))));
-    let registration = Registration { spec: record.spec.clone(), incarnation: Some(record.incarnation) };
+    let registration =
+        Registration { incarnation: Some(record.incarnation), ..Registration::new(record.spec.clone()) };
     assert_eq!(fresh.register(town.at(), registration).unwrap().incarnation, record.incarnation);
     assert!(fresh.beat(town.at(), beat(1_001)).is_ok());
 }

@@ -53,7 +53,7 @@ fn a11_nothing_is_given_before_a_beat() {
     let mut town = town_of(&["a", "b"], 1);
     let spec = crate::node::NodeSpec::new(node("mute"), "127.0.0.1:9999");
     let at = town.at();
-    let registration = super::super::Registration { spec, incarnation: None };
+    let registration = super::super::Registration::new(spec);
     let incarnation = town.cluster.register(at, registration).unwrap().incarnation;
     town.cluster.checked_back(at, &node("mute"), incarnation, true);
     town.run(2 * settings().settle_ms);

@@ -2,7 +2,7 @@
 //! on the way. What the network and the disk may do to it is another test's matter.
 
 use super::super::hosted::Hosted;
-use super::super::{Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
+use super::super::{BeatError, Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
 use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use crate::hash::HashFunction;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
@@ -140,8 +140,7 @@ impl Town {
             }
             map.apply(&edit.commit(TransactionId([255; 20]))).unwrap();
             next_shard = map.next_shard();
-            stored
-                .push((KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 0 }, map));
+            stored.push((KeyspaceRecord::new(keyspace, 0, ShardId(1)), map));
         }
         Town::from(Records { keyspaces: stored, ..Records::default() }, 1_000)
     }
@@ -175,9 +174,12 @@ impl Town {
         let (at, mut workers) = (fresh.at(), self.workers);
         for (name, worker) in &mut workers {
             worker.applied = 0;
+            if self.cut_off.contains(name) {
+                continue;
+            }
             let spec = fresh.cluster.nodes()[name].record.spec.clone();
             let incarnation = Some(worker.incarnation);
-            fresh.cluster.register(at, Registration { spec, incarnation }).unwrap();
+            fresh.cluster.register(at, Registration { incarnation, ..Registration::new(spec) }).unwrap();
         }
         let Town { notices, fails, hangs, loads, cut_off, unreachable, .. } = self;
         Town { workers, notices, fails, hangs, loads, cut_off, unreachable, ..fresh }
@@ -195,7 +197,7 @@ impl Town {
     pub fn join_as(&mut self, spec: NodeSpec) {
         let at = self.at();
         let id = spec.id.clone();
-        let welcome = self.cluster.register(at, Registration { spec, incarnation: None }).unwrap();
+        let welcome = self.cluster.register(at, Registration::new(spec)).unwrap();
         let holds = BTreeMap::new();
         let incarnation = welcome.incarnation;
         self.workers
@@ -279,7 +281,17 @@ impl Town {
     pub fn beat(&mut self, name: &NodeId) {
         let (at, beat) = (self.at(), self.next_beat(name));
         let worker = self.workers.get_mut(name).unwrap();
-        let Ok(orders) = self.cluster.beat(at, beat) else { return };
+        let orders = match self.cluster.beat(at, beat) {
+            Ok(orders) => orders,
+            Err(BeatError::NotYet(_)) => {
+                worker.applied = 0;
+                let spec = self.cluster.nodes()[name].record.spec.clone();
+                let incarnation = Some(worker.incarnation);
+                self.cluster.register(at, Registration { incarnation, ..Registration::new(spec) }).unwrap();
+                return;
+            }
+            Err(_) => return,
+        };
         if orders.base == 0 {
             let named: BTreeSet<_> = orders.changed.iter().map(|order| order.replica.clone()).collect();
             worker.holds.retain(|key, _| named.contains(key));
@@ -339,8 +351,14 @@ impl Town {
                 Write::Cluster(record) => self.disk.cluster = record,
                 Write::Keyspace(record) => {
                     let mut stored = self.disk.keyspaces.iter_mut();
-                    let slot = stored.find(|(r, _)| r.keyspace.name == record.keyspace.name).unwrap();
-                    slot.0 = record;
+                    match stored.find(|(r, _)| r.keyspace.name == record.keyspace.name) {
+                        Some(slot) => slot.0 = record,
+                        None => {
+                            let of = &record.keyspace;
+                            let map = ShardMap::empty(of.name.clone(), of.sharding, of.partition_key);
+                            self.disk.keyspaces.push((record, map));
+                        }
+                    }
                 }
                 Write::DropKeyspace(name) => self.disk.keyspaces.retain(|(r, _)| r.keyspace.name != name),
                 Write::Map(diff) => {

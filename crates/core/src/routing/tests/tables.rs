@@ -39,6 +39,8 @@ fn brief(map: &ShardMap) -> KeyspaceBrief {
         partition_key: map.partition_key(),
         ownership: Ownership::Exclusive,
         generation: map.generation(),
+        first_shard: ShardId(1),
+        durable: false,
     }
 }
 

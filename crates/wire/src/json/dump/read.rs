@@ -11,6 +11,7 @@ use super::{
 use crate::Malformed;
 use crate::json::{error::nearest, keyspace::Keyspace};
 use partage_core::cluster::{KeyspaceRecord, Records};
+use partage_core::id::ShardId;
 use partage_core::map::{Replica, Shard, ShardMap};
 use partage_core::{check, keyspace, suggest};
 use serde::Serialize;
@@ -58,7 +59,9 @@ impl Reading {
         }
         let cluster = document.remove("cluster").unwrap_or_default();
         if let Some(cluster) = self.part::<DumpCluster>("cluster", cluster) {
-            self.records.cluster = cluster.into();
+            if let Some(cluster) = self.kept("cluster", Some(cluster.try_into())) {
+                self.records.cluster = cluster;
+            }
         }
         for keyspace in self.list("", &mut document, "keyspaces") {
             let read = self.keyspace(keyspace);
@@ -107,8 +110,9 @@ impl Reading {
         let map = self.kept(&place, Some(map_of(&settings, map, shards)))?;
         let rules = form.rules.into_iter().map(rule).collect::<Result<_, _>>();
         let rules = self.kept(&place, Some(rules))?;
-        let (brake, created_ms) = (form.brake, form.created_ms);
-        Some((KeyspaceRecord { keyspace: settings, brake, rules, created_ms }, map))
+        let (brake, lost) = (form.brake, form.lost.map(Into::into));
+        let record = KeyspaceRecord::new(settings, form.created_ms, ShardId(form.first_shard));
+        Some((KeyspaceRecord { brake, rules, lost, ..record }, map))
     }
 
     fn shard(&mut self, place: &str, mut shard: Value) -> Option<Shard> {

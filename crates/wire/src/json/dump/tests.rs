@@ -10,7 +10,6 @@ use partage_core::node::NodeSpec;
 use partage_core::plan::{Origin, Plan, Status};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 fn read(records: &Records) -> Reading {
     Reading::of(&serde_json::to_vec(&Dump::from(records)).unwrap())
@@ -44,7 +43,7 @@ proptest! {
         (keyspace, diffs) in testing::histories(1..3), at in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
         let map = testing::replay(&keyspace, &diffs);
-        let record = KeyspaceRecord { keyspace, brake: None, rules: BTreeMap::new(), created_ms: 1 };
+        let record = KeyspaceRecord::new(keyspace, 1, partage_core::id::ShardId(1));
         let records = Records { keyspaces: vec![(record, map)], ..Records::default() };
         let mut document = serde_json::to_vec(&Dump::from(&records)).unwrap();
         let at = at.index(document.len());

@@ -1,0 +1,221 @@
+//! Data that workers keep and no map names: when it may be deleted (D7).
+//!
+//! A worker deletes nothing because no order names it: its orders may come from a coordinator that forgot, or it was
+//! away and others were given its shards meanwhile. It unloads, keeps the data, names it with every registration and
+//! whole beat, and asks by that. The answer follows from the map:
+//!
+//! | what is kept                                                | answer                                        |
+//! |-------------------------------------------------------------|-----------------------------------------------|
+//! | of a keyspace, or an earlier one of that name, that was deleted | `Deleted`                                 |
+//! | of a partition that was unregistered                        | `Deleted`                                     |
+//! | others serve its keys, under its epoch or a later one       | `Superseded`                                  |
+//! | the map names it                                            | none: it is ordered, or waits for its lease   |
+//! | ids that this coordinator cannot know (lost, or not given out) | none                                       |
+//! | nothing serves its keys, or only under an earlier epoch     | none: it may be the only copy                 |
+//! | of a keyspace that was never here                           | none                                          |
+//!
+//! What is not decided is kept, asked again with each beat, and told to people once it has lasted.
+
+use super::{Cluster, KeyspaceState, Moment};
+use crate::exchange::{DropReason, Permission, Phase, ReplicaKey, Report, Stored};
+use crate::id::{Epoch, ShardId};
+use crate::keyspace::Ownership;
+use crate::limits;
+use crate::map::{Shard, Stage};
+use crate::name::NodeId;
+use crate::node::Health;
+use crate::sharding::{Bounds, Sharding, geometry};
+use crate::time::Millis;
+use std::ops::Bound;
+
+/// A replica whose data a node keeps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// The latest epoch that it has served under or was ordered.
+    pub epoch: Epoch,
+    /// What its shard held, where the node said so.
+    pub bounds: Option<Bounds>,
+    /// Names the disk on which it lies; 0 = not named.
+    pub store: u64,
+    /// Some of it cannot be read.
+    pub damaged: bool,
+    /// Since when it is known.
+    pub since: Millis,
+}
+
+impl Cluster {
+    /// What a registration says is stored.
+    pub(super) fn take_stored(&mut self, at: Moment, id: &NodeId, stored: Vec<Stored>) {
+        for Stored { replica, bounds, epoch, store, damaged } in stored {
+            let kept = Kept { epoch, bounds: Some(bounds), store, damaged, since: at.now };
+            self.keep(id, replica, kept);
+        }
+    }
+
+    /// A report on a replica that the map does not name, or not of this start of the node.
+    pub(super) fn take_kept(&mut self, at: Moment, id: &NodeId, report: Report) {
+        let Report { replica, phase, epoch, load: _ } = report;
+        match phase {
+            Phase::Dropped => {
+                if let Some(node) = self.nodes.get_mut(id) {
+                    node.kept.remove(&replica);
+                }
+            }
+            Phase::Kept => {
+                let kept = Kept { epoch, bounds: None, store: 0, damaged: false, since: at.now };
+                self.keep(id, replica, kept);
+            }
+            Phase::Loading
+            | Phase::Ready
+            | Phase::Serving
+            | Phase::Unloading
+            | Phase::Unloaded
+            | Phase::Failed(_) => {}
+        }
+    }
+
+    fn keep(&mut self, id: &NodeId, replica: ReplicaKey, kept: Kept) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        let is_full = node.kept.len() >= limits::KEPT_REPLICAS;
+        match node.kept.get_mut(&replica) {
+            Some(known) => {
+                known.epoch = known.epoch.max(kept.epoch);
+                known.bounds = kept.bounds.or(known.bounds.take());
+                known.damaged |= kept.damaged;
+                known.store = known.store.max(kept.store);
+            }
+            // The node names it again when it registers next.
+            None if is_full => {}
+            None => drop(node.kept.insert(replica, kept)),
+        }
+    }
+
+    /// What the node keeps that no map names.
+    pub fn kept_on(&self, id: &NodeId) -> impl Iterator<Item = (&ReplicaKey, &Kept)> {
+        self.nodes.get(id).into_iter().flat_map(|node| &node.kept)
+    }
+
+    /// Which of the data that the node keeps may be deleted by now. Looks at a bounded number, in turn.
+    pub(super) fn permissions(&mut self, at: Moment, id: &NodeId) -> Vec<Permission> {
+        let Some(node) = self.nodes.get(id).filter(|node| !node.kept.is_empty()) else { return Vec::new() };
+        let from = node.kept_until.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let turn = node.kept.range((from, Bound::Unbounded)).take(limits::KEPT_AT_ONCE);
+        let (mut permissions, mut last, mut waits) = (Vec::new(), None, None);
+        for (replica, kept) in turn {
+            last = Some(replica.clone());
+            match self.may_delete(at, replica, kept) {
+                Ok((reason, epoch)) => {
+                    permissions.push(Permission { replica: replica.clone(), reason, epoch });
+                }
+                Err(why) if at.now.since(kept.since) >= limits::KEPT_TOLD_MS => {
+                    waits.get_or_insert((replica.clone(), why));
+                }
+                Err(_) => {}
+            }
+        }
+        let count = node.kept.len();
+        let tell = waits.filter(|_| !node.kept_told);
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.kept_until = last;
+            node.kept_told |= tell.is_some();
+        }
+        if let Some((replica, why)) = tell {
+            let ReplicaKey { keyspace, shard, placement } = replica;
+            self.notice(
+                true,
+                format!(
+                    "node {id} keeps data of {count} replicas that no map names, such as {placement} of shard {shard} \
+                     of keyspace {keyspace}: {why}"
+                ),
+            );
+        }
+        permissions
+    }
+
+    /// Why the data of a replica may be deleted, and up to which epoch; or why it may not.
+    fn may_delete(&self, at: Moment, key: &ReplicaKey, kept: &Kept) -> Result<(DropReason, Epoch), String> {
+        let deleted = Ok((DropReason::Deleted, kept.epoch));
+        let Some(keyspace) = self.keyspaces.get(&key.keyspace) else {
+            let below = self.record.deleted_keyspaces.get(&key.keyspace);
+            return match below {
+                Some(below) if key.shard < *below => deleted,
+                _ => Err(
+                    "this coordinator has never heard of the keyspace; if its data is not needed, stop the \
+                          worker and delete it by hand"
+                        .to_owned(),
+                ),
+            };
+        };
+        if key.shard < keyspace.record.first_shard {
+            return deleted;
+        }
+        let map = &keyspace.map;
+        let lost = keyspace.record.lost.as_ref().is_some_and(|lost| lost.has(key));
+        if lost || key.shard >= map.next_shard() || key.placement >= map.next_placement() {
+            return Err(
+                "it was given out by a coordinator whose state was lost; when it is not needed, stop the \
+                        worker and delete it by hand"
+                    .to_owned(),
+            );
+        }
+        match map.shard(key.shard) {
+            Some(shard) if shard.replica(key.placement).is_some() => Err("the map still names it".to_owned()),
+            Some(shard) if *shard.stage() == Stage::Removing => deleted,
+            None if map.sharding() == Sharding::Named => deleted,
+            shard => self.served_elsewhere(at, keyspace, shard, key.shard, kept),
+        }
+    }
+
+    /// Whether every shard that has the keys now serves, under an epoch that is not before.
+    fn served_elsewhere(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        own: Option<&Shard>,
+        id: ShardId,
+        kept: &Kept,
+    ) -> Result<(DropReason, Epoch), String> {
+        if let Some(own) = own.filter(|own| own.is_serving()) {
+            let serves = own.epoch >= kept.epoch && self.is_served(at, keyspace, own);
+            return match serves {
+                true => Ok((DropReason::Superseded, own.epoch)),
+                false => {
+                    Err("nobody serves the shard under its epoch or a later one: it may be the only copy"
+                        .into())
+                }
+            };
+        }
+        let holds_keys = |shard: &&Shard| match (own, &kept.bounds) {
+            (Some(own), _) => geometry::overlap(&shard.bounds, &own.bounds),
+            (None, Some(bounds)) => geometry::overlap(&shard.bounds, bounds),
+            (None, None) => shard.parents().contains(&id),
+        };
+        let mut epoch = None;
+        for shard in keyspace.map.shards().filter(|shard| shard.is_serving()).filter(holds_keys) {
+            if shard.epoch < kept.epoch || !self.is_served(at, keyspace, shard) {
+                return Err(format!(
+                    "shard {} that has its keys does not serve, so it may be the only copy",
+                    shard.id
+                ));
+            }
+            epoch = Some(epoch.unwrap_or(shard.epoch).min(shard.epoch));
+        }
+        let unknown = || "no shard is known to have its keys".to_owned();
+        epoch.map(|epoch| (DropReason::Superseded, epoch)).ok_or_else(unknown)
+    }
+
+    /// Whether the leader of a shard is known to serve under its epoch, and is heard of.
+    fn is_served(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> bool {
+        let exclusive = keyspace.record.keyspace.ownership == Ownership::Exclusive;
+        let granted = !exclusive || !keyspace.ungranted.contains(&shard.id);
+        granted
+            && shard.leader().is_some_and(|leader| {
+                let seen = keyspace.observed.get(&leader.placement);
+                let serves =
+                    seen.is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch);
+                let health =
+                    self.nodes.get(&leader.node).map(|node| node.signs.health(at.now, &self.settings));
+                serves && matches!(health, Some(Health::Up | Health::Unreachable))
+            })
+    }
+}
