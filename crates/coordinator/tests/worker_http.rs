@@ -130,7 +130,7 @@ async fn refusals_say_whether_to_try_again() {
     let register = "/v1/worker/register";
     let cases = [
         (register, json!({ "id": "a", "address": "127.0.0.1:1" }), 409, "name_taken"),
-        (register, json!({ "id": "z", "address": "127.0.0.1:1", "incarnation": 9 }), 410, "ended"),
+        (register, json!({ "id": "z", "address": "127.0.0.1:1", "incarnation": 9 }), 410, "unknown_node"),
         (register, json!({ "id": "z/y", "address": "127.0.0.1:1" }), 400, "malformed"),
         (register, json!({ "id": "z\u{0}", "address": "127.0.0.1:1" }), 400, "malformed"),
         (register, json!({ "id": "z".repeat(1 << 20), "address": "127.0.0.1:1" }), 400, "malformed"),
@@ -141,11 +141,11 @@ async fn refusals_say_whether_to_try_again() {
         (
             "/v1/worker/heartbeat",
             json!({ "node": "z", "incarnation": 1, "sequence": 1, "sent_at_ms": 0 }),
-            410,
+            428,
             "not_registered",
         ),
         ("/v1/worker/heartbeat?wait_ms=30001", a.beat(), 400, "malformed"),
-        ("/v1/worker/leave", json!({ "node": "z", "incarnation": 1 }), 410, "not_registered"),
+        ("/v1/worker/leave", json!({ "node": "z", "incarnation": 1 }), 428, "not_registered"),
     ];
     for (path, body, status, kind) in cases {
         let (given, answer) = door.post(path, &body).await;

@@ -153,7 +153,7 @@ async fn the_last_handle_stops_the_worker_and_shutdown_evicts() {
     assert!(a.leave(Duration::from_secs(1)).await.is_err());
     let (b, _) = owner("b", &coordinator, &Arc::default()).await;
     drop(b);
-    let dead = || town.call(|cluster, _| cluster.nodes()["b"].record.ended);
+    let dead = || town.call(|cluster, at| !cluster.nodes()["b"].accepts(at.now, cluster.settings()));
     eventually("b is not heard any more", dead).await;
 }
 

@@ -59,10 +59,6 @@ pub struct CreateArgs {
     /// Replicas of each shard
     #[arg(long, default_value_t = 1)]
     replicas: u32,
-    /// Its data lies on disk and outlives its processes: a dead node's replica stays in the map, and the last one of
-    /// a shard is never removed
-    #[arg(long)]
-    durable: bool,
     #[arg(long, default_value = DEFAULT_POLICY, help = policies())]
     policy: String,
     /// automatic, suggested or manual
@@ -140,9 +136,6 @@ struct ThrottleArgs {
     /// Milliseconds that a node may load one replica before it is given up there and tried elsewhere
     #[arg(long)]
     load_ms: Option<u64>,
-    /// Milliseconds that a durable replica of a dead node is waited for before another node copies the shard
-    #[arg(long)]
-    replace_after_ms: Option<u64>,
 }
 
 impl ThrottleArgs {
@@ -158,7 +151,7 @@ impl ThrottleArgs {
             loads_per_node: self.loads_per_node.unwrap_or(now.loads_per_node),
             bytes_per_s: self.bytes_per_s.unwrap_or(now.bytes_per_s),
             load_ms: self.load_ms.unwrap_or(now.load_ms),
-            replace_after_ms: self.replace_after_ms.unwrap_or(now.replace_after_ms),
+            replace_after_ms: now.replace_after_ms,
         }
     }
 }
@@ -241,7 +234,7 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         throttle: args.throttle.over(Throttle::default()),
         resharding: args.resharding.over(Resharding::default()),
         dataset_replication: None,
-        durable: args.durable,
+        durable: false,
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
     carry_out(&args.door, output, command, args.dry.dry_run).await
