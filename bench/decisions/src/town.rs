@@ -108,7 +108,7 @@ impl Town {
     pub fn join(&mut self, number: u64) -> Result<(), String> {
         let spec = spec(number)?;
         let id = spec.id.clone();
-        let registration = Registration { spec, incarnation: None };
+        let registration = Registration::new(spec);
         let welcome = self.cluster.register(self.at(), registration).map_err(|error| error.to_string())?;
         self.workers.push(Worker {
             id,
@@ -194,7 +194,7 @@ impl Town {
         for number in 0..self.workers.len() {
             let spec = spec(number as u64)?;
             let incarnation = Some(self.workers[number].incarnation);
-            let answer = self.cluster.register(at, Registration { spec, incarnation });
+            let answer = self.cluster.register(at, Registration { incarnation, ..Registration::new(spec) });
             answer.map_err(|error| error.to_string())?;
         }
         self.pass(250)

@@ -14,7 +14,6 @@
 //! | more than max(2, half) of the nodes do not answer, none given up yet | planning waits until they answer |
 //! | nobody would be left that answers and could take the shards    | the brake is on, however small the cluster |
 //! | too many are dying or silent, but not all of them for long enough | nobody is given up yet            |
-//! | every node whose silence put the brake on answers again       | it is released by itself              |
 //! | a lost node registers again                                   | it does not count as lost             |
 //! | a node leaves as announced                                    | it never counted as lost              |
 //! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is held back |

@@ -392,24 +392,21 @@ pub fn node_records() -> impl Strategy<Value = NodeRecord> {
 pub fn cluster_records() -> impl Strategy<Value = ClusterRecord> {
     let clusters = (any::<u128>(), vec(any::<u128>(), 0..3));
     let deleted = btree_map(keyspace_names(), any::<u64>().prop_map(ShardId), 0..3);
-    let told = (option::of(SENTENCE), clusters, deleted, btree_set(node_ids(), 0..3));
-    (any::<(u64, u64, u64, u64, u64)>(), told).prop_map(
-        |(numbers, (brake, clusters, deleted_keyspaces, braked_by))| {
-            let (incarnation, plan, longest_lease_ms, shard, placement) = numbers;
-            ClusterRecord {
-                next_incarnation: Incarnation(incarnation),
-                next_plan: PlanId(plan),
-                longest_lease_ms,
-                brake,
-                braked_by,
-                next_shard: ShardId(shard),
-                next_placement: PlacementId(placement),
-                id: ClusterId(clusters.0),
-                continues: clusters.1.into_iter().map(ClusterId).collect(),
-                deleted_keyspaces,
-            }
-        },
-    )
+    let told = (option::of(SENTENCE), clusters, deleted);
+    (any::<(u64, u64, u64, u64, u64)>(), told).prop_map(|(numbers, (brake, clusters, deleted_keyspaces))| {
+        let (incarnation, plan, longest_lease_ms, shard, placement) = numbers;
+        ClusterRecord {
+            next_incarnation: Incarnation(incarnation),
+            next_plan: PlanId(plan),
+            longest_lease_ms,
+            brake,
+            next_shard: ShardId(shard),
+            next_placement: PlacementId(placement),
+            id: ClusterId(clusters.0),
+            continues: clusters.1.into_iter().map(ClusterId).collect(),
+            deleted_keyspaces,
+        }
+    })
 }
 
 fn changes() -> impl Strategy<Value = Change> {

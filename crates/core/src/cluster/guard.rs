@@ -28,7 +28,7 @@ impl Cluster {
     /// that has killed so many of them one after the other. Returns whether nobody may be given up now.
     pub(super) fn brake_if_too_many(&mut self, at: Moment) -> bool {
         if self.record.brake.is_some() {
-            return !self.release_when_all_answer(at);
+            return true;
         }
         let dying: BTreeMap<_, _> =
             self.dying(at).into_iter().map(|id| (id.clone(), self.suspects(&id))).collect();
@@ -46,35 +46,11 @@ impl Cluster {
             true,
             format!(
                 "the brake is on, nothing moves by itself and no node is given up: {why}. Look at the nodes and \
-                 the network, then run `partage brake release`; it is released by itself when every one of them \
-                 answers again"
+                 the network, then run `partage brake release`"
             ),
         );
         self.record.brake = Some(why);
-        self.record.braked_by = dying.into_keys().collect();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        true
-    }
-
-    /// Releases the brake when every node whose silence put it on answers again: nothing was decided about them, so
-    /// nothing has to be looked at by a person. Returns whether it did.
-    fn release_when_all_answer(&mut self, at: Moment) -> bool {
-        let answers = |id: &NodeId| {
-            let health = self.nodes.get(id).map(|node| node.signs.health(at.now, &self.settings));
-            matches!(health, Some(Health::Up | Health::Unreachable))
-        };
-        let all = !self.record.braked_by.is_empty() && self.record.braked_by.iter().all(answers);
-        if !all || !self.dying(at).is_empty() {
-            return false;
-        }
-        self.record.brake = None;
-        self.record.braked_by.clear();
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.notice(
-            false,
-            "the brake is released: every node whose silence put it on answers again".to_owned(),
-        );
-        self.plan_soon(at, 0);
         true
     }
 
@@ -128,7 +104,6 @@ impl Cluster {
     /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard.
     pub(super) fn let_go_brake(&mut self, at: Moment) {
         self.record.brake = None;
-        self.record.braked_by.clear();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         for id in self.dying(at) {
             self.bury(at, &id);

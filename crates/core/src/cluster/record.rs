@@ -44,8 +44,6 @@ pub struct ClusterRecord {
     pub longest_lease_ms: u64,
     /// Why automatic moves are stopped, until a person releases the brake (K18).
     pub brake: Option<String>,
-    /// Nodes whose silence put it on: when all of them answer again, it is released by itself.
-    pub braked_by: BTreeSet<NodeId>,
     /// The lowest shard id that no deleted keyspace has used. New keyspaces begin here, so that storage
     /// and workers never mistake a shard for one of a deleted keyspace of the same name (M5).
     pub next_shard: ShardId,
@@ -76,7 +74,6 @@ impl Default for ClusterRecord {
             next_plan: PlanId(1),
             longest_lease_ms: 0,
             brake: None,
-            braked_by: BTreeSet::new(),
             next_shard: ShardId(1),
             next_placement: PlacementId(1),
             id: ClusterId::default(),

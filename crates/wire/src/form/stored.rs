@@ -16,7 +16,6 @@ impl From<&ClusterRecord> for proto::StoredCluster {
             next_plan: record.next_plan.0,
             longest_lease_ms: record.longest_lease_ms,
             brake: record.brake.clone(),
-            braked_by: record.braked_by.iter().map(ToString::to_string).collect(),
             next_shard: record.next_shard.0,
             next_placement: record.next_placement.0,
             // Left out where none was drawn.
@@ -35,7 +34,6 @@ impl TryFrom<proto::StoredCluster> for ClusterRecord {
             next_plan: PlanId(form.next_plan),
             longest_lease_ms: form.longest_lease_ms,
             brake: form.brake,
-            braked_by: names(&form.braked_by, "braked_by")?,
             next_shard: ShardId(form.next_shard),
             next_placement: PlacementId(form.next_placement),
             id: if form.id.is_empty() { ClusterId::default() } else { form.id.parse().at("id")? },

@@ -68,9 +68,6 @@ pub struct DumpCluster {
     /// Why automatic moves are stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brake: Option<String>,
-    /// Nodes whose silence put it on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub braked_by: Vec<String>,
     /// The lowest shard id that no deleted keyspace has used.
     pub next_shard: u64,
     /// The lowest placement id that no deleted keyspace has used.
@@ -231,7 +228,6 @@ impl From<&ClusterRecord> for DumpCluster {
             next_plan: record.next_plan.0,
             longest_lease_ms: record.longest_lease_ms,
             brake: record.brake.clone(),
-            braked_by: strings(&record.braked_by),
             next_shard: record.next_shard.0,
             next_placement: record.next_placement.0,
             id: (record.id != ClusterId::default()).then(|| record.id.to_string()),
@@ -332,7 +328,6 @@ impl TryFrom<DumpCluster> for ClusterRecord {
             next_plan: PlanId(form.next_plan),
             longest_lease_ms: form.longest_lease_ms,
             brake: form.brake,
-            braked_by: names(&form.braked_by, "braked_by")?,
             next_shard: ShardId(form.next_shard),
             next_placement: PlacementId(form.next_placement),
         })

@@ -59,7 +59,7 @@ fn r4_nodes_that_are_heard_again_under_the_brake_go_on_as_if_nothing_had_been() 
     town.run(1_000);
     assert!(town.cluster.brake().is_some(), "three are still silent");
     town.cut_off.clear();
-    town.run(1_000);
+    town.run(3_000);
     assert!(town.cluster.brake().is_none() && town.disk.cluster.brake.is_none(), "nothing was decided");
     town.run(10_000);
     assert_eq!(town.map(), &map);
