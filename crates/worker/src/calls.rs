@@ -65,7 +65,7 @@ impl Calls {
             let _load = match callback {
                 // The semaphore is never closed; if it were, loads would only be unlimited.
                 Callback::Load => loads.acquire_owned().await.ok(),
-                Callback::Serve(..) | Callback::Unload | Callback::Drop => None,
+                Callback::Serve(..) | Callback::Unload | Callback::Drop(_) => None,
             };
             match AssertUnwindSafe(call(handler, shard, callback)).catch_unwind().await {
                 Ok(Ok(())) => Ok(()),
