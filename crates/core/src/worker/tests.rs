@@ -388,22 +388,15 @@ fn o1_a_lease_is_not_renewed_by_orders_that_are_not_taken_in() {
 fn b9_what_it_knows_of_a_keyspace_goes_with_the_last_shard_of_it() {
     let mut fixture = Fixture::leading(1);
     assert!(fixture.worker.keyspace(&keyspace()).is_some());
-    let orders = Orders {
-        incarnation: Incarnation(1),
-        version: fixture.version + 1,
-        base: fixture.version,
-        keyspaces: vec![],
-        changed: vec![],
-        removed: vec![replica()],
-        lease: None,
-        may_go: false,
-    };
-    fixture.worker.ordered(Millis(0), orders);
-    for callback in [Callback::Unload, Callback::Drop] {
-        fixture.worker.drained(Millis(0), &replica());
-        fixture.worker.returned(Millis(0), &replica(), callback, Ok(()));
-        fixture.worker.run(Millis(0));
-    }
+    let version = fixture.version + 1;
+    fixture.worker.ordered(Millis(0), fixture.whole(version, vec![], vec![]));
+    fixture.worker.drained(Millis(0), &replica());
+    assert_eq!(fixture.done(0, Callback::Unload), []);
+    fixture.worker.beat(Millis(0));
+    assert!(fixture.worker.keyspace(&keyspace()).is_some(), "its data is still here");
+    let drop = Callback::Drop(DropReason::Superseded);
+    assert_eq!(fixture.permit(0, version + 1, 1), [Task::Call(drop)]);
+    fixture.done(0, drop);
     fixture.worker.beat(Millis(0));
     assert!(fixture.worker.holdings().is_empty());
     assert_eq!(fixture.worker.keyspace(&keyspace()), None);

@@ -154,5 +154,7 @@ fn brief(name: KeyspaceName) -> KeyspaceBrief {
         partition_key: PartitionKey::default(),
         ownership: Ownership::Eventual,
         generation: Generation::default(),
+        first_shard: ShardId(1),
+        durable: false,
     }
 }

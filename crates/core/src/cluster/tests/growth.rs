@@ -85,7 +85,7 @@ fn b9_capacities_whose_sum_is_no_number_are_refused() {
     let mut town = settled(1, 1);
     for capacity in [f64::MAX, 1e-300] {
         let spec = NodeSpec { capacity, ..NodeSpec::new(node("huge"), "127.0.0.1:9") };
-        let answer = town.cluster.register(town.at(), Registration { spec, incarnation: None });
+        let answer = town.cluster.register(town.at(), Registration::new(spec));
         assert!(matches!(answer, Err(RegisterError::Spec(_))), "{capacity}");
     }
 }
@@ -128,7 +128,7 @@ fn b9_at_most_so_many_nodes_are_remembered_that_have_ended_also_when_a_drain_sta
         let pod = format!("pod{number}");
         let spec = NodeSpec::new(node(&pod), format!("127.0.0.1:{}", 10_000 + number));
         let at = Moment { now: Millis(town.now), wall_ms: town.now };
-        let welcome = town.cluster.register(at, Registration { spec, incarnation: None }).unwrap();
+        let welcome = town.cluster.register(at, Registration::new(spec)).unwrap();
         town.drain(&pod);
         town.cluster.leave(at, &node(&pod), welcome.incarnation).unwrap();
         town.now += 1;
