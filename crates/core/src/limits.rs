@@ -19,7 +19,7 @@ pub const REPLICAS: usize = 64;
 /// Most shards in one keyspace: the largest map that is measured (see `bench/`), times four.
 pub const SHARDS: usize = 4_000_000;
 
-/// Shards that one decision looks at, one by one: some 30 milliseconds of work, during which no beat is answered.
+/// Shards that one decision looks at, one by one: no beat is answered meanwhile, so it is little beside a heartbeat.
 pub const SHARDS_SETTLED: usize = 2_048;
 
 /// Changes of plans that begin in one commit, for the same reason.

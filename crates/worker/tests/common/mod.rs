@@ -1,5 +1,5 @@
 //! A coordinator in memory that speaks the real protocol: the cluster's mind behind a gRPC server, without a
-//! disk and without check-backs, and with switches for what a test wants to go wrong.
+//! disk, for which every address answers, and with switches for what a test wants to go wrong.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -113,6 +113,10 @@ impl Town {
         let mut cluster = self.inner.cluster.lock().unwrap();
         let at = Moment { now: Millis(self.inner.start.elapsed().as_millis() as u64 + 2), wall_ms: 0 };
         let result = work(&mut cluster, at);
+        // Every address answers.
+        for (node, incarnation, ..) in cluster.checks_due(at.now) {
+            cluster.checked_back(at, &node, incarnation, true);
+        }
         for _ in 0..1_000 {
             let wake = cluster.decide(at, self.transaction());
             if wake > at.now {
