@@ -140,7 +140,11 @@ async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_r
     let says = ["not_stored", "nothing was changed", "is full", dir.as_str(), "make room"];
     assert_eq!(says.iter().find(|says| !refused.contains(**says)), None, "{refused}");
     // Questions are answered at every moment from now on, by a leader of the same term, which says what is wrong.
-    let term = cluster.admin.try_get::<Coordinators>("/v1/coordinators").await.unwrap().coordinators[0].term;
+    let term = || async {
+        let leaders: Coordinators = cluster.admin.try_get("/v1/coordinators").await?;
+        Ok(leaders.coordinators[0].term)
+    };
+    let led = until("who leads", term).await;
     until("a leader says that its disk is full", || async {
         let status: Summary = cluster.admin.try_get("/v1/status").await?;
         if status.problems.iter().any(|problem| problem.what.contains(&dir)) {
@@ -174,8 +178,7 @@ async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_r
     }
 
     std::fs::remove_file(ballast).unwrap();
-    let leaders: Coordinators = cluster.admin.try_get("/v1/coordinators").await.unwrap();
-    assert_eq!(leaders.coordinators[0].term, term, "it led all along");
+    assert_eq!(until("who leads", term).await, led, "it led all along");
     until("commands are carried out again", || async { cluster.admin.command(bulky(99)).await }).await;
     assert_eq!(marks(&cluster.admin.shards("kv").await), before, "nothing has moved");
     load.rounds(2).await;
