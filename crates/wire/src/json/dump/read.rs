@@ -58,10 +58,10 @@ impl Reading {
             self.lose("", problem);
         }
         let cluster = document.remove("cluster").unwrap_or_default();
-        if let Some(cluster) = self.part::<DumpCluster>("cluster", cluster) {
-            if let Some(cluster) = self.kept("cluster", Some(cluster.try_into())) {
-                self.records.cluster = cluster;
-            }
+        if let Some(cluster) = self.part::<DumpCluster>("cluster", cluster)
+            && let Some(cluster) = self.kept("cluster", Some(cluster.try_into()))
+        {
+            self.records.cluster = cluster;
         }
         for keyspace in self.list("", &mut document, "keyspaces") {
             let read = self.keyspace(keyspace);
