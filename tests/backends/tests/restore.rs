@@ -99,8 +99,11 @@ impl Numbers {
         let mut numbers = Numbers::default();
         numbers.starts.extend(records.nodes.iter().map(|node| node.incarnation.0));
         numbers.plans.extend(records.plans.iter().map(|plan| plan.id.0));
-        for (_, map) in &records.keyspaces {
-            numbers.maps.insert(map.generation().sequence);
+        for (record, map) in &records.keyspaces {
+            // A keyspace that is created anew begins at the first generation; its shards tell it from its namesakes.
+            if record.keyspace.name.as_str() != "late" {
+                numbers.maps.insert(map.generation().sequence);
+            }
             for shard in map.shards() {
                 numbers.shards.insert(shard.id.0);
                 numbers.epochs.insert(shard.epoch.0);
