@@ -54,6 +54,7 @@ async fn service(guard: Option<Extension<Arc<Guard>>>, request: Request) -> Resp
             Body::from_stream(endless).into_response()
         }
         "/key/paused" => {
+            #[expect(clippy::disallowed_methods, reason = "a thread that stands still is what is tested")]
             let paused = futures::stream::once(async {
                 std::thread::sleep(Duration::from_millis(2 * common::settings().lease_ms));
                 Ok::<_, std::convert::Infallible>("read after the lease")

@@ -20,7 +20,7 @@ pub struct ReleaseArgs {
     #[arg(long)]
     all: bool,
     /// With --all: only those whose reason contains this text
-    #[arg(long, value_name = "TEXT", requires = "all")]
+    #[arg(long, value_name = "TEXT", requires = "all", conflicts_with = "shard")]
     reason: Option<String>,
     #[command(flatten)]
     door: Door,

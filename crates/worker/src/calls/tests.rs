@@ -30,9 +30,11 @@ impl Handler for Arc<Blocking> {
         let work = shard.scope().spawn_blocking(move || {
             let loading = blocking.loading.fetch_add(1, Ordering::SeqCst) + 1;
             blocking.most_loading.fetch_max(loading, Ordering::SeqCst);
-            while !blocking.let_go.load(Ordering::SeqCst)
-                && !(blocking.heeds_cancellation && scope.is_cancelled())
-            {
+            let ends = || {
+                let cancelled = blocking.heeds_cancellation && scope.is_cancelled();
+                cancelled || blocking.let_go.load(Ordering::SeqCst)
+            };
+            while !ends() {
                 std::thread::yield_now();
             }
             blocking.loading.fetch_sub(1, Ordering::SeqCst);
