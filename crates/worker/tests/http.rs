@@ -225,7 +225,8 @@ async fn a_sender_with_a_newer_map_is_waited_for_and_one_without_is_not() {
     let behind =
         a.ask(&http, Method::PUT, "/key/k", &[("partage-hop", "1"), ("partage-generation", &told)]).await;
     assert_eq!(behind.status, StatusCode::MISDIRECTED_REQUEST);
-    assert!(begun.elapsed() >= Duration::from_millis(500), "it hoped for the newer map");
+    // Its last shard has gone, and with it what it knew of the keyspace: it has no map that could be behind.
+    assert!(begun.elapsed() < Duration::from_secs(10), "it does not wait for ever");
     let begun = tokio::time::Instant::now();
     let level =
         a.ask(&http, Method::PUT, "/key/k", &[("partage-hop", "1"), ("partage-generation", "1")]).await;
