@@ -217,6 +217,7 @@ async fn a_sender_with_a_newer_map_is_waited_for_and_one_without_is_not() {
     let http = http();
     town.move_shard(town.shard(), "a", "b");
     eventually("b serves", || b.serves()).await;
+    eventually("a has nothing left", || a.worker.replicas().is_empty()).await;
     // a learns nothing more of the keyspace once all is gone; b's map is at this generation:
     let generation = b.worker.generation(&keyspace()).unwrap().sequence;
     *known.lock().unwrap() = None;
