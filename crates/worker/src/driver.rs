@@ -245,7 +245,7 @@ impl Driver {
             node = %self.spec.id, incarnation = %welcome.incarnation,
             "registered at {}", self.lines.coordinator()
         );
-        self.lines.settled();
+        self.lines.settled(welcome.lease_ms);
         self.state.warned = None;
         self.state.last_answer = self.now();
         self.state.welcome = Some(welcome);
@@ -262,12 +262,16 @@ impl Driver {
             self.state.last_answer = now;
             self.state.renewed = true;
         }
-        let had_lapsed = !self.mind.lease().holds(now);
+        let (had_lapsed, end) = (!self.mind.lease().holds(now), self.mind.lease().end());
         actions.extend(self.mind.ordered(now, orders));
         if let Some(mistrust) = self.mind.mistrust().cloned() {
             self.refuse_coordinator(&mistrust);
         }
         if had_lapsed && self.mind.lease().holds(now) {
+            if self.state.lapses > 0 {
+                let late_ms = now.since(end);
+                tracing::warn!(node = %self.spec.id, late_ms, "the lease had lapsed: exclusive shards waited");
+            }
             self.state.lapses += 1;
             self.state.dirty = true;
         }
@@ -339,7 +343,9 @@ impl Driver {
         if !(due || self.state.beat_now || self.mind.has_news()) {
             return;
         }
-        if now.since(self.state.last_answer) > limits::SILENT_BEATS * heartbeat_ms + lease_ms {
+        let patience_ms = (limits::SILENT_BEATS * heartbeat_ms).max(lease_ms / 2);
+        if now.since(self.state.last_answer) > patience_ms {
+            self.lines.said_nothing();
             self.give_up_line("it does not answer beats");
             return;
         }
