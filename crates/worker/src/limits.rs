@@ -84,6 +84,10 @@ pub const MAPS_FIRST: Duration = Duration::from_secs(2);
 /// make it fetch them anew each time, one that has gone does not cost a connection for ever.
 pub const MAPS_IDLE: Duration = Duration::from_secs(300);
 
+/// Replicas that metrics name one by one. A node with more is counted in sums only: thousands of time series
+/// from each node are more than Prometheus should be given.
+pub const METRIC_REPLICAS: usize = 200;
+
 /// Longest message of a failed callback that is reported.
 pub const REASON_BYTES: usize = 1_024;
 
