@@ -96,7 +96,10 @@ pub fn read(path: &Path, bytes: &[u8]) -> Result<(Records, Contents), Failure> {
         say("this is a dump, not a backup: nothing tells whether a byte of it was changed");
         (Label { taken_ms: 0, by: String::new() }, bytes.to_vec())
     } else {
-        backup::open(bytes).map_err(|error| unfit(&error).help("take an earlier backup"))?
+        backup::open(bytes).map_err(|error| {
+            let save = format!("`partage check {} --save-to DIR` saves all but that part", path.display());
+            unfit(&error).help(format!("take an earlier backup; or {save}"))
+        })?
     };
     let Reading { records, problems, .. } = Reading::of(&document);
     if let Some(first) = problems.first() {

@@ -190,8 +190,12 @@ fn dump(path: &Path) -> Result<Look, Failure> {
         std::fs::read(path).map_err(unreadable)?
     };
     let Reading { records, problems, .. } = if backup::is_backup(&bytes) {
-        match backup::open(&bytes) {
-            Ok((_, document)) => Reading::of(&document),
+        match backup::salvage(&bytes) {
+            Ok((document, damage)) => {
+                let mut reading = Reading::of(&document);
+                reading.problems.splice(0..0, damage.iter().map(ToString::to_string));
+                reading
+            }
             Err(error) => Reading { problems: vec![error.to_string()], ..Reading::default() },
         }
     } else {

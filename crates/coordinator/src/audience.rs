@@ -26,6 +26,11 @@ impl Herald {
         Herald { publisher, clock, metrics: Metrics::default(), news: AtomicBool::new(false) }
     }
 
+    /// So many coordinators say that they lead.
+    pub fn leaders(&self, count: usize) {
+        self.metrics.leaders(count);
+    }
+
     /// The text that Prometheus reads, of a coordinator that leads at `term`, or of one that does not.
     pub fn metrics_text(&self, glance: Option<&Glance>, term: Option<u64>) -> String {
         self.metrics.text(glance, self.publisher.subscribers(), term)

@@ -1,17 +1,20 @@
 //! What a coordinator stands on: a connection to the backend, a session there, and its place in the election.
 
+use crate::leaders;
 use crate::limits;
 use crate::part::Part;
+use crate::terms::Terms;
 use axum::Router;
+use bytes::Bytes;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
     Backend, ClusterId, Coordination, Election, Error, Expected, Key, Leader, Scope, Session, Target,
     Transaction, claim, connect,
 };
 use partage_core::settings::Settings;
-use partage_wire::json::{Coordinator, Coordinators};
+use partage_wire::json::Coordinators;
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence, StoredError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,8 +32,8 @@ pub enum Backing {
     Shared {
         /// The engine.
         target: Box<Target>,
-        /// Where this coordinator keeps its part of the maps: for engines of which one value cannot hold a map, and
-        /// for no others ([`keeps_maps`]).
+        /// Where this coordinator keeps the highest term that it has seen, and its part of the maps: that for engines
+        /// of which one value cannot hold a map, and for no others ([`keeps_maps`]).
         data_dir: Option<PathBuf>,
         /// Time-to-live of its session: how long the others wait for a leader that was killed.
         session: Duration,
@@ -39,7 +42,8 @@ pub enum Backing {
     Open {
         /// The store.
         coordination: Arc<dyn Coordination>,
-        /// Where this coordinator keeps its part of the maps; none = the store keeps them.
+        /// Where this coordinator keeps its part of the maps, and the highest term that it has seen; none = the store
+        /// keeps the maps.
         data_dir: Option<PathBuf>,
         /// Time-to-live of its session.
         session: Duration,
@@ -70,6 +74,14 @@ impl Backing {
         matches!(self, Backing::Shared { .. } | Backing::Open { .. })
     }
 
+    /// Where a coordinator that shares an engine keeps what is its own.
+    fn data_dir(&self) -> Option<&Path> {
+        match self {
+            Backing::Shared { data_dir, .. } | Backing::Open { data_dir, .. } => data_dir.as_deref(),
+            Backing::Memory | Backing::Directory(_) => None,
+        }
+    }
+
     /// In words, for messages: an address without its secrets, a directory.
     pub fn place(&self) -> String {
         match self {
@@ -93,7 +105,17 @@ pub struct Footing {
     pub election: Election,
     /// This coordinator's part in keeping the maps, where the backend does not keep them.
     pub part: Option<Part>,
+    /// The highest term that was seen here, over restarts too.
+    pub terms: Arc<Terms>,
+    /// What the key `about` holds, where the root has one.
+    pub about: Option<Bytes>,
     embedded: Option<Arc<Embedded>>,
+}
+
+/// A root, and what it says about itself.
+struct Root {
+    cluster: ClusterId,
+    about: Bytes,
 }
 
 /// Whose root it is: nobody's becomes that of a new cluster, but not under a process that has seen it full.
@@ -101,14 +123,16 @@ async fn belong(
     coordination: &dyn Coordination,
     place: &str,
     known: &OnceLock<ClusterId>,
-) -> Result<ClusterId, StoreError> {
+) -> Result<Root, StoreError> {
     if let Some(cluster) = known.get()
         && coordination.read(&Key::new("about")?).await?.is_none()
     {
         return Err(StoreError::Emptied { place: place.to_owned(), cluster: *cluster });
     }
     let cluster = claim(coordination, place, known.get().copied()).await?;
-    Ok(*known.get_or_init(|| cluster))
+    let about = coordination.read(&Key::new("about")?).await?;
+    let emptied = || StoreError::Emptied { place: place.to_owned(), cluster };
+    Ok(Root { cluster: *known.get_or_init(|| cluster), about: about.ok_or_else(emptied)?.value })
 }
 
 impl Footing {
@@ -120,45 +144,44 @@ impl Footing {
         known: &OnceLock<ClusterId>,
     ) -> Result<Footing, StoreError> {
         let mut files = None;
+        let mut about = None;
         let (coordination, embedded, ttl, cluster): (Arc<dyn Coordination>, _, _, _) = match backing {
             Backing::Memory => own(Embedded::in_memory()),
             Backing::Directory(dir) => own(Embedded::open(dir, Options::default()).await?),
             Backing::Shared { target, data_dir, session } => {
-                let dir = (!keeps_maps(target.backend)).then(|| {
-                    let no_directory = || StoreError::NoDirectory { backend: target.backend.to_string() };
-                    data_dir.as_ref().ok_or_else(no_directory)
-                });
-                let dir = dir.transpose()?;
+                let keeps_none = keeps_maps(target.backend);
+                if !keeps_none && data_dir.is_none() {
+                    return Err(StoreError::NoDirectory { backend: target.backend.to_string() });
+                }
                 let coordination = connect(target).await?;
-                let cluster = belong(&*coordination, &target.to_string(), known).await?;
-                files = dir.map(|dir| (dir, cluster));
-                (coordination, None, *session, cluster)
+                let root = belong(&*coordination, &target.to_string(), known).await?;
+                about = Some(root.about);
+                files = data_dir.as_deref().filter(|_| !keeps_none);
+                (coordination, None, *session, root.cluster)
             }
             Backing::Open { coordination, data_dir, session } => {
-                let cluster = belong(&**coordination, &backing.place(), known).await?;
-                files = data_dir.as_ref().map(|dir| (dir, cluster));
-                (coordination.clone(), None, *session, cluster)
+                let root = belong(&**coordination, &backing.place(), known).await?;
+                about = Some(root.about);
+                files = data_dir.as_deref();
+                (coordination.clone(), None, *session, root.cluster)
             }
         };
+        let shared = backing.is_shared().then_some(cluster);
+        let terms = Arc::new(Terms::open(backing.data_dir(), shared)?);
         let part = match files {
-            Some((dir, cluster)) => Some(Part::open(coordination.clone(), cluster, dir, presence).await?),
+            Some(dir) => Some(Part::open(coordination.clone(), cluster, dir, presence).await?),
             None => None,
         };
         let session = Arc::new(Session::open(coordination.clone(), ttl).await?);
-        let footing = Footing {
-            election: Election::new(coordination.clone(), &Key::new(ELECTION)?)?,
-            coordination,
-            cluster,
-            session,
-            part,
-            embedded,
-        };
+        let election = Election::new(coordination.clone(), &Key::new(ELECTION)?)?;
+        election.raise(terms.highest());
+        let footing = Footing { election, coordination, cluster, session, part, terms, about, embedded };
         footing.announce(presence).await?;
         Ok(footing)
     }
 
     /// Says that `presence` is here, for as long as the session lives: others come there for maps.
-    async fn announce(&self, presence: &Presence) -> Result<(), StoreError> {
+    pub async fn announce(&self, presence: &Presence) -> Result<(), StoreError> {
         let own_key = Key::new(COORDINATORS)?.join(key_segment(&presence.id))?;
         loop {
             let there = self.coordination.read(&own_key).await?;
@@ -246,20 +269,13 @@ pub async fn coordinators(
             break;
         }
     }
-    let standing = present.into_iter().filter(|one| led_by.as_ref().is_none_or(|leader| leader.id != one.id));
-    let row = |one: Presence, term: Option<u64>| Coordinator {
-        id: one.id,
-        address: one.address,
-        leads: term.is_some(),
-        term,
-        since_ms: one.since_ms,
-        version: one.version,
-    };
-    let standing = standing.map(|one| row(one, None)).collect::<Vec<_>>();
-    let leading = led_by.clone().map(|one| row(one, leader.map(|leader| leader.term.get())));
+    let elected =
+        led_by.as_ref().zip(leader.as_ref()).map(|(one, leader)| (one.id.as_str(), leader.term.get()));
+    let problems = leaders::problems(elected, &present);
     Ok(Coordinators {
         backend: coordination.backend().to_owned(),
-        coordinators: leading.into_iter().chain(standing).collect(),
+        coordinators: leaders::rows(elected, led_by.as_ref(), &present),
+        problems,
     })
 }
 

@@ -10,8 +10,8 @@
 //!
 //! And how the root is guarded: TLS, users and rights, as far as the address tells, and the backend itself.
 
-use crate::part;
 use crate::show::show;
+use crate::{leaders, part};
 use partage_coordination::{
     ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of, connect,
 };
@@ -192,7 +192,7 @@ fn whose(target: &Target, entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Rema
 
 /// Who leads and who is there; and what is neither theirs nor a record.
 fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coordinator> {
-    let (mut leader, mut present) = (None, Vec::new());
+    let (mut elected, mut present) = (None, Vec::new());
     for (key, entry) in entries.iter().filter(|(key, _)| key.as_str() != "about" && !is_record(key.as_str()))
     {
         let (value, term) = match key.as_str().split('/').collect::<Vec<_>>()[..] {
@@ -215,28 +215,27 @@ fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coor
                 format!("key `{key}` goes with no session, so it stays when its owner is gone: remove it");
             remarks.push(Remark::new(Weight::Wrong, what));
         }
-        match Presence::from_bytes(key.as_str(), value) {
-            Ok(Presence { id, address, since_ms, version }) => {
-                let leads = term.is_some();
-                let one = Coordinator { id, address, leads, term, since_ms, version };
-                if leads { leader = Some(one) } else { present.push(one) }
-            }
-            Err(error) => remarks.push(Remark::new(Weight::Wrong, error.to_string())),
+        match (Presence::from_bytes(key.as_str(), value), term) {
+            (Ok(one), Some(term)) => elected = Some((one, term)),
+            (Ok(one), None) => present.push(one),
+            (Err(error), _) => remarks.push(Remark::new(Weight::Wrong, error.to_string())),
         }
     }
-    match &leader {
+    match &elected {
         None => remarks.push(Remark::new(Weight::Risky, "nobody leads at the moment: start a coordinator")),
-        Some(leader) if !present.iter().any(|one| one.id == leader.id) => {
+        Some((leader, _)) if !present.iter().any(|one| one.id == leader.id) => {
             let what = format!(
-                "{} leads and is not listed below `{COORDINATORS}`: it may have just gone",
+                "{} was elected and is not listed below `{COORDINATORS}`: it may have just gone",
                 leader.id
             );
             remarks.push(Remark::new(Weight::Untidy, what));
         }
         Some(_) => {}
     }
-    present.retain(|one| leader.as_ref().is_none_or(|leader| leader.id != one.id));
-    leader.into_iter().chain(present).collect()
+    let named = elected.as_ref().map(|(one, term)| (one.id.as_str(), *term));
+    let problems = leaders::problems(named, &present).into_iter();
+    remarks.extend(problems.map(|what| Remark::new(Weight::Wrong, what)));
+    leaders::rows(named, elected.as_ref().map(|(one, _)| one), &present)
 }
 
 /// A few of them, and how many there are.

@@ -26,6 +26,7 @@ mod front;
 mod grpc;
 mod http;
 pub mod inspect;
+mod leaders;
 pub mod limits;
 mod listen;
 mod metrics;
@@ -39,6 +40,7 @@ mod service;
 pub mod show;
 mod standby;
 mod store;
+mod terms;
 mod trays;
 mod upkeep;
 

@@ -42,6 +42,7 @@ pub struct Metrics {
     commits: Counter,
     commit_seconds: Histogram,
     batch_calls: Histogram,
+    leaders: Gauge,
 }
 
 impl Default for Metrics {
@@ -51,6 +52,7 @@ impl Default for Metrics {
             commits: Counter::default(),
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 2.0, 16)),
             batch_calls: Histogram::new(exponential_buckets(1.0, 2.0, 11)),
+            leaders: Gauge::default(),
         }
     }
 }
@@ -169,6 +171,11 @@ impl Metrics {
         self.alarms.inc_by(u64::from(alarm));
     }
 
+    /// So many coordinators say that they lead, as the one that counts sees it.
+    pub fn leaders(&self, count: usize) {
+        self.leaders.set(whole(count));
+    }
+
     /// Something was made durable; the commit took that long.
     pub fn committed(&self, took: Duration) {
         self.commits.inc();
@@ -188,6 +195,8 @@ impl Metrics {
         let (help, seconds) = ("How long durable transactions took", self.commit_seconds.clone());
         registry.register_with_unit("commit", help, Unit::Seconds, seconds);
         registry.register("batch_calls", "Calls behind one round of decisions", self.batch_calls.clone());
+        let help = "Coordinators that say they lead, as this leader sees it; more than 1 is an alarm";
+        registry.register("leaders", help, self.leaders.clone());
         gauge(&mut registry, "subscribers", "Open streams of maps", subscribers);
         let help = "The term at which this coordinator leads; 0 while it stands by";
         gauge(&mut registry, "term", help, usize::try_from(term.unwrap_or(0)).unwrap_or(usize::MAX));

@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::store::{Store, StoreError};
 use crate::trays::{Tray, Trays};
-use partage_coordination::Session;
+use partage_coordination::LeaderLease;
 use partage_core::cluster::{BeatError, Cluster, Moment, Outbox, Write};
 use partage_core::exchange::{Beat, Orders};
 use partage_core::id::TransactionId;
@@ -80,7 +80,7 @@ pub enum Unanswered {
 /// Why a mind ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// The store, or the session, is of no more use.
+    /// The store, or the lead, is of no more use.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The disk is full. Nothing of what was decided last is durable; the leadership is as good as before.
@@ -120,8 +120,8 @@ pub struct Leading {
     pub cluster: Cluster,
     /// Where it came from.
     pub store: Store,
-    /// It decides while that lives.
-    pub session: Arc<Session>,
+    /// It decides while that holds.
+    pub lead: LeaderLease,
     /// The coordinator's.
     pub clock: Clock,
     /// Why it stores nothing for now, if the mind before it ended of that.
@@ -144,13 +144,13 @@ impl Mind {
         let mind =
             Mind { calls, beats, trays: trays.clone(), call_backs: call_backs.clone(), called, joined };
         begin(&mind, &leading.cluster);
-        let Leading { mut cluster, store, session, clock, full } = leading;
+        let Leading { mut cluster, store, lead, clock, full } = leading;
         cluster.set_storage_problem(full.as_ref().map(ToString::to_string));
         let (beats, waiting) = (beats_inbox, Vec::new());
         let task = Task {
             cluster,
             store,
-            session,
+            lead,
             clock,
             full,
             audience,
@@ -236,7 +236,7 @@ impl Mind {
 struct Task {
     cluster: Cluster,
     store: Store,
-    session: Arc<Session>,
+    lead: LeaderLease,
     clock: Clock,
     /// Why nothing can be stored; then nothing is decided either.
     full: Option<NotStored>,
@@ -266,7 +266,7 @@ impl Task {
                 call = self.inbox.recv() => Woken::Call(call),
                 beat = self.beats.recv() => Woken::Beat(beat),
                 () = tokio::time::sleep(Duration::from_millis(rest_ms)) => Woken::Time,
-                () = self.session.lost() => Woken::Time,
+                _ = self.lead.lost() => Woken::Time,
             };
             let (call, beat) = match woken {
                 Woken::Call(None) | Woken::Beat(None) => return Ok(()),
@@ -288,7 +288,7 @@ impl Task {
     /// What time it is, as long as nobody else can lead. Also what is only in memory, such as a lease that a beat
     /// prolongs, is a leader's to give; a worker counts it from when it asked, so from before this moment.
     fn moment(&self) -> Result<Moment, StoreError> {
-        moment(&self.session, self.clock)
+        moment(&self.lead, self.clock)
     }
 
     /// Takes in the beats that are there; gives back the replies that wait for the disk. Everything is durable now, and
@@ -391,14 +391,14 @@ impl Task {
         let begun = tokio::time::Instant::now();
         let commit = self.store.prepare(writes, &self.cluster)?;
         let bytes = commit.bytes();
-        let Task { cluster, store, session, clock, beats, waiting, .. } = self;
+        let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
         let mut carried = std::pin::pin!(store.carry_out(commit));
         let outcome = loop {
             let BeatCall { beat, answer } = tokio::select! {
                 outcome = &mut carried => break outcome,
                 Some(call) = beats.recv(), if waiting.len() < limits::CALLS => call,
             };
-            let answered = match moment(session, *clock) {
+            let answered = match moment(lead, *clock) {
                 Ok(at) => cluster.beat_meanwhile(at, beat, changing),
                 Err(_) => Err(beat),
             };
@@ -446,10 +446,11 @@ impl Drop for Task {
     }
 }
 
-/// What time it is, as long as the session lives.
-fn moment(session: &Session, clock: Clock) -> Result<Moment, StoreError> {
+/// What time it is, as long as the lead holds.
+fn moment(lead: &LeaderLease, clock: Clock) -> Result<Moment, StoreError> {
     let at = clock.moment();
-    if session.is_live() { Ok(at) } else { Err(StoreError::Deposed) }
+    lead.check()?;
+    Ok(at)
 }
 
 /// A fresh name for what is committed next.

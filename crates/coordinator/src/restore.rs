@@ -123,7 +123,7 @@ impl Restore {
         let election = Election::new(coordination.clone(), &Key::new(ELECTION).map_err(StoreError::from)?)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (id, address) = ("restore".to_owned(), String::new());
-        let me = Presence { id, address, since_ms: clock.moment().wall_ms, version };
+        let me = Presence { id, address, since_ms: clock.moment().wall_ms, version, leads: None };
         // The session of one that was cut off ends by its time.
         let patience = Duration::from_millis(2 * limits::RESTORE_SESSION_MS);
         let leadership = tokio::time::timeout(patience, election.lead(&session, || me.to_bytes())).await;

@@ -18,14 +18,14 @@ use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::front::Front;
 use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
-use crate::mind::{Ended, Leading, Mind, NotStored};
+use crate::mind::{Audience, Ended, Leading, Mind, NotStored};
 use crate::publish::Publisher;
 use crate::roster::Roster;
 use crate::standby::{LastFailure, Leads, Standby};
 use crate::store::{self, Store, StoreError};
-use crate::{callback, check_back, limits, listen, upkeep};
+use crate::{callback, check_back, leaders, limits, listen, upkeep};
 use axum::Router;
-use partage_coordination::{Advice, ClusterId, Error, Leadership};
+use partage_coordination::{Advice, ClusterId, Error, LeaderLease, Leadership};
 use partage_core::cluster::{Cluster, RecoverError};
 use partage_core::name::KeyspaceName;
 use partage_core::placement::Policies;
@@ -108,7 +108,8 @@ impl StartError {
                 matches!(error.advice(), Advice::Retry | Advice::Reread | Advice::NewSession)
             }
             StartError::Store(
-                StoreError::Deposed
+                StoreError::Deposed(_)
+                | StoreError::Overtaken
                 | StoreError::Map(_)
                 | StoreError::IdTaken { .. }
                 | StoreError::ReadableAgain { .. },
@@ -214,6 +215,7 @@ impl House {
             address,
             since_ms: clock.moment().wall_ms,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            leads: None,
         };
         let herald = Arc::new(Herald::new(publisher.clone(), clock));
         let front = Front::new(crate::http::closed());
@@ -255,7 +257,7 @@ impl House {
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
         };
         if self.config.backing.is_shared() {
-            standby.look_at(footing.coordination.clone(), footing.election.clone());
+            standby.look_at(footing.coordination.clone(), footing.election.clone(), footing.terms.clone());
             self.stand_by(&standby, Some(&footing));
             tell(begun, Ok(()));
         }
@@ -325,6 +327,8 @@ impl House {
             }
             drop(mind);
             tell(begun, Ok(()));
+            let since_ms = self.clock.moment().wall_ms;
+            let presence = Presence { leads: Some(term), since_ms, ..self.presence.clone() };
             let ended = tokio::select! {
                 ended = &mut task => ended,
                 keyspace = store::readable_again(&*footing.coordination, &quarantine) => {
@@ -332,6 +336,7 @@ impl House {
                     task.abort();
                     return Err(StoreError::ReadableAgain { keyspace }.into());
                 }
+                () = leaders::say_and_watch(footing, presence, &self.herald) => return Ok(()),
                 _ = stopped.wait_for(|stop| *stop) => {
                     self.front.open(crate::http::closed());
                     task.abort();
@@ -354,6 +359,31 @@ impl House {
         }
     }
 
+    /// Keeps the term of a leadership that was won, so that it is not given again, and begins to watch over it.
+    async fn secure(&self, footing: &Footing, leadership: &Leadership) -> Result<LeaderLease, StoreError> {
+        let term = leadership.term();
+        if let Some(stored) = leadership.set_back() {
+            let (term, stored) = (term.get(), stored.get());
+            self.herald.notice(
+                true,
+                &format!(
+                    "the engine says that term {stored} was the last, and this coordinator knows of a later one: the key \
+                     was changed, or the engine was restored from an older state; this coordinator leads at term \
+                     {term}. Stop all coordinators and see \"Restoring\" in the book's page on the backend if the \
+                     engine was restored"
+                ),
+            );
+        }
+        // Without room for it the term is remembered by this process, and by those that stand by.
+        if let Err(error) = footing.terms.keep(term).await {
+            self.herald.notice(true, &error.to_string());
+        }
+        let (coordination, session) = (footing.coordination.clone(), footing.session.clone());
+        let lead = LeaderLease::begin(coordination, session, leadership, footing.about.clone()).await?;
+        lead.check()?;
+        Ok(lead)
+    }
+
     /// From what is durable to a mind with its doors.
     async fn begin(
         &self,
@@ -363,6 +393,7 @@ impl House {
         full: Option<NotStored>,
     ) -> Result<Life, StartError> {
         let term = leadership.term().get();
+        let lead = self.secure(footing, &leadership).await?;
         let maps = footing.part.as_ref().map(|part| part.maps().clone());
         let (store, mut records, mut faults) =
             Store::open(footing.coordination.clone(), leadership, maps).await?;
@@ -377,10 +408,14 @@ impl House {
             .with_policies(self.config.policies.clone())
             .identified(partage_core::id::ClusterId(footing.cluster.0));
         cluster.take_faults(faults, mended);
+        if self.config.backing.is_shared() {
+            let late = LeaderLease::bound(footing.session.ttl());
+            cluster.allow_for_predecessor(self.clock.now(), late.as_millis() as u64);
+        }
         let herald = self.herald.clone();
         let begin =
             |mind: &Mind, cluster: &Cluster| self.publisher.lead(mind.clone(), cluster, self.clock.now());
-        let leading = Leading { cluster, store, session: footing.session.clone(), clock: self.clock, full };
+        let leading = Leading { cluster, store, lead, clock: self.clock, full };
         let (mind, task) = Mind::start(leading, herald.clone(), begin);
         tokio::spawn(check_back::run(mind.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
         tokio::spawn(callback::run(mind.clone()));

@@ -21,9 +21,12 @@ pub fn show<'a>(place: &str, entries: impl IntoIterator<Item = (&'a Key, &'a Ent
 
 fn says(place: &str, key: &str, value: &[u8]) -> Result<String, String> {
     let presence = |value: &[u8]| {
-        let Presence { id, address, since_ms, version } =
+        let Presence { id, address, since_ms, version, leads } =
             Presence::from_bytes(key, value).map_err(|error| error.to_string())?;
-        Ok::<_, String>(format!("coordinator {id} at {address}, partage {version}, since {since_ms} ms"))
+        let leads = leads.map(|term| format!(", leads at term {term}")).unwrap_or_default();
+        Ok::<_, String>(format!(
+            "coordinator {id} at {address}, partage {version}, since {since_ms} ms{leads}"
+        ))
     };
     match key.split('/').collect::<Vec<_>>()[..] {
         ["about"] => {

@@ -9,6 +9,7 @@
 use crate::backing::presence_of;
 use crate::limits;
 use crate::publish::Publisher;
+use crate::terms::Terms;
 use partage_coordination::{Coordination, Election, Result};
 use partage_core::cluster::{Records, StoredFaults};
 use partage_core::routing::table::RouteTable;
@@ -108,9 +109,9 @@ impl Standby {
     }
 
     /// Looks there who leads, from here on. While nobody answers there, who led before is taken to lead still.
-    pub fn look_at(&mut self, coordination: Arc<dyn Coordination>, election: Election) {
+    pub fn look_at(&mut self, coordination: Arc<dyn Coordination>, election: Election, terms: Arc<Terms>) {
         let (own, leads) = (self.own.clone(), self.leads.clone());
-        let task = tokio::spawn(follow_election(coordination, election, own, leads)).abort_handle();
+        let task = tokio::spawn(follow_election(coordination, election, terms, own, leads)).abort_handle();
         if let Some(before) = self.watching.replace(task) {
             before.abort();
         }
@@ -129,11 +130,12 @@ impl Drop for Standby {
 async fn follow_election(
     coordination: Arc<dyn Coordination>,
     election: Election,
+    terms: Arc<Terms>,
     own: String,
     leads: Arc<watch::Sender<Option<Leads>>>,
 ) {
     loop {
-        if let Err(error) = until_broken(&*coordination, &election, &own, &leads).await {
+        if let Err(error) = until_broken(&*coordination, &election, &terms, &own, &leads).await {
             tracing::debug!(%error, "who leads cannot be seen; looking again");
         }
         tokio::time::sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
@@ -143,6 +145,7 @@ async fn follow_election(
 async fn until_broken(
     coordination: &dyn Coordination,
     election: &Election,
+    terms: &Terms,
     own: &str,
     leads: &watch::Sender<Option<Leads>>,
 ) -> Result<()> {
@@ -150,6 +153,11 @@ async fn until_broken(
     loop {
         changes.next().await?;
         let leader = election.leader().await?;
+        if let Some(leader) = &leader
+            && let Err(error) = terms.keep(leader.term).await
+        {
+            tracing::error!(%error, "the highest term is kept in memory only");
+        }
         let said = leader.as_ref().map(|leader| (presence_of(leader), leader.term.get())).and_then(
             |(presence, term)| match presence {
                 Ok(presence) => Some(Leads { address: presence.address, term }),

@@ -8,13 +8,16 @@ mod apart;
 
 use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS};
 use apart::Apart;
-use partage_coordination::{ClusterId, Coordination, Error, Key, KeyError, Leadership, Scope, Transaction};
+use partage_coordination::{
+    ClusterId, Coordination, Deposed, Error, Key, KeyError, Leadership, Scope, Transaction,
+};
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NameError};
 use partage_metadata::{ChangeError, Maps, OpenError};
 use partage_wire::stored::{self, EncodeError, Room, Shelf, StoreOp, StoredError, Transactions};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +29,20 @@ pub enum StoreError {
     /// The backend said so.
     #[error(transparent)]
     Coordination(#[from] partage_coordination::Error),
-    /// The session was not renewed in time: another may lead by now.
-    #[error("this coordinator leads no more: its session was not renewed in time")]
-    Deposed,
+    /// Another may lead by now.
+    #[error("this coordinator leads no more: {0}")]
+    Deposed(#[from] Deposed),
+    /// A map is not as this leader left it.
+    #[error("this coordinator leads no more: a map is not as it left it, so a later leader has changed it")]
+    Overtaken,
+    /// The file that holds the highest term that was seen.
+    #[error("{}: {what}", path.display())]
+    Terms {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it, and the way out.
+        what: String,
+    },
     /// A commit counts, and what is left to be done of it was not done.
     #[error("what was decided last is durable, and is finished by the next leader: {0}")]
     HalfDone(Box<StoreError>),
@@ -110,7 +124,9 @@ impl StoreError {
             StoreError::Coordination(error) => error.is_definite(),
             StoreError::Key(_) | StoreError::Encode(_) => true,
             StoreError::HalfDone(_)
-            | StoreError::Deposed
+            | StoreError::Deposed(_)
+            | StoreError::Overtaken
+            | StoreError::Terms { .. }
             | StoreError::Elsewhere { .. }
             | StoreError::Map(_)
             | StoreError::Files(_)
@@ -287,7 +303,7 @@ impl Store {
             }
             Commit::Apart { writes, empty } => (writes, empty),
         };
-        let Some(apart) = self.apart.take() else { return Err(StoreError::Deposed) };
+        let Some(apart) = self.apart.take() else { return Err(StoreError::Overtaken) };
         for some in in_turn(&writes) {
             self.commit_apart(&apart, some, |name| empty.get(name).cloned()).await?;
         }

@@ -11,6 +11,7 @@
 //! | worker      | says goodbye          | now                                                       |
 //! | coordinator | answers a beat        | max(end, now + lease + drift)                             |
 //! | coordinator | starts                | now + lease + drift: what a predecessor may have granted  |
+//! | coordinator | starts, among several | the same, from when a deposed leader certainly stops      |
 //! | coordinator | hears the goodbye     | now                                                       |
 
 use crate::time::Millis;
@@ -62,6 +63,11 @@ impl Granted {
     /// Answers a beat at `now`.
     pub fn renew(&mut self, now: Millis, lease_ms: u64) {
         self.end = self.end.max(now + with_drift(lease_ms));
+    }
+
+    /// A predecessor may have answered beats until `late_ms` from now, by its own clock.
+    pub fn allow_for_predecessor(&mut self, now: Millis, late_ms: u64, lease_ms: u64) {
+        self.renew(now + with_drift(late_ms), lease_ms);
     }
 
     /// The worker has said that it acts no more.
@@ -116,6 +122,18 @@ mod tests {
                 prop_assert!(held.end() >= before.0 && granted.end() >= before.1);
             }
         }
+    }
+
+    /// O5: a leader that was deposed at 0 answers a beat as late as it can.
+    #[test]
+    fn o5_a_lease_that_a_deposed_leader_prolonged_is_waited_for() {
+        let (late_ms, lease_ms) = (3_000, 8_000);
+        let mut held = Held::default();
+        held.renew(Millis(late_ms - 1), lease_ms);
+        let mut granted = Granted::assumed(Millis(0), lease_ms);
+        assert!(granted.is_over(Millis(held.end().0 - 1)), "so it has to be allowed for");
+        granted.allow_for_predecessor(Millis(0), late_ms, lease_ms);
+        assert!(!granted.is_over(held.end()));
     }
 
     #[test]

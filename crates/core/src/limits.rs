@@ -208,6 +208,9 @@ pub const MOVES_SHOWN: usize = 20;
 /// about as long to come up.
 pub const RECONNECT_MS: u64 = 100;
 
+/// Coordinators of which a client remembers that they said nothing: more than anybody runs.
+pub const SILENT_COORDINATORS: usize = 64;
+
 /// Who looks for a coordinator rests for the time that it has looked, divided by this: so it is late by no more than
 /// that when there is one again.
 pub const LATE_BY: u64 = 4;

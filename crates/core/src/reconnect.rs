@@ -26,8 +26,13 @@
 //! worker its lease, a router a moment in which its maps may be old. [`limits::RECONNECTS_PER_S`] is what that may come
 //! to.
 //!
-//! Who is told by one coordinator which one leads goes there at once: it has waited already. Not here: which coordinator
+//! Who is told by one coordinator which one leads goes there at once: it has waited already; but not to one that has said
+//! nothing lately ([`Silent`]). Not here: which coordinator
 //! is tried; that is in `crates/worker/src/line.rs` and `crates/maps/src/watch.rs`.
+
+mod silent;
+
+pub use silent::Silent;
 
 use crate::limits::{self, RECONNECT_MS};
 use crate::time::Millis;

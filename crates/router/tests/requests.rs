@@ -143,6 +143,12 @@ async fn what_may_have_been_done_is_only_done_again_if_it_may() {
     // "Not yet" has done nothing; "moved" may have.
     nodes[0].does(&[Does::Refuses("soon"), Does::Answers]);
     assert_eq!(send(&router, Method::POST, "apple", "x").await.unwrap().0, 200);
+    for not_begun in ["lapsed", "unreachable"] {
+        nodes[0].does(&[Does::Refuses(not_begun), Does::Answers]);
+        assert_eq!(send(&router, Method::POST, "apple", "x").await.unwrap().0, 200, "{not_begun}");
+    }
+    nodes[0].does(&[Does::Refuses("lapsed_while_served"), Does::Answers]);
+    assert_eq!(send(&router, Method::POST, "apple", "x").await.unwrap().0, 503);
     nodes[0].does(&[Does::Refuses("moved"), Does::Answers]);
     let (status, said) = send(&router, Method::POST, "apple", "x").await.unwrap();
     assert!(status == 503 && said.contains("moved"), "{status} {said}");

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | protobuf over gRPC | worker SDK, routers, programs | [`proto`] (generated), [`form`] (to and from core) |
 //! | JSON over HTTP | workers in any language, `curl`, the console | [`json`] |
-//! | HTTP headers | routers and nodes, on each request | [`headers`] |
+//! | HTTP headers | routers and nodes, on each request | [`headers`], [`unavailable`] |
 //! | lines of text | workers written as shell scripts | [`lines`] |
 //! | TOML | operators, one file a role | [`config`] |
 //! | checksummed bytes | the coordination store | [`stored`] |
@@ -40,6 +40,7 @@ mod refusal;
 pub mod stored;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod unavailable;
 
 pub use malformed::Malformed;
 pub use refusal::{Refusal, Retry};

@@ -19,7 +19,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -58,6 +58,41 @@ pub(crate) struct Shared {
     /// Nothing is held here any more and the process is about to end.
     pub has_left: AtomicBool,
     waiters: Semaphore,
+    /// What was answered to requests that were not let in.
+    pub entrances: Entrances,
+}
+
+/// How often requests were not let in, by the answer. (Those that were are counted by their replica, so that
+/// requests for different shards share no counter.)
+#[derive(Debug, Default)]
+pub(crate) struct Entrances {
+    elsewhere: AtomicU64,
+    soon: AtomicU64,
+    lapsed: AtomicU64,
+    unknown: AtomicU64,
+}
+
+impl Entrances {
+    fn count(&self, entrance: &Entrance) {
+        let counter = match entrance {
+            Entrance::Serve(_) => return,
+            Entrance::Elsewhere { .. } => &self.elsewhere,
+            Entrance::Soon => &self.soon,
+            Entrance::Lapsed => &self.lapsed,
+            Entrance::Unknown { .. } => &self.unknown,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 4] {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("elsewhere", read(&self.elsewhere)),
+            ("soon", read(&self.soon)),
+            ("lapsed", read(&self.lapsed)),
+            ("unknown", read(&self.unknown)),
+        ]
+    }
 }
 
 /// What became of a request that wanted to come in.
@@ -76,7 +111,9 @@ pub enum Entrance {
     },
     /// Here, but not yet: hold the request for a moment. [`crate::Worker::enter_or_wait`] does.
     Soon,
-    /// Here, but the coordinator has not been heard for too long: another node may have it by now.
+    /// Here, but the coordinator has not been heard for too long: another node may have it by now. Nothing was done,
+    /// so the caller may try again. (A lease that runs out later shows in [`Guard::mine_all_along`]: then the
+    /// request may have been carried out.)
     Lapsed,
     /// Not here, and this node does not know where. Ask the coordinator or a router.
     Unknown {
@@ -105,11 +142,14 @@ impl Shared {
             busy: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
             waiters: Semaphore::new(limits::WAITERS),
+            entrances: Entrances::default(),
         }
     }
 
     pub(crate) fn enter(self: &Arc<Shared>, keyspace: &KeyspaceName, key: &[u8], access: Access) -> Entrance {
-        self.enter_by(self.published.load(), keyspace, key, access)
+        let entrance = self.enter_by(self.published.load(), keyspace, key, access);
+        self.entrances.count(&entrance);
+        entrance
     }
 
     /// `seen` is what was published a moment ago, and may be out of date by now.
@@ -241,7 +281,8 @@ impl Guard {
 
     /// Whether this node has had the shard from the moment the request came in until now (A18). While the
     /// guard lives the shard is not handed over, so only a lapsed lease or an eviction can end it. Ask after
-    /// the work and before the answer: what took longer than the lease must not be acknowledged.
+    /// the work and before the answer: what took longer than the lease must not be acknowledged. When it is false the
+    /// request may have been carried out: tell the caller that its outcome is unknown.
     pub fn mine_all_along(&self) -> bool {
         let published = self.shared.published.load();
         let lapsed = published.gates.has_lapsed(self.shared.clock.now(), &self.permit.replica.keyspace);

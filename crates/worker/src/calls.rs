@@ -153,7 +153,8 @@ pub fn panicked(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", said.unwrap_or("without a message"))
 }
 
-fn sentence(mut text: String) -> String {
+/// A reason as it is reported: short, and never empty.
+pub fn sentence(mut text: String) -> String {
     if text.is_empty() {
         text = "failed without a reason".to_owned();
     }

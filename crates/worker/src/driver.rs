@@ -18,7 +18,9 @@ use crate::limits;
 use crate::line::{Heard, Lines};
 use partage_core::cluster::Welcome;
 use partage_core::exchange::{Orders, ReplicaKey};
+use partage_core::id::ShardId;
 use partage_core::load::Load;
+use partage_core::name::KeyspaceName;
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
 use partage_core::worker::{Action, Callback, Mistrust, Task, Worker as Mind};
@@ -51,6 +53,12 @@ pub enum Event {
     Measured(Vec<(ReplicaKey, Load)>),
     /// The service wants to leave; answered when it may end.
     Leave(oneshot::Sender<()>),
+    /// It wants to stay after all; answered when that is on its way.
+    Stay(oneshot::Sender<()>),
+    /// The service cannot serve what it has of that shard, for that reason.
+    Unhealthy(KeyspaceName, ShardId, String),
+    /// The load of that replica gets on.
+    Progressed(ReplicaKey),
     /// Stop now.
     Stop,
 }
@@ -207,9 +215,38 @@ impl Driver {
                 self.state.beat_now = true;
                 self.state.renewed = true;
             }
+            Event::Stay(asker) => {
+                self.mind.stay();
+                // Each `leave` that waits finds that its answer will not come.
+                self.state.leavers.clear();
+                self.state.beat_now = true;
+                self.state.renewed = true;
+                // Whoever asked may have stopped waiting.
+                let _ = asker.send(());
+            }
+            Event::Unhealthy(keyspace, shard, reason) => {
+                self.unhealthy(&keyspace, shard, &reason, actions);
+            }
+            Event::Progressed(replica) => self.mind.progressed(now, &replica),
             Event::Stop => return Flow::End,
         }
         Flow::On
+    }
+
+    fn unhealthy(
+        &mut self,
+        keyspace: &KeyspaceName,
+        shard: ShardId,
+        reason: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let of_shard = |key: &&ReplicaKey| key.keyspace == *keyspace && key.shard == shard;
+        let replicas: Vec<_> = self.mind.holdings().keys().filter(of_shard).cloned().collect();
+        for replica in replicas {
+            tracing::warn!(%keyspace, %shard, "the service reports it unhealthy: {reason}");
+            actions.extend(self.mind.unhealthy(self.now(), &replica, reason));
+        }
+        self.state.dirty = true;
     }
 
     fn hear(&mut self, heard: Heard, actions: &mut Vec<Action>) -> Flow {
@@ -245,7 +282,7 @@ impl Driver {
             node = %self.spec.id, incarnation = %welcome.incarnation,
             "registered at {}", self.lines.coordinator()
         );
-        self.lines.settled();
+        self.lines.settled(welcome.lease_ms);
         self.state.warned = None;
         self.state.last_answer = self.now();
         self.state.welcome = Some(welcome);
@@ -262,12 +299,16 @@ impl Driver {
             self.state.last_answer = now;
             self.state.renewed = true;
         }
-        let had_lapsed = !self.mind.lease().holds(now);
+        let (had_lapsed, end) = (!self.mind.lease().holds(now), self.mind.lease().end());
         actions.extend(self.mind.ordered(now, orders));
         if let Some(mistrust) = self.mind.mistrust().cloned() {
             self.refuse_coordinator(&mistrust);
         }
         if had_lapsed && self.mind.lease().holds(now) {
+            if self.state.lapses > 0 {
+                let late_ms = now.since(end);
+                tracing::warn!(node = %self.spec.id, late_ms, "the lease had lapsed: exclusive shards waited");
+            }
             self.state.lapses += 1;
             self.state.dirty = true;
         }
@@ -339,7 +380,9 @@ impl Driver {
         if !(due || self.state.beat_now || self.mind.has_news()) {
             return;
         }
-        if now.since(self.state.last_answer) > limits::SILENT_BEATS * heartbeat_ms + lease_ms {
+        let patience_ms = (limits::SILENT_BEATS * heartbeat_ms).max(lease_ms / 2);
+        if now.since(self.state.last_answer) > patience_ms {
+            self.lines.said_nothing();
             self.give_up_line("it does not answer beats");
             return;
         }
@@ -420,7 +463,7 @@ impl Driver {
             lapses: self.state.lapses,
             incarnation: self.mind.incarnation(),
             connected: self.state.welcome.is_some(),
-            leaving: before.leaving || !self.state.leavers.is_empty(),
+            leaving: !self.state.leavers.is_empty(),
         };
         self.shared.publish(published, dirty);
     }

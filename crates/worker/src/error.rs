@@ -42,7 +42,7 @@ pub enum StartError {
 pub enum LeaveError {
     /// Not everything was served elsewhere in time. The worker goes on serving, and leaving.
     #[error(
-        "after {within:?} {held} replicas are still here: wait longer, see what `partage status` says, or shut down hard"
+        "after {within:?} {held} replicas are still here: wait longer, see what `partage status` says, call `stay` to go on as before, or shut down hard"
     )]
     TimedOut {
         /// How long was waited.
@@ -58,6 +58,9 @@ pub enum LeaveError {
         /// What is left.
         held: usize,
     },
+    /// [`crate::Worker::stay`] was called meanwhile.
+    #[error("the worker stays: the leave was undone")]
+    Undone,
     /// It was not running any more.
     #[error("the worker has stopped already")]
     Stopped,

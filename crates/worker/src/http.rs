@@ -12,6 +12,10 @@
 //! | `Lapsed`    |                               | 503 with `retry-after`                                |
 //! | `Unknown`   |                               | as `Elsewhere` if the maps know; 421                  |
 //!
+//! A 503 says in its body's `error` whether the request was begun: see [`partage_wire::unavailable`]. After `soon`,
+//! `lapsed` and `unreachable` nothing was done, and any request may be sent again; after `moved` and
+//! `lapsed_while_served` it may have been carried out.
+//!
 //! So any node takes any request (K19). The maps are followed only once they are needed: see
 //! [`Sharded::hints_only`] to do without, [`Sharded::locate_by`] to bring one's own.
 //!
@@ -46,6 +50,7 @@ use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::worker::gates::Access;
 pub use partage_wire::headers::{EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO};
 use partage_wire::headers::{drop_hop_by_hop, number};
+use partage_wire::unavailable;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -59,6 +64,9 @@ use tower::{Layer, Service, ServiceExt};
 
 /// Where [`router`] answers.
 pub const WORKER_PATH: &str = "/partage/worker";
+
+/// Where [`router`] gives metrics in the text form of Prometheus.
+pub const METRICS_PATH: &str = "/partage/worker/metrics";
 
 /// What a request is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,10 +95,14 @@ pub fn access_of(method: &Method) -> Access {
     if method == Method::GET || method == Method::HEAD { Access::Read } else { Access::Write }
 }
 
-/// Answers the coordinator's check-back at [`WORKER_PATH`] with [`about`].
+/// Answers the coordinator's check-back at [`WORKER_PATH`] with [`about`], and `GET` of [`METRICS_PATH`] with
+/// [`Worker::metrics`].
 pub fn router(worker: &Worker) -> Router {
-    let worker = worker.clone();
-    Router::new().route(WORKER_PATH, get(move || async move { axum::Json(about(&worker)) }))
+    let (checked, measured) = (worker.clone(), worker.clone());
+    let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    Router::new()
+        .route(WORKER_PATH, get(move || async move { axum::Json(about(&checked)) }))
+        .route(METRICS_PATH, get(move || async move { (form, measured.metrics()) }))
 }
 
 /// Who is here, how it is, and what it has: for services with a server of their own to answer with.
@@ -263,12 +275,12 @@ impl Sharded {
             Entrance::Serve(guard) => return Way::In(guard),
             Entrance::Soon => {
                 let text = "the shard is being handed over to this node: try again";
-                return Way::Out(self.unavailable("soon", text));
+                return Way::Out(self.unavailable(unavailable::SOON, text));
             }
             Entrance::Lapsed => {
                 return Way::Out(self.unavailable(
-                    "lapsed",
-                    "this node does not hear its coordinator, so it may not own the shard any more: try again",
+                    unavailable::LAPSED,
+                    "this node does not hear its coordinator, so it may not own the shard any more; nothing was done: try again",
                 ));
             }
             Entrance::Elsewhere { .. } | Entrance::Unknown { .. } => {}
@@ -283,7 +295,7 @@ impl Sharded {
             Located::At { node, address, sequence } => Way::Hop { node, address, sequence },
             Located::Nobody if !hopped => {
                 let text = "nobody serves the shard at this moment: it is being handed over, try again";
-                Way::Out(self.unavailable("soon", text))
+                Way::Out(self.unavailable(unavailable::SOON, text))
             }
             Located::Nobody | Located::Unknown => Way::Out(self.misdirected(target, None)),
         }
@@ -311,12 +323,15 @@ impl Sharded {
         let mut response = tokio::select! {
             response = guard.metered(whole(inner, request)) => response,
             () = guard.cancelled() => {
-                return self.unavailable("moved", "the shard had to be handed over before the request was done");
+                return self.unavailable(
+                    unavailable::MOVED,
+                    "the shard had to be handed over before the request was done: it may or may not have been carried out",
+                );
             }
         };
         if !guard.mine_all_along() {
             return self.unavailable(
-                "lapsed",
+                unavailable::LAPSED_WHILE_SERVED,
                 "the lease ran out while the request was answered: it may or may not have been carried out",
             );
         }
@@ -362,8 +377,10 @@ impl Sharded {
                 response.headers_mut().insert(PROXIED_TO, value(node));
                 response
             }
-            Err(error) if error.is_connect() => self
-                .unavailable("unreachable", &format!("the owner, node {node}, does not answer at {address}")),
+            Err(error) if error.is_connect() => self.unavailable(
+                unavailable::UNREACHABLE,
+                &format!("the owner, node {node}, does not answer at {address}"),
+            ),
             Err(_) => self.refusal(
                 StatusCode::BAD_GATEWAY,
                 "broken",

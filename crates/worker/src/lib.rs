@@ -72,6 +72,7 @@ mod clock;
 mod driver;
 mod entropy;
 mod error;
+pub mod fence;
 mod handler;
 mod heavy;
 pub mod http;
@@ -80,6 +81,7 @@ pub mod limits;
 mod line;
 mod locate;
 mod measure;
+mod metrics;
 mod scope;
 mod worker;
 

@@ -29,16 +29,19 @@ pub const CONNECT: Duration = Duration::from_secs(5);
 pub const REACH: Duration = Duration::from_secs(2);
 
 /// How often an idle line is probed by HTTP/2, and how long the answer may take. Without it a healed
-/// partition would leave a line that hangs for ever.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// partition would leave a line that hangs for ever. Both together are how late a paused coordinator is noticed: a
+/// quarter of the lease that several coordinators give, so that there is time for a second one that is paused, and for
+/// the election.
+pub const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
 /// See [`KEEP_ALIVE`].
-pub const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
+pub const KEEP_ALIVE_ANSWER: Duration = Duration::from_millis(1_500);
 
 /// For how long it is not said again that no coordinator has us, in milliseconds: longer than the next leader takes.
 pub const WARN_AGAIN_MS: u64 = 30_000;
 
-/// Beats without an answer, in heartbeats, after which the line is given up and another one is opened.
+/// Beats without an answer, in heartbeats, after which the line is given up and another one is opened; half of the lease
+/// at least, as a coordinator may be waiting for its disk.
 pub const SILENT_BEATS: u64 = 4;
 
 /// How often loads are measured and reported: often enough for a hot key to be seen within seconds, rare
@@ -80,6 +83,10 @@ pub const MAPS_FIRST: Duration = Duration::from_secs(2);
 /// How long maps are followed after they were last needed: a client that keeps asking the wrong node does not
 /// make it fetch them anew each time, one that has gone does not cost a connection for ever.
 pub const MAPS_IDLE: Duration = Duration::from_secs(300);
+
+/// Replicas that metrics name one by one. A node with more is counted in sums only: thousands of time series
+/// from each node are more than Prometheus should be given.
+pub const METRIC_REPLICAS: usize = 200;
 
 /// Longest message of a failed callback that is reported.
 pub const REASON_BYTES: usize = 1_024;

@@ -4,7 +4,8 @@
 //! |-----------|-----------------------|---------------------------------------------------|
 //! | `Resting` | time                  | `Opening`, when the driver gives the registration |
 //! | `Opening` | answer of the server  | `Open`                                            |
-//! | `Opening` | "another one leads"   | `Resting`, then that one, at once                 |
+//! | `Opening` | "another one leads"   | `Resting`, then that one, at once; the next       |
+//! |           |                       | coordinator, if that one has said nothing lately  |
 //! | `Opening` | error, time           | `Resting`, then the next coordinator              |
 //! | `Open`    | the stream's end      | `Resting`, then the next coordinator              |
 //! | `Open`    | [`Lines::leave_for_next`] | `Resting`, then the next coordinator          |
@@ -15,7 +16,7 @@
 
 use crate::{entropy, limits};
 use futures::future::BoxFuture;
-use partage_core::reconnect::Rests;
+use partage_core::reconnect::{Rests, Silent};
 use partage_core::time::Millis;
 use partage_maps::Turns;
 use partage_wire::headers::LEADER;
@@ -68,6 +69,7 @@ pub struct Lines {
     /// Who leads, as one that stands by has said: tried first, and once.
     leader: Option<String>,
     rests: Rests,
+    silent: Silent,
     begun: Instant,
     state: State,
 }
@@ -82,6 +84,7 @@ impl Lines {
             turns: Turns::begin(),
             leader: None,
             rests: Rests::of_worker(),
+            silent: Silent::default(),
             begun,
             state: State::Resting(begun),
         }
@@ -104,12 +107,19 @@ impl Lines {
                     self.state = State::Open(Box::new(line));
                     Heard::Opened
                 }
-                Err(Refused { leader: Some(leader), why }) if self.leader.is_none() => {
+                Err(Refused { leader: Some(leader), why, .. })
+                    if self.leader.is_none() && !self.silent.is_passed_over(&leader, self.now()) =>
+                {
                     self.leader = Some(leader);
                     self.reopen();
                     Heard::SentOn(why)
                 }
-                Err(Refused { why, .. }) => self.lose(why),
+                Err(Refused { why, said_nothing, .. }) => {
+                    if said_nothing {
+                        self.said_nothing();
+                    }
+                    self.lose(why)
+                }
             },
             State::Open(line) => match line.from.message().await {
                 Ok(Some(message)) => message.message.map_or_else(
@@ -117,9 +127,23 @@ impl Lines {
                     Heard::Message,
                 ),
                 Ok(None) => self.lose("it closed the line".to_owned()),
-                Err(status) => self.lose(status.message().to_owned()),
+                Err(status) => {
+                    // A line that breaks may have been kept alive in vain.
+                    self.said_nothing();
+                    self.lose(status.message().to_owned())
+                }
             },
         }
+    }
+
+    fn now(&self) -> Millis {
+        Millis(self.begun.elapsed().as_millis() as u64)
+    }
+
+    /// The coordinator of now has said nothing: the others come first for a while.
+    pub fn said_nothing(&mut self) {
+        let (coordinator, now) = (self.coordinator().to_owned(), self.now());
+        self.silent.said_nothing(&coordinator, now);
     }
 
     fn lose(&mut self, why: String) -> Heard {
@@ -135,7 +159,7 @@ impl Lines {
         self.state = State::Opening(Box::pin(async move {
             timeout(limits::CONNECT, opening)
                 .await
-                .unwrap_or_else(|_| Err(format!("no answer within {:?}", limits::CONNECT).into()))
+                .unwrap_or_else(|_| Err(Refused::silence(format!("no answer within {:?}", limits::CONNECT))))
         }));
     }
 
@@ -148,9 +172,9 @@ impl Lines {
     /// Turns to the next coordinator, and says how long to rest before it is tried.
     fn go_on(&mut self, now: Instant) -> Duration {
         self.leader = None;
-        self.at = (self.at + 1) % self.coordinators.len();
-        self.turns.go_on();
         let now = Millis(now.duration_since(self.begun).as_millis() as u64);
+        self.at = self.silent.next(&self.coordinators, self.at, now);
+        self.turns.go_on();
         let places = self.turns.places(self.coordinators.len());
         Duration::from_millis(self.rests.rest(now, places, entropy::lot()))
     }
@@ -160,9 +184,12 @@ impl Lines {
         self.state = State::Resting(Instant::now());
     }
 
-    /// A coordinator has us.
-    pub fn settled(&mut self) {
+    /// A coordinator has us, and gives leases of that length.
+    pub fn settled(&mut self, lease_ms: u64) {
         self.rests.had();
+        self.silent.told_lease(lease_ms);
+        let coordinator = self.coordinator().to_owned();
+        self.silent.answered(&coordinator);
     }
 
     /// A coordinator says over how long to spread when it is lost.
@@ -198,18 +225,28 @@ struct Refused {
     why: String,
     /// Who leads instead of it.
     leader: Option<String>,
+    /// It is not known whether it is there at all.
+    said_nothing: bool,
+}
+
+impl Refused {
+    fn silence(why: String) -> Refused {
+        Refused { why, leader: None, said_nothing: true }
+    }
 }
 
 impl From<String> for Refused {
     fn from(why: String) -> Refused {
-        Refused { why, leader: None }
+        Refused { why, leader: None, said_nothing: false }
     }
 }
 
 impl From<Status> for Refused {
     fn from(status: Status) -> Refused {
         let leader = status.metadata().get(LEADER.as_str()).and_then(|address| address.to_str().ok());
-        Refused { leader: leader.map(str::to_owned), why: status.message().to_owned() }
+        // Who answers says why, and says nothing that tonic has to make up.
+        let said_nothing = leader.is_none() && std::error::Error::source(&status).is_some();
+        Refused { leader: leader.map(str::to_owned), why: status.message().to_owned(), said_nothing }
     }
 }
 
@@ -274,7 +311,7 @@ mod tests {
         let longest = Duration::from_millis(WORKER_REST_MS);
         let rest = tried(&mut lines, 60).1;
         assert!((longest / 2..=longest).contains(&rest), "{rest:?}");
-        lines.settled();
+        lines.settled(3_000);
         assert!(tried(&mut lines, 60).1 <= MOST, "in a small cluster");
     }
 
@@ -283,7 +320,7 @@ mod tests {
         let mut lines = Lines::new(vec!["a:1".into()]);
         lines.told(20_000);
         let mut rests = (0..100).map(|_| {
-            lines.settled();
+            lines.settled(3_000);
             tried(&mut lines, 1).1
         });
         let longest = rests.by_ref().max().unwrap_or_default();
@@ -296,7 +333,7 @@ mod tests {
     async fn one_that_names_a_leader_which_is_not_there_is_left_for_the_next() {
         let mut lines = Lines::new(vec!["a:1".into(), "b:1".into()]);
         lines.state = State::Opening(Box::pin(async {
-            Err(Refused { leader: Some("gone:1".into()), why: "it stands by".into() })
+            Err(Refused { leader: Some("gone:1".into()), ..Refused::from("it stands by".to_owned()) })
         }));
         assert!(matches!(lines.next().await, Heard::SentOn(_)));
         assert_eq!(lines.coordinator(), "gone:1");
@@ -305,5 +342,37 @@ mod tests {
         let Heard::Lost { coordinator, why } = lines.next().await else { panic!("it is not there") };
         assert_eq!((coordinator.as_str(), why.as_str()), ("gone:1", "nobody is there"));
         assert_eq!(lines.coordinator(), "b:1");
+    }
+
+    /// D19: whom the others still name, and who was given up because it said nothing, is not tried again and again.
+    #[tokio::test]
+    async fn a_leader_that_said_nothing_is_passed_over_though_others_name_it() {
+        let mut lines = Lines::new(vec!["a:1".into(), "b:1".into(), "c:1".into()]);
+        lines.settled(8_000);
+        lines.said_nothing();
+        lines.leave_for_next();
+        for at in ["b:1", "c:1", "b:1"] {
+            assert_eq!(lines.coordinator(), at);
+            lines.state = State::Opening(Box::pin(async {
+                Err(Refused { leader: Some("a:1".into()), ..Refused::from("it stands by".to_owned()) })
+            }));
+            assert!(matches!(lines.next().await, Heard::Lost { .. }), "it is sent to a:1 and does not go");
+        }
+    }
+
+    /// D19: one that takes the connection and never answers is found out while most of a lease is left.
+    #[tokio::test]
+    async fn one_that_is_paused_is_found_out_within_a_part_of_the_lease() {
+        let paused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = paused.local_addr().unwrap().to_string();
+        let mut lines = Lines::new(vec![address.clone(), "b:1".into()]);
+        let begun = Instant::now();
+        lines.open(Register::default());
+        let Heard::Lost { coordinator, .. } = lines.next().await else { panic!("nobody answers there") };
+        assert_eq!(coordinator, address);
+        assert!(begun.elapsed() < Duration::from_millis(2_700), "{:?}", begun.elapsed());
+        assert_eq!(lines.coordinator(), "b:1");
+        let now = lines.now();
+        assert!(lines.silent.is_passed_over(&address, now), "so it is passed over");
     }
 }

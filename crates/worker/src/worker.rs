@@ -1,14 +1,14 @@
 //! The handle that a service holds, and how it is made.
 
 use crate::admission::{Entrance, Shared, Tenure};
-use crate::calls::Calls;
+use crate::calls::{Calls, sentence};
 use crate::clock::Clock;
 use crate::driver::{Driver, Event, State};
 use crate::error::{LeaveError, StartError};
 use crate::handler::{Assignment, Closures, Failure, Handler};
 use crate::line::Lines;
-use crate::{limits, measure};
-use partage_core::exchange::Phase;
+use crate::{limits, measure, metrics};
+use partage_core::exchange::{Phase, ReplicaKey};
 use partage_core::id::{Generation, Incarnation, ShardId};
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::name::{KeyspaceName, Label, NodeId, Zone};
@@ -85,6 +85,8 @@ pub struct Replica {
     pub inside: usize,
     /// Requests let in since it came.
     pub requests: u64,
+    /// Processor time of its requests since it came.
+    pub cpu: Duration,
 }
 
 impl Builder {
@@ -270,6 +272,7 @@ impl Worker {
             phase: held.phase.clone(),
             inside: held.inside.count(),
             requests: held.inside.requests(),
+            cpu: Duration::from_nanos(held.inside.cpu()),
         };
         published.replicas.values().map(replica).collect()
     }
@@ -321,7 +324,8 @@ impl Worker {
     ///
     /// # Errors
     /// [`LeaveError::TimedOut`] when it still holds replicas then; [`LeaveError::NoCoordinator`] when no coordinator
-    /// answers and the lease is over; [`LeaveError::Stopped`] when it has stopped already.
+    /// answers and the lease is over; [`LeaveError::Undone`] after [`Worker::stay`]; [`LeaveError::Stopped`] when it has
+    /// stopped already.
     pub async fn leave(&self, within: Duration) -> Result<(), LeaveError> {
         let (leaver, left) = oneshot::channel();
         self.events.send(Event::Leave(leaver)).await.map_err(|_| LeaveError::Stopped)?;
@@ -338,7 +342,8 @@ impl Worker {
                 sleep(limits::LINGER).await;
                 Ok(())
             }
-            Ok(Some(Err(_))) => Err(LeaveError::Stopped),
+            Ok(Some(Err(_))) if self.events.is_closed() => Err(LeaveError::Stopped),
+            Ok(Some(Err(_))) => Err(LeaveError::Undone),
             Err(_) => {
                 let held = self.shared.published.load().replicas.len();
                 Err(LeaveError::TimedOut { within, held })
@@ -356,6 +361,50 @@ impl Worker {
             }
             sleep(limits::LOOK_AGAIN).await;
         }
+    }
+
+    /// Undoes a [`Worker::leave`] that waits or has timed out: shards may come here again. Calls of `leave` that wait
+    /// return [`LeaveError::Undone`].
+    ///
+    /// # Errors
+    /// [`LeaveError::Stopped`] when it has left or stopped already.
+    pub async fn stay(&self) -> Result<(), LeaveError> {
+        let (asker, heard) = oneshot::channel();
+        self.events.send(Event::Stay(asker)).await.map_err(|_| LeaveError::Stopped)?;
+        heard.await.map_err(|_| LeaveError::Stopped)
+    }
+
+    /// Reports that this worker cannot serve a shard which it serves now ("its disk died"): no further request is let
+    /// in, those inside end, `unload` is called and then `load`, which should fail for as long as the reason lasts.
+    /// Until `load` has succeeded the replica is reported failed with `reason`: a follower that serves leads in
+    /// its place, and one that stays failed is moved to another node. A leader lays down its lead by this, too.
+    ///
+    /// Reports about shards that are not served here do nothing.
+    ///
+    /// # Errors
+    /// [`LeaveError::Stopped`] when the worker has stopped.
+    pub async fn report_unhealthy(
+        &self,
+        keyspace: &KeyspaceName,
+        shard: ShardId,
+        reason: impl Into<String>,
+    ) -> Result<(), LeaveError> {
+        let reason = sentence(reason.into());
+        let report = Event::Unhealthy(keyspace.clone(), shard, reason);
+        self.events.send(report).await.map_err(|_| LeaveError::Stopped)
+    }
+
+    /// Says that the `load` of `replica` gets on: it may take another [`Patience::load_ms`] from now. Cheap; never
+    /// waits. The coordinator's own limit, `load_ms` of the keyspace, goes on: set that to what the largest
+    /// shard may take in all.
+    pub fn load_progressed(&self, replica: &ReplicaKey) {
+        // When the driver has much to do, or is gone, the next report will say the same.
+        let _ = self.events.try_send(Event::Progressed(replica.clone()));
+    }
+
+    /// What this worker does, in the text form of Prometheus; [`crate::http::router`] answers with it.
+    pub fn metrics(&self) -> String {
+        metrics::text(self)
     }
 
     /// Stops at once: nothing is handed over, requests inside are told to end. The coordinator finds out when

@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use partage_worker::http::{Aim, Sharded, Target, WORKER_PATH, router};
+use partage_worker::http::{Aim, METRICS_PATH, Sharded, Target, WORKER_PATH, router};
 use partage_worker::{
     Access, Assignment, Closures, Entrance, Failure, Guard, NodeId, Ownership, Patience, Worker,
 };
@@ -46,6 +46,11 @@ async fn service(guard: Option<Extension<Arc<Guard>>>, request: Request) -> Resp
     let Some(Extension(guard)) = guard else { return "unsharded".into_response() };
     match request.uri().path() {
         "/key/slow" => std::future::pending().await,
+        // Longer than the lease.
+        "/key/long" => {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            "done".into_response()
+        }
         "/key/stream" => {
             let endless = futures::stream::unfold((), |()| async {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -123,6 +128,12 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
+    /// The `error` of a refusal.
+    fn error(&self) -> String {
+        let refusal: serde_json::Value = serde_json::from_str(&self.text()).unwrap();
+        refusal["error"].as_str().unwrap().to_owned()
+    }
+
     fn text(&self) -> String {
         String::from_utf8(self.body.as_ref().unwrap().clone()).unwrap()
     }
@@ -166,6 +177,7 @@ async fn k19_a_request_is_forwarded_once_and_then_refused_with_a_hint() {
     let nobody = b.ask(&http, Method::PUT, "/key/k", &[]).await;
     assert_eq!(nobody.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(nobody.header("retry-after"), "1");
+    assert_eq!(nobody.error(), "unreachable");
 
     assert_eq!(b.ask(&http, Method::GET, "/other", &[]).await.text(), "unsharded");
     assert!(b.ask(&http, Method::GET, WORKER_PATH, &[]).await.text().contains("\"node\":\"b\""));
@@ -189,6 +201,7 @@ async fn a17_requests_inside_are_ended_when_their_time_is_up_and_others_go_on_at
     let slow = slow.await.unwrap();
     assert_eq!(slow.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(slow.text().contains("handed over"));
+    assert_eq!(slow.error(), "moved");
     let stream = stream.await.unwrap();
     assert_eq!(stream.status, StatusCode::OK);
     assert!(stream.body.is_err(), "cut off, not ended as if it were whole");
@@ -240,6 +253,12 @@ async fn a18_what_outlasts_the_lease_is_not_answered_as_if_it_were_ours() {
     let (town, known) = (Town::new(), Known::default());
     let (a, _b) = two_houses(&town, &known).await;
     let http = http();
+    let long = tokio::spawn({
+        let (http, address) = (http.clone(), a.address.clone());
+        let a = House { worker: a.worker.clone(), address };
+        async move { a.ask(&http, Method::PUT, "/key/long", &[]).await }
+    });
+    eventually("it is inside", || a.worker.replicas()[0].inside == 1).await;
     town.be_silent(true);
     let mut lapsed = a.ask(&http, Method::GET, "/key/k", &[]).await;
     let end = tokio::time::Instant::now() + Duration::from_secs(5);
@@ -250,6 +269,22 @@ async fn a18_what_outlasts_the_lease_is_not_answered_as_if_it_were_ours() {
     }
     assert_eq!(lapsed.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(lapsed.text().contains("coordinator"));
+    assert_eq!(lapsed.error(), "lapsed", "it was not begun");
+    let long = long.await.unwrap();
+    assert_eq!(
+        (long.status, long.error().as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "lapsed_while_served")
+    );
+    let metrics = a.ask(&http, Method::GET, METRICS_PATH, &[]).await;
+    assert!(metrics.header("content-type").starts_with("text/plain"));
+    let has = |line: &str| {
+        assert!(metrics.text().lines().any(|has| has.starts_with(line)), "{line}: {}", metrics.text())
+    };
+    has("partage_worker_up{health=\"up\"} ");
+    has("partage_worker_replicas{keyspace=\"users\",role=\"leader\",phase=\"serving\"} 1");
+    has("partage_worker_entrances_total{outcome=\"lapsed\"} ");
+    has("partage_worker_requests_total{keyspace=\"users\",shard=\"1\",placement=");
+    assert!(!metrics.text().contains("entrances_total{outcome=\"lapsed\"} 0"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -131,6 +131,12 @@ impl ZooKeeper {
         self.process.wake();
     }
 
+    /// Deletes a znode, as `zkCli.sh` does.
+    pub async fn delete(&self, path: &str) {
+        let client = zookeeper_client::Client::connect(&self.address()).await.unwrap();
+        client.delete(path, None).await.unwrap();
+    }
+
     async fn ready(&self) {
         let answers = || async {
             let said = self.ask("srvr").await.map_err(|error| error.to_string())?;

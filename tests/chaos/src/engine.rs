@@ -87,6 +87,20 @@ impl Engine {
         Slower { commit, messages, delay: commit * (times - 1) / messages }
     }
 
+    /// Deletes a key of the cluster with the engine's own tool.
+    pub async fn delete(&self, key: &str) {
+        match self {
+            Engine::Etcd(server) => {
+                let deleted = server.control(&["del", &format!("/partage/{ROOT}/{key}")]);
+                assert_eq!(deleted.trim(), "1", "there was no key {key}");
+            }
+            Engine::MariaDb(server) => {
+                drop(server.sql(&format!("DELETE FROM partage.partage_keys WHERE path = '{key}'")));
+            }
+            Engine::ZooKeeper(server) => server.delete(&format!("/{ROOT}/{key}")).await,
+        }
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         match self {

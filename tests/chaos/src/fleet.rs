@@ -231,6 +231,11 @@ impl Fleet {
         Admin::new(&self.coordinators[id].address).command(empty_keyspace(name)).await
     }
 
+    /// How often a worker has said that its lease lapsed.
+    pub fn lapses(&self) -> usize {
+        self.workers.iter().map(|worker| worker.log().matches("lapsed").count()).sum()
+    }
+
     /// Who led, by what the coordinators have written: each says so once for a term.
     pub fn reigns(&self) -> Reigns {
         let mut reigns = Reigns::new();

@@ -32,6 +32,10 @@ pub enum Trial {
     Kill,
     /// The leader sleeps (SIGSTOP) until another leads, and wakes.
     Pause,
+    /// The leader sleeps for [`LONG_PAUSE`], and wakes: no worker's lease lapses meanwhile.
+    LongPause,
+    /// Somebody deletes the key of the election with the engine's own tool, while the leader's session lives.
+    Depose,
     /// The leader and the engine no longer hear each other, until another leads.
     Cut,
     /// The leader is asked to stop.
@@ -48,9 +52,11 @@ pub enum Trial {
 
 impl Trial {
     /// All of them.
-    pub const ALL: [Trial; 8] = [
+    pub const ALL: [Trial; 10] = [
         Trial::Kill,
         Trial::Pause,
+        Trial::LongPause,
+        Trial::Depose,
         Trial::Cut,
         Trial::Stop,
         Trial::Restart,
@@ -65,6 +71,8 @@ impl fmt::Display for Trial {
         f.write_str(match self {
             Trial::Kill => "kill -9 of the leader",
             Trial::Pause => "a pause of the leader",
+            Trial::LongPause => "a long pause of the leader",
+            Trial::Depose => "the election key is deleted",
             Trial::Cut => "a cut between leader and engine",
             Trial::Stop => "the leader stops in order",
             Trial::Restart => "a restart of the engine",
@@ -88,6 +96,9 @@ const ROUNDS: u64 = 5;
 
 /// Rounds during which the engine is slow: longer than a session.
 const SLOW_ROUNDS: u64 = 100;
+
+/// Longer than the lease of a worker.
+const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 /// How often each coordinator is asked who leads.
 const LOOK: Duration = Duration::from_millis(50);
@@ -163,6 +174,18 @@ impl Trial {
                 fleet.one(&leader).process.pause();
                 fleet.leader_since(term + 1).await;
                 fleet.one(&leader).process.wake();
+            }
+            Trial::LongPause => {
+                let lapses = fleet.lapses();
+                fleet.one(&leader).process.pause();
+                sleep(LONG_PAUSE).await;
+                fleet.one(&leader).process.wake();
+                rounds(loads, ROUNDS).await;
+                assert_eq!(fleet.lapses(), lapses, "a lease lapsed while {leader} slept");
+            }
+            Trial::Depose => {
+                fleet.engine.delete("election/leader").await;
+                fleet.leader_since(term + 1).await;
             }
             Trial::Cut => {
                 fleet.one(&leader).link.cut();

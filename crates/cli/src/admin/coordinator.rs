@@ -31,11 +31,19 @@ impl CoordinatorCommand {
             rows.add_row([
                 id.clone(),
                 address.clone(),
-                if *leads { "leads" } else { "stands by" }.to_owned(),
+                match (leads, term) {
+                    (true, _) => "leads",
+                    (false, Some(_)) => "elected, does not answer yet",
+                    (false, None) => "stands by",
+                }
+                .to_owned(),
                 term.map(|term| term.to_string()).unwrap_or_default(),
                 since(*since_ms, false),
                 version.clone(),
             ]);
+        }
+        for problem in &all.problems {
+            output.text(&format!("wrong: {problem}"));
         }
         output.text(&rows.to_string());
         let leader = all.coordinators.iter().any(|one| one.leads);

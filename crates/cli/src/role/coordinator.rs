@@ -46,7 +46,10 @@ impl CoordinatorArgs {
         match &config.backing {
             Backing::Memory => say("no --data-dir: the state is in memory, and gone when this process ends"),
             Backing::Shared { target, data_dir: Some(_), .. } if keeps_maps(target.backend) => {
-                say(&format!("--data-dir is not used: {} keeps the maps too", target.backend));
+                say(&format!(
+                    "--data-dir keeps the highest term that was seen, and nothing else: {} keeps the maps",
+                    target.backend
+                ));
             }
             Backing::Directory(_) | Backing::Shared { .. } | Backing::Open { .. } => {}
         }

@@ -125,7 +125,7 @@ impl Apart {
             let (seen, map) = self.latest(&name).await?;
             if seen.head.at != head.at {
                 // Only a leader changes maps, and that is us.
-                return Err(StoreError::Deposed);
+                return Err(StoreError::Overtaken);
             }
             self.0.known.insert(&name, seen);
             Ok((name, Arc::unwrap_or_clone(map)))
@@ -276,7 +276,7 @@ impl Apart {
                 return Ok(now);
             }
             (_, Some(Ok(head))) if head.at.sequence >= seen.head.at.sequence => {
-                return Err(StoreError::Deposed);
+                return Err(StoreError::Overtaken);
             }
             _ => {
                 let as_found = self.0.leadership.fence(Transaction::new());

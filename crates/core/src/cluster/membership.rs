@@ -341,10 +341,10 @@ impl Cluster {
             node.signs.lease.renew(at.now, lease_ms);
         }
         node.busy = if beat.busy.is_finite() { beat.busy.clamp(0.0, 1.0) } else { 0.0 };
-        let begins_to_leave = beat.leaving && !node.leaving;
-        node.leaving |= beat.leaving;
-        if begins_to_leave {
-            self.notice(false, format!("node {id} wants to leave"));
+        if node.leaving != beat.leaving {
+            node.leaving = beat.leaving;
+            let wants = if beat.leaving { "wants to leave" } else { "wants to stay after all" };
+            self.notice(false, format!("node {id} {wants}"));
             self.plan_soon(at, 0);
         }
         if beat.whole {

@@ -413,6 +413,18 @@ impl Cluster {
         self
     }
 
+    /// Takes for granted that another leader prolonged leases until `late_ms` from now: one that was deposed by other
+    /// hands than its own, and had not heard of it yet (O5).
+    pub fn allow_for_predecessor(&mut self, now: Millis, late_ms: u64) {
+        let lease_ms = self.record.longest_lease_ms;
+        for node in self.nodes.values_mut() {
+            node.signs.lease.allow_for_predecessor(now, late_ms, lease_ms);
+            for signs in node.former.values_mut() {
+                signs.lease.allow_for_predecessor(now, late_ms, lease_ms);
+            }
+        }
+    }
+
     /// Incarnations that a map names and that are not the latest may have been waiting for their lease.
     fn recall_former_incarnations(&mut self, map: &ShardMap, at: Moment, lease: Granted) {
         for replica in map.shards().flat_map(|shard| &shard.replicas) {

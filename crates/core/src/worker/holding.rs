@@ -21,6 +21,10 @@
 //! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
 //! `UnloadFinal`, or a [`Permission`]. An order that names it again takes it back.
 //!
+//! A service may report a replica that serves *unhealthy* ([`Holding::unhealthy`]: its disk died). It is drained and
+//! unloaded as if it were to leave, loaded again, and reported failed until a load has succeeded; so a follower
+//! that serves leads instead, and a replica that cannot be loaded is moved elsewhere.
+//!
 //! An order is *carried out*, and its epoch reported, when what it ends has ended: a leader that is ordered
 //! to follow or to leave has carried that out when its last request is answered (and, leaving, when
 //! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
@@ -120,6 +124,8 @@ pub struct Holding {
     carried_out: Epoch,
     attempts: u32,
     failure: Option<String>,
+    /// Why the service cannot serve it, from its report until a load has succeeded.
+    unhealthy: Option<String>,
     /// No order names it any more, or the coordinator has ended this incarnation: unload, and keep the data.
     withdrawn: bool,
     /// Why its data may be deleted although no order says so.
@@ -139,6 +145,7 @@ impl Holding {
             carried_out: Epoch(0),
             attempts: 0,
             failure: None,
+            unhealthy: None,
             withdrawn: false,
             permission: None,
             store: 0,
@@ -197,10 +204,10 @@ impl Holding {
 
     /// What to report.
     pub fn phase(&self) -> Phase {
-        if let Some(reason) = &self.failure
+        if let Some(reason) = self.failure.as_ref().or(self.unhealthy.as_ref())
             && !matches!(self.at, At::Unloaded | At::Dropped)
         {
-            return Phase::failed(self.attempts, reason.clone());
+            return Phase::failed(self.attempts.max(1), reason.clone());
         }
         match self.at {
             At::Idle | At::Calling(Callback::Load, _) | At::Resting(Callback::Load, _) => Phase::Loading,
@@ -235,6 +242,10 @@ impl Holding {
         }
         let granted = self.order.granted && order.epoch == self.order.epoch;
         self.order = Order { granted: order.granted || granted, ..order };
+        if self.unhealthy.is_some() && self.is_shut_and_unloaded() {
+            // Nothing of it runs, so there is nothing that the order could end.
+            self.carried_out = self.order.epoch;
+        }
     }
 
     /// No order names it any more: unload, and keep the data. Data that an order has already said may be deleted
@@ -291,6 +302,7 @@ impl Holding {
             }
             (At::Ready, ReplicaState::Load) => self.carry_out(),
             (At::Ready, ReplicaState::Live) => self.open(now),
+            (At::Serving, _) if self.unhealthy.is_some() => self.shut(now),
             (At::Serving, ReplicaState::Load | ReplicaState::Live) => self.adjust(now),
             (At::Serving, ReplicaState::Unload | ReplicaState::UnloadFinal) => self.shut(now),
             (At::Unloaded, ReplicaState::Unload) if planted::is(Planted::D7) => {
@@ -300,7 +312,7 @@ impl Holding {
                 let reason = self.may_drop().unwrap_or(DropReason::Moved);
                 self.call(Callback::Drop(reason), now)
             }
-            // Taken back.
+            // Taken back, or unhealthy.
             (At::Unloaded, ReplicaState::Load | ReplicaState::Live) => self.call(Callback::Load, now),
             (At::Unloaded, ReplicaState::Unload) | (At::Dropped, _) => self.carry_out(),
         }
@@ -421,7 +433,10 @@ impl Holding {
 
     fn done(&mut self, callback: Callback) {
         self.at = match callback {
-            Callback::Load => At::Ready,
+            Callback::Load => {
+                self.unhealthy = None;
+                At::Ready
+            }
             Callback::Serve(role, epoch) => {
                 self.gate = Gate::Open(role, epoch);
                 if epoch == self.order.epoch {
@@ -452,7 +467,7 @@ impl Holding {
     /// No request is inside any more.
     pub fn drained(&mut self, now: Millis) -> Option<Task> {
         let At::Draining(_) = self.at else { return None };
-        if self.wanted().is_staying() {
+        if self.wanted().is_staying() && self.unhealthy.is_none() {
             // A leader that follows from now on.
             self.carried_out = self.order.epoch;
             self.at = At::Ready;
@@ -460,6 +475,30 @@ impl Holding {
         } else {
             self.call(Callback::Unload, now)
         }
+    }
+
+    /// The service cannot serve it, for that reason. Whether that was news: what does not serve has nothing to end.
+    pub fn unhealthy(&mut self, reason: String) -> bool {
+        let serves = matches!(self.at, At::Serving | At::Calling(Callback::Serve(..), _));
+        let is_news = serves && self.unhealthy.is_none();
+        if is_news {
+            self.unhealthy = Some(reason);
+        }
+        is_news
+    }
+
+    /// The `load` that runs gets on: its time begins anew.
+    pub fn progressed(&mut self, now: Millis) {
+        if let At::Calling(Callback::Load, since) = &mut self.at {
+            *since = now.max(*since);
+        }
+    }
+
+    /// Whether the gate is shut, `unload` has returned, and `serve` was not called since.
+    fn is_shut_and_unloaded(&self) -> bool {
+        let unloaded =
+            matches!(self.at, At::Unloaded | At::Calling(Callback::Load, _) | At::Resting(Callback::Load, _));
+        unloaded && self.gate == Gate::Shut
     }
 
     /// When [`Holding::next`] may have something by itself.

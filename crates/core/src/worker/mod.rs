@@ -219,6 +219,28 @@ impl Worker {
         self.leaving = true;
     }
 
+    /// Asks no longer to leave: what has been moved off may come back.
+    pub fn stay(&mut self) {
+        self.leaving = false;
+        self.may_go = false;
+    }
+
+    /// The service cannot serve what it has of a shard, for that reason; see [`Holding::unhealthy`]. Nothing is done
+    /// about replicas that do not serve.
+    pub fn unhealthy(&mut self, now: Millis, replica: &ReplicaKey, reason: &str) -> Vec<Action> {
+        if let Some(holding) = self.holdings.get_mut(replica) {
+            holding.unhealthy(reason.to_owned());
+        }
+        self.run_one(now, replica)
+    }
+
+    /// The `load` of a replica that runs gets on: [`Patience::load_ms`] counts from now.
+    pub fn progressed(&mut self, now: Millis, replica: &ReplicaKey) {
+        if let Some(holding) = self.holdings.get_mut(replica) {
+            holding.progressed(now);
+        }
+    }
+
     /// The share of this node's capacity that foreground work takes, 0 to 1.
     pub fn set_busy(&mut self, busy: f64) {
         self.busy = busy;

@@ -9,6 +9,7 @@ use partage_core::name::NodeId;
 use partage_core::routing::NodeAddress;
 use partage_core::routing::choose::Hint;
 use partage_wire::headers::{GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number};
+use partage_wire::unavailable::is_not_begun;
 use std::sync::Arc;
 
 /// Whom to ask.
@@ -137,8 +138,8 @@ fn hint(headers: &HeaderMap) -> Hint {
     }
 }
 
-/// A 503 that asks to come again. Only what says `soon` has certainly not been carried out; what can be done
-/// twice need not ask.
+/// A 503 that asks to come again. What can be done twice is sent again; anything else only after a reason that says
+/// that nothing was done ([`partage_wire::unavailable`]).
 async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let by_node = answer.headers().contains_key(NODE);
     // A node of ours says it in whole seconds because HTTP knows no less, and means a moment.
@@ -150,7 +151,9 @@ async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let (parts, body) = answer.into_parts();
     let bytes = body.at_most(limits::REFUSAL_BYTES).await.unwrap_or_default();
     let reason = || serde_json::from_slice::<serde_json::Value>(&bytes).ok();
-    if idempotent || reason().is_some_and(|reason| reason["error"] == "soon") {
+    let nothing_was_done =
+        || reason().is_some_and(|reason| reason["error"].as_str().is_some_and(is_not_begun));
+    if idempotent || nothing_was_done() {
         return soon;
     }
     Outcome::Answer { answer: Response::from_parts(parts, bytes.into()), sent_on: false }

@@ -10,9 +10,9 @@ pub struct Coordinator {
     pub id: String,
     /// `host:port` where others reach it.
     pub address: String,
-    /// Whether it leads; the others stand by.
+    /// Whether it leads and answers; the others stand by.
     pub leads: bool,
-    /// The term at which it leads: grows by one with each leader.
+    /// The term at which it leads, or at which it was elected and does not answer yet: grows with each leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<u64>,
     /// Since when it leads, or stands by, in milliseconds of Unix time by its own clock.
@@ -28,4 +28,7 @@ pub struct Coordinators {
     pub backend: String,
     /// The leader first, then by name.
     pub coordinators: Vec<Coordinator>,
+    /// What is wrong with them, and the way out: two that lead at once, for instance. Empty when all is well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
 }

@@ -46,6 +46,7 @@ mod read;
 mod redo;
 mod shelf;
 mod show;
+pub mod term;
 #[cfg(test)]
 mod tests;
 

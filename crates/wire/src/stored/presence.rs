@@ -20,6 +20,9 @@ pub struct Presence {
     pub since_ms: u64,
     /// Of the program.
     pub version: String,
+    /// The term at which it leads and answers; none while it stands by, or was elected and does not answer yet.
+    #[serde(default)]
+    pub leads: Option<u64>,
 }
 
 impl Presence {
@@ -28,6 +31,7 @@ impl Presence {
     pub fn to_bytes(&self) -> Bytes {
         let quoted = serde_json::json!({
             "id": self.id, "address": self.address, "since_ms": self.since_ms, "version": self.version,
+            "leads": self.leads,
         });
         quoted.to_string().into()
     }
@@ -53,8 +57,11 @@ mod tests {
             address: "10.0.0.1:7400".to_owned(),
             since_ms: 7,
             version: "0.1.0".to_owned(),
+            leads: None,
         };
-        assert_eq!(Presence::from_bytes("k", &presence.to_bytes()).unwrap(), presence);
+        for presence in [presence.clone(), Presence { leads: Some(7), ..presence }] {
+            assert_eq!(Presence::from_bytes("k", &presence.to_bytes()).unwrap(), presence);
+        }
         for bytes in [&b""[..], b"{}", b"\xff", b"[1]"] {
             let error = Presence::from_bytes("election/leader", bytes).unwrap_err().to_string();
             assert!(error.contains("election/leader"), "{error}");

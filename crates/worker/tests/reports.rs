@@ -1,0 +1,181 @@
+//! What a service says to its worker: that it cannot serve a shard, that a load gets on, that it stays after all.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod common;
+
+use common::{KS, Town, eventually, keyspace};
+use partage_core::cluster::admin::{Command, Presplit};
+use partage_core::hash::HashFunction;
+use partage_core::keyspace::Keyspace;
+use partage_core::sharding::Sharding;
+use partage_worker::{
+    Access, Assignment, Entrance, Epoch, Failure, Handler, Health, LeaveError, Ownership, Patience, Peer,
+    Phase, Role, Worker, async_trait,
+};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// A service on a disk that can die.
+#[derive(Default)]
+struct Service {
+    disk_is_dead: AtomicBool,
+    calls: Mutex<Vec<&'static str>>,
+    loads: AtomicU32,
+    /// Loads take that many steps of 50 ms, each of them reported.
+    steps: AtomicU32,
+    worker: OnceLock<Worker>,
+}
+
+impl Service {
+    fn called(&self, call: &'static str) {
+        self.calls.lock().unwrap().push(call);
+    }
+
+    fn calls(&self) -> Vec<&'static str> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Handler for Service {
+    async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        self.called("load");
+        self.loads.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..self.steps.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if let Some(worker) = self.worker.get() {
+                worker.load_progressed(&shard.replica);
+            }
+        }
+        if self.disk_is_dead.load(Ordering::SeqCst) {
+            return Err("the disk is dead".into());
+        }
+        Ok(())
+    }
+    async fn serve(&self, _: &Assignment, _: Role, _: Epoch) -> Result<(), Failure> {
+        self.called("serve");
+        Ok(())
+    }
+    async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        self.called("unload");
+        Ok(())
+    }
+    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+        self.called("drop");
+        Ok(())
+    }
+}
+
+async fn start(node: &str, coordinator: &str, service: &Arc<Service>, load_ms: u64) -> Worker {
+    let (_, address) = common::address().await;
+    let patience = Patience { load_ms, callback_ms: 5_000, drain_ms: 200, retry_ms: 20, retry_max_ms: 50 };
+    let worker = Worker::builder(node, [coordinator], address.to_string())
+        .patience(patience)
+        .start_shared(service.clone())
+        .await
+        .unwrap();
+    service.worker.set(worker.clone()).unwrap();
+    worker
+}
+
+fn create_replicated(town: &Town) {
+    let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 };
+    let keyspace =
+        Keyspace { ownership: Ownership::Exclusive, replicas: 2, ..Keyspace::new(keyspace(), sharding) };
+    town.command(Command::CreateKeyspace {
+        keyspace: Box::new(keyspace),
+        presplit: Presplit::None,
+        ahead: false,
+    });
+}
+
+fn is_led_by(worker: &Worker) -> bool {
+    matches!(worker.enter(&keyspace(), b"key", Access::Write), Entrance::Serve(guard) if guard.role() == Role::Leader)
+}
+
+fn serves(worker: &Worker) -> bool {
+    worker.replicas().iter().any(|replica| replica.phase == Phase::Serving)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a12_a_leader_whose_disk_died_lays_down_its_lead_and_follows_once_it_can_load_again() {
+    let town = Town::new();
+    let (coordinator, _door) = town.open().await;
+    create_replicated(&town);
+    let services = [Arc::new(Service::default()), Arc::new(Service::default())];
+    let a = start("a", &coordinator, &services[0], 5_000).await;
+    let b = start("b", &coordinator, &services[1], 5_000).await;
+    eventually("both serve", || serves(&a) && serves(&b) && (is_led_by(&a) || is_led_by(&b))).await;
+    let (leader, follower, service) =
+        if is_led_by(&a) { (&a, &b, &services[0]) } else { (&b, &a, &services[1]) };
+    let Entrance::Serve(guard) = leader.enter(&keyspace(), b"key", Access::Write) else { panic!() };
+
+    service.disk_is_dead.store(true, Ordering::SeqCst);
+    leader.report_unhealthy(&keyspace(), town.shard(), "the disk is dead").await.unwrap();
+    eventually("no request is let in", || !is_led_by(leader)).await;
+    tokio::time::timeout(Duration::from_secs(5), guard.cancelled()).await.unwrap();
+    assert!(!is_led_by(follower), "nobody else leads while a request is inside (O1)");
+    drop(guard);
+    eventually("the follower leads", || is_led_by(follower)).await;
+    let said = town.call(|cluster, _| {
+        let failed = |phase: &Phase| match phase {
+            Phase::Failed(failure) => Some(failure.reason.clone()),
+            _ => None,
+        };
+        cluster.keyspaces()[KS].observed.values().find_map(|seen| failed(seen.phase()))
+    });
+    assert_eq!(said.as_deref(), Some("the disk is dead"), "the coordinator knows why");
+    assert!(
+        service.calls().starts_with(&["load", "serve", "unload", "load"])
+            || service.calls().contains(&"unload")
+    );
+
+    service.disk_is_dead.store(false, Ordering::SeqCst);
+    eventually("it follows again", || serves(leader)).await;
+    assert!(is_led_by(follower), "the lead does not come back by itself");
+    // What is not served here has nothing to lose.
+    let unknown = partage_worker::ShardId(999);
+    leader.report_unhealthy(&keyspace(), unknown, "whatever").await.unwrap();
+    assert!(serves(leader));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_gets_on_may_take_longer_than_its_limit() {
+    let town = Town::new();
+    let (coordinator, _door) = town.open().await;
+    let service = Arc::new(Service::default());
+    service.steps.store(40, Ordering::SeqCst);
+    let a = start("a", &coordinator, &service, 1_000).await;
+    town.create(1, Ownership::Exclusive);
+    eventually("it serves", || is_led_by(&a)).await;
+    assert_eq!(service.loads.load(Ordering::SeqCst), 1, "2 s of loading with a limit of 1 s");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a13_a_leave_can_be_undone() {
+    let town = Town::new();
+    let (coordinator, _door) = town.open().await;
+    town.create(1, Ownership::Exclusive);
+    let service = Arc::new(Service::default());
+    let a = start("a", &coordinator, &service, 5_000).await;
+    eventually("a serves", || is_led_by(&a)).await;
+    let leaving = tokio::spawn({
+        let a = a.clone();
+        async move { a.leave(Duration::from_secs(60)).await }
+    });
+    let is_leaving = || town.call(|cluster, _| cluster.nodes()["a"].leaving);
+    eventually("the coordinator knows", is_leaving).await;
+    eventually("it says so", || a.health() == Health::Leaving).await;
+    a.stay().await.unwrap();
+    assert_eq!(leaving.await.unwrap(), Err(LeaveError::Undone));
+    eventually("the coordinator knows", || !is_leaving()).await;
+    assert_eq!(a.health(), Health::Up);
+    let other = Arc::new(Service::default());
+    let b = start("b", &coordinator, &other, 5_000).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(is_led_by(&a), "nothing is moved off it any more");
+    b.leave(Duration::from_secs(10)).await.unwrap();
+    assert_eq!(b.stay().await, Err(LeaveError::Stopped), "it has left");
+}
