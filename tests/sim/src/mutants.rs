@@ -10,8 +10,9 @@ use crate::metadata;
 use crate::model::KeyAt;
 use crate::run;
 use crate::world::{Shape, Verdict, World};
+use partage_core::cluster::Welcome;
 use partage_core::exchange::{LeaseRenewal, Orders};
-use partage_core::id::Incarnation;
+use partage_core::id::{ClusterId, Incarnation};
 use partage_core::name::NodeId;
 use partage_core::planted::{self, Planted};
 use partage_core::time::Millis;
@@ -174,13 +175,22 @@ fn a_key_that_kills_is_set_aside() -> Result<(), String> {
 /// A worker that has orders of version 5.
 fn ordered_worker() -> Worker {
     let mut worker = Worker::new(NodeId::new("node-0").expect("a plain word is a name"), Patience::default());
-    worker.welcomed(Incarnation(1));
+    let welcome = Welcome {
+        cluster: ClusterId(1),
+        continues: Vec::new(),
+        incarnation: Incarnation(1),
+        heartbeat_ms: 100,
+        lease_ms: 1_000,
+    };
+    worker.welcomed(&welcome).expect("a worker of no cluster takes any");
     let _nothing_to_do = worker.ordered(Millis(10), orders(5, 0));
     worker
 }
 
 fn orders(version: u64, base: u64) -> Orders {
     Orders {
+        cluster: ClusterId(1),
+        permissions: Vec::new(),
         incarnation: Incarnation(1),
         version,
         base,

@@ -118,13 +118,12 @@ impl Service {
         if broken { Err("its data cannot be read".to_owned()) } else { Ok(()) }
     }
 
-    /// Deletes what is no longer needed. Of a replica that the coordinator has forgotten nothing is: whether
-    /// others have copied from it is not known here.
+    /// Deletes what the worker says may be deleted, as a service of the SDK does.
     pub fn delete(&self, scene: &mut Scene, holding: &Holding) {
         let replica = &holding.order.replica;
         let spaces = &scene.oracles.spaces;
         let keyspace = spaces.iter().position(|space| space.keyspace.name == replica.keyspace);
-        if let (Some(keyspace), false) = (keyspace, holding.is_withdrawn()) {
+        if let Some(keyspace) = keyspace {
             scene.oracles.storage.discard(replica.placement, keyspace);
         }
     }
