@@ -230,7 +230,7 @@ fn replaced_has_failed(replaced: Option<&Replica>, sight: &dyn Sight) -> bool {
 ///
 /// | seen                                             | next                                   |
 /// |--------------------------------------------------|----------------------------------------|
-/// | a parent no longer serves, or a sibling is gone  | abandoned                              |
+/// | a parent no longer serves or has no replica, or a sibling is gone | abandoned             |
 /// | no replica in `Load`, or one failed too often    | abandoned: replicas leave, shard goes  |
 /// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads    |
 fn settle_children(
@@ -240,7 +240,9 @@ fn settle_children(
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
     let parents = edit.shard(id)?.parents().to_vec();
-    let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(Shard::is_serving));
+    // Who has lost every replica is loaded anew first: its children may take the place that it needs.
+    let serves = |parent: &Shard| parent.is_serving() && parent.staying().next().is_some();
+    let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(serves));
     let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, sight)));
     if !(parents_serve && hopeful) {
         return unload_all(edit, id, sight);

@@ -34,8 +34,7 @@ pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
     }
 }
 
-/// Answers what waits for a person, so that the cluster can go on. Once faults have stopped, all drains but
-/// one are over.
+/// Answers what waits for a person, so that the cluster can go on.
 pub fn answer(scene: &mut Scene, cluster: &mut Cluster, at: Moment, calm: bool) {
     let mut commands = Vec::new();
     if cluster.brake().is_some() && (calm || scene.draw.chance(100)) {
@@ -53,13 +52,6 @@ pub fn answer(scene: &mut Scene, cluster: &mut Cluster, at: Moment, calm: bool) 
             true => Command::ApprovePlan { plan: plan.id },
             false => Command::RejectPlan { plan: plan.id },
         });
-    }
-    let drained = cluster.nodes().iter().filter(|(_, node)| node.record.drain.is_some());
-    for (at, (node, _)) in drained.enumerate() {
-        // One drain has to end by itself (L8).
-        if (calm && at > 0) || (!calm && scene.draw.chance(50)) {
-            commands.push(Command::UndrainNode { node: node.clone() });
-        }
     }
     commands.into_iter().for_each(|command| command_it(scene, cluster, at, command));
 }
@@ -96,6 +88,13 @@ fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Comma
     let node = scene.draw.pick(&nodes)?.clone();
     let (id, draw) = (shard.id, &mut scene.draw);
     let sharding = cluster.keyspaces()[&keyspace].record.keyspace.sharding;
+    let drained = cluster.nodes().iter().filter(|(_, node)| node.record.drain.is_some());
+    let drained: Vec<_> = drained.map(|(id, _)| id.clone()).collect();
+    if draw.chance(50)
+        && let Some(node) = draw.pick(&drained).cloned()
+    {
+        return Some(Command::UndrainNode { node });
+    }
     if matches!(sharding, Sharding::Fixed { .. }) && draw.chance(250) {
         let changes = KeyspaceChanges { shards: draw.pick(&SLOTS).copied(), ..KeyspaceChanges::default() };
         return Some(Command::UpdateKeyspace { keyspace, changes: Box::new(changes), ahead: true });
@@ -118,10 +117,9 @@ fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Comma
             Command::MergeShards { keyspace, left, right }
         }
         9 => {
-            let drained = cluster.nodes().values().filter(|node| node.record.drain.is_some()).count();
             let max_down = draw.chance(500).then_some(1);
             let drain = Command::DrainNode { node, reason: "the run says so".to_owned(), max_down };
-            (drained < DRAINS).then_some(drain)?
+            (drained.len() < DRAINS).then_some(drain)?
         }
         10 => {
             let replicas = draw.chance(700).then(|| draw.between(1, 4) as u32);

@@ -4,6 +4,8 @@
 //!  inbox ──► take in ──► decide ──► one transaction ──► answers, orders, maps
 //!              ▲                        │
 //!              └──── waits while ───────┘ is not known to be durable
+//!
+//!  (deciding takes a stated time, too: see [`Cost`])
 //! ```
 //!
 //! It leads while its session lives by its own clock; a transaction is refused by the store when another has
@@ -11,7 +13,8 @@
 //! a new one recovered. While another leads it stands by, and passes that one's maps on.
 
 use crate::clock::{Clock, MS, True};
-use crate::leading::{Leading, UnderWay, words};
+use crate::draw::Draw;
+use crate::leading::{Computing, Leading, UnderWay, words};
 use crate::message::{Event, Message, Place, Via};
 use crate::publisher::Publisher;
 use crate::scene::Scene;
@@ -21,7 +24,6 @@ use partage_core::id::TransactionId;
 use partage_core::planted::{self, Planted};
 use partage_core::settings::Settings;
 use partage_core::time::Millis;
-use std::collections::{BTreeMap, VecDeque};
 
 /// How much of a session's time its owner believes in, in thousandths: its clock may be slow.
 const BELIEVED: u64 = 970;
@@ -31,6 +33,28 @@ const INBOX: usize = 1_024;
 
 /// Decisions in a row without a pause that are taken for a loop.
 const SPINS: u32 = 200;
+
+/// What a decision takes to compute, in microseconds: a stated price for each, and for each shard and node that it may
+/// have to look at. The clusters of a run are small; where the price is high, each shard stands for a thousand.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// For each decision.
+    pub decision: True,
+    /// More for each shard and each node.
+    pub each: True,
+}
+
+impl Cost {
+    /// Of one run: from next to nothing to some ten milliseconds for a decision.
+    pub fn drawn(draw: &mut Draw) -> Cost {
+        Cost { decision: draw.between(20, 200), each: *draw.pick(&[1, 10, 100, 1_000]).unwrap_or(&1) }
+    }
+
+    fn of(self, cluster: &Cluster) -> True {
+        let shards: usize = cluster.keyspaces().values().map(|keyspace| keyspace.map.len()).sum();
+        self.decision + self.each * (shards + cluster.nodes().len()) as True
+    }
+}
 
 /// The process, or where it would be.
 #[derive(Debug)]
@@ -47,6 +71,8 @@ pub struct Coordinator {
     pub cut_from_store: bool,
     /// Its disk.
     pub disk: Disk,
+    /// What its decisions take.
+    pub cost: Cost,
     leading: Option<Box<Leading>>,
     publisher: Publisher,
     /// Its session, and until when that certainly lives, by its own clock.
@@ -75,6 +101,7 @@ impl Coordinator {
             up: false,
             cut_from_store: false,
             disk: Disk::FAIR,
+            cost: Cost::default(),
             leading: None,
             publisher: Publisher::default(),
             session: None,
@@ -127,7 +154,7 @@ impl Coordinator {
     /// The cluster, while it leads and nothing is under way, for someone who asks for changes.
     pub fn cluster(&mut self, now: True) -> Option<&mut Cluster> {
         let leads = self.leads(now);
-        self.leading.as_mut().filter(|l| leads && l.under_way.is_none()).map(|l| &mut l.cluster)
+        self.leading.as_mut().filter(|l| leads && !l.is_busy()).map(|l| &mut l.cluster)
     }
 
     /// Throws away what it has in memory; its session with it, of which the store hears if it can. Those who
@@ -235,17 +262,8 @@ impl Coordinator {
         let finding = scene.oracles.maps.leads(term, (self.at, self.process));
         finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
         self.publisher.lead(scene, Place::Coordinator(self.at), &cluster, moment.now);
-        self.leading = Some(Box::new(Leading {
-            term,
-            since: moment.now,
-            cluster,
-            inbox: VecDeque::new(),
-            under_way: None,
-            answers: Vec::new(),
-            workers: BTreeMap::new(),
-            checks: BTreeMap::new(),
-            wake: Millis::NEVER,
-        }));
+        let began = (scene.now, scene.stood_still(self.place()));
+        self.leading = Some(Box::new(Leading::new(term, moment.now, began, cluster)));
         self.drive(scene);
     }
 
@@ -281,7 +299,7 @@ impl Coordinator {
         }
         match &self.leading {
             // What is in memory is not durable yet.
-            Some(leading) if leading.under_way.is_some() => {}
+            Some(leading) if leading.is_busy() => {}
             Some(leading) => self.publisher.publish(scene, here, Some(&leading.cluster)),
             None => self.publisher.publish(scene, here, None),
         }
@@ -308,7 +326,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes in what has come and decides, until there is nothing to do or something to be made durable.
+    /// Takes in what has come and decides, until there is nothing to do, or something to be computed or made durable.
     pub fn drive(&mut self, scene: &mut Scene) {
         let here = Place::Coordinator(self.at);
         for _ in 0..SPINS {
@@ -317,11 +335,13 @@ impl Coordinator {
                 return;
             }
             let Some(leading) = &mut self.leading else { return };
-            if leading.under_way.is_some() {
+            if leading.is_busy() {
                 return;
             }
+            let seen = (scene.now, scene.stood_still(here));
             while let Some(incoming) = leading.inbox.pop_front() {
-                leading.take_in(moment, incoming);
+                let finding = leading.take_in(moment, seen, incoming);
+                finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
             }
             leading.check_addresses(scene, self.at, moment.now);
             let granted = leading.cluster.grant_at_once(moment);
@@ -331,25 +351,58 @@ impl Coordinator {
             for notice in &outbox.notices {
                 scene.trace.event(scene.now, (5u8, notice.alarm), || format!("  notice: {}", notice.text));
             }
-            leading.declares_dead(scene, moment.now, &self.settings, &outbox.writes);
-            if planted::is(Planted::M3) {
-                let maps = Outbox { maps: outbox.maps.clone(), ..Outbox::default() };
-                leading.release(scene, here, &mut self.publisher, moment.now, maps);
-            }
-            if !outbox.writes.is_empty() {
+            leading.declares_dead(scene, here, &self.settings, &outbox.writes);
+            let takes = self.cost.of(&leading.cluster);
+            if takes > 0 {
                 self.numbers += 1;
                 let number = self.numbers;
-                leading.under_way = Some(UnderWay { number, outbox, outcome: None });
-                let takes = scene.draw.around(self.disk.takes);
+                leading.computing = Some(Computing { number, outbox, wake });
                 let (coordinator, process) = (self.at, self.process);
-                return scene.after(takes, Event::Commits { coordinator, process, number });
+                return scene.after(takes, Event::Decided { coordinator, process, number });
             }
-            leading.release(scene, here, &mut self.publisher, moment.now, outbox);
-            if wake > moment.now && leading.inbox.is_empty() {
-                return self.set_timer(scene, wake);
+            if !self.act_on(scene, outbox, wake) {
+                return;
             }
         }
         scene.violate("L4", format!("coordinator {} decides without end", self.at));
+    }
+
+    /// A decision has been computed.
+    pub fn decided(&mut self, scene: &mut Scene, store: &mut Store, number: u64) {
+        let leads = self.leads(scene.now);
+        let Some(leading) = &mut self.leading else { return };
+        let Some(computing) = leading.computing.take_if(|c| c.number == number) else { return };
+        if !leads {
+            return self.step_down(scene, store, "its session ended while it was computing");
+        }
+        if self.act_on(scene, computing.outbox, computing.wake) {
+            self.drive(scene);
+        }
+    }
+
+    /// Makes durable what was decided, or tells it where nothing has to be. Says whether to decide again at once.
+    fn act_on(&mut self, scene: &mut Scene, outbox: Outbox, wake: Millis) -> bool {
+        let (here, now) = (Place::Coordinator(self.at), self.clock.read(scene.now));
+        let Some(leading) = &mut self.leading else { return false };
+        if planted::is(Planted::M3) {
+            let maps = Outbox { maps: outbox.maps.clone(), ..Outbox::default() };
+            leading.release(scene, here, &mut self.publisher, now, maps);
+        }
+        if !outbox.writes.is_empty() {
+            self.numbers += 1;
+            let number = self.numbers;
+            leading.under_way = Some(UnderWay { number, outbox, outcome: None });
+            let takes = scene.draw.around(self.disk.takes);
+            let (coordinator, process) = (self.at, self.process);
+            scene.after(takes, Event::Commits { coordinator, process, number });
+            return false;
+        }
+        leading.release(scene, here, &mut self.publisher, now, outbox);
+        if wake > now && leading.inbox.is_empty() {
+            self.set_timer(scene, wake);
+            return false;
+        }
+        true
     }
 
     fn set_timer(&mut self, scene: &mut Scene, wake: Millis) {
@@ -382,7 +435,7 @@ impl Coordinator {
         };
         if committed == Committed::Yes {
             let term = leading.term;
-            let findings = scene.oracles.maps.committed(term, writes, &store.records);
+            let findings = scene.oracles.maps.committed(scene.now, term, writes, &store.records);
             scene.trace.event(scene.now, (6u8, term, writes.len()), || {
                 format!("term {term} commits {}", words(writes))
             });

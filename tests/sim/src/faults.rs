@@ -27,6 +27,8 @@ pub enum Kind {
     Leave,
     /// Callbacks are slow, fail, never return.
     Callbacks,
+    /// A worker's service is wrong, and reports on replicas of others.
+    WrongReports,
     /// Clocks change their speed; wall clocks jump.
     Clocks,
     /// A coordinator is killed.
@@ -51,13 +53,14 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Weather,
         Kind::Partition,
         Kind::Crash,
         Kind::Pause,
         Kind::Leave,
         Kind::Callbacks,
+        Kind::WrongReports,
         Kind::Clocks,
         Kind::CoordinatorCrash,
         Kind::CoordinatorPause,
@@ -156,6 +159,10 @@ impl World {
                 self.nodes[node].mood = Mood::drawn(&mut scene.draw);
                 (long, Mend::Mood(node))
             }
+            Kind::WrongReports => {
+                self.nodes[node].strays = scene.draw.between(1, 20);
+                return;
+            }
             Kind::Clocks => return self.shake_clock(node, coordinator),
             Kind::CoordinatorCrash => {
                 if !self.coordinators[coordinator].up {
@@ -168,12 +175,14 @@ impl World {
             Kind::Poison => {
                 let key = self.any_key();
                 self.scene.poison.insert(key);
+                self.scene.bad.insert(key);
                 self.look_again();
                 (2 * long, Mend::Poison(key))
             }
             Kind::Unloadable => {
                 let key = self.any_key();
                 self.scene.unloadable.insert(key);
+                self.scene.bad.insert(key);
                 (2 * long, Mend::Unloadable(key))
             }
             Kind::StoreCut => {

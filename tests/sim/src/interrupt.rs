@@ -27,8 +27,16 @@ use partage_core::name::NodeId;
 use std::collections::BTreeMap;
 
 /// Small, so that every step can be tried.
-const SHAPE: Shape =
-    Shape { coordinators: 1, nodes: 4, routers: 1, faulty: 0, calm: 0, stuck: false, leaders: false };
+const SHAPE: Shape = Shape {
+    coordinators: 1,
+    nodes: 4,
+    routers: 1,
+    faulty: 0,
+    calm: 0,
+    stuck: false,
+    person: false,
+    leaders: false,
+};
 
 /// The seed of all scenarios.
 const SEED: u64 = 9;

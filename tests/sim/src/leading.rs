@@ -1,13 +1,15 @@
 //! The leader's part of a coordinator: the cluster, what has come for it, and what waits to be durable before it is
 //! told.
 
+use crate::clock::{MS, True};
 use crate::coordinator::node_at;
 use crate::message::{Message, Place, Via};
+use crate::oracle::Finding;
 use crate::publisher::Publisher;
 use crate::scene::Scene;
 use crate::store::Committed;
-use partage_core::cluster::{Cluster, Moment, Outbox, Write};
-use partage_core::exchange::Orders;
+use partage_core::cluster::{Cluster, Moment, Observed, Outbox, Write};
+use partage_core::exchange::{Beat, Orders, ReplicaKey};
 use partage_core::id::Incarnation;
 use partage_core::name::NodeId;
 use partage_core::planted::{self, Planted};
@@ -32,6 +34,28 @@ pub struct UnderWay {
     pub outcome: Option<Committed>,
 }
 
+/// A decision that is being computed.
+#[derive(Debug)]
+pub struct Computing {
+    /// Its number.
+    pub number: u64,
+    /// What follows from it.
+    pub outbox: Outbox,
+    /// When to decide again.
+    pub wake: Millis,
+}
+
+/// A moment of true time, and for how long the coordinator had stood still by then.
+pub type Seen = (True, True);
+
+/// The last beat or registration of a node that was taken.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    incarnation: Incarnation,
+    sequence: u64,
+    seen: Seen,
+}
+
 /// The leader's part.
 #[derive(Debug)]
 pub struct Leading {
@@ -39,6 +63,11 @@ pub struct Leading {
     pub term: u64,
     /// When it began to listen, by its own clock.
     pub since: Millis,
+    /// The same in true time.
+    began: Seen,
+    heard: BTreeMap<NodeId, Heard>,
+    /// The decision that is waited for.
+    pub computing: Option<Computing>,
     /// The mind.
     pub cluster: Cluster,
     /// What has come and was not taken in yet.
@@ -56,8 +85,32 @@ pub struct Leading {
 }
 
 impl Leading {
-    /// Takes in a message.
-    pub fn take_in(&mut self, moment: Moment, (from, via, message): Incoming) {
+    /// Of somebody who begins to lead.
+    pub fn new(term: u64, since: Millis, began: Seen, cluster: Cluster) -> Leading {
+        Leading {
+            term,
+            since,
+            began,
+            cluster,
+            heard: BTreeMap::new(),
+            computing: None,
+            inbox: VecDeque::new(),
+            under_way: None,
+            answers: Vec::new(),
+            workers: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            wake: Millis::NEVER,
+        }
+    }
+
+    /// Whether something is being computed or made durable.
+    pub fn is_busy(&self) -> bool {
+        self.computing.is_some() || self.under_way.is_some()
+    }
+
+    /// Takes in a message. What overtakes another counts, and the other no more (W1).
+    pub fn take_in(&mut self, moment: Moment, seen: Seen, (from, via, message): Incoming) -> Option<Finding> {
+        let mut finding = None;
         let stream = match via {
             Via::Stream(stream) => Some(stream),
             Via::Post(_) => None,
@@ -67,6 +120,10 @@ impl Leading {
                 let id = registration.spec.id.clone();
                 match self.cluster.register(moment, registration) {
                     Ok(welcome) => {
+                        let heard = self.heard.get(&id).filter(|h| h.incarnation == welcome.incarnation);
+                        let sequence = heard.map_or(0, |heard| heard.sequence);
+                        let heard = Heard { incarnation: welcome.incarnation, sequence, seen };
+                        self.heard.insert(id.clone(), heard);
                         self.workers.insert(id, (from, stream, 0));
                         Message::Welcome(welcome)
                     }
@@ -75,8 +132,13 @@ impl Leading {
             }
             Message::Beat(beat) => {
                 let (id, applied) = (beat.node.clone(), beat.applied);
+                let heard = Heard { incarnation: beat.incarnation, sequence: beat.sequence, seen };
+                let of_others = reports_of_others(&self.cluster, &beat);
                 match self.cluster.beat(moment, beat) {
                     Ok(orders) => {
+                        let before = self.heard.insert(id.clone(), heard);
+                        finding = before.and_then(|before| overtaken(&id, before, heard));
+                        finding = finding.or(taken_from_strangers(&self.cluster, &id, of_others));
                         if let Some(worker) = self.workers.get_mut(&id) {
                             worker.2 = applied;
                         }
@@ -87,17 +149,18 @@ impl Leading {
             }
             Message::Goodbye(node, incarnation) => {
                 let _said_before = self.cluster.leave(moment, &node, incarnation);
-                return;
+                return finding;
             }
             Message::CheckedBack(node, incarnation) => {
                 if self.checks.remove(&(node.clone(), incarnation)).is_some() {
                     self.cluster.checked_back(moment, &node, incarnation, true);
                 }
-                return;
+                return finding;
             }
-            _ => return,
+            _ => return finding,
         };
         self.answers.push((from, via, answer));
+        finding
     }
 
     /// Asks announced addresses for a sign of life, and gives up on those that were asked long ago.
@@ -116,15 +179,25 @@ impl Leading {
         }
     }
 
-    /// R6: whoever is declared dead has been silent since long before, as far as this leader can know.
-    pub fn declares_dead(&self, scene: &mut Scene, now: Millis, settings: &Settings, writes: &[Write]) {
+    /// R6: whoever is declared dead has been silent since long before, as far as this leader can know, and while the
+    /// leader itself was awake.
+    pub fn declares_dead(&self, scene: &mut Scene, here: Place, settings: &Settings, writes: &[Write]) {
+        // It may take a beat's time until it notices that it was asleep, twice; and clocks drift.
+        let least_ms = settings.dead_after_ms.saturating_sub(2 * settings.heartbeat_ms) * 96 / 100;
         for write in writes {
-            if let Write::Node(node) = write
-                && scene.oracles.maps.is_death(node)
-                && now.since(self.since) < settings.dead_after_ms
-            {
-                let (id, led) = (&node.spec.id, now.since(self.since));
-                scene.violate("R6", format!("{id} is dead for a leader that leads since {led} ms"));
+            let Write::Node(node) = write else { continue };
+            if !scene.oracles.maps.is_death(node) {
+                continue;
+            }
+            let id = &node.spec.id;
+            let (at, still) = self.heard.get(id).map_or(self.began, |heard| heard.seen);
+            let awake = (scene.now - at).saturating_sub(scene.stood_still(here) - still);
+            let led = scene.now - self.began.0;
+            if led < settings.dead_after_ms * MS * 98 / 100 {
+                scene.violate("R6", format!("{id} is dead for a leader that leads since {led} us"));
+            } else if awake < least_ms * MS {
+                let text = format!("{id} is dead for a leader that was awake for {awake} us of its silence");
+                scene.violate("R6", text);
             }
         }
     }
@@ -172,6 +245,37 @@ impl Leading {
         let finding = scene.oracles.maps.gives(self.term).filter(|_| gives);
         finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
     }
+}
+
+/// W1: a beat that was taken comes after the one before it.
+fn overtaken(id: &NodeId, before: Heard, after: Heard) -> Option<Finding> {
+    let is_late = before.incarnation == after.incarnation && after.sequence <= before.sequence;
+    let text = || format!("beat {} of {id} is taken after beat {}", after.sequence, before.sequence);
+    is_late.then(|| ("W1", text()))
+}
+
+/// What a beat says of replicas that the map has on another node or in another incarnation, and what is known of them.
+fn reports_of_others(cluster: &Cluster, beat: &Beat) -> Vec<(ReplicaKey, Option<Observed>)> {
+    let of_others = beat.reports.iter().filter_map(|report| {
+        let keyspace = cluster.keyspaces().get(&report.replica.keyspace)?;
+        let replica = keyspace.map.shard(report.replica.shard)?.replica(report.replica.placement)?;
+        let is_its = replica.node == beat.node && replica.incarnation == beat.incarnation;
+        let seen = keyspace.observed.get(&report.replica.placement).cloned();
+        (!is_its).then(|| (report.replica.clone(), seen))
+    });
+    of_others.collect()
+}
+
+/// O3: what a node says of a replica that is another's changes nothing.
+fn taken_from_strangers(
+    cluster: &Cluster,
+    id: &NodeId,
+    before: Vec<(ReplicaKey, Option<Observed>)>,
+) -> Option<Finding> {
+    let seen =
+        |replica: &ReplicaKey| cluster.keyspaces().get(&replica.keyspace)?.observed.get(&replica.placement);
+    let taken = before.into_iter().find(|(replica, before)| seen(replica) != before.as_ref());
+    taken.map(|(replica, _)| ("O3", format!("{id} is believed about {} of others", replica.placement)))
 }
 
 /// What was committed, in words.

@@ -4,6 +4,7 @@
 //! the seed draws, and oracles that know the truth. The same seed gives the same bytes, so a seed that fails is the whole
 //! bug report. See `README.md` for how to run it.
 
+pub mod calls;
 pub mod changes;
 pub mod clock;
 pub mod coordinator;
@@ -17,6 +18,7 @@ pub mod leading;
 pub mod message;
 pub mod metadata;
 pub mod model;
+pub mod mutants;
 pub mod network;
 pub mod node;
 pub mod oracle;

@@ -9,10 +9,11 @@ use sim::world::{Report, Shape, Verdict};
 use std::time::Instant;
 
 const USAGE: &str =
-    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--words N] [--plant INVARIANT]
+    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--person] [--words N] [--plant INVARIANT]
        sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
+       sim --mutants
        sim --fleet N | --steady";
 
 struct Arguments {
@@ -26,6 +27,8 @@ struct Arguments {
     fleet: Option<usize>,
     /// Whether it is counted what the store is asked for while nothing changes.
     steady: bool,
+    /// Whether every planted bug is looked for.
+    mutants: bool,
     /// Whether the cluster is one of dataset nodes without a coordinator.
     datasets: bool,
     stride: u64,
@@ -43,6 +46,7 @@ fn arguments() -> Result<Arguments, String> {
         interrupt: None,
         fleet: None,
         steady: false,
+        mutants: false,
         datasets: false,
         stride: 1,
         step: None,
@@ -56,16 +60,18 @@ fn arguments() -> Result<Arguments, String> {
             "--plant" => found.bug = Some(planted(&value()?)?),
             "--interrupt" => found.interrupt = Some(scenarios(&value()?)?),
             "--small" => {
-                found.shape =
-                    Shape { stuck: found.shape.stuck, leaders: found.shape.leaders, ..Shape::SMALL };
+                let Shape { stuck, leaders, person, .. } = found.shape;
+                found.shape = Shape { stuck, leaders, person, ..Shape::SMALL };
             }
             "--stuck" => found.shape.stuck = true,
+            "--person" => found.shape.person = true,
             "--leaders" => found.shape.leaders = true,
             "--seed" => (found.from, found.seeds) = (number(&flag, &value()?)?, 1),
             "--seeds" => found.seeds = number(&flag, &value()?)?,
             "--from" => found.from = number(&flag, &value()?)?,
             "--fleet" => found.fleet = Some(number(&flag, &value()?)? as usize),
             "--steady" => found.steady = true,
+            "--mutants" => found.mutants = true,
             "--datasets" => found.datasets = true,
             "--words" => found.words = number(&flag, &value()?)? as usize,
             "--stride" => found.stride = number(&flag, &value()?)?.max(1),
@@ -103,6 +109,9 @@ fn main() -> Result<(), String> {
         steady();
         return Ok(());
     }
+    if arguments.mutants {
+        return mutants();
+    }
     if arguments.datasets {
         return datasets(&arguments);
     }
@@ -133,6 +142,29 @@ fn fleet(clients: usize) -> Result<(), String> {
         worst = worst.max(moves + deaths + u64::from(current_ms > 30_000));
     }
     if worst > 0 { Err("somebody noticed".to_owned()) } else { Ok(()) }
+}
+
+/// Plants every bug in turn, and states how many are caught.
+#[expect(clippy::print_stdout, reason = "this is a command of its own, beside cli")]
+fn mutants() -> Result<(), String> {
+    println!("planted bug | caught by seed | what was seen");
+    let (mut caught, mut all) = (0, 0);
+    for bug in sim::mutants::all() {
+        all += 1;
+        match sim::mutants::hunt(bug) {
+            Ok(found) => {
+                caught += 1;
+                let seed = found.seed.map_or("scenario".to_owned(), |seed| seed.to_string());
+                println!("{bug:?} | {seed} | {}", found.by.lines().next().unwrap_or_default());
+            }
+            Err(why) => println!("{bug:?} | NOT CAUGHT | {why}"),
+        }
+    }
+    println!(
+        "{caught} of {all} planted bugs are caught, {:.1} %",
+        f64::from(caught) * 100.0 / f64::from(all)
+    );
+    if caught < all { Err(format!("{} planted bugs survive", all - caught)) } else { Ok(()) }
 }
 
 /// Dataset nodes without a coordinator.
@@ -234,9 +266,12 @@ fn tell(report: &Report, arguments: &Arguments) {
             }
             let small = if shape.nodes == Shape::SMALL.nodes { " --small" } else { "" };
             let stuck = if shape.stuck { " --stuck" } else { "" };
+            let person = if shape.person { " --person" } else { "" };
             let leaders = if shape.leaders { " --leaders" } else { "" };
             let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
-            println!("  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{leaders}{plant}");
+            println!(
+                "  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{person}{leaders}{plant}"
+            );
         }
     }
 }

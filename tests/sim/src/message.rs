@@ -10,7 +10,7 @@ use partage_core::map::MapDiff;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::publication::NodesSince;
 use partage_core::worker::Callback;
-use partage_core::worker::gates::Access;
+use partage_core::worker::gates::{Access, Permit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -141,6 +141,10 @@ pub enum Event {
     CallbackEnds { node: usize, process: u32, replica: ReplicaKey, callback: Callback, call: u64 },
     /// A request inside a node has been worked on.
     Worked { node: usize, process: u32, op: Op, attempt: u32 },
+    /// A request that was told to end does so.
+    Evicted { node: usize, process: u32, op: Op, attempt: u32 },
+    /// A service asks whether it has been the owner all along.
+    Tenure { node: usize, process: u32, permit: Box<Permit>, key: KeyAt, owners: u64 },
     /// Storage takes in a write.
     StorageWrite { node: usize, process: u32, op: Op, attempt: u32, key: KeyAt, epoch: Epoch, deed: Deed },
     /// Storage has answered.
@@ -151,6 +155,8 @@ pub enum Event {
     Heat,
     /// A held request is looked at again.
     HeldAgain { node: usize, process: u32, request: Box<Request> },
+    /// A coordinator has computed a decision.
+    Decided { coordinator: usize, process: u32, number: u64 },
     /// A coordinator's transaction reaches the disk.
     Commits { coordinator: usize, process: u32, number: u64 },
     /// Its outcome is known to the coordinator.

@@ -111,6 +111,8 @@ pub struct Cast {
     pub reshards: bool,
     /// Whether what hangs is given up within seconds.
     pub is_hasty: bool,
+    /// Whether one move goes on at a time, so that what was planned waits and finds another world when it begins.
+    pub is_slow: bool,
     /// Whether `sessions` has fixed slots, whose number people change (K7), instead of hash ranges.
     pub slots: bool,
 }
@@ -124,6 +126,10 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
     };
     let throttle = Throttle::default();
     let throttle = if cast.is_hasty { Throttle { load_ms: 10_000, ..throttle } } else { throttle };
+    let throttle = match cast.is_slow {
+        true => Throttle { moves: 1, moves_per_node: 1, loads_per_node: 1, ..throttle },
+        false => throttle,
+    };
     let by_load = Resharding {
         split_requests_per_s: 300.0,
         window_ms: 2_000,

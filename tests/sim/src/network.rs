@@ -33,10 +33,10 @@ impl Weather {
             loss: draw.between(0, 200),
             doubled: draw.between(0, 100),
             breaks: draw.between(0, 20),
-            delay: if draw.chance(700) {
-                draw.between(200, 40 * MS)
-            } else {
-                draw.between(40 * MS, 150 * MS)
+            delay: match draw.index(10) {
+                0..7 => draw.between(200, 40 * MS),
+                7 | 8 => draw.between(40 * MS, 150 * MS),
+                _ => draw.between(150 * MS, 500 * MS),
             },
         }
     }

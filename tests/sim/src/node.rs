@@ -4,6 +4,7 @@
 //! out what its worker says, and tells the oracles after every change which keys it believes to own. The
 //! service that it runs is in `service.rs`.
 
+use crate::calls::{Calls, Ended};
 use crate::clock::{Clock, MS, True};
 use crate::draw::Draw;
 use crate::message::{Event, Message, Place, Via};
@@ -12,13 +13,14 @@ use crate::oracle::ownership::Claim;
 use crate::scene::Scene;
 use crate::service::Service;
 use partage_core::cluster::{BeatError, RegisterError};
-use partage_core::exchange::{Order, Orders, ReplicaKey, Report};
-use partage_core::name::{NodeId, Zone};
+use partage_core::exchange::{Order, Orders, Phase, ReplicaKey, Report};
+use partage_core::map::{Replica, Shard};
+use partage_core::name::{KeyspaceName, NodeId, Zone};
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
 use partage_core::worker::gates::{Access, Gates, Verdict};
-use partage_core::worker::{Action, Callback, Patience, Task, Worker};
-use std::collections::{BTreeMap, VecDeque};
+use partage_core::worker::{Action, Callback, Gate, Patience, Task, Worker};
+use std::collections::VecDeque;
 
 /// How long a question to a coordinator waits for its answer.
 const ANSWER_MS: u64 = 700;
@@ -62,16 +64,40 @@ pub enum Stuck {
     Unloads,
 }
 
+impl Stuck {
+    /// How the first workers of a run are, up to `most` of them and at least two: one of each kind.
+    pub fn drawn(draw: &mut Draw, most: usize) -> Vec<Stuck> {
+        let more = draw.index(most.saturating_sub(1).max(1));
+        let mut stuck = vec![Stuck::Loads, Stuck::Unloads];
+        stuck.extend((0..more).map(|_| if draw.chance(500) { Stuck::Loads } else { Stuck::Unloads }));
+        stuck
+    }
+}
+
 /// The link to a coordinator.
 #[derive(Debug)]
 struct Link {
     coordinator: usize,
     via: Via,
     welcomed: bool,
+    /// The number of the registration, where it speaks by single posts.
+    first: u64,
     /// When the question that waits was asked, or the last answer came.
     heard: Millis,
     /// Not before then, when the last one was in vain.
     rests_until: Millis,
+}
+
+impl Link {
+    /// Whether a message is for this link: on its stream, or in answer to its last post; orders to any since it
+    /// registered, as a worker over plain HTTP need not wait for one answer before it asks again.
+    fn takes(&self, via: Via, message: &Message) -> bool {
+        let is_late = match (self.via, via) {
+            (Via::Post(_), Via::Post(number)) => self.welcomed && number > self.first,
+            _ => false,
+        };
+        self.via == via || (is_late && matches!(message, Message::Orders(_)))
+    }
 }
 
 /// A running process.
@@ -88,7 +114,7 @@ pub struct Process {
     next_beat: Millis,
     last_beat: Millis,
     next_coordinator: usize,
-    calls: BTreeMap<ReplicaKey, (Callback, u64)>,
+    calls: Calls,
     timer: (u64, Millis),
     numbers: u64,
     /// How often its lease was over when it was renewed.
@@ -114,6 +140,8 @@ pub struct Node {
     pub mood: Mood,
     /// How it does not get on.
     pub stuck: Stuck,
+    /// So many of its next beats report on a replica of somebody else, too.
+    pub strays: u64,
     /// Speaks by single posts.
     pub by_posts: bool,
     /// The process, if it runs.
@@ -132,6 +160,7 @@ impl Node {
             process_number: 0,
             mood: Mood::FAIR,
             stuck: Stuck::No,
+            strays: 0,
             by_posts,
             process: None,
             coordinators,
@@ -169,7 +198,7 @@ impl Node {
             next_beat: Millis(0),
             last_beat: Millis(0),
             next_coordinator: scene.draw.index(self.coordinators),
-            calls: BTreeMap::new(),
+            calls: Calls::default(),
             timer: (0, Millis::NEVER),
             numbers: 0,
             lapses: 0,
@@ -264,7 +293,8 @@ impl Node {
         } else {
             Via::Stream(scene.network.open(place, to))
         };
-        process.link = Some(Link { coordinator, via, welcomed: false, heard: now, rests_until: Millis(0) });
+        let (first, rests_until) = (process.numbers, Millis(0));
+        process.link = Some(Link { coordinator, via, welcomed: false, first, heard: now, rests_until });
         let registration = process.worker.registration(spec);
         scene.send(place, to, via, Message::Register(registration));
     }
@@ -287,7 +317,13 @@ impl Node {
             *number = process.numbers;
         }
         scene.heat.measured(&scene.oracles.spaces, &mut process.worker);
-        let Some(beat) = process.worker.beat(now) else { return };
+        let Some(mut beat) = process.worker.beat(now) else { return };
+        if self.strays > 0 {
+            self.strays -= 1;
+            let stray = stray(scene, &self.id);
+            beat.reports
+                .extend(stray.filter(|stray| !process.worker.holdings().contains_key(&stray.replica)));
+        }
         process.last_beat = now;
         process.next_beat = now + process.heartbeat_ms;
         let (to, via) = (Place::Coordinator(link.coordinator), link.via);
@@ -334,7 +370,14 @@ impl Node {
             return;
         }
         let Some(process) = &mut self.process else { return };
-        let Some(link) = process.link.as_mut().filter(|link| link.via == via) else { return };
+        let Some(link) = process.link.as_mut().filter(|link| link.takes(via, &message)) else { return };
+        if link.via != via {
+            // The answer to an earlier beat has been overtaken.
+            if let Message::Orders(orders) = message {
+                self.ordered(scene, now, orders);
+            }
+            return;
+        }
         if let Via::Post(number) = &mut link.via {
             // Answered: a second copy of the answer is nobody's.
             *number = 0;
@@ -353,6 +396,9 @@ impl Node {
             | Message::BeatRefused(BeatError::Ended { .. }) => {
                 link.rests_until = now + 1;
                 let actions = process.worker.ended(now);
+                if process.worker.lease().holds(now) {
+                    scene.violate("O6", format!("{} has ended and keeps its lease", self.id));
+                }
                 self.carry_out(scene, actions);
             }
             Message::NotRegistered(_) => link.rests_until = now + 500,
@@ -396,16 +442,20 @@ impl Node {
             let Some(process) = &mut self.process else { return };
             match task {
                 Task::Call(callback) => self.call(scene, replica, callback),
-                Task::Abandon(_) => drop(process.calls.remove(&replica)),
+                Task::Abandon(callback) => {
+                    let stops = scene.draw.chance(500);
+                    if let Some(call) = process.calls.abandon(&replica, stops) {
+                        let (process, takes) = (self.process_number, scene.draw.around(MS));
+                        scene.after(takes, Event::CallbackEnds { node, process, replica, callback, call });
+                    }
+                }
                 Task::Drain => {
                     if process.service.drain(&replica) {
                         queue.extend(process.worker.drained(now, &replica));
                     }
                 }
-                Task::Evict => {
-                    process.service.evict(scene, node, &replica);
-                    queue.extend(process.worker.drained(now, &replica));
-                }
+                // Who is inside is told to end, and no more: the last one says that the replica is drained.
+                Task::Evict => process.service.evict(scene, (node, self.process_number), &replica),
             }
         }
         self.refresh(scene);
@@ -415,13 +465,13 @@ impl Node {
         let Some(process) = &mut self.process else { return };
         process.numbers += 1;
         let call = process.numbers;
-        process.calls.insert(replica.clone(), (callback, call));
         let never = match self.stuck {
             Stuck::No => false,
             Stuck::Loads => callback == Callback::Load,
             Stuck::Unloads => callback == Callback::Unload,
         };
-        if scene.draw.chance(self.mood.hangs) || never {
+        let hangs = scene.draw.chance(self.mood.hangs) || never;
+        if !process.calls.begin(&replica, callback, call, hangs) || hangs {
             return;
         }
         let takes = scene.draw.around(self.mood.takes);
@@ -434,8 +484,8 @@ impl Node {
         let now = self.clock.read(scene.now);
         let fails = scene.draw.chance(self.mood.fails);
         let Some(process) = &mut self.process else { return };
-        // What was abandoned runs on all the same, and does what it does; only nobody waits for it.
-        let result = if fails {
+        let Some(ended) = process.calls.end(replica, call) else { return };
+        let result = if fails || ended == Ended::Stopped {
             Err("the service refused".to_owned())
         } else {
             match (callback, process.worker.holdings().get(replica)) {
@@ -452,12 +502,12 @@ impl Node {
                 (Callback::Unload, _) | (_, None) => Ok(()),
             }
         };
-        let is_waited_for = process.calls.get(replica) == Some(&(callback, call));
-        if is_waited_for {
-            process.calls.remove(replica);
+        if ended == Ended::Awaited {
             let actions = process.worker.returned(now, replica, callback, result);
             self.carry_out(scene, actions);
             self.tick(scene);
+        } else if let Some(next) = process.calls.next(replica) {
+            self.call(scene, replica.clone(), next);
         }
     }
 
@@ -480,6 +530,8 @@ impl Node {
                 }
             }
         }
+        let serving = process.worker.holdings().iter().filter(|(_, holding)| holding.gate() != Gate::Shut);
+        serving.for_each(|(replica, _)| scene.oracles.maps.serves(replica));
         let kills = claims.iter().any(|claim| scene.poison.contains(&claim.key));
         if kills && !std::mem::replace(&mut process.poisoned, true) {
             let (node, process) = (self.at, self.process_number);
@@ -497,6 +549,21 @@ impl Node {
     pub fn is_down(&self) -> bool {
         self.process.is_none()
     }
+}
+
+/// What a service that is wrong says of a replica that is somebody else's.
+fn stray(scene: &mut Scene, node: &NodeId) -> Option<Report> {
+    let shards = scene.oracles.maps.all().flat_map(|map| map.shards().map(|shard| (map.keyspace(), shard)));
+    let of_others = |(name, shard): (&KeyspaceName, &Shard)| {
+        let others = shard.replicas.iter().filter(|r| r.node != *node);
+        let key = |r: &Replica| (name.clone(), shard.id, r.placement, shard.epoch);
+        others.map(key).collect::<Vec<_>>()
+    };
+    let known: Vec<_> = shards.flat_map(of_others).collect();
+    let (keyspace, shard, placement, epoch) = scene.draw.pick(&known).cloned()?;
+    let phases = [Phase::Ready, Phase::Serving, Phase::Unloaded, Phase::Dropped];
+    let phase = scene.draw.pick(&phases).cloned()?;
+    Some(Report { replica: ReplicaKey { keyspace, shard, placement }, phase, epoch, load: None })
 }
 
 fn report_words(report: &Report) -> String {

@@ -9,7 +9,7 @@ use crate::network::Network;
 use crate::oracle::Oracles;
 use crate::trace::Trace;
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// An event with its time; those of one time in the order in which they were foreseen.
 #[derive(Debug)]
@@ -69,6 +69,10 @@ pub struct Scene {
     pub unloadable: BTreeSet<KeyAt>,
     /// What clients ask for how often.
     pub heat: Heat,
+    /// Keys that have killed or could not be loaded at some time.
+    pub bad: BTreeSet<KeyAt>,
+    /// For how long each place has stood still.
+    pub stood_still: BTreeMap<Place, True>,
     /// The first thing that must never be.
     pub violation: Option<Violation>,
     due: BinaryHeap<Due>,
@@ -87,10 +91,17 @@ impl Scene {
             poison: BTreeSet::new(),
             unloadable: BTreeSet::new(),
             heat: Heat::default(),
+            bad: BTreeSet::new(),
+            stood_still: BTreeMap::new(),
             violation: None,
             due: BinaryHeap::new(),
             foreseen: 0,
         }
+    }
+
+    /// For how long a place has stood still, all in all.
+    pub fn stood_still(&self, place: Place) -> True {
+        self.stood_still.get(&place).copied().unwrap_or(0)
     }
 
     /// Has `event` happen `after` microseconds.

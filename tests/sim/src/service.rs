@@ -2,7 +2,8 @@
 //!
 //! A request is judged by the gates, worked on for a moment, and, when it writes, sent to storage under the
 //! epoch of its permit. A leader answers reads from its copies, after asking once more whether it is still the
-//! owner (A18). Until it is answered it is *inside*, and a drain waits for it. Where data is carried, no
+//! owner (A18). Until it is answered it is *inside*, and a drain waits for it; one that is told to end does so at once or
+//! when its work is done, and what it has then is not acknowledged. Where data is carried, no
 //! storage refuses a late write: there the owner asks once more before it acknowledges one, too.
 
 use crate::clock::{MS, SECOND};
@@ -24,6 +25,15 @@ const HOLD: u64 = 5 * MS;
 /// Requests that take up to a second to be worked on, in thousandths.
 const SLOW: u64 = 40;
 
+/// Of those, how many take up to six: longer than any lease.
+const VERY_SLOW: u64 = 100;
+
+/// Requests that end when they are told to. The others end when their work is done.
+const HEEDFUL: u64 = 700;
+
+/// Answers after which the service asks again, later, whether it has been the owner all along.
+const TENURES: u64 = 50;
+
 /// How often at most.
 const HELD_AT_MOST: u32 = 60;
 
@@ -36,6 +46,8 @@ struct Inside {
     owners: u64,
     /// How often the lease had lapsed when it came in.
     lapses: u32,
+    /// It was told to end.
+    evicted: bool,
 }
 
 /// The service.
@@ -61,14 +73,16 @@ impl Service {
         !self.inside.values().any(|inside| inside.permit.replica == *replica)
     }
 
-    /// Ends what is inside: nobody knows what becomes of it.
-    pub fn evict(&mut self, scene: &mut Scene, node: usize, replica: &ReplicaKey) {
-        self.draining.remove(replica);
-        let ops: Vec<_> =
-            self.inside.iter().filter(|(_, i)| i.permit.replica == *replica).map(|(op, _)| *op).collect();
-        for op in ops {
-            if let Some(inside) = self.inside.remove(&op) {
-                respond(scene, node, &inside.request, Outcome::Indefinite);
+    /// Tells what is inside to end. Most do so at once, others when their work is done; the replica is drained when the
+    /// last one is out.
+    pub fn evict(&mut self, scene: &mut Scene, (node, process): (usize, u32), replica: &ReplicaKey) {
+        for ((op, attempt), inside) in &mut self.inside {
+            if inside.permit.replica != *replica || std::mem::replace(&mut inside.evicted, true) {
+                continue;
+            }
+            if scene.draw.chance(HEEDFUL) {
+                let (takes, op, attempt) = (scene.draw.around(MS), *op, *attempt);
+                scene.after(takes, Event::Evicted { node, process, op, attempt });
             }
         }
     }
@@ -104,13 +118,12 @@ impl Service {
         if broken { Err("its data cannot be read".to_owned()) } else { Ok(()) }
     }
 
-    /// Deletes what is no longer needed. Of a replica that the coordinator has forgotten nothing is: whether
-    /// others have copied from it is not known here.
+    /// Deletes what the worker says may be deleted, as a service of the SDK does.
     pub fn delete(&self, scene: &mut Scene, holding: &Holding) {
         let replica = &holding.order.replica;
         let spaces = &scene.oracles.spaces;
         let keyspace = spaces.iter().position(|space| space.keyspace.name == replica.keyspace);
-        if let (Some(keyspace), false) = (keyspace, holding.is_withdrawn()) {
+        if let Some(keyspace) = keyspace {
             scene.oracles.storage.discard(replica.placement, keyspace);
         }
     }
@@ -138,9 +151,13 @@ impl Node {
                 let owners = scene.oracles.ownership.owners(request.key);
                 // Most work is short. Some outlasts the patience of a drain, or a lease.
                 let long = scene.draw.chance(SLOW);
-                let takes = if long { scene.draw.between(MS, SECOND) } else { scene.draw.around(MS) };
+                let most = if scene.draw.chance(VERY_SLOW) { 6 * SECOND } else { SECOND };
+                let takes = if long { scene.draw.between(MS, most) } else { scene.draw.around(MS) };
                 let lapses = process.lapses;
-                process.service.inside.insert(name, Inside { permit, owners, lapses, request });
+                process
+                    .service
+                    .inside
+                    .insert(name, Inside { permit, owners, lapses, request, evicted: false });
                 let (op, attempt) = name;
                 scene.after(takes, Event::Worked { node, process: process_number, op, attempt });
             }
@@ -184,7 +201,8 @@ impl Node {
             let process = process_number;
             return scene.after(way, Event::StorageWrite { node, process, op, attempt, key, epoch, deed });
         }
-        let holds = planted::is(Planted::D2) || process.gates.still_holds(now, &inside.permit);
+        let owns = process.gates.still_holds(now, &inside.permit) && !inside.evicted;
+        let holds = planted::is(Planted::D2) || owns;
         let leads = inside.permit.role == Role::Leader;
         let outcome = if holds {
             let findings = scene.oracles.still_held(scene.now, node, &inside.permit, key, inside.owners);
@@ -207,7 +225,7 @@ impl Node {
         // have not said that we are done.
         let on_the_way_out =
             || inside.lapses == process.lapses && !process.gates.has_lapsed(now, &space.keyspace.name);
-        let owns = process.gates.still_holds(now, &inside.permit) || on_the_way_out();
+        let owns = (process.gates.still_holds(now, &inside.permit) || on_the_way_out()) && !inside.evicted;
         let outcome = match seen {
             Some(_) if space.is_carried && !owns => Outcome::Indefinite,
             Some(seen) => {
@@ -222,10 +240,31 @@ impl Node {
         self.finish(scene, op, attempt, outcome);
     }
 
+    /// A request that was told to end does so: nobody knows what becomes of it.
+    pub fn evicted(&mut self, scene: &mut Scene, op: Op, attempt: u32) {
+        self.finish(scene, op, attempt, Outcome::Indefinite);
+    }
+
+    /// Long after its answer the service asks whether it has been the owner ever since (A18).
+    pub fn tenure(&mut self, scene: &mut Scene, permit: &Permit, key: KeyAt, owners: u64) {
+        let now = self.clock.read(scene.now);
+        let Some(process) = &self.process else { return };
+        if process.gates.still_holds(now, permit) {
+            let findings = scene.oracles.still_held(scene.now, self.at, permit, key, owners);
+            findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+        }
+    }
+
     fn finish(&mut self, scene: &mut Scene, op: Op, attempt: u32, outcome: Outcome) {
         let now = self.clock.read(scene.now);
+        let (node, process_number) = (self.at, self.process_number);
         let Some(process) = &mut self.process else { return };
         let Some(inside) = process.service.inside.remove(&(op, attempt)) else { return };
+        if scene.draw.chance(TENURES) && matches!(outcome, Outcome::Done(..)) {
+            let (permit, key, owners) = (Box::new(inside.permit.clone()), inside.request.key, inside.owners);
+            let after = scene.draw.between(100 * MS, 8 * SECOND);
+            scene.after(after, Event::Tenure { node, process: process_number, permit, key, owners });
+        }
         respond(scene, self.at, &inside.request, outcome);
         let replica = inside.permit.replica;
         if process.service.is_empty(&replica) && process.service.draining.remove(&replica) {

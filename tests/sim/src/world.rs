@@ -5,7 +5,7 @@
 
 use crate::changes;
 use crate::clock::{Clock, MS, SECOND, True};
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, Cost};
 use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
 use crate::message::{Event, Message, Place};
@@ -34,8 +34,10 @@ pub struct Shape {
     pub faulty: True,
     /// How long everything then has to become good.
     pub calm: True,
-    /// The first two workers get stuck, for ever: see [`Stuck`].
+    /// Up to half of the workers get stuck, for ever: see [`Stuck`].
     pub stuck: bool,
+    /// A person is at hand in every run, not in a few.
+    pub person: bool,
     /// Three coordinators, and nothing but they and their store have faults: nobody else is to notice.
     pub leaders: bool,
 }
@@ -49,6 +51,7 @@ impl Shape {
         faulty: 60 * SECOND,
         calm: 90 * SECOND,
         stuck: false,
+        person: false,
         leaders: false,
     };
 
@@ -69,6 +72,9 @@ pub enum Verdict {
 
 /// In a run about leaders, before the first of them is in trouble: everything has its place by then.
 const SETTLED: True = 20 * SECOND;
+
+/// Runs in which a person is at hand, in thousandths.
+const PERSON: u64 = 1_000;
 
 /// What is left of a run.
 #[derive(Debug, Clone)]
@@ -129,6 +135,8 @@ pub struct World {
     lively: bool,
     /// People ask for things that nobody needs.
     asks: bool,
+    /// Somebody is at hand who answers what waits for a person, also when faults have stopped.
+    person: bool,
     /// Maps committed before the first fault, in a run about leaders.
     settled: Option<u64>,
     ops: Op,
@@ -144,6 +152,7 @@ impl World {
             carries: draw.chance(700),
             reshards: draw.chance(400) && !shape.leaders,
             is_hasty: shape.stuck,
+            is_slow: draw.chance(250),
             slots: draw.chance(350),
         };
         let settings = settings(&mut draw, shape);
@@ -152,13 +161,24 @@ impl World {
         let settles = if shape.leaders { SETTLED } else { 0 };
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
-        World { kinds, asks: !shape.leaders, ..world }
+        let mut world = World { kinds, asks: !shape.leaders, ..world };
+        world.person = shape.person || world.scene.draw.chance(PERSON);
+        let cost = Cost::drawn(&mut world.scene.draw);
+        world.coordinators.iter_mut().for_each(|coordinator| coordinator.cost = cost);
+        world
     }
 
     /// A run in which nothing happens by chance but delays and clocks: for scenarios that are interrupted on
     /// purpose.
     pub fn still(seed: u64, shape: Shape, words: Option<usize>) -> World {
-        let cast = Cast { replicas: 2, carries: true, reshards: false, slots: false, is_hasty: false };
+        let cast = Cast {
+            replicas: 2,
+            carries: true,
+            reshards: false,
+            slots: false,
+            is_hasty: false,
+            is_slow: false,
+        };
         let settings = Settings {
             heartbeat_ms: 200,
             lease_ms: 1_000,
@@ -178,13 +198,10 @@ impl World {
         let clock = |draw: &mut Draw| Clock::drawn(draw, 0);
         let coordinator = |at, draw: &mut Draw| Coordinator::new(at, settings.clone(), clock(draw));
         let coordinators = (0..shape.coordinators).map(|at| coordinator(at, &mut draw)).collect();
-        let node = |at, draw: &mut Draw| {
+        let stuck = if shape.stuck { Stuck::drawn(&mut draw, 2) } else { Vec::new() };
+        let node = |at: usize, draw: &mut Draw| {
             let by_posts = draw.chance(400);
-            let stuck = match at {
-                0 if shape.stuck => Stuck::Loads,
-                1 if shape.stuck => Stuck::Unloads,
-                _ => Stuck::No,
-            };
+            let stuck = stuck.get(at).copied().unwrap_or(Stuck::No);
             let mut node = Node::new(at, shape.coordinators, by_posts, clock(draw));
             node.stuck = stuck;
             node
@@ -207,6 +224,7 @@ impl World {
             shape,
             lively: true,
             asks: false,
+            person: false,
             settled: None,
             ops: 0,
         }
@@ -294,6 +312,7 @@ impl World {
         self.scene.unloadable.clear();
         for node in 0..self.nodes.len() {
             self.nodes[node].mood = Mood::FAIR;
+            self.nodes[node].strays = 0;
             self.mend(Mend::Start(node));
         }
     }
@@ -302,8 +321,8 @@ impl World {
     pub fn unfinished(&self) -> Vec<Finding> {
         let oracles = &self.scene.oracles;
         let stuck = self.nodes.iter().filter(|node| node.stuck != Stuck::No).map(|node| &node.id);
-        let mut findings = liveness::owned(oracles, self.scene.now, &stuck.collect());
-        findings.extend(liveness::informed(oracles, &self.routers));
+        let mut findings = liveness::owned(oracles, &self.scene.bad, self.scene.now, &stuck.collect());
+        findings.extend(liveness::informed(oracles, self.scene.now, &self.routers));
         findings
     }
 
@@ -314,6 +333,8 @@ impl World {
         let is_stuck = self.shape.stuck;
         findings.extend(liveness::quiet(oracles, commits).into_iter().filter(|_| !is_stuck));
         findings.extend(oracles.data.at_the_end(&oracles.storage));
+        let healthy = self.nodes.iter().filter(|node| node.stuck == Stuck::No);
+        findings.extend(healthy.flat_map(|node| liveness::leaks(oracles, node)));
         findings.extend(self.settled.iter().flat_map(|before| liveness::unnoticed(oracles, *before)));
         let now = self.scene.now;
         let drains = self.coordinators.iter_mut().filter_map(|coordinator| {
@@ -327,9 +348,11 @@ impl World {
 
     /// Stands still for `long`.
     pub fn pause(&mut self, place: Place, long: True) {
-        let until = self.scene.now + long;
+        let now = self.scene.now;
         let held = self.paused.entry(place).or_default();
-        *held = until.max(*held);
+        let more = (now + long).saturating_sub(now.max(*held));
+        *held = (now + long).max(*held);
+        *self.scene.stood_still.entry(place).or_default() += more;
         self.scene.trace.event(self.scene.now, (42u8, place, long), || {
             format!("{place:?} stands still for {} ms", long / MS)
         });
@@ -371,8 +394,11 @@ impl World {
             | Event::Worked { node, process, .. }
             | Event::StorageAnswers { node, process, .. }
             | Event::Poisoned { node, process }
+            | Event::Evicted { node, process, .. }
+            | Event::Tenure { node, process, .. }
             | Event::HeldAgain { node, process, .. } => (Place::Node(*node), Some(*process)),
-            Event::Committed { coordinator, process, .. }
+            Event::Decided { coordinator, process, .. }
+            | Event::Committed { coordinator, process, .. }
             | Event::Attended { coordinator, process, .. }
             | Event::SessionAsked { coordinator, process } => {
                 (Place::Coordinator(*coordinator), Some(*process))
@@ -445,7 +471,12 @@ impl World {
             }
             Event::Heat => {}
             Event::HeldAgain { node, request, .. } => self.nodes[node].request(scene, *request),
-            event @ (Event::Commits { .. }
+            Event::Evicted { node, op, attempt, .. } => self.nodes[node].evicted(scene, op, attempt),
+            Event::Tenure { node, permit, key, owners, .. } => {
+                self.nodes[node].tenure(scene, &permit, key, owners);
+            }
+            event @ (Event::Decided { .. }
+            | Event::Commits { .. }
             | Event::Committed { .. }
             | Event::SessionAsked { .. }
             | Event::Attends { .. }
@@ -472,6 +503,9 @@ impl World {
                 if self.coordinators[coordinator].process == process =>
             {
                 self.coordinators[coordinator].commits(scene, store, number);
+            }
+            Event::Decided { coordinator, number, .. } => {
+                self.coordinators[coordinator].decided(scene, store, number);
             }
             Event::Committed { coordinator, number, .. } => {
                 self.coordinators[coordinator].committed(scene, store, number);
@@ -528,7 +562,9 @@ impl World {
             }
             let at = coordinator.clock.moment(scene.now);
             if let Some(cluster) = coordinator.cluster(scene.now).filter(|_| self.asks) {
-                changes::answer(scene, cluster, at, !self.lively);
+                if self.person {
+                    changes::answer(scene, cluster, at, !self.lively);
+                }
                 if self.lively {
                     changes::ask(scene, cluster, at);
                 }

@@ -3,12 +3,13 @@
 
 use partage_core::cluster::admin::Command;
 use partage_core::limits::{LATE_BY, RECONNECTS_PER_S};
-use partage_core::planted::{self, Planted};
+use partage_core::planted::Planted;
 use sim::changes;
 use sim::clock::SECOND;
 use sim::fleet::{self, Fleet, Loss};
 use sim::interrupt::{self, Scenario};
 use sim::model::KeyAt;
+use sim::mutants::{self, LEADERS, poisoned};
 use sim::run;
 use sim::world::{Shape, Verdict, World};
 
@@ -17,9 +18,6 @@ const SEEDS: u64 = 6;
 
 /// Every so many steps of a scenario are tried here; `--interrupt all` tries each.
 const STRIDE: u64 = 23;
-
-/// Only coordinators and their store have faults.
-const LEADERS: Shape = Shape { leaders: true, ..Shape::SMALL };
 
 /// Runs the first seeds; fails at what is wrong, or when few of them have really tried something. `flags` make the
 /// command that runs one again. Returns how many commits each took.
@@ -73,19 +71,6 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(run(12, Shape::SMALL, None, None).hash, first.hash);
 }
 
-/// A key that kills its owners in a cluster of ten, whose processes nobody starts again: how many it killed,
-/// and the world a while later.
-fn poisoned() -> (usize, World) {
-    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };
-    let mut world = World::still(3, shape, None);
-    world.begin();
-    world.run_until(6 * SECOND);
-    world.scene.poison.insert(KeyAt { keyspace: 0, key: 5 });
-    world.look_again();
-    world.run_until(40 * SECOND);
-    (world.nodes.iter().filter(|node| node.is_down()).count(), world)
-}
-
 #[test]
 fn r5_a_key_that_kills_its_owners_is_set_aside_before_the_brake_goes_on() {
     let (killed, mut world) = poisoned();
@@ -119,10 +104,7 @@ fn r5_a_key_that_kills_its_owners_is_set_aside_before_the_brake_goes_on() {
 
 #[test]
 fn r5_a_planted_poison_that_is_never_found_out_is_seen() {
-    planted::plant(Some(Planted::R5));
-    let (killed, _) = poisoned();
-    planted::plant(None);
-    assert!(killed > 3);
+    assert!(mutants::hunt(Planted::R5).is_ok());
 }
 
 /// The same where every process is started again at once, long before anybody misses it.

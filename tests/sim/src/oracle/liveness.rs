@@ -1,38 +1,53 @@
 //! What has to come about once faults have stopped.
 
 use super::{Finding, Oracles};
-use crate::clock::True;
+use crate::clock::{SECOND, True};
 use crate::model::KeyAt;
+use crate::node::Node;
 use crate::router::Router;
 use partage_core::cluster::admin::{DrainProgress, DrainStatus};
+use partage_core::exchange::ReplicaKey;
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Replica, Shard};
+use partage_core::map::{Replica, Shard, ShardMap};
 use partage_core::name::NodeId;
 use std::collections::BTreeSet;
 
 /// L1: every key of every exclusive keyspace has an owner; and every shard is settled, but for what waits for a
-/// node that is `stuck`.
-pub fn owned(oracles: &Oracles, now: True, stuck: &BTreeSet<&NodeId>) -> Vec<Finding> {
+/// node that is `stuck`. L5: of what was set aside, which no person releases, only what holds a `bad` key may be left.
+pub fn owned(oracles: &Oracles, bad: &BTreeSet<KeyAt>, now: True, stuck: &BTreeSet<&NodeId>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (keyspace, space) in oracles.spaces.iter().enumerate() {
+        let name = &space.keyspace.name;
+        let Some(map) = oracles.maps.latest(name) else { continue };
+        let is_bad = |shard: &Shard| {
+            let aside = oracles.maps.is_aside(name, shard.id);
+            aside && space.keys_in(&shard.bounds).any(|key| bad.contains(&KeyAt { keyspace, key }))
+        };
         for key in 0..space.keys.len() {
-            let at = KeyAt { keyspace, key };
-            if space.is_exclusive() && oracles.ownership.owner(now, at).is_none() {
-                let name = &space.keyspace.name;
-                let shard = oracles.maps.latest(name).and_then(|map| map.find(&space.keys[key]));
+            let (at, shard) = (KeyAt { keyspace, key }, map.find(&space.keys[key]));
+            let waits = shard.is_some_and(&is_bad);
+            if space.is_exclusive() && !waits && oracles.ownership.owner(now, at).is_none() {
                 findings.push(("L1", format!("nobody owns key {key} of {name}: {shard:?}")));
             }
         }
-    }
-    for map in oracles.maps.all() {
         let waits = |replica: &Replica| replica.state != ReplicaState::Live && stuck.contains(&replica.node);
         let served = |shard: &Shard| shard.leader().is_some() || !shard.is_serving();
         let waits = |shard: &Shard| served(shard) && shard.replicas.iter().any(waits);
-        let unsettled = map.shards().filter(|shard| !(shard.is_settled() || waits(shard)));
-        findings
-            .extend(unsettled.map(|shard| ("L1", format!("{} {shard:?} is not settled", map.keyspace()))));
+        let unsettled = map.shards().filter(|shard| !(shard.is_settled() || waits(shard) || is_bad(shard)));
+        findings.extend(unsettled.map(|shard| ("L1", format!("{name} {shard:?} is not settled"))));
     }
     findings
+}
+
+/// L7: a worker holds nothing that no map names.
+pub fn leaks(oracles: &Oracles, node: &Node) -> Vec<Finding> {
+    let held = node.process.iter().flat_map(|process| process.worker.holdings().keys());
+    let is_named = |replica: &ReplicaKey| {
+        let shard = oracles.maps.latest(&replica.keyspace).and_then(|map| map.shard(replica.shard));
+        shard.is_some_and(|shard| shard.replica(replica.placement).is_some())
+    };
+    let leaked = held.filter(|replica| !is_named(replica));
+    leaked.map(|r| ("L7", format!("{} still holds {} {}", node.id, r.keyspace, r.placement))).collect()
 }
 
 /// L8: every drain that has begun has ended, or says what blocks it. While somebody is stuck it may go on.
@@ -57,11 +72,15 @@ pub fn quiet(oracles: &Oracles, commits_before: u64) -> Vec<Finding> {
     if more == 0 { Vec::new() } else { vec![("L2", format!("{more} commits while nothing happened"))] }
 }
 
+/// How long a map may take to reach every router.
+const INFORMED_WITHIN: True = SECOND;
+
 /// L3: every router has the map.
-pub fn informed(oracles: &Oracles, routers: &[Router]) -> Vec<Finding> {
+pub fn informed(oracles: &Oracles, now: True, routers: &[Router]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for router in routers {
-        for map in oracles.maps.all() {
+        let is_old = |map: &&ShardMap| now >= oracles.maps.committed_at(map.keyspace()) + INFORMED_WITHIN;
+        for map in oracles.maps.all().filter(is_old) {
             let has = router.map(map.keyspace()).map(|held| held.generation());
             if has != Some(map.generation()) {
                 let text = format!(

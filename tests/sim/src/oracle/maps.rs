@@ -1,6 +1,8 @@
 //! Every map that was ever committed, in the order of commits.
 
 use super::Finding;
+use super::rules::Rules;
+use crate::clock::True;
 use crate::message::Request;
 use crate::model::Space;
 use partage_core::check;
@@ -10,6 +12,7 @@ use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{MapDiff, Role, Shard, ShardMap};
 use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::settings::Settings;
 use partage_core::sharding::Bounds;
 use partage_core::worker::gates::Permit;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +37,10 @@ pub struct Maps {
     elected: u64,
     /// Who began to lead under each term.
     led: BTreeMap<u64, (usize, u32)>,
+    rules: Rules,
+    settings: Settings,
+    /// When each map was last committed.
+    committed_at: BTreeMap<KeyspaceName, True>,
     /// Commits of maps so far.
     pub commits: u64,
     /// Nodes that were declared dead so far.
@@ -65,9 +72,22 @@ impl Maps {
             term: 0,
             elected: 0,
             led: BTreeMap::new(),
+            rules: Rules::default(),
+            settings: Settings::default(),
+            committed_at: BTreeMap::new(),
             commits: 0,
             deaths: 0,
         }
+    }
+
+    /// A replica serves, as its worker knows.
+    pub fn serves(&mut self, replica: &ReplicaKey) {
+        self.rules.serves(replica);
+    }
+
+    /// Whether a shard is set aside.
+    pub fn is_aside(&self, name: &KeyspaceName, shard: ShardId) -> bool {
+        self.rules.is_aside(name, shard)
     }
 
     /// Somebody was elected, whether he knows it or not.
@@ -90,6 +110,11 @@ impl Maps {
     /// The latest map of a keyspace.
     pub fn latest(&self, name: &KeyspaceName) -> Option<&ShardMap> {
         self.maps.get(name)
+    }
+
+    /// When the map of a keyspace was last committed.
+    pub fn committed_at(&self, name: &KeyspaceName) -> True {
+        self.committed_at.get(name).copied().unwrap_or(0)
     }
 
     /// All of the latest maps.
@@ -127,15 +152,19 @@ impl Maps {
     }
 
     /// A transaction is durable: `records` are what it gave.
-    pub fn committed(&mut self, term: u64, writes: &[Write], records: &Records) -> Vec<Finding> {
+    pub fn committed(&mut self, now: True, term: u64, writes: &[Write], records: &Records) -> Vec<Finding> {
         let mut findings = Vec::new();
         if term < self.term {
             findings.push(("O10", format!("term {term} commits after term {}", self.term)));
         }
         self.term = self.term.max(term);
         for write in writes {
+            self.rules.committed(now, term, write);
             match write {
-                Write::Map(diff) => findings.extend(self.map_committed(diff)),
+                Write::Map(diff) => {
+                    self.committed_at.insert(diff.keyspace.clone(), now);
+                    findings.extend(self.map_committed(diff));
+                }
                 Write::Node(node) if node.ended => {
                     self.deaths += u64::from(self.is_death(node));
                     self.ended.insert((node.spec.id.clone(), node.incarnation));
@@ -146,6 +175,7 @@ impl Maps {
                 _ => {}
             }
         }
+        findings.extend(self.rules.too_many_lost(now, term, &self.settings));
         for (record, map) in &records.keyspaces {
             if self.maps.get(&record.keyspace.name) != Some(map) {
                 findings
@@ -172,6 +202,7 @@ impl Maps {
             findings.push(("M3", format!("{name} {} was committed twice", diff.to)));
         }
         for shard in &diff.changed {
+            findings.extend(self.rules.changed(&name, before.shard(shard.id), shard));
             findings.extend(make_before_break(&name, before.shard(shard.id), shard));
             findings.extend(self.names(&name, shard));
         }

@@ -1,0 +1,234 @@
+//! All planted bugs, and whether somebody sees them: what the simulators, and scenarios beside them, are worth.
+//!
+//! A bug counts as caught when a run fails by the invariant that it breaks or by one that looks at what follows at once,
+//! within [`WITHIN`] seeds; or when a scenario that says what must be so says that it is not. `--mutants` runs them all
+//! and states the share, `tests/planted.rs` does so for each alone.
+
+use crate::clock::SECOND;
+use crate::dataset;
+use crate::metadata;
+use crate::model::KeyAt;
+use crate::run;
+use crate::world::{Shape, Verdict, World};
+use partage_core::cluster::Welcome;
+use partage_core::exchange::{LeaseRenewal, Orders};
+use partage_core::id::{ClusterId, Incarnation};
+use partage_core::name::NodeId;
+use partage_core::planted::{self, Planted};
+use partage_core::time::Millis;
+use partage_core::worker::{Patience, Worker};
+
+/// Seeds within which each bug is found; most are within the first ten.
+pub const WITHIN: u64 = 160;
+
+/// Only coordinators and their store have faults.
+pub const LEADERS: Shape = Shape { leaders: true, ..Shape::SMALL };
+
+/// What is done to see a bug.
+#[derive(Clone, Copy)]
+enum Hunt {
+    /// Runs of the cluster, which fail by one of these.
+    Seeds(Shape, &'static [&'static str]),
+    /// Something that is so without the bug.
+    Scenario(fn() -> Result<(), String>),
+    /// Runs of dataset nodes.
+    Datasets(fn(u64) -> dataset::Outcome),
+    /// Runs of metadata servers.
+    Metadata,
+}
+
+/// How a bug was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caught {
+    /// By which seed; none by a scenario.
+    pub seed: Option<u64>,
+    /// What was seen.
+    pub by: String,
+}
+
+/// All bugs, in the order of their simulators.
+pub fn all() -> impl Iterator<Item = Planted> {
+    Planted::CLUSTER.into_iter().chain(Planted::DATASETS).chain(Planted::METADATA)
+}
+
+const fn small(invariants: &'static [&'static str]) -> Hunt {
+    Hunt::Seeds(Shape::SMALL, invariants)
+}
+
+fn hunt_of(bug: Planted) -> Hunt {
+    match bug {
+        Planted::O2 => small(&["O1", "O2", "O5", "O7", "D1", "D2", "O3"]),
+        Planted::O4 => small(&["O1", "O5", "O6"]),
+        Planted::O5 => small(&["O5"]),
+        Planted::O6 => small(&["O6", "O1", "O5"]),
+        Planted::O7 => small(&["O7", "O1"]),
+        Planted::O8 => small(&["O1", "O5", "O8"]),
+        Planted::O10 => small(&["O10", "M3"]),
+        Planted::C4 => Hunt::Seeds(LEADERS, &["O10", "O1", "O5", "O6"]),
+        Planted::M2 => small(&["M2"]),
+        Planted::O11 => small(&["O11"]),
+        Planted::M3 => small(&["M3", "M2", "W3", "W4"]),
+        Planted::W4 => small(&["W4"]),
+        Planted::D1 => small(&["D1", "D2"]),
+        Planted::D2 => small(&["D2", "O7", "O1"]),
+        Planted::D3 => small(&["D3"]),
+        Planted::D4 => small(&["D4", "O1"]),
+        Planted::D7 => small(&["D7"]),
+        Planted::L1 => small(&["L1"]),
+        Planted::L3 => small(&["L3"]),
+        Planted::L8 => small(&["L8"]),
+        Planted::R5 => Hunt::Scenario(a_key_that_kills_is_set_aside),
+        Planted::ClosedNode => small(&["M7"]),
+        Planted::AsideShard => small(&["R5"]),
+        Planted::AnyReporter => small(&["O3"]),
+        Planted::OwnSleep => small(&["R6"]),
+        Planted::BrakeMargin => small(&["R4"]),
+        Planted::LateBeat => small(&["W1"]),
+        Planted::OvertakenOrders => Hunt::Scenario(overtaken_orders_change_nothing),
+        Planted::RefusedLease => Hunt::Scenario(refused_orders_give_no_lease),
+        Planted::EndedLease => Hunt::Scenario(an_end_ends_the_lease),
+        Planted::TenureEpoch => small(&["O7"]),
+        Planted::UnknownHeir => small(&["O11"]),
+        Planted::Removals => small(&["L7"]),
+        Planted::StandbyGap => small(&["W4"]),
+        Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
+        bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
+        _ => Hunt::Datasets(dataset::run),
+    }
+}
+
+/// Looks for a planted bug. An error says what else was seen.
+pub fn hunt(bug: Planted) -> Result<Caught, String> {
+    match hunt_of(bug) {
+        Hunt::Seeds(shape, invariants) => by_seeds(bug, shape, invariants),
+        Hunt::Scenario(scenario) => by_scenario(bug, scenario),
+        Hunt::Datasets(run) => by_outcome(bug, |seed| run(seed).broken),
+        Hunt::Metadata => by_outcome(bug, |seed| metadata::run(seed).broken),
+    }
+}
+
+/// Whether what has caught a bug is silent without it.
+pub fn is_silent_without(bug: Planted, caught: &Caught) -> Result<(), String> {
+    match (hunt_of(bug), caught.seed) {
+        (Hunt::Seeds(shape, _), Some(seed)) => match run(seed, shape, None, None).verdict {
+            Verdict::Failed(violation) => Err(format!("seed {seed} fails without {bug:?}: {violation:?}")),
+            Verdict::Passed | Verdict::Unknown => Ok(()),
+        },
+        (Hunt::Scenario(scenario), _) => scenario(),
+        _ => Ok(()),
+    }
+}
+
+fn by_seeds(bug: Planted, shape: Shape, invariants: &[&str]) -> Result<Caught, String> {
+    let mut others = Vec::new();
+    for seed in 1..=WITHIN {
+        match run(seed, shape, Some(bug), None).verdict {
+            Verdict::Failed(violation) if invariants.contains(&violation.invariant) => {
+                let by = format!("{}: {}", violation.invariant, violation.text);
+                return Ok(Caught { seed: Some(seed), by });
+            }
+            Verdict::Failed(violation) => others.push((seed, violation.invariant)),
+            Verdict::Passed | Verdict::Unknown => {}
+        }
+    }
+    Err(format!("{bug:?} is not found within {WITHIN} seeds, but {others:?}"))
+}
+
+fn by_scenario(bug: Planted, scenario: fn() -> Result<(), String>) -> Result<Caught, String> {
+    planted::plant(Some(bug));
+    let outcome = scenario();
+    planted::plant(None);
+    match outcome {
+        Err(by) => Ok(Caught { seed: None, by }),
+        Ok(()) => Err(format!("{bug:?} goes unnoticed in its scenario")),
+    }
+}
+
+fn by_outcome(bug: Planted, run: impl Fn(u64) -> Option<String>) -> Result<Caught, String> {
+    planted::plant(Some(bug));
+    let caught = (0..WITHIN).find_map(|seed| run(seed).map(|by| Caught { seed: Some(seed), by }));
+    planted::plant(None);
+    caught.ok_or_else(|| format!("{bug:?} is not found within {WITHIN} seeds"))
+}
+
+/// A key that kills its owners in a cluster of ten, whose processes nobody starts again: how many it killed, and the
+/// world a while later.
+pub fn poisoned() -> (usize, World) {
+    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };
+    let mut world = World::still(3, shape, None);
+    world.begin();
+    world.run_until(6 * SECOND);
+    world.scene.poison.insert(KeyAt { keyspace: 0, key: 5 });
+    world.look_again();
+    world.run_until(40 * SECOND);
+    (world.nodes.iter().filter(|node| node.is_down()).count(), world)
+}
+
+fn a_key_that_kills_is_set_aside() -> Result<(), String> {
+    let (killed, world) = poisoned();
+    if let Some(violation) = world.scene.violation {
+        return Err(format!("{}: {}", violation.invariant, violation.text));
+    }
+    if killed > 3 { Err(format!("R5: a key has killed {killed} nodes")) } else { Ok(()) }
+}
+
+/// A worker that has orders of version 5.
+fn ordered_worker() -> Worker {
+    let mut worker = Worker::new(NodeId::new("node-0").expect("a plain word is a name"), Patience::default());
+    let welcome = Welcome {
+        cluster: ClusterId(1),
+        continues: Vec::new(),
+        incarnation: Incarnation(1),
+        heartbeat_ms: 100,
+        lease_ms: 1_000,
+    };
+    worker.welcomed(&welcome).expect("a worker of no cluster takes any");
+    let _nothing_to_do = worker.ordered(Millis(10), orders(5, 0));
+    worker
+}
+
+fn orders(version: u64, base: u64) -> Orders {
+    Orders {
+        cluster: ClusterId(1),
+        permissions: Vec::new(),
+        incarnation: Incarnation(1),
+        version,
+        base,
+        keyspaces: Vec::new(),
+        changed: Vec::new(),
+        removed: Vec::new(),
+        lease: None,
+        may_go: false,
+    }
+}
+
+fn leased(version: u64, base: u64) -> Orders {
+    let lease = LeaseRenewal { sent_at: Millis(20), lease_ms: 1_000, spread_ms: 0 };
+    Orders { lease: Some(lease), ..orders(version, base) }
+}
+
+fn fails_if(is_wrong: bool, why: &str) -> Result<(), String> {
+    if is_wrong { Err(why.to_owned()) } else { Ok(()) }
+}
+
+fn overtaken_orders_change_nothing() -> Result<(), String> {
+    let mut worker = ordered_worker();
+    let _nothing_to_do = worker.ordered(Millis(30), orders(3, 0));
+    let applied = worker.beat(Millis(40)).map(|beat| beat.applied);
+    fails_if(applied != Some(5), "W1: a worker goes back to orders that later ones have overtaken")
+}
+
+/// A lease says "what you do is still yours to do": whoever refuses the orders beside it does not know what that is.
+fn refused_orders_give_no_lease() -> Result<(), String> {
+    let mut worker = ordered_worker();
+    let _nothing_to_do = worker.ordered(Millis(30), leased(9, 7));
+    fails_if(worker.lease().holds(Millis(40)), "O1: a worker has a lease from orders that it refused")
+}
+
+fn an_end_ends_the_lease() -> Result<(), String> {
+    let mut worker = ordered_worker();
+    let _nothing_to_do = worker.ordered(Millis(30), leased(6, 5));
+    let had = worker.lease().holds(Millis(40));
+    let _nothing_to_do = worker.ended(Millis(40));
+    fails_if(!had || worker.lease().holds(Millis(40)), "O6: an incarnation that has ended keeps its lease")
+}

@@ -1,0 +1,160 @@
+//! What may be begun, and who may be given up: M7, O11 and R4, R5 as seen in what was committed.
+//!
+//! | asked of each commit                                                              | holds |
+//! |-----------------------------------------------------------------------------------|-------|
+//! | a new replica is on a node that is registered, in its latest start, and not drained | M7    |
+//! | a shard that is set aside gets no new replica, unless a person asked for it       | R5    |
+//! | the lead goes from a replica that stays to one that has come to serve             | O11   |
+//! | within the brake's window no more nodes are given up than it bears                | R4    |
+
+use super::Finding;
+use crate::clock::{MS, True};
+use partage_core::cluster::{NodeRecord, Write};
+use partage_core::exchange::ReplicaKey;
+use partage_core::id::{Incarnation, PlacementId, ShardId};
+use partage_core::lifecycle::ReplicaState;
+use partage_core::map::Shard;
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::plan::{Origin, Plan, Status};
+use partage_core::settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node as it was last committed.
+#[derive(Debug)]
+struct Known {
+    incarnation: Incarnation,
+    ended: bool,
+    drained: bool,
+}
+
+/// A node that was given up.
+#[derive(Debug)]
+struct Loss {
+    node: NodeId,
+    at: True,
+    term: u64,
+}
+
+/// What is known of nodes, people and shards that were set aside.
+#[derive(Debug, Default)]
+pub struct Rules {
+    nodes: BTreeMap<NodeId, Known>,
+    aside: BTreeMap<KeyspaceName, BTreeSet<ShardId>>,
+    /// When a shard was last set aside.
+    last_aside: Option<True>,
+    /// Shards that a person has asked to be moved, split, copied.
+    by_hand: BTreeSet<(KeyspaceName, ShardId)>,
+    /// Replicas that have come to serve.
+    served: BTreeSet<(KeyspaceName, PlacementId)>,
+    braked: bool,
+    /// When nodes were first given up. One that comes back and dies again is restless: it is not counted here.
+    given_up: BTreeMap<NodeId, True>,
+    losses: Vec<Loss>,
+}
+
+impl Rules {
+    /// A replica serves, as its worker knows.
+    pub fn serves(&mut self, replica: &ReplicaKey) {
+        let key = (replica.keyspace.clone(), replica.placement);
+        if !self.served.contains(&key) {
+            self.served.insert(key);
+        }
+    }
+
+    /// Whether a shard is set aside.
+    pub fn is_aside(&self, name: &KeyspaceName, shard: ShardId) -> bool {
+        self.aside.get(name).is_some_and(|aside| aside.contains(&shard))
+    }
+
+    /// Takes in what is not a map.
+    pub fn committed(&mut self, now: True, term: u64, write: &Write) {
+        match write {
+            Write::Node(node) => self.node(now, term, node),
+            Write::DropNode(id) => drop(self.nodes.remove(id)),
+            Write::Plan(plan) => self.plan(plan),
+            Write::Keyspace(record) => {
+                let rules = record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
+                let aside: BTreeSet<_> = rules.map(|(shard, _)| *shard).collect();
+                let before = self.aside.insert(record.keyspace.name.clone(), aside.clone());
+                if !aside.is_subset(&before.unwrap_or_default()) {
+                    self.last_aside = Some(now);
+                }
+            }
+            Write::Cluster(record) => {
+                if self.braked && record.brake.is_none() {
+                    // Who is given up now was waited for, and counts no more.
+                    self.losses.clear();
+                    self.last_aside = Some(now);
+                }
+                self.braked = record.brake.is_some();
+            }
+            _ => {}
+        }
+    }
+
+    fn node(&mut self, now: True, term: u64, node: &NodeRecord) {
+        let id = &node.spec.id;
+        let (incarnation, ended, drained) = (node.incarnation, node.ended, node.drain.is_some());
+        let before = self.nodes.insert(id.clone(), Known { incarnation, ended, drained });
+        let was_over = before.is_some_and(|before| before.ended && before.incarnation == incarnation);
+        if !ended {
+            self.losses.retain(|loss| loss.node != *id);
+        } else if !node.left && !was_over && self.given_up.insert(id.clone(), now).is_none() {
+            self.losses.push(Loss { node: id.clone(), at: now, term });
+        }
+    }
+
+    fn plan(&mut self, plan: &Plan) {
+        if matches!(plan.origin, Origin::Person(_)) && plan.status == Status::Approved {
+            let shards = plan.changes.iter().flat_map(|planned| planned.change.shards().to_vec());
+            self.by_hand.extend(shards.map(|shard| (plan.keyspace.clone(), shard)));
+        }
+    }
+
+    /// M7, R5, O11: a shard becomes another.
+    pub fn changed(&self, name: &KeyspaceName, before: Option<&Shard>, after: &Shard) -> Vec<Finding> {
+        let is_new = |placement| before.is_none_or(|shard| shard.replica(placement).is_none());
+        let mut findings = Vec::new();
+        for replica in after.replicas.iter().filter(|r| is_new(r.placement)) {
+            let (shard, node) = (after.id, &replica.node);
+            let known = self.nodes.get(node);
+            let is_open =
+                known.is_some_and(|k| !k.ended && !k.drained && k.incarnation == replica.incarnation);
+            if !is_open {
+                let text = format!("{name} {shard} is newly placed on {node}, which is {known:?}");
+                findings.push(("M7", text));
+            }
+            if self.is_aside(name, shard) && !self.by_hand.contains(&(name.clone(), shard)) {
+                let text = format!("{name} {shard} is set aside, and newly placed on {node}");
+                findings.push(("R5", text));
+            }
+        }
+        findings.extend(self.led_by_stranger(name, before, after));
+        findings
+    }
+
+    /// O11: a leader that stays hands over to a follower that has come to serve.
+    fn led_by_stranger(&self, name: &KeyspaceName, before: Option<&Shard>, after: &Shard) -> Option<Finding> {
+        let (led, leads) = (before?.leader()?, after.leader()?);
+        let was_live = before?.replica(leads.placement).is_some_and(|r| r.state == ReplicaState::Live);
+        let stays = after.replica(led.placement).is_some_and(|r| r.state == ReplicaState::Live);
+        let has_served = self.served.contains(&(name.clone(), leads.placement));
+        let is_strange = led.placement != leads.placement && was_live && stays && !has_served;
+        let text = || format!("{name} {} is led by {}, which has never served", after.id, leads.placement);
+        is_strange.then(|| ("O11", text()))
+    }
+
+    /// R4: so many nodes may be given up within the window by one leader. A shard that kills is another matter: once it
+    /// is set aside, what died of it counts as one.
+    pub fn too_many_lost(&mut self, now: True, term: u64, settings: &Settings) -> Option<Finding> {
+        let window = settings.brake_window_ms * MS * 96 / 100;
+        self.losses.retain(|loss| now - loss.at < window && loss.term == term);
+        let standing = self.nodes.values().filter(|node| !node.ended).count();
+        let nodes = standing + self.losses.len();
+        let borne = ((settings.brake_share * nodes as f64) as usize).max(2);
+        let explained = self.last_aside.is_some_and(|at| now - at < settings.brake_window_ms * MS);
+        let lost: Vec<_> = self.losses.iter().map(|loss| loss.node.to_string()).collect();
+        let text = || format!("of {nodes} nodes {lost:?} were given up, more than {borne}");
+        (lost.len() > borne && !explained).then(|| ("R4", text()))
+    }
+}
