@@ -44,6 +44,9 @@ struct Args {
     /// host:port to listen on
     #[arg(long)]
     listen: String,
+    /// host:port to announce, where it is not the one to listen on
+    #[arg(long)]
+    announce: Option<String>,
     /// Each `load` takes that long
     #[arg(long, default_value_t = 0)]
     load_ms: u64,
@@ -241,9 +244,13 @@ async fn main() -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate())?;
     let listener = TcpListener::bind(&args.listen).await?;
     let builder =
-        Worker::builder(&args.id, &args.coordinator, &args.listen).check_path(http::WORKER_PATH).patience(
-            Patience { load_ms: args.patience_ms, callback_ms: args.patience_ms, ..Patience::default() },
-        );
+        Worker::builder(&args.id, &args.coordinator, args.announce.as_ref().unwrap_or(&args.listen))
+            .check_path(http::WORKER_PATH)
+            .patience(Patience {
+                load_ms: args.patience_ms,
+                callback_ms: args.patience_ms,
+                ..Patience::default()
+            });
     let client = Client::builder(TokioExecutor::new()).build_http();
     let store = Arc::new(Store { args, data: Mutex::default(), client });
     let worker = builder.start_shared(store.clone()).await?;
