@@ -2,22 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, also in its own small functions")]
 
+mod altered;
 mod door;
 
+use altered::Altered;
 use async_trait::async_trait;
 use door::{Door, PATIENCE};
 use partage_coordination::embedded::Embedded;
-use partage_coordination::{
-    Coordination, Entry, Key, Limits, Listing, Result, Scope, SessionId, Transaction, Version, Watch,
-};
 use partage_coordinator::{Backing, Config};
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
 use partage_worker::{Access, Assignment, Entrance, Epoch, Failure, Handler, Peer, Role, Worker};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
@@ -25,49 +23,6 @@ use tokio::time::{Instant, sleep};
 const COMMIT: Duration = Duration::from_secs(3);
 /// As of a coordinator that is alone: as long as a commit takes.
 const LEASE_MS: u64 = 3_000;
-
-/// A store in memory that is slow when it is told to be.
-#[derive(Debug)]
-struct Slow {
-    store: Arc<Embedded>,
-    slow: AtomicBool,
-    commits: AtomicUsize,
-}
-
-#[async_trait]
-impl Coordination for Slow {
-    fn backend(&self) -> &'static str {
-        "slow"
-    }
-    fn limits(&self) -> Limits {
-        self.store.limits()
-    }
-    async fn open_session(&self, ttl: Duration) -> Result<SessionId> {
-        self.store.open_session(ttl).await
-    }
-    async fn renew_session(&self, session: SessionId) -> Result<()> {
-        self.store.renew_session(session).await
-    }
-    async fn end_session(&self, session: SessionId) -> Result<()> {
-        self.store.end_session(session).await
-    }
-    async fn read(&self, key: &Key) -> Result<Option<Entry>> {
-        self.store.read(key).await
-    }
-    async fn list(&self, scope: &Scope, after: Option<&Key>, limit: usize) -> Result<Listing> {
-        self.store.list(scope, after, limit).await
-    }
-    async fn commit(&self, transaction: Transaction) -> Result<Version> {
-        if self.slow.load(Ordering::Relaxed) {
-            self.commits.fetch_add(1, Ordering::Relaxed);
-            sleep(COMMIT).await;
-        }
-        self.store.commit(transaction).await
-    }
-    async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
-        self.store.watch(scope, from).await
-    }
-}
 
 struct Idle;
 
@@ -138,7 +93,7 @@ async fn led(door: &Door, count: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l1_no_lease_runs_out_while_each_commit_takes_as_long_as_a_lease() {
     let store = Embedded::in_memory();
-    let slow = Arc::new(Slow { store, slow: AtomicBool::new(false), commits: AtomicUsize::new(0) });
+    let slow = Altered::of(store);
     let backing =
         Backing::Open { coordination: slow.clone(), data_dir: None, session: Duration::from_secs(600) };
     let settings =
@@ -150,7 +105,7 @@ async fn l1_no_lease_runs_out_while_each_commit_takes_as_long_as_a_lease() {
     door.done(create("kv")).await;
     led(&door, 12).await;
 
-    slow.slow.store(true, Ordering::Relaxed);
+    slow.delay_commits(COMMIT);
     let kv: KeyspaceName = "kv".parse().unwrap();
     let held = b.replicas();
     let held: Vec<_> = held.iter().filter_map(|replica| b.tenure(&kv, replica.assignment.shard())).collect();
@@ -167,7 +122,7 @@ async fn l1_no_lease_runs_out_while_each_commit_takes_as_long_as_a_lease() {
         lost
     };
     let (lost, gap) = tokio::join!(steps, longest_gap(&both, 12, &over));
-    let commits = slow.commits.load(Ordering::Relaxed);
+    let commits = slow.delayed_commits();
     println!("{commits} commits of {COMMIT:?}, {lost} leases lapsed, longest time without an owner {gap:?}");
     assert!(commits >= 6, "only {commits} commits were slow");
     assert_eq!(lost, 0, "of {} shards that stayed, so many leases ran out", held.len());

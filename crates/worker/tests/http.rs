@@ -194,7 +194,7 @@ async fn a17_requests_inside_are_ended_when_their_time_is_up_and_others_go_on_at
     };
     let (slow, stream) = (ask("/key/slow"), ask("/key/stream"));
     eventually("both are inside", || a.worker.replicas()[0].inside == 2).await;
-    town.move_shard(town.shard(), "a", "b");
+    town.move_shard(town.shard(), "a", "b").await;
     eventually("the gate is shut", || !a.serves()).await;
     // Comes in at a, is forwarded, and waits at b until b may begin.
     let next = ask("/key/next");
@@ -228,7 +228,7 @@ async fn a_sender_with_a_newer_map_is_waited_for_and_one_without_is_not() {
     let (town, known) = (Town::new(), Known::default());
     let (a, b) = two_houses(&town, &known).await;
     let http = http();
-    town.move_shard(town.shard(), "a", "b");
+    town.move_shard(town.shard(), "a", "b").await;
     eventually("b serves", || b.serves()).await;
     eventually("a has nothing left", || a.worker.replicas().is_empty()).await;
     // a learns nothing more of the keyspace once all is gone; b's map is at this generation:
@@ -239,8 +239,7 @@ async fn a_sender_with_a_newer_map_is_waited_for_and_one_without_is_not() {
     let behind =
         a.ask(&http, Method::PUT, "/key/k", &[("partage-hop", "1"), ("partage-generation", &told)]).await;
     assert_eq!(behind.status, StatusCode::MISDIRECTED_REQUEST);
-    // Its last shard has gone, and with it what it knew of the keyspace: it has no map that could be behind.
-    assert!(begun.elapsed() < Duration::from_secs(10), "it does not wait for ever");
+    assert!(begun.elapsed() >= Duration::from_millis(500), "it hoped for the newer map");
     let begun = tokio::time::Instant::now();
     let level =
         a.ask(&http, Method::PUT, "/key/k", &[("partage-hop", "1"), ("partage-generation", "1")]).await;

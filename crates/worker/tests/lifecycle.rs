@@ -299,21 +299,22 @@ async fn a13_leaving_goes_when_everything_is_served_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o1_a_move_waits_for_the_last_request_and_evicts_it_in_the_end() {
-    let town = Town::new();
+    let town = Town::with_long_leases();
     let (coordinator, _door) = town.open().await;
     town.create(1, Ownership::Exclusive);
     let (da, db) = (Arc::new(Diary::default()), Arc::new(Diary::default()));
-    let a = worker("a", &coordinator, &da).await;
+    let patient = Patience { drain_ms: 3_000, ..impatient() };
+    let a = patient_worker("a", &coordinator, &da, patient).await;
     eventually("a serves", || is_served(&a, Access::Write)).await;
     let b = worker("b", &coordinator, &db).await;
     let Entrance::Serve(guard) = a.enter(&keyspace(), b"key", Access::Write) else { panic!() };
-    town.move_shard(town.shard(), "a", "b");
+    town.move_shard(town.shard(), "a", "b").await;
     eventually("the gate is shut", || !is_served(&a, Access::Write)).await;
     let Entrance::Elsewhere { node, .. } = a.enter(&keyspace(), b"key", Access::Write) else { panic!() };
     assert_eq!(node.as_str(), "b");
     assert!(guard.mine_all_along(), "nobody else can have begun");
     assert!(!is_served(&b, Access::Write), "b waits for a's last request");
-    tokio::time::timeout(Duration::from_secs(5), guard.cancelled()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), guard.cancelled()).await.unwrap();
     assert!(!guard.mine_all_along());
     assert!(!is_served(&b, Access::Write), "told to go, but not gone");
     drop(guard);

@@ -96,7 +96,7 @@ async fn o1_nobody_is_inside_while_a_shard_is_handed_over_however_many_come() {
     }
     for (from, to) in [("a", "b"), ("b", "a"), ("a", "b"), ("b", "a"), ("a", "b"), ("b", "a")] {
         let before = served.load(Ordering::Relaxed);
-        town.move_shard(town.shard(), from, to);
+        town.move_shard(town.shard(), from, to).await;
         eventually("it has moved", || town.leader().as_deref() == Some(to)).await;
         eventually("it has settled", || {
             town.call(|cluster, _| cluster.keyspaces()[common::KS].unsettled().is_empty())
@@ -122,7 +122,7 @@ async fn a17_who_comes_early_waits_for_the_gate_and_not_beyond_its_patience() {
     let (b, _) = owner("b", &coordinator, &owners).await;
     let enter = async |hold| a.enter_or_wait(&keyspace(), b"key", Access::Write, hold).await;
     let Entrance::Serve(last) = enter(Duration::from_secs(5)).await else { panic!() };
-    town.move_shard(town.shard(), "a", "b");
+    town.move_shard(town.shard(), "a", "b").await;
     eventually("b is to lead", || town.leader().as_deref() == Some("b")).await;
     eventually("b has heard so", || matches!(b.enter(&keyspace(), b"key", Access::Write), Entrance::Soon))
         .await;

@@ -2,7 +2,7 @@
 //! on, and it is told.
 
 use super::*;
-use partage_coordination::{Key, Scope};
+use partage_coordination::Scope;
 
 whoever_keeps_the_maps! {
     faults_in_the_store:

@@ -124,6 +124,10 @@ impl Cluster {
             Health::Up => {
                 node.record.drain.as_ref().map(|drain| format!("it is to be emptied: {}", drain.reason))
             }
+            Health::Unknown => Some(
+                "it is unknown: the coordinator has not reached its address yet, or has not had a heartbeat"
+                    .into(),
+            ),
             health => Some(format!("it is {health}")),
         }
     }

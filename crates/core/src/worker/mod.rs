@@ -19,6 +19,7 @@ use crate::cluster::{Registration, Welcome};
 use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
 use crate::id::{ClusterId, Epoch, Generation, Incarnation};
 use crate::lease::Held;
+use crate::limits;
 use crate::load::Load;
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::NodeSpec;
@@ -417,8 +418,14 @@ impl Worker {
         self.holdings.retain(|_, holding| !(holding.is_dropped() && holding.is_withdrawn()));
         let held = &self.holdings;
         let in_use: BTreeSet<_> = held.keys().map(|key| &key.keyspace).collect();
-        // An order for another keyspace comes with what must be known of it.
-        self.keyspaces.retain(|name, _| in_use.contains(name));
+        let unused = self.keyspaces.values().filter(|brief| !in_use.contains(&brief.name));
+        let mut unused: Vec<_> = unused.map(|brief| (brief.first_shard, brief.name.clone())).collect();
+        unused.sort_unstable();
+        // The generation of a keyspace stays known after its last shard left: a coordinator that offers an
+        // older one is refused. Only what a whole cluster could not have beside it is forgotten, oldest first.
+        for (_, name) in unused.iter().rev().skip(limits::KEYSPACES) {
+            self.keyspaces.remove(name);
+        }
         self.said.retain(|key, _| held.contains_key(key));
         self.loads.retain(|key, _| held.contains_key(key));
     }

@@ -385,19 +385,29 @@ fn o1_a_lease_is_not_renewed_by_orders_that_are_not_taken_in() {
 }
 
 #[test]
-fn b9_what_it_knows_of_a_keyspace_goes_with_the_last_shard_of_it() {
+fn b9_what_it_knows_of_keyspaces_that_it_has_left_is_bounded() {
     let mut fixture = Fixture::leading(1);
-    assert!(fixture.worker.keyspace(&keyspace()).is_some());
     let version = fixture.version + 1;
     fixture.worker.ordered(Millis(0), fixture.whole(version, vec![], vec![]));
     fixture.worker.drained(Millis(0), &replica());
     assert_eq!(fixture.done(0, Callback::Unload), []);
-    fixture.worker.beat(Millis(0));
-    assert!(fixture.worker.keyspace(&keyspace()).is_some(), "its data is still here");
     let drop = Callback::Drop(DropReason::Superseded);
     assert_eq!(fixture.permit(0, version + 1, 1), [Task::Call(drop)]);
     fixture.done(0, drop);
     fixture.worker.beat(Millis(0));
     assert!(fixture.worker.holdings().is_empty());
-    assert_eq!(fixture.worker.keyspace(&keyspace()), None);
+    assert!(fixture.worker.keyspace(&keyspace()).is_some(), "its generation still tells an older map");
+
+    let brief = fixture.worker.keyspace(&keyspace()).unwrap().clone();
+    for later in 1..=limits::KEYSPACES as u64 + 2 {
+        let name = KeyspaceName::new(format!("later-{later}")).unwrap();
+        let first_shard = ShardId(brief.first_shard.0 + later);
+        let mut orders = fixture.whole(version + 1 + later, vec![], vec![]);
+        orders.keyspaces = vec![KeyspaceBrief { name, first_shard, ..brief.clone() }];
+        fixture.worker.ordered(Millis(0), orders);
+    }
+    fixture.worker.beat(Millis(0));
+    let known = |name: &str| fixture.worker.keyspace(&KeyspaceName::new(name).unwrap()).is_some();
+    assert_eq!(fixture.worker.keyspace(&keyspace()), None, "the oldest went");
+    assert!(!known("later-2") && known("later-3"), "as many as a cluster may have stay");
 }

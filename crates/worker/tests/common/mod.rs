@@ -12,6 +12,7 @@ use partage_core::id::{Incarnation, ShardId, TransactionId};
 use partage_core::keyspace::{Keyspace, Ownership};
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::node::Health;
 use partage_core::settings::Settings;
 use partage_core::sharding::Sharding;
 use partage_core::time::Millis;
@@ -68,9 +69,18 @@ pub struct Town {
 
 impl Town {
     pub fn new() -> Town {
+        Town::with(settings())
+    }
+
+    /// Leases that no busy machine lets lapse, for what must not depend on how fast a test runs.
+    pub fn with_long_leases() -> Town {
+        Town::with(Settings { lease_ms: 20_000, dead_after_ms: 30_000, ..settings() })
+    }
+
+    fn with(settings: Settings) -> Town {
         let start = Instant::now();
         let at = Moment { now: Millis(1), wall_ms: 0 };
-        let cluster = Cluster::recover(at, settings(), Records::default()).unwrap();
+        let cluster = Cluster::recover(at, settings, Records::default()).unwrap();
         let town = Town {
             inner: Arc::new(Inner {
                 cluster: Mutex::new(cluster),
@@ -150,7 +160,14 @@ impl Town {
         self.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false });
     }
 
-    pub fn move_shard(&self, shard: ShardId, from: &str, to: &str) {
+    /// Waits until `to` is up: before that nothing is placed there.
+    pub async fn move_shard(&self, shard: ShardId, from: &str, to: &str) {
+        let health = |cluster: &mut Cluster, at: Moment| {
+            let node = cluster.nodes().get(to)?;
+            Some(node.signs.health(at.now, cluster.settings()))
+        };
+        let is_up = || self.call(health) == Some(Health::Up);
+        eventually("the new owner is up", is_up).await;
         let (from, to) = (NodeId::new(from).unwrap(), NodeId::new(to).unwrap());
         self.command(Command::MoveShard { keyspace: keyspace(), shard, from, to });
     }

@@ -227,7 +227,7 @@ impl Cluster {
         if let Some(why) = self.closed(at, id) {
             return Err(AdminError::Refused {
                 problem: format!("nothing new is placed on node {id}: {why}"),
-                way_out: "choose another node".into(),
+                way_out: "choose another node, or try again when `partage node list` shows it as up".into(),
             });
         }
         if shard.bars(id) {
