@@ -16,7 +16,7 @@
 //! | too many are dying or silent, but not all of them for long enough | nobody is given up yet            |
 //! | a lost node registers again                                   | it does not count as lost             |
 //! | a node leaves as announced                                    | it never counted as lost              |
-//! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is held back |
+//! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is held back, unless nodes have died without it, too |
 //!
 //! The lines on setbacks are for failures that *follow* the moves: the shards of a dead node bury the next one,
 //! which dies of them, and so on. In a large cluster that never reaches a fifth of the nodes within a window, and
@@ -88,9 +88,16 @@ pub enum Verdict {
     /// Nobody is given up yet: with those that are only silent so far they would be too many, and those may answer
     /// in a moment.
     Waits,
-    /// So many would be too many, but these shards have killed that many of them one after the other: they are
-    /// to be set aside, and the nodes replaced.
-    Poisoned(Vec<ShardName>, usize),
+    /// So many would be too many, but these shards may have killed that many of them one after the other: where the
+    /// evidence points to one of them it is held back, and the nodes are replaced. Otherwise the brake goes on.
+    Poisoned {
+        /// The shards that went furthest.
+        shards: Vec<ShardName>,
+        /// Through so many nodes.
+        deaths: usize,
+        /// Why the brake goes on if none of them is to blame.
+        otherwise: String,
+    },
     /// The brake goes on, for this reason.
     TooMany(String),
 }
@@ -146,17 +153,19 @@ impl Losses {
         if losses.len() <= borne + usize::from(planted::is(Planted::BrakeMargin)) {
             return cascade(&losses, dying, settings);
         }
-        let (poison, deaths) = longest_chain(losses.clone());
-        let enough = (ALWAYS_BORNE + 1).min(settings.poison_deaths as usize);
-        let as_one = deaths.min(settings.poison_deaths as usize);
-        if deaths >= enough && losses.len() - as_one < borne {
-            return Verdict::Poisoned(poison, deaths);
-        }
-        Verdict::TooMany(format!(
+        let otherwise = format!(
             "{} of {nodes} nodes were lost within {} s, more than the {borne} that are replaced without asking",
             losses.len(),
             settings.brake_window_ms.div_ceil(1_000)
-        ))
+        );
+        let count = losses.len();
+        let (shards, deaths) = longest_chain(losses);
+        let enough = (ALWAYS_BORNE + 1).min(settings.poison_deaths as usize);
+        let as_one = deaths.min(settings.poison_deaths as usize);
+        if deaths >= enough && count - as_one < borne {
+            return Verdict::Poisoned { shards, deaths, otherwise };
+        }
+        Verdict::TooMany(otherwise)
     }
 }
 
@@ -388,7 +397,9 @@ mod tests {
     fn r5_a_shard_that_went_from_one_lost_node_to_the_next_is_set_aside_before_the_brake_goes_on() {
         let mut losses = fallen(&[&[1, 2, 7], &[3, 7]]);
         let verdict = dies_now(&mut losses, 11_000, &[4, 7], 8);
-        assert_eq!(verdict, Verdict::Poisoned(vec![shard_name(7)], 3));
+        let Verdict::Poisoned { shards, deaths: 3, otherwise } = verdict else { panic!("{verdict:?}") };
+        assert_eq!(shards, [shard_name(7)]);
+        assert!(otherwise.starts_with("3 of 10 nodes were lost"), "{otherwise}");
         let other = dies_now(&mut losses, 11_000, &[4, 2], 8);
         assert!(is_too_many(&other), "2 was on the first and the third only");
     }
@@ -406,7 +417,7 @@ mod tests {
     fn r4_what_a_shard_explains_counts_as_one_and_the_rest_as_ever() {
         let mut losses = fallen(&[&[7], &[7]]);
         losses.add(nodes(20)[18].clone(), Millis(15_000), Suspects::new());
-        assert!(matches!(dies_now(&mut losses, 11_000, &[7], 7), Verdict::Poisoned(_, 3)));
+        assert!(matches!(dies_now(&mut losses, 11_000, &[7], 7), Verdict::Poisoned { deaths: 3, .. }));
         losses.add(nodes(20)[17].clone(), Millis(15_000), Suspects::new());
         assert!(is_too_many(&dies_now(&mut losses, 11_000, &[7], 7)));
     }
@@ -419,7 +430,7 @@ mod tests {
             |at: u64| BTreeMap::from([(nodes(20)[at as usize].clone(), suspects(at * 10_000 - 9_000, &[7]))]);
         assert!(matches!(
             losses.judge(&dying(2), fleet(8), Millis(20_000), &settings),
-            Verdict::Poisoned(_, 3)
+            Verdict::Poisoned { deaths: 3, .. }
         ));
         losses.add(nodes(20)[2].clone(), Millis(20_000), suspects(11_000, &[7]));
         assert!(is_too_many(&losses.judge(&dying(3), fleet(7), Millis(30_000), &settings)));

@@ -114,7 +114,7 @@ pub struct Stored {
     pub replica: ReplicaKey,
     /// What its shard held.
     pub bounds: Bounds,
-    /// The latest epoch that it has served under or was ordered.
+    /// The latest epoch that it has served under; 0 = it has only loaded what others have.
     pub epoch: Epoch,
     /// Names the disk or directory on which it lies; 0 = not named.
     pub store: u64,

@@ -121,6 +121,13 @@ impl Cluster {
         Evidence { strikes, others: others.len(), witnesses: census.up.len() - no_witness }
     }
 
+    /// Of shards that went through so many lost nodes, those to which the evidence points.
+    pub(super) fn to_blame(&self, at: Moment, shards: Vec<ShardName>, deaths: usize) -> Vec<ShardName> {
+        let (census, strikes) = (self.census(at, None), u32::try_from(deaths).unwrap_or(u32::MAX));
+        let points = |shard: &ShardName| self.evidence(&census, shard, strikes).points_to_the_shard();
+        shards.into_iter().filter(points).collect()
+    }
+
     /// Places shards again that were suspected, when nodes have died without them since.
     fn drop_suspicions(&mut self, at: Moment) {
         let mut cleared = Vec::new();

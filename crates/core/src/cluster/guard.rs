@@ -35,10 +35,14 @@ impl Cluster {
         let why = match self.losses.judge(&dying, self.fleet(at, &dying), at.now, &self.settings) {
             Verdict::Borne => return false,
             Verdict::Waits => return true,
-            Verdict::Poisoned(shards, deaths) => {
+            Verdict::Poisoned { shards, deaths, otherwise } => {
+                let to_blame = self.to_blame(at, shards, deaths);
                 let why = poison::before_brake(deaths);
-                shards.iter().for_each(|(name, shard)| self.hold_back(at, name, *shard, why.clone()));
-                return false;
+                to_blame.iter().for_each(|(name, shard)| self.hold_back(at, name, *shard, why.clone()));
+                if !to_blame.is_empty() {
+                    return false;
+                }
+                otherwise
             }
             Verdict::TooMany(why) => why,
         };

@@ -31,7 +31,7 @@ use std::ops::Bound;
 /// A replica whose data a node keeps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
-    /// The latest epoch that it has served under or was ordered.
+    /// The latest epoch that it has served under; 0 = it has only loaded what others had.
     pub epoch: Epoch,
     /// What its shard held, where the node said so.
     pub bounds: Option<Bounds>,
@@ -188,6 +188,8 @@ impl Cluster {
         let holds_keys = |shard: &&Shard| match (own, &kept.bounds) {
             (Some(own), _) => geometry::overlap(&shard.bounds, &own.bounds),
             (None, Some(bounds)) => geometry::overlap(&shard.bounds, bounds),
+            // Never served, such as a part of a split that was given up: its keys are somewhere in the keyspace.
+            (None, None) if kept.epoch == Epoch(0) => true,
             (None, None) => shard.parents().contains(&id),
         };
         let mut epoch = None;

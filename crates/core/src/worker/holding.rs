@@ -122,6 +122,8 @@ pub struct Holding {
     at: At,
     gate: Gate,
     carried_out: Epoch,
+    /// The latest epoch under which the service was told to serve; 0 = it has only loaded what others have.
+    served: Epoch,
     attempts: u32,
     failure: Option<String>,
     /// Why the service cannot serve it, from its report until a load has succeeded.
@@ -143,6 +145,7 @@ impl Holding {
             at: At::Idle,
             gate: Gate::Shut,
             carried_out: Epoch(0),
+            served: Epoch(0),
             attempts: 0,
             failure: None,
             unhealthy: None,
@@ -169,6 +172,7 @@ impl Holding {
         Holding {
             at: At::Unloaded,
             carried_out: stored.epoch,
+            served: stored.epoch,
             withdrawn: true,
             store: stored.store,
             damaged: stored.damaged,
@@ -181,7 +185,7 @@ impl Holding {
         (self.withdrawn && !self.is_dropped()).then(|| Stored {
             replica: self.order.replica.clone(),
             bounds: self.order.bounds.clone(),
-            epoch: self.order.epoch.max(self.carried_out),
+            epoch: self.served,
             store: self.store,
             damaged: self.damaged,
         })
@@ -195,6 +199,11 @@ impl Holding {
     /// The epoch of the last order that was carried out.
     pub fn carried_out(&self) -> Epoch {
         self.carried_out
+    }
+
+    /// The epoch to report: of data that is kept, the latest under which it was served.
+    pub fn epoch(&self) -> Epoch {
+        if self.is_kept() { self.served } else { self.carried_out }
     }
 
     /// Whether nothing is left of it.
@@ -256,7 +265,7 @@ impl Holding {
 
     /// Its data may be deleted. Not what an order names, nor data of a later epoch than the coordinator knows of.
     pub fn permit(&mut self, permission: &Permission) {
-        if self.withdrawn && permission.epoch >= self.order.epoch {
+        if self.withdrawn && permission.epoch >= self.served {
             self.permission = Some(permission.reason);
         }
     }
@@ -319,6 +328,9 @@ impl Holding {
     }
 
     fn call(&mut self, callback: Callback, now: Millis) -> Option<Task> {
+        if let Callback::Serve(_, epoch) = callback {
+            self.served = self.served.max(epoch);
+        }
         self.at = At::Calling(callback, now);
         Some(Task::Call(callback))
     }
@@ -355,6 +367,7 @@ impl Holding {
             (Role::Leader, Role::Follower | Role::Leader) => self.shut(now),
             (Role::Follower, Role::Follower) => {
                 self.gate = Gate::Open(role, self.order.epoch);
+                self.served = self.order.epoch;
                 self.carry_out()
             }
             (Role::Follower, Role::Leader) => self.open(now),

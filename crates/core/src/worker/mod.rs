@@ -356,7 +356,7 @@ impl Worker {
         while let Some(task) = holding.next(now, &self.patience) {
             actions.push(Action { replica: key.clone(), task });
         }
-        let state = (holding.phase(), holding.carried_out());
+        let state = (holding.phase(), holding.epoch());
         if self.said.get(key) != Some(&state) {
             self.unsaid.insert(key.clone());
         }
@@ -408,7 +408,7 @@ impl Worker {
 
     fn report(&mut self, key: &ReplicaKey) -> Option<Report> {
         let holding = self.holdings.get(key)?;
-        let (phase, epoch) = (holding.phase(), holding.carried_out());
+        let (phase, epoch) = (holding.phase(), holding.epoch());
         self.said.insert(key.clone(), (phase.clone(), epoch));
         Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key) })
     }

@@ -258,6 +258,20 @@ fn d7_a_replica_that_no_order_names_is_unloaded_and_kept_until_there_is_a_permis
     assert!(fixture.worker.holdings().is_empty());
 }
 
+/// A part of a split that was given up while it was loaded: its epoch is later than that of any shard that serves.
+#[test]
+fn d7_what_has_never_served_is_kept_under_no_epoch_and_goes_when_any_serves_its_keys() {
+    let mut fixture = Fixture::new();
+    let load = order(ReplicaState::Load, Role::Follower, 5, false);
+    assert_eq!(fixture.order(0, load), [Task::Call(Callback::Load)]);
+    fixture.done(0, Callback::Load);
+    let orders = fixture.whole(9, vec![], vec![]);
+    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), [Task::Call(Callback::Unload)]);
+    fixture.done(1, Callback::Unload);
+    assert_eq!(fixture.reported(), (Phase::Kept, Epoch(0)));
+    assert_eq!(fixture.permit(2, 9, 2), [Task::Call(Callback::Drop(DropReason::Superseded))]);
+}
+
 #[test]
 fn d7_an_ended_worker_keeps_its_data_names_it_and_takes_it_back_when_ordered() {
     let mut fixture = Fixture::leading(3);
@@ -400,7 +414,7 @@ fn b9_what_it_knows_of_keyspaces_that_it_has_left_is_bounded() {
 
     let brief = fixture.worker.keyspace(&keyspace()).unwrap().clone();
     for later in 1..=limits::KEYSPACES as u64 + 2 {
-        let name = KeyspaceName::new(format!("later-{later}")).unwrap();
+        let name = KeyspaceName::new(&format!("later-{later}")).unwrap();
         let first_shard = ShardId(brief.first_shard.0 + later);
         let mut orders = fixture.whole(version + 1 + later, vec![], vec![]);
         orders.keyspaces = vec![KeyspaceBrief { name, first_shard, ..brief.clone() }];

@@ -57,7 +57,7 @@ pub struct Stored {
     pub replica: ReplicaKey,
     /// What its shard held.
     pub bounds: Bounds,
-    /// The latest epoch that it has served under or was ordered.
+    /// The latest epoch that it has served under; 0 = it has only loaded what others have.
     pub epoch: u64,
     /// Names the disk on which it lies; 0 = not named.
     #[serde(default)]

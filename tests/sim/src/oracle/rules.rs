@@ -16,8 +16,12 @@ use partage_core::lifecycle::ReplicaState;
 use partage_core::map::Shard;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::plan::{Origin, Plan, Status};
+use partage_core::poison;
 use partage_core::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// How much longer than its time a shard may be held back before that is decided.
+const HELD_TOO_LONG_MS: u64 = 2_000;
 
 /// A node as it was last committed.
 #[derive(Debug)]
@@ -50,6 +54,8 @@ pub struct Rules {
     /// When nodes were first given up. One that comes back and dies again is restless: it is not counted here.
     given_up: BTreeMap<NodeId, True>,
     losses: Vec<Loss>,
+    /// Since when more are given up than the brake bears.
+    too_many_since: Option<True>,
 }
 
 impl Rules {
@@ -144,8 +150,8 @@ impl Rules {
         is_strange.then(|| ("O11", text()))
     }
 
-    /// R4: so many nodes may be given up within the window by one leader. A shard that kills is another matter: once it
-    /// is set aside, what died of it counts as one.
+    /// R4: so many nodes may be given up within the window by one leader. A shard that kills is another matter: what
+    /// died of it counts as one once it is set aside, and before that it may be held back for a while.
     pub fn too_many_lost(&mut self, now: True, term: u64, settings: &Settings) -> Option<Finding> {
         let window = settings.brake_window_ms * MS * 96 / 100;
         self.losses.retain(|loss| now - loss.at < window && loss.term == term);
@@ -153,8 +159,15 @@ impl Rules {
         let nodes = standing + self.losses.len();
         let borne = ((settings.brake_share * nodes as f64) as usize).max(2);
         let explained = self.last_aside.is_some_and(|at| now - at < settings.brake_window_ms * MS);
+        if self.losses.len() <= borne || explained || self.braked {
+            self.too_many_since = None;
+            return None;
+        }
+        let since = *self.too_many_since.get_or_insert(now);
+        // A node that dies without the shard ends the suspicion; then the brake goes on at once.
+        let held = (poison::hold_ms(settings) + HELD_TOO_LONG_MS) * MS;
         let lost: Vec<_> = self.losses.iter().map(|loss| loss.node.to_string()).collect();
-        let text = || format!("of {nodes} nodes {lost:?} were given up, more than {borne}");
-        (lost.len() > borne && !explained).then(|| ("R4", text()))
+        let text = || format!("of {nodes} nodes {lost:?} were given up, more than {borne}, and no shard explains it");
+        (now - since > held).then(|| ("R4", text()))
     }
 }

@@ -157,6 +157,36 @@ fn r5_in_a_small_cluster_the_shard_is_set_aside_before_the_brake_goes_on() {
     assert!(town.cluster.brake().is_some(), "two more are too many");
 }
 
+/// Three nodes die, each soon after it took a shard from the last; but a process has died without that shard, too.
+#[test]
+fn r4_a_shard_that_is_not_to_blame_explains_no_losses() {
+    for others_die in [false, true] {
+        let mut town = town_of(7, keyspace(14), 14);
+        town.run(settings().poison_window_ms);
+        let shard = ShardId(1);
+        let owner = |town: &Town| town.map().shard(shard).unwrap().leader().unwrap().node.clone();
+        for death in 1..=4 {
+            let dying = owner(&town);
+            if death == 4 && others_die {
+                let other = town.workers.keys().find(|id| **id != dying).unwrap().clone();
+                let spec = town.cluster.nodes()[&other].record.spec.clone();
+                town.kill(other.as_str());
+                town.join_as(spec);
+            }
+            // The first took it on too long ago to be suspected of anything, and comes back.
+            let spec = town.cluster.nodes()[&dying].record.spec.clone();
+            town.kill(dying.as_str());
+            town.run(settings().dead_after_ms + 2_000);
+            if death == 1 {
+                town.join_as(spec);
+                town.run(1_000);
+            }
+        }
+        let (held_back, braked) = (told(&town, "is held back"), town.cluster.brake().is_some());
+        assert_eq!((held_back > 0, braked), (!others_die, others_die), "{:#?}", town.notices);
+    }
+}
+
 #[test]
 fn l5_a_shard_that_nobody_can_load_is_set_aside_and_holds_up_nobody() {
     let mut town = Town::new(keyspace(9), slots(9));

@@ -1,12 +1,15 @@
 //! Data that no map names: what workers are told of it, and what happens to those that were away (D7).
 
-use super::super::admin::Command;
+use super::super::admin::{Command, SplitAt};
 use super::super::{Kept, Registration};
 use super::town::{Town, keyspace, name, node, settings, slots};
-use crate::exchange::{DropReason, Permission, ReplicaKey, Stored};
+use crate::exchange::{DropReason, Permission, Phase, ReplicaKey, Report, Stored};
+use crate::hash::HashFunction;
 use crate::id::{ClusterId, Epoch, PlacementId, ShardId, TransactionId};
+use crate::key::HashRange;
 use crate::keyspace::Keyspace;
 use crate::node::NodeSpec;
+use crate::sharding::{Bounds, Sharding};
 use std::collections::BTreeMap;
 
 fn town_of(nodes: usize, keyspace: Keyspace, shards: u32) -> Town {
@@ -101,6 +104,35 @@ fn d7_what_a_node_kept_while_it_was_away_goes_when_others_serve_it() {
     // A coordinator that knows of an earlier epoch only has been set back: it lets nothing go.
     let later = Stored { epoch: epoch.next(), ..kept };
     assert_eq!(permitted(&mut town, "n0", vec![later]), []);
+}
+
+/// Of a shard whose descendants were split and merged again: no map says any more which keys it had.
+#[test]
+fn d7_what_was_only_loaded_goes_when_all_that_could_have_its_keys_serve() {
+    let hashed = Keyspace { sharding: Sharding::HashRange { hash: HashFunction::Xxh3_64 }, ..keyspace(1) };
+    let mut town = Town::new(hashed, vec![Bounds::Hashes(HashRange::ALL)]);
+    ["n0", "n1"].into_iter().for_each(|id| town.join(id));
+    town.run(3_000);
+    command(&mut town, Command::SplitShard { keyspace: name(), shard: ShardId(1), at: SplitAt::Middle });
+    town.run(5_000);
+    command(&mut town, Command::MergeShards { keyspace: name(), left: ShardId(2), right: ShardId(3) });
+    town.run(5_000);
+    assert_eq!(town.map().shards().map(|shard| shard.id).collect::<Vec<_>>(), [ShardId(4)]);
+    let replica = ReplicaKey { keyspace: name(), shard: ShardId(1), placement: PlacementId(1) };
+    let permitted = |town: &mut Town, epoch| {
+        let (at, id) = (town.at(), node("n0"));
+        let report = Report { replica: replica.clone(), phase: Phase::Kept, epoch: Epoch(epoch), load: None };
+        town.cluster.take_kept(at, &id, report);
+        town.cluster.permissions(at, &id).into_iter().map(|permission| permission.reason).collect::<Vec<_>>()
+    };
+    assert_eq!(permitted(&mut town, 0), [DropReason::Superseded]);
+    let leader = town.map().shards().next().unwrap().leader().unwrap().node.clone();
+    town.cut_off.insert(leader);
+    town.run(1_000);
+    assert_eq!(permitted(&mut town, 0), [], "nobody is known to serve its keys");
+    town.cut_off.clear();
+    town.run(1_000);
+    assert_eq!(permitted(&mut town, 1), [], "it has served, and its keys are not known");
 }
 
 #[test]
