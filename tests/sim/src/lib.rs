@@ -24,6 +24,7 @@ pub mod node;
 pub mod oracle;
 pub mod publisher;
 pub mod router;
+pub mod scenarios;
 pub mod scene;
 pub mod service;
 pub mod store;

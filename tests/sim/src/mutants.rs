@@ -4,19 +4,12 @@
 //! within [`WITHIN`] seeds; or when a scenario that says what must be so says that it is not. `--mutants` runs them all
 //! and states the share, `tests/planted.rs` does so for each alone.
 
-use crate::clock::SECOND;
 use crate::dataset;
 use crate::metadata;
-use crate::model::KeyAt;
 use crate::run;
-use crate::world::{Shape, Verdict, World};
-use partage_core::cluster::Welcome;
-use partage_core::exchange::{LeaseRenewal, Orders};
-use partage_core::id::{ClusterId, Incarnation};
-use partage_core::name::NodeId;
+use crate::scenarios;
+use crate::world::{Shape, Verdict};
 use partage_core::planted::{self, Planted};
-use partage_core::time::Millis;
-use partage_core::worker::{Patience, Worker};
 
 /// Seeds within which each bug is found; most are within the first ten.
 pub const WITHIN: u64 = 160;
@@ -77,20 +70,22 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::L1 => small(&["L1"]),
         Planted::L3 => small(&["L3"]),
         Planted::L8 => small(&["L8"]),
-        Planted::R5 => Hunt::Scenario(a_key_that_kills_is_set_aside),
+        Planted::R5 => Hunt::Scenario(scenarios::a_key_that_kills_is_set_aside),
         Planted::ClosedNode => small(&["M7"]),
-        Planted::AsideShard => small(&["R5"]),
+        Planted::AsideShard => Hunt::Scenario(scenarios::a_shard_that_is_set_aside_is_begun_nowhere),
         Planted::AnyReporter => small(&["O3"]),
-        Planted::OwnSleep => small(&["R6"]),
-        Planted::BrakeMargin => small(&["R4"]),
+        Planted::OwnSleep => Hunt::Scenario(scenarios::a_coordinator_that_slept_gives_nobody_up),
+        Planted::BrakeMargin => Hunt::Scenario(scenarios::the_brake_bears_no_more_than_it_says),
         Planted::LateBeat => small(&["W1"]),
-        Planted::OvertakenOrders => Hunt::Scenario(overtaken_orders_change_nothing),
-        Planted::RefusedLease => Hunt::Scenario(refused_orders_give_no_lease),
-        Planted::EndedLease => Hunt::Scenario(an_end_ends_the_lease),
+        Planted::OvertakenOrders => Hunt::Scenario(scenarios::overtaken_orders_change_nothing),
+        Planted::RefusedLease => Hunt::Scenario(scenarios::refused_orders_give_no_lease),
+        Planted::EndedLease => Hunt::Scenario(scenarios::an_end_ends_the_lease),
         Planted::TenureEpoch => small(&["O7"]),
         Planted::UnknownHeir => small(&["O11"]),
         Planted::Removals => small(&["L7"]),
-        Planted::StandbyGap => small(&["W4"]),
+        Planted::StandbyGap => {
+            Hunt::Scenario(scenarios::a_standby_that_missed_a_change_leads_nobody_over_the_gap)
+        }
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
         _ => Hunt::Datasets(dataset::run),
@@ -149,86 +144,4 @@ fn by_outcome(bug: Planted, run: impl Fn(u64) -> Option<String>) -> Result<Caugh
     let caught = (0..WITHIN).find_map(|seed| run(seed).map(|by| Caught { seed: Some(seed), by }));
     planted::plant(None);
     caught.ok_or_else(|| format!("{bug:?} is not found within {WITHIN} seeds"))
-}
-
-/// A key that kills its owners in a cluster of ten, whose processes nobody starts again: how many it killed, and the
-/// world a while later.
-pub fn poisoned() -> (usize, World) {
-    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };
-    let mut world = World::still(3, shape, None);
-    world.begin();
-    world.run_until(6 * SECOND);
-    world.scene.poison.insert(KeyAt { keyspace: 0, key: 5 });
-    world.look_again();
-    world.run_until(40 * SECOND);
-    (world.nodes.iter().filter(|node| node.is_down()).count(), world)
-}
-
-fn a_key_that_kills_is_set_aside() -> Result<(), String> {
-    let (killed, world) = poisoned();
-    if let Some(violation) = world.scene.violation {
-        return Err(format!("{}: {}", violation.invariant, violation.text));
-    }
-    if killed > 3 { Err(format!("R5: a key has killed {killed} nodes")) } else { Ok(()) }
-}
-
-/// A worker that has orders of version 5.
-fn ordered_worker() -> Worker {
-    let mut worker = Worker::new(NodeId::new("node-0").expect("a plain word is a name"), Patience::default());
-    let welcome = Welcome {
-        cluster: ClusterId(1),
-        continues: Vec::new(),
-        incarnation: Incarnation(1),
-        heartbeat_ms: 100,
-        lease_ms: 1_000,
-    };
-    worker.welcomed(&welcome).expect("a worker of no cluster takes any");
-    let _nothing_to_do = worker.ordered(Millis(10), orders(5, 0));
-    worker
-}
-
-fn orders(version: u64, base: u64) -> Orders {
-    Orders {
-        cluster: ClusterId(1),
-        permissions: Vec::new(),
-        incarnation: Incarnation(1),
-        version,
-        base,
-        keyspaces: Vec::new(),
-        changed: Vec::new(),
-        removed: Vec::new(),
-        lease: None,
-        may_go: false,
-    }
-}
-
-fn leased(version: u64, base: u64) -> Orders {
-    let lease = LeaseRenewal { sent_at: Millis(20), lease_ms: 1_000, spread_ms: 0 };
-    Orders { lease: Some(lease), ..orders(version, base) }
-}
-
-fn fails_if(is_wrong: bool, why: &str) -> Result<(), String> {
-    if is_wrong { Err(why.to_owned()) } else { Ok(()) }
-}
-
-fn overtaken_orders_change_nothing() -> Result<(), String> {
-    let mut worker = ordered_worker();
-    let _nothing_to_do = worker.ordered(Millis(30), orders(3, 0));
-    let applied = worker.beat(Millis(40)).map(|beat| beat.applied);
-    fails_if(applied != Some(5), "W1: a worker goes back to orders that later ones have overtaken")
-}
-
-/// A lease says "what you do is still yours to do": whoever refuses the orders beside it does not know what that is.
-fn refused_orders_give_no_lease() -> Result<(), String> {
-    let mut worker = ordered_worker();
-    let _nothing_to_do = worker.ordered(Millis(30), leased(9, 7));
-    fails_if(worker.lease().holds(Millis(40)), "O1: a worker has a lease from orders that it refused")
-}
-
-fn an_end_ends_the_lease() -> Result<(), String> {
-    let mut worker = ordered_worker();
-    let _nothing_to_do = worker.ordered(Millis(30), leased(6, 5));
-    let had = worker.lease().holds(Millis(40));
-    let _nothing_to_do = worker.ended(Millis(40));
-    fails_if(!had || worker.lease().holds(Millis(40)), "O6: an incarnation that has ended keeps its lease")
 }

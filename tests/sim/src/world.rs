@@ -74,7 +74,7 @@ pub enum Verdict {
 const SETTLED: True = 20 * SECOND;
 
 /// Runs in which a person is at hand, in thousandths.
-const PERSON: u64 = 1_000;
+const PERSON: u64 = 50;
 
 /// What is left of a run.
 #[derive(Debug, Clone)]
@@ -321,7 +321,8 @@ impl World {
     pub fn unfinished(&self) -> Vec<Finding> {
         let oracles = &self.scene.oracles;
         let stuck = self.nodes.iter().filter(|node| node.stuck != Stuck::No).map(|node| &node.id);
-        let mut findings = liveness::owned(oracles, &self.scene.bad, self.scene.now, &stuck.collect());
+        let mut findings =
+            liveness::owned(oracles, &self.scene.bad, self.scene.now, &stuck.collect(), self.person);
         findings.extend(liveness::informed(oracles, self.scene.now, &self.routers));
         findings
     }

@@ -5,6 +5,7 @@
 //! |----------------------------------------------------------------|---------------------------------------------|
 //! | more nodes ended or were started anew in the window than the brake bears | unrest: what has no replica is placed, nothing else moves |
 //! | fewer                                                          | it ends                                     |
+//! | the brake of a keyspace is on, and no load of it has failed for as long as a node is avoided | it is released, and what failed is tried again |
 //! | the brake is on, every node that was not given up is heard, and none that was lost in the window is missing, for `dead_after_ms` | the brake is released |
 //!
 //! A crash loop of a whole release is over when the next release is out, and nobody should have to say so. What a
@@ -12,6 +13,7 @@
 
 use super::{Cluster, Moment, Write};
 use crate::brake;
+use crate::limits;
 use crate::node::Health;
 use crate::time::Millis;
 
@@ -44,7 +46,33 @@ impl Cluster {
             self.plan_soon(at, 0);
         }
         self.unrest = why;
-        next.min(self.release_when_calm(at))
+        next.min(self.release_when_calm(at)).min(self.release_keyspaces_when_calm(at))
+    }
+
+    /// Releases the brakes of keyspaces whose loads failed long enough ago that they may be tried again.
+    fn release_keyspaces_when_calm(&mut self, at: Moment) -> Millis {
+        let (mut next, mut released) = (Millis::NEVER, Vec::new());
+        // What failed before this coordinator led is not known to it.
+        let earliest = self.started + limits::AVOID_MS;
+        for (name, keyspace) in self.keyspaces.iter_mut().filter(|(_, k)| k.record.brake.is_some()) {
+            let until = keyspace.avoid.values().map(|avoided| avoided.until).max();
+            let due = until.unwrap_or(earliest).max(earliest);
+            if due > at.now {
+                next = next.min(due);
+                continue;
+            }
+            keyspace.record.brake = None;
+            keyspace.plan_again(at);
+            released.push((name.clone(), Write::Keyspace(keyspace.record.clone())));
+        }
+        for (name, write) in released {
+            self.outbox.writes.push(write);
+            self.notice(
+                false,
+                format!("the brake of keyspace {name} is released: what could not be loaded is tried again"),
+            );
+        }
+        next
     }
 
     /// Releases the brake when there is nothing left to decide about.

@@ -12,17 +12,30 @@ use partage_core::map::{Replica, Shard, ShardMap};
 use partage_core::name::NodeId;
 use std::collections::BTreeSet;
 
+/// Shards without a bad key that may be set aside in a run: faults come as fast as if a shard caused them, and a key
+/// that could not be read may be readable again.
+const BLAMED_BY_CHANCE: usize = 2;
+
 /// L1: every key of every exclusive keyspace has an owner; and every shard is settled, but for what waits for a
-/// node that is `stuck`. L5: of what was set aside, which no person releases, only what holds a `bad` key may be left.
-pub fn owned(oracles: &Oracles, bad: &BTreeSet<KeyAt>, now: True, stuck: &BTreeSet<&NodeId>) -> Vec<Finding> {
+/// node that is `stuck`. L5: of what was set aside, where a person releases it, only what holds a `bad` key may be
+/// left; without a person also what chance has blamed, [`BLAMED_BY_CHANCE`] at the most.
+pub fn owned(
+    oracles: &Oracles,
+    bad: &BTreeSet<KeyAt>,
+    now: True,
+    stuck: &BTreeSet<&NodeId>,
+    is_person: bool,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let mut blamed = 0;
     for (keyspace, space) in oracles.spaces.iter().enumerate() {
         let name = &space.keyspace.name;
         let Some(map) = oracles.maps.latest(name) else { continue };
-        let is_bad = |shard: &Shard| {
-            let aside = oracles.maps.is_aside(name, shard.id);
-            aside && space.keys_in(&shard.bounds).any(|key| bad.contains(&KeyAt { keyspace, key }))
-        };
+        let is_aside = |shard: &Shard| oracles.maps.is_aside(name, shard.id);
+        let has_bad =
+            |shard: &Shard| space.keys_in(&shard.bounds).any(|key| bad.contains(&KeyAt { keyspace, key }));
+        blamed += map.shards().filter(|shard| is_aside(shard) && !has_bad(shard)).count();
+        let is_bad = |shard: &Shard| is_aside(shard) && (!is_person || has_bad(shard));
         for key in 0..space.keys.len() {
             let (at, shard) = (KeyAt { keyspace, key }, map.find(&space.keys[key]));
             let waits = shard.is_some_and(&is_bad);
@@ -36,6 +49,9 @@ pub fn owned(oracles: &Oracles, bad: &BTreeSet<KeyAt>, now: True, stuck: &BTreeS
         let unsettled = map.shards().filter(|shard| !(shard.is_settled() || waits(shard) || is_bad(shard)));
         findings.extend(unsettled.map(|shard| ("L1", format!("{name} {shard:?} is not settled"))));
     }
+    if blamed > BLAMED_BY_CHANCE {
+        findings.push(("L5", format!("{blamed} shards are set aside that harm nobody")));
+    }
     findings
 }
 
@@ -43,8 +59,12 @@ pub fn owned(oracles: &Oracles, bad: &BTreeSet<KeyAt>, now: True, stuck: &BTreeS
 pub fn leaks(oracles: &Oracles, node: &Node) -> Vec<Finding> {
     let held = node.process.iter().flat_map(|process| process.worker.holdings().keys());
     let is_named = |replica: &ReplicaKey| {
-        let shard = oracles.maps.latest(&replica.keyspace).and_then(|map| map.shard(replica.shard));
-        shard.is_some_and(|shard| shard.replica(replica.placement).is_some())
+        let map = oracles.maps.latest(&replica.keyspace);
+        let is_there = map.and_then(|map| map.shard(replica.shard)?.replica(replica.placement)).is_some();
+        // Of a shard that is set aside and served by nobody it may be the only copy, or one of its ancestors.
+        let is_unserved =
+            |shard: &Shard| shard.leader().is_none() && oracles.maps.is_aside(&replica.keyspace, shard.id);
+        is_there || map.is_some_and(|map| map.shards().any(is_unserved))
     };
     let leaked = held.filter(|replica| !is_named(replica));
     leaked.map(|r| ("L7", format!("{} still holds {} {}", node.id, r.keyspace, r.placement))).collect()
@@ -56,11 +76,18 @@ pub fn drained(oracles: &Oracles, drains: &[DrainStatus], is_stuck: bool) -> Vec
         let replicas = oracles.maps.all().flat_map(|map| map.shards()).flat_map(|shard| &shard.replicas);
         replicas.filter(|replica| replica.node == drain.node).count()
     };
+    // What is set aside goes nowhere by itself.
+    let only_aside = |drain: &DrainStatus| {
+        oracles.maps.all().all(|map| {
+            let on_it = |shard: &&Shard| shard.replicas.iter().any(|replica| replica.node == drain.node);
+            map.shards().filter(on_it).all(|shard| oracles.maps.is_aside(map.keyspace(), shard.id))
+        })
+    };
     let ended = |drain: &&DrainStatus| match &drain.progress {
         DrainProgress::SafeToStop => held(drain) == 0,
         DrainProgress::Blocked { why, .. } => !why.is_empty(),
         DrainProgress::Queued { behind, .. } => !behind.is_empty(),
-        DrainProgress::Moving { .. } => is_stuck,
+        DrainProgress::Moving { .. } => is_stuck || only_aside(drain),
     };
     let stuck = drains.iter().filter(|drain| !ended(drain));
     stuck.map(|drain| ("L8", format!("the drain of {drain}, which holds {} replicas", held(drain)))).collect()

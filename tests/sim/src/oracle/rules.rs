@@ -167,7 +167,9 @@ impl Rules {
         // A node that dies without the shard ends the suspicion; then the brake goes on at once.
         let held = (poison::hold_ms(settings) + HELD_TOO_LONG_MS) * MS;
         let lost: Vec<_> = self.losses.iter().map(|loss| loss.node.to_string()).collect();
-        let text = || format!("of {nodes} nodes {lost:?} were given up, more than {borne}, and no shard explains it");
+        let text = || {
+            format!("of {nodes} nodes {lost:?} were given up, more than {borne}, and no shard explains it")
+        };
         (now - since > held).then(|| ("R4", text()))
     }
 }

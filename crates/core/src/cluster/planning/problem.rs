@@ -11,7 +11,7 @@ use crate::keyspace::{Constraint, Keyspace, Ownership, Spread};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::load::METRICS;
-use crate::map::{Role, Shard, Stage};
+use crate::map::{Replica, Role, Shard, Stage};
 use crate::name::{NodeId, Zone};
 use crate::node::Health;
 use crate::placement::{self, Metric, NodeSet, NodeSpec, Placement, Problem, Rule, Standing, UNKNOWN_DOMAIN};
@@ -173,14 +173,26 @@ impl Cluster {
         }
     }
 
-    /// Shards with something under way, or waiting in an approved plan.
+    /// Shards with something under way, or waiting in an approved plan. A replica that leaves a node without a lease is
+    /// not waited for: that node may never let go of it.
     pub(super) fn busy(&self, keyspace: &KeyspaceState) -> BTreeSet<ShardId> {
         let pending = self.pending(keyspace);
-        let mut busy: BTreeSet<ShardId> = keyspace.unsettled.iter().chain(pending.keys()).copied().collect();
+        let waits = |id: &&ShardId| keyspace.map.shard(**id).is_none_or(|shard| self.is_under_way(shard));
+        let under_way = keyspace.unsettled.iter().filter(waits);
+        let mut busy: BTreeSet<ShardId> = under_way.chain(pending.keys()).copied().collect();
         let unsettled = keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
         let forming = unsettled.filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
         busy.extend(forming.flat_map(|shard| shard.parents().iter()));
         busy
+    }
+
+    fn is_under_way(&self, shard: &Shard) -> bool {
+        let never_lets_go = |replica: &Replica| {
+            let leaves = !replica.state.is_staying();
+            leaves && self.nodes.get(&replica.node).is_some_and(|node| node.revoked)
+        };
+        let goes_on = shard.replicas.iter().any(|r| r.state != ReplicaState::Live && !never_lets_go(r));
+        goes_on || shard.leader().is_none() || !shard.is_serving()
     }
 
     pub(super) fn pending(&self, keyspace: &KeyspaceState) -> Pending<'_> {

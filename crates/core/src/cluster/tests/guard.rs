@@ -259,6 +259,24 @@ fn k18_loads_that_fail_on_one_node_after_another_stop_the_keyspace_and_a_person_
     assert_eq!(town.served().len(), 40, "{:#?}", town.notices);
 }
 
+/// Nobody has to say that a release that can load again is out.
+#[test]
+fn k18_the_brake_of_a_keyspace_is_released_when_its_loads_are_not_avoided_any_more() {
+    let mut town = town_of(8, keyspace(40), 40);
+    let nodes: Vec<_> = town.workers.keys().cloned().collect();
+    let all = town.map().shards().flat_map(|shard| nodes.iter().map(|node| (shard.id, node.clone())));
+    town.fails = all.collect();
+    town.kill("n00");
+    town.run(8_000);
+    assert_eq!(told(&town, "the brake of keyspace users is on"), 1, "{:#?}", town.notices);
+    town.run(crate::limits::AVOID_MS + 20_000);
+    assert!(told(&town, "the brake of keyspace users is on") == 2, "it is tried again, and still fails");
+    town.fails.clear();
+    town.run(crate::limits::AVOID_MS + 5_000);
+    assert!(town.cluster.brake().is_none() && town.disk.keyspaces[0].0.brake.is_none());
+    assert_eq!(town.served().len(), 40, "{:#?}", town.notices);
+}
+
 #[test]
 fn l4_one_node_on_which_nothing_loads_stops_nobody() {
     let mut town = town_of(8, keyspace(40), 40);

@@ -1,0 +1,283 @@
+//! What must be so whatever the draw: small worlds and single machines, each built to show one rule. [`crate::mutants`]
+//! hunts with them for bugs that chance seldom brings out. Each says what it saw instead, if it is not so.
+
+use crate::clock::SECOND;
+use crate::model::KeyAt;
+use crate::world::{Shape, World};
+use partage_core::cluster::admin::{Command, Presplit};
+use partage_core::cluster::{Cluster, Moment, Records, Registration, Welcome};
+use partage_core::exchange::{Beat, KeyspaceBrief, LeaseRenewal, Order, Orders, Phase, Report};
+use partage_core::hash::HashFunction;
+use partage_core::id::{ClusterId, Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use partage_core::keyspace::{Keyspace, Ownership, Throttle};
+use partage_core::lifecycle::ReplicaState;
+use partage_core::map::MapDiff;
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::node::NodeSpec;
+use partage_core::publication::{Board, Kept, Since};
+use partage_core::settings::Settings;
+use partage_core::sharding::{PartitionKey, Sharding};
+use partage_core::time::Millis;
+use partage_core::worker::{Patience, Worker};
+
+/// What was seen instead.
+type Outcome = Result<(), String>;
+
+/// A key that kills its owners in a cluster of ten, whose processes nobody starts again: how many it killed, and the
+/// world a while later.
+pub fn poisoned() -> (usize, World) {
+    let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };
+    let mut world = World::still(3, shape, None);
+    world.begin();
+    world.run_until(6 * SECOND);
+    world.scene.poison.insert(KeyAt { keyspace: 0, key: 5 });
+    world.look_again();
+    world.run_until(40 * SECOND);
+    (world.nodes.iter().filter(|node| node.is_down()).count(), world)
+}
+
+/// It kills three nodes at the most (R5).
+pub fn a_key_that_kills_is_set_aside() -> Outcome {
+    let (killed, world) = poisoned();
+    if let Some(violation) = world.scene.violation {
+        return Err(format!("{}: {}", violation.invariant, violation.text));
+    }
+    if killed > 3 { Err(format!("R5: a key has killed {killed} nodes")) } else { Ok(()) }
+}
+
+/// A worker that has orders of version 5.
+fn ordered_worker() -> Worker {
+    let mut worker = Worker::new(NodeId::new("node-0").expect("a plain word is a name"), Patience::default());
+    let welcome = Welcome {
+        cluster: ClusterId(1),
+        continues: Vec::new(),
+        incarnation: Incarnation(1),
+        heartbeat_ms: 100,
+        lease_ms: 1_000,
+    };
+    worker.welcomed(&welcome).expect("a worker of no cluster takes any");
+    let _nothing_to_do = worker.ordered(Millis(10), orders(5, 0));
+    worker
+}
+
+fn orders(version: u64, base: u64) -> Orders {
+    Orders {
+        cluster: ClusterId(1),
+        permissions: Vec::new(),
+        incarnation: Incarnation(1),
+        version,
+        base,
+        keyspaces: Vec::new(),
+        changed: Vec::new(),
+        removed: Vec::new(),
+        lease: None,
+        may_go: false,
+    }
+}
+
+fn leased(version: u64, base: u64) -> Orders {
+    let lease = LeaseRenewal { sent_at: Millis(20), lease_ms: 1_000, spread_ms: 0 };
+    Orders { lease: Some(lease), ..orders(version, base) }
+}
+
+fn fails_if(is_wrong: bool, why: &str) -> Outcome {
+    if is_wrong { Err(why.to_owned()) } else { Ok(()) }
+}
+
+/// Orders that come after later ones are ignored (W1).
+pub fn overtaken_orders_change_nothing() -> Outcome {
+    let mut worker = ordered_worker();
+    let _nothing_to_do = worker.ordered(Millis(30), orders(3, 0));
+    let applied = worker.beat(Millis(40)).map(|beat| beat.applied);
+    fails_if(applied != Some(5), "W1: a worker goes back to orders that later ones have overtaken")
+}
+
+/// A lease says "what you do is still yours to do": whoever refuses the orders beside it does not know what that is.
+pub fn refused_orders_give_no_lease() -> Outcome {
+    let mut worker = ordered_worker();
+    let _nothing_to_do = worker.ordered(Millis(30), leased(9, 7));
+    fails_if(worker.lease().holds(Millis(40)), "O1: a worker has a lease from orders that it refused")
+}
+
+/// An incarnation that has ended has no lease (O6).
+pub fn an_end_ends_the_lease() -> Outcome {
+    let mut worker = ordered_worker();
+    let _nothing_to_do = worker.ordered(Millis(30), leased(6, 5));
+    let had = worker.lease().holds(Millis(40));
+    let _nothing_to_do = worker.ended(Millis(40));
+    fails_if(!had || worker.lease().holds(Millis(40)), "O6: an incarnation that has ended keeps its lease")
+}
+
+/// A coordinator's decisions without a world: nodes that beat when they are told to.
+struct Alone {
+    cluster: Cluster,
+    now: Millis,
+    transaction: u64,
+    /// Each node's start, how often it has beaten, and the version of its orders.
+    nodes: Vec<(NodeId, Incarnation, u64, u64)>,
+}
+
+impl Alone {
+    fn new(nodes: u32, settings: Settings) -> Result<Alone, String> {
+        let now = Millis(1_000);
+        let cluster = Cluster::recover(Moment { now, wall_ms: 0 }, settings, Records::default());
+        let cluster = cluster.map_err(|error| error.to_string())?;
+        let mut alone = Alone { cluster, now, transaction: 0, nodes: Vec::new() };
+        for number in 0..nodes {
+            let id = NodeId::new(&format!("n{number}")).map_err(|error| error.to_string())?;
+            let registration = Registration::new(NodeSpec::new(id.clone(), format!("n{number}:1")));
+            let welcome = alone.cluster.register(alone.at(), registration).map_err(|e| e.to_string())?;
+            alone.nodes.push((id, welcome.incarnation, 0, 0));
+        }
+        Ok(alone)
+    }
+
+    fn at(&self) -> Moment {
+        Moment { now: self.now, wall_ms: 0 }
+    }
+
+    fn transaction(&mut self) -> TransactionId {
+        self.transaction += 1;
+        let mut name = [0; 20];
+        name[..8].copy_from_slice(&self.transaction.to_be_bytes());
+        TransactionId(name)
+    }
+
+    /// Decides until nothing is left to be decided now.
+    fn decide(&mut self) {
+        let at = self.at();
+        for (node, incarnation, ..) in self.cluster.checks_due(at.now) {
+            self.cluster.checked_back(at, &node, incarnation, true);
+        }
+        for _ in 0..1_000 {
+            let transaction = self.transaction();
+            if self.cluster.decide(at, transaction) > at.now {
+                break;
+            }
+        }
+        drop(self.cluster.take_outbox());
+    }
+
+    /// Time passes, and all nodes beat; each says that what it is to load has failed. Gives all that is to be loaded.
+    fn beats(&mut self, after_ms: u64) -> Result<Vec<Order>, String> {
+        self.now = self.now + after_ms;
+        self.decide();
+        let mut loads = Vec::new();
+        for at in 0..self.nodes.len() {
+            let (node, incarnation, sequence, applied) = &mut self.nodes[at];
+            *sequence += 1;
+            let ordered = self.cluster.orders_since(node, 0, None).map(|orders| orders.changed);
+            let to_load: Vec<_> =
+                ordered.into_iter().flatten().filter(|order| order.state == ReplicaState::Load).collect();
+            let failed = |order: &Order| Report {
+                replica: order.replica.clone(),
+                phase: Phase::failed(1, "no such file".to_owned()),
+                epoch: order.epoch,
+                load: None,
+            };
+            let beat = Beat {
+                node: node.clone(),
+                incarnation: *incarnation,
+                sequence: *sequence,
+                sent_at: self.now,
+                applied: *applied,
+                whole: true,
+                reports: to_load.iter().map(failed).collect(),
+                leaving: false,
+                busy: 0.0,
+            };
+            let moment = Moment { now: self.now, wall_ms: 0 };
+            *applied = self.cluster.beat(moment, beat).map_err(|error| error.to_string())?.version;
+            loads.extend(to_load);
+        }
+        self.decide();
+        Ok(loads)
+    }
+}
+
+/// It heard nobody while it slept, which says nothing about the nodes.
+pub fn a_coordinator_that_slept_gives_nobody_up() -> Outcome {
+    let settings = Settings::default();
+    let (beat_ms, dead_ms) = (settings.heartbeat_ms, settings.dead_after_ms);
+    let mut alone = Alone::new(3, settings)?;
+    for _ in 0..20 {
+        alone.beats(beat_ms)?;
+    }
+    alone.now = alone.now + 10 * dead_ms;
+    alone.decide();
+    let given_up = alone.cluster.nodes().values().filter(|node| node.record.ended).count();
+    let braked = alone.cluster.brake().is_some();
+    fails_if(given_up > 0 || braked, "R6: a coordinator takes its own sleep for the silence of its nodes")
+}
+
+/// More nodes fall silent than the brake bears, and nothing says that a shard is to blame.
+pub fn the_brake_bears_no_more_than_it_says() -> Outcome {
+    let settings = Settings::default();
+    let (beat_ms, dead_ms) = (settings.heartbeat_ms, settings.dead_after_ms);
+    let borne = ((settings.brake_share * 10.0) as usize).max(2);
+    let mut alone = Alone::new(10, settings)?;
+    alone.beats(beat_ms)?;
+    alone.nodes.truncate(10 - borne - 1);
+    for _ in 0..2 * dead_ms / beat_ms {
+        alone.beats(beat_ms)?;
+    }
+    let given_up = alone.cluster.nodes().values().filter(|node| node.record.ended).count();
+    fails_if(
+        alone.cluster.brake().is_none(),
+        &format!("R4: {given_up} of 10 nodes are given up without a brake"),
+    )
+}
+
+/// A standby misses a change of a map: who reads there is not led over the gap.
+pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
+    let keyspace = KeyspaceName::new("ledger").map_err(|error| error.to_string())?;
+    let at = |sequence| Generation { sequence, transaction: TransactionId([0; 20]) };
+    let brief = |sequence| KeyspaceBrief {
+        name: keyspace.clone(),
+        sharding: Sharding::Named,
+        partition_key: PartitionKey::default(),
+        ownership: Ownership::Eventual,
+        generation: at(sequence),
+        first_shard: ShardId(1),
+        durable: false,
+    };
+    let diff = |sequence: u64| MapDiff {
+        keyspace: keyspace.clone(),
+        from: at(sequence - 1),
+        to: at(sequence),
+        parent: Some(at(sequence - 1)),
+        changed: Vec::new(),
+        removed: Vec::new(),
+        next_shard: ShardId(1),
+        next_placement: PlacementId(1),
+    };
+    let mut board = Board::new(Kept { diffs: 10, shards: 10, forgotten: 10 });
+    for sequence in [2, 3, 5] {
+        board.pass_on(brief(sequence), diff(sequence));
+    }
+    let lead = board.since(&keyspace, Some(at(2)));
+    fails_if(lead != Since::Whole, &format!("W4: a reader at g2 is led to g5 by {lead:?}, without g4"))
+}
+
+/// A plan has a replica of it on three nodes, one after the other; the first cannot load it, and it is set aside.
+pub fn a_shard_that_is_set_aside_is_begun_nowhere() -> Outcome {
+    let settings = Settings { poison_deaths: 1, load_attempts: 1, ..Settings::default() };
+    let beat_ms = settings.heartbeat_ms;
+    let mut alone = Alone::new(3, settings)?;
+    let name = KeyspaceName::new("ledger").map_err(|error| error.to_string())?;
+    let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 };
+    let throttle = Throttle { moves: 1, ..Throttle::default() };
+    let keyspace = Box::new(Keyspace { replicas: 3, throttle, ..Keyspace::new(name.clone(), sharding) });
+    let command = Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false };
+    let (at, transaction) = (alone.at(), alone.transaction());
+    let created = alone.cluster.command(at, transaction, "somebody", command, false);
+    created.map_err(|error| error.to_string())?;
+    let mut tried = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        tried.extend(alone.beats(beat_ms)?.into_iter().map(|order| order.replica.placement));
+    }
+    let rules = alone.cluster.keyspaces().get(&name).map(|keyspace| &keyspace.record.rules);
+    let is_aside = rules.is_some_and(|rules| rules.values().any(|rule| rule.set_aside.is_some()));
+    fails_if(!is_aside, "a shard that nobody can load is not set aside")?;
+    fails_if(tried.len() != 1, &format!("R5: a shard that is set aside was begun as {tried:?}"))
+}
