@@ -47,6 +47,8 @@ pub struct Summary {
     pub loads: usize,
     /// Shards that have fewer replicas than they want, whether or not more are on their way.
     pub short: usize,
+    /// Shards that nobody serves, as every node that has their data is away; and the first of those nodes.
+    pub waiting: (usize, BTreeSet<NodeId>),
     /// The first of those for which nothing is on its way, at most [`limits::COMPLAINTS`].
     pub unplaced: Vec<Unplaced>,
     /// What the planner last could not do, by keyspace, in its own sentences.
@@ -263,6 +265,11 @@ impl Cluster {
                 (ReplicaState::Load, None) => summary.loads += 1,
                 (ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal, _) => {}
             }
+        }
+        if keyspace.waits_for_copy(&self.nodes, shard) {
+            summary.waiting.0 += 1;
+            let room = (limits::NAMES_SHOWN + 1).saturating_sub(summary.waiting.1.len());
+            summary.waiting.1.extend(self.awaited(at, keyspace, shard).take(room).cloned());
         }
         let want = keyspace.wanted_replicas(shard.id);
         if shard.is_serving() && (shard.live().count() as u32) < want {
