@@ -69,6 +69,7 @@ impl Cluster {
         let counts = &summary.shards;
         let unserved = counts.unserved();
         let parts = [
+            (counts.waiting, "waiting for nodes that have their data"),
             (counts.silent, "led by nodes that do not answer"),
             (counts.braked, "held by the brake"),
             (counts.set_aside, "set aside"),
@@ -105,8 +106,8 @@ impl Cluster {
 
 /// Shards whose data is on nodes that are away, or that have come back without it.
 fn waiting_problem(summary: &Summary) -> Option<Problem> {
-    let (count, nodes) = &summary.waiting;
-    let waits = if *count == 1 { "1 shard waits".to_owned() } else { format!("{count} shards wait") };
+    let (count, nodes) = (summary.shards.waiting, &summary.awaited);
+    let waits = if count == 1 { "1 shard waits".to_owned() } else { format!("{count} shards wait") };
     let awaited: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(|id| id.as_str()).collect();
     let more = if nodes.len() > awaited.len() { " and others" } else { "" };
     let (what, way_out) = match awaited.is_empty() {
@@ -122,7 +123,7 @@ fn waiting_problem(summary: &Summary) -> Option<Problem> {
     let way_out = format!(
         "{way_out} another copy with `partage shard force-join KEYSPACE SHARD --node NODE --generation G`"
     );
-    (*count > 0).then(|| problem(what, way_out))
+    (count > 0).then(|| problem(what, way_out))
 }
 
 fn names(nodes: &[&NodeId]) -> String {

@@ -79,7 +79,11 @@ impl Cluster {
                 |r: &&Replica| self.nodes.get(&r.node).is_some_and(|node| !node.has_ended(r.incarnation));
             let node = shard.live().find(lives).map_or("a node", |r| r.node.as_str());
             let problem = format!("shard {id} has a replica on {node} that has not ended");
-            return refused(problem, "wait until it serves; if it cannot, stop that process first");
+            return refused(
+                problem,
+                "wait until it serves; if it cannot, stop that process; if it has stopped and the brake is on, release \
+                 the brake (partage brake release)",
+            );
         }
         let current = keyspace.map.generation().sequence;
         if generation != current {

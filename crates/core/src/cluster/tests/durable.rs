@@ -102,7 +102,7 @@ fn d10_the_last_replica_is_never_removed_and_its_shard_waits_for_its_node() {
     assert_eq!(placed(&town), before, "{:#?}", town.notices);
     assert_eq!(town.served().len(), 8 - waits.len(), "the others are served");
     let status = town.cluster.status(town.at());
-    assert_eq!(status.shards.unserved(), waits.len());
+    assert_eq!((status.shards.waiting, status.shards.unserved()), (waits.len(), waits.len()));
     let problems: Vec<_> = status.problems.iter().map(ToString::to_string).collect();
     assert!(problems.iter().any(|p| p.contains("wait for n0") && p.contains("force-join")), "{problems:#?}");
     let epochs_before = epochs(&town);
