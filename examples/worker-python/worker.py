@@ -8,10 +8,15 @@ Python has no other hash of Partage than md5; keyspaces that are sharded by rang
 `GET`, `PUT` and `DELETE /KEYSPACE/KEY` reach a key, in memory. A key that is not here is answered 421, with the
 owner's address when it is known. See docs/src/protocols/worker-http.md for the protocol.
 
-The shape is worth copying: one thread beats and carries out orders, all others answer requests, and one lock
-stands between them. So when an order to unload has been carried out, no request is still inside.
+The shape is worth copying: one thread beats and decides, a few copy data from other workers, all others answer
+requests, and one lock stands between them. So when an order to unload has been carried out, no request is still
+inside; and a peer that does not answer delays the shards that are copied from it, and no heartbeat.
+
+Data is deleted on an order to `unload_final` or on a permission, and for no other reason: not because orders name a
+replica no longer, nor because the coordinator has ended this worker or has forgotten it.
 """
 import argparse, hashlib, json, signal, sys, threading, time, urllib.error, urllib.parse, urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 args = argparse.ArgumentParser()
@@ -23,9 +28,14 @@ args.add_argument("--zone")
 args.add_argument("--leave-within", type=float, default=60, help="seconds in which to hand over after SIGTERM")
 args = args.parse_args()
 
+FETCH_S, FETCHES = 5, 16  # how long a peer may take to answer, and how many are asked at once
+
 lock = threading.Lock()
-held = {}        # (keyspace, shard, placement) -> {"order", "phase", "epoch", "reason", "data": {key: value}}
+held = {}        # (keyspace, shard, placement) -> its Replica
 keyspaces = {}   # name -> its brief
+cluster = None   # the coordinator's, from the first welcome on
+copiers = ThreadPoolExecutor(FETCHES)
+copied = threading.Event()
 lease_until = 0.0
 leave_until = float("inf")
 leaving = threading.Event()
@@ -54,11 +64,92 @@ def holds(keyspace, bounds, key):
     return int(bounds["first"], 16) <= value >> 64 <= int(bounds["last"], 16)
 
 
+class Replica:
+    """One replica, as the orders want it and as it is. Read and changed under the lock."""
+
+    def __init__(self, order):
+        self.order, self.phase, self.epoch = order, "loading", 0
+        self.data = None         # {key: value}; None until it has loaded for the first time
+        self.withdrawn = False   # no order names it any more: it is not served, and its data is kept
+        self.permission = False  # its data may be deleted although no order says so
+        self.copying = False
+        self.reason, self.tries, self.due = None, 0, 0.0
+
+    def wanted(self):
+        """The state it should be in; `kept` when no order names it."""
+        if not self.withdrawn or self.order["state"] == "unload_final":
+            return self.order["state"]
+        return "unload_final" if self.permission else "kept"
+
+    def take(self, order):
+        if order["epoch"] < self.order["epoch"]:
+            return  # older news
+        if self.phase == "serving" and self.order["role"] == "leader" != order["role"]:
+            self.phase = "ready"  # stops leading before it does anything else
+        if self.withdrawn and self.phase == "kept":
+            self.phase = "loading"  # taken back: from others if they have it, else from what was kept
+        self.withdrawn = self.permission = False
+        self.order, self.tries, self.due = order, 0, 0.0
+
+    def permit(self, permission):
+        """Not what an order names, nor data of a later epoch than the coordinator knows of."""
+        self.permission |= self.withdrawn and permission["epoch"] >= max(self.order["epoch"], self.epoch)
+
+    def failed(self, reason):
+        self.reason, self.tries = str(reason), self.tries + 1
+        self.due = time.monotonic() + min(0.1 * 2 ** self.tries, 10)
+
+    def became(self, phase, epoch):
+        self.phase, self.epoch, self.reason, self.tries = phase, epoch, None, 0
+
+    def step(self):
+        """Does what the order says, or lets a copier begin it: requests and heartbeats go on meanwhile."""
+        order, wanted = self.order, self.wanted()
+        if wanted in ("load", "live"):
+            fetches = self.phase == "loading" or wanted == "live" and self.phase == "ready" and order["granted"]
+            if fetches and not self.copying and time.monotonic() >= self.due:
+                reason = cannot(order)
+                if reason:
+                    return self.failed(reason)
+                self.copying = True
+                copiers.submit(self.copy, order)
+            elif wanted == "load" and self.phase == "ready":
+                self.epoch = order["epoch"]
+            elif self.phase == "serving" and (order["granted"] or order["role"] == "follower"):
+                self.epoch = order["epoch"]
+        elif wanted == "unload_final":
+            self.data = None
+            self.became("dropped", order["epoch"])
+        else:  # the data stays: who takes over copies it, or it may be the only copy
+            self.became("kept" if wanted == "kept" else "unloaded", order["epoch"])
+
+    def copy(self, order):
+        """In a thread of the copiers."""
+        try:
+            data, failure = fetch(order), None
+        except Exception as error:
+            data, failure = None, error
+        with lock:
+            self.copying = False
+            if self.wanted() not in ("load", "live"):
+                pass  # withdrawn or unloaded meanwhile
+            elif failure is not None:
+                self.failed(failure)
+            elif self.phase == "loading":
+                self.data = data if data is not None else self.data or {}
+                self.became("ready", order["epoch"])
+            elif self.order == order and self.phase == "ready":  # the former owner has stopped by now
+                self.data = data if data is not None else self.data
+                self.became("serving", order["epoch"])
+            self.step()
+        copied.set()
+
+
 def cannot(order):
     """Why it can neither load nor serve that. What it is told to let go of and to drop, it can."""
     brief = keyspaces[order["replica"]["keyspace"]]
-    if order["state"] not in ("load", "live"):
-        return None
+    if brief.get("durable"):
+        return "this worker keeps its data in memory: create the keyspace without --durable"
     if brief["sharding"].get("hash", "md5") != "md5":
         return "this worker knows only the hash md5: create the keyspace with --hash md5"
     if brief["partition_key"]["type"] != "whole":
@@ -66,89 +157,107 @@ def cannot(order):
     return None
 
 
-def fetch(replica, order):
-    """Takes over what other replicas of the shard (or those it was split or merged from) have."""
-    data = {}
+def fetch(order):
+    """What other replicas of the shard (or those it was split or merged from) have; None when none has any."""
+    keyspace, data = order["replica"]["keyspace"], None
     for peer in order["peers"]:
         if peer["state"] in ("live", "unload"):
-            url = f"http://{peer['address']}/partage/copy/{replica['keyspace']}/{peer['shard']}"
+            url = f"http://{peer['address']}/partage/copy/{keyspace}/{peer['shard']}"
             try:
-                with urllib.request.urlopen(url, timeout=5) as answer:
+                with urllib.request.urlopen(url, timeout=FETCH_S) as answer:
                     copy = {bytes.fromhex(k): v for k, v in json.load(answer).items()}
             except urllib.error.HTTPError as error:
                 if error.code != 404:
                     raise
-                copy = {}  # another kind of worker, which has no data to give
-            data |= {k: v for k, v in copy.items() if holds(replica["keyspace"], order["bounds"], k)}
+                continue  # another kind of worker, or one that has not loaded: it has no data to give
+            data = (data or {}) | {k: v for k, v in copy.items() if holds(keyspace, order["bounds"], k)}
     return data
 
 
-def carry_out(one):
-    """One step towards what the order says. The copying goes on outside of the lock, as requests do meanwhile."""
-    order, replica, state = one["order"], one["order"]["replica"], one["order"]["state"]
-    serves, current = one["phase"] == "serving", one["epoch"] == order["epoch"]
-    if state == "load" and one["phase"] == "loading":
-        one["data"] = fetch(replica, order)
-        one["phase"], one["epoch"] = "ready", order["epoch"]
-    elif state == "live" and order["granted"] and not serves:
-        data = fetch(replica, order) or one["data"]  # once more: the former owner has stopped by now
-        with lock:
-            one["data"], one["phase"], one["epoch"] = data, "serving", order["epoch"]
-    elif state == "live" and serves and not current and (order["granted"] or order["role"] == "follower"):
-        one["epoch"] = order["epoch"]
-    elif state == "unload" and one["phase"] != "unloaded" or state == "unload" and not current:
-        with lock:  # the data stays: whoever takes over copies it
-            one["phase"], one["epoch"] = "unloaded", order["epoch"]
-    elif state == "unload_final" and one["phase"] != "dropped":
-        with lock:
-            one["data"], one["phase"], one["epoch"] = {}, "dropped", order["epoch"]
+def refuse(orders):
+    """Why orders are not obeyed: they come from another cluster, or from one whose state was set back."""
+    if orders["cluster"] != cluster:
+        return f"the coordinator is of cluster {orders['cluster']}, this worker of {cluster}"
+    for brief in orders["keyspaces"]:
+        known = keyspaces.get(brief["name"], brief)
+        theirs, ours = ((each["first_shard"], each["generation"]["sequence"]) for each in (brief, known))
+        if theirs < ours:
+            return f"the coordinator has {brief['name']} at an earlier generation than this worker was told"
+    return None
 
 
 def take(orders):
     with lock:
-        if orders["base"] == 0:  # they are the whole: what is not named is not wanted
-            named = [tuple(o["replica"].values()) for o in orders["changed"]]
-            for key in [key for key in held if key not in named]:
-                del held[key]
         for brief in orders["keyspaces"]:
             keyspaces[brief["name"]] = brief
-        for replica in orders["removed"]:
-            held.pop(tuple(replica.values()), None)
-        for order in orders["changed"]:
-            one = held.setdefault(tuple(order["replica"].values()),
-                                  {"phase": "loading", "epoch": 0, "data": {}, "tries": 0})
-            if one["phase"] == "serving" and one["order"]["role"] == "leader" != order["role"]:
-                one["phase"] = "ready"  # stops leading before it does anything else
-            one["order"] = order
-    for one in held.values():
-        try:
-            reason = cannot(one["order"])
-            if reason:
-                raise ValueError(reason)
-            carry_out(one)
-            one["reason"], one["tries"] = None, 0
-        except Exception as error:  # tried again with the next beat
-            one["reason"], one["tries"] = str(error), one["tries"] + 1
+        named = [tuple(order["replica"].values()) for order in orders["changed"]]
+        removed = [tuple(replica.values()) for replica in orders["removed"]]
+        for key, one in held.items():
+            if key in removed or orders["base"] == 0 and key not in named:  # base 0: the orders are the whole
+                one.withdrawn = True
+        for permission in orders.get("permissions", []):
+            one = held.get(tuple(permission["replica"].values()))
+            if one:
+                one.permit(permission)
+        for key, order in zip(named, orders["changed"]):
+            if key in held:
+                held[key].take(order)
+            else:
+                held[key] = Replica(order)
+
+
+def work():
+    """Whether something is on its way that will have to be reported."""
+    with lock:
+        for one in held.values():
+            one.step()
+        return any(one.copying or one.reason for one in held.values())
+
+
+def forget(told):
+    """What is deleted, reported so, and not ordered any more."""
+    with lock:
+        for report in told:
+            key = tuple(report["replica"].values())
+            if report["phase"] == "dropped" and held[key].withdrawn:
+                del held[key]
 
 
 def reports():
     told = []
-    for one in held.values():
-        report = {"replica": one["order"]["replica"], "phase": one["phase"], "epoch": one["epoch"]}
-        if one.get("reason"):
-            report |= {"phase": "failed", "reason": one["reason"], "attempts": one["tries"]}
-        told.append(report)
+    with lock:
+        for one in held.values():
+            report = {"replica": one.order["replica"], "phase": one.phase, "epoch": one.epoch}
+            if one.reason:
+                report |= {"phase": "failed", "reason": one.reason, "attempts": one.tries}
+            told.append(report)
     return told
+
+
+def stored():
+    """What is kept, for a registration."""
+    with lock:
+        return [{"replica": one.order["replica"], "bounds": one.order["bounds"],
+                 "epoch": max(one.epoch, one.order["epoch"])}
+                for one in held.values() if one.withdrawn and one.phase == "kept"]
 
 
 def register(incarnation=None):
     """As a new process, or after the coordinator restarted as the one that it is."""
+    global cluster
     spec = {"id": args.id, "address": f"{args.host}:{args.port}", "check_path": "/partage/worker"}
     if args.zone:
         spec["zone"] = args.zone
     if incarnation is not None:
         spec["incarnation"] = incarnation
-    return post("/v1/worker/register", spec)
+    if cluster:
+        spec |= {"cluster": cluster, "stored": stored()}
+    welcome = post("/v1/worker/register", spec)
+    if cluster not in (None, welcome["cluster"], *welcome.get("continues", [])):
+        raise ValueError(f"the coordinator is of cluster {welcome['cluster']}, this worker of {cluster}: it is not "
+                         "obeyed, and all data is kept. Give it the coordinators of its own cluster")
+    cluster = welcome["cluster"]
+    return welcome
 
 
 def attend():
@@ -156,27 +265,34 @@ def attend():
     global lease_until
     while True:
         if leaving.is_set():
-            return  # nothing is held
+            return  # nothing is served
         try:
             welcome = register()
         except (OSError, ValueError) as error:
-            print(f"register: {error}", file=sys.stderr)
+            said = error.read().decode() if isinstance(error, urllib.error.HTTPError) else error
+            print(f"register: {said}", file=sys.stderr)
             leaving.wait(1)
             continue
-        with lock:
-            held.clear()
-            lease_until = 0.0
         me = {"node": args.id, "incarnation": welcome["incarnation"]}
         if beat(me, welcome["lease_ms"] / 1000, welcome["heartbeat_ms"] / 1000):
             with lock:
-                left_with = [key for key, one in held.items() if one["phase"] != "dropped"]
-                held.clear()  # from here on nothing is believed
+                left_with = [key for key, one in held.items() if one.phase not in ("dropped", "kept")]
+                withdraw_all()  # from here on nothing is believed
             try:
                 post("/v1/worker/leave", me)
             except (OSError, ValueError) as error:
                 print(f"leave: {error}", file=sys.stderr)
             time.sleep(0.5)  # clients on their way are still answered
             sys.exit(f"left with {len(left_with)} replicas that were not handed over" if left_with else 0)
+
+
+def withdraw_all():
+    """Under the lock: this incarnation has ended. Nothing is served any more, and everything is kept."""
+    global lease_until
+    lease_until = 0.0
+    for one in held.values():
+        one.withdrawn = True
+        one.step()
 
 
 class Ended(Exception):
@@ -196,7 +312,7 @@ def registered_again(incarnation):
     except urllib.error.HTTPError as error:
         if error.code == 410:
             raise Ended from None
-        print(f"register again: {error}", file=sys.stderr)
+        print(f"register again: {error.read().decode()}", file=sys.stderr)
         return False
     except (OSError, ValueError) as error:  # told again by the next beat whether it goes on
         print(f"register again: {error}", file=sys.stderr)
@@ -205,27 +321,33 @@ def registered_again(incarnation):
 
 def beat(me, lease_s, rest_s):
     """Beats; true when it may go or must, false when it has to register anew."""
-    global lease_until
     sequence, applied, said, is_heard = 0, 0, None, True
     while not must_go(is_heard):
+        copied.clear()
+        works = work()
         sequence, told = sequence + 1, reports()
-        # Waits for news only when there is none to tell.
-        wait_ms = int(lease_s * 250) if told == said and not leaving.is_set() else 0
+        # Waits for news only when there is none to tell, and none to come from the copiers.
+        wait_ms = int(lease_s * 250) if told == said and not works and not leaving.is_set() else 0
         sent = time.monotonic()
         form = me | {"sequence": sequence, "sent_at_ms": int(sent * 1000), "applied": applied, "whole": True,
                      "reports": told, "leaving": leaving.is_set()}
         try:
             orders = post(f"/v1/worker/heartbeat?wait_ms={wait_ms}", form, timeout=lease_s)
+            reason = refuse(orders)
+            if reason:
+                raise ValueError(f"{reason}: it is not obeyed, and all data is kept")
         except urllib.error.HTTPError as error:
-            if error.code == 410:
-                return False
             is_heard = False
             print(f"heartbeat: {error.read().decode()}", file=sys.stderr)
             try:
+                if error.code == 410:
+                    raise Ended
                 if error.code == 428 and registered_again(me["incarnation"]):
                     applied = 0
                     continue
             except Ended:
+                with lock:
+                    withdraw_all()
                 return False
             time.sleep(rest_s)
             continue
@@ -235,15 +357,21 @@ def beat(me, lease_s, rest_s):
             time.sleep(rest_s)
             continue
         is_heard = True
-        with lock:
-            lease_until = sent + orders["lease"]["lease_ms"] / 1000  # from when it was sent
         if orders["may_go"]:
             return True
+        forget(told)
         take(orders)
+        believe_until(sent + orders["lease"]["lease_ms"] / 1000)  # from when it was sent
         applied, said = orders["version"], told
         if wait_ms == 0:
-            time.sleep(min(rest_s, 0.05))
+            copied.wait(min(rest_s, 0.05))
     return True
+
+
+def believe_until(end):
+    global lease_until
+    with lock:
+        lease_until = end
 
 
 class Service(BaseHTTPRequestHandler):
@@ -264,9 +392,10 @@ class Service(BaseHTTPRequestHandler):
             return self.answer(200, args.id.encode())
         if words[:2] == [b"partage", b"copy"] and len(words) == 4:
             with lock:
-                found = [one for key, one in held.items() if key[:2] == (words[2].decode(), int(words[3]))]
-                copy = {k.hex(): v for one in found for k, v in one["data"].items()}
-            return self.answer(200, json.dumps(copy).encode())
+                found = [one for key, one in held.items() if key[:2] == (words[2].decode(), int(words[3]))
+                         and one.data is not None and not one.withdrawn]
+                copy = {k.hex(): v for one in found for k, v in one.data.items()}
+            return self.answer(200, json.dumps(copy).encode()) if found else self.answer(404)
         if len(words) != 2:
             return self.answer(404)
         with lock:
@@ -276,21 +405,21 @@ class Service(BaseHTTPRequestHandler):
     def reach(self, keyspace, key, value):
         """Under the lock: what is decided here is true until it is done."""
         mine = [one for name, one in held.items()
-                if name[0] == keyspace and not one.get("reason") and holds(keyspace, one["order"]["bounds"], key)]
-        one = next((one for one in mine if one["order"]["state"] == "live"), None)
+                if name[0] == keyspace and not one.reason and holds(keyspace, one.order["bounds"], key)]
+        one = next((one for one in mine if one.wanted() == "live"), None)
         writes = self.command != "GET"
-        if one and not (writes and one["order"]["role"] == "follower"):
+        if one and not (writes and one.order["role"] == "follower"):
             exclusive = keyspaces[keyspace]["ownership"] == "exclusive"
-            if one["phase"] != "serving" or exclusive and time.monotonic() >= lease_until:
+            if one.phase != "serving" or exclusive and time.monotonic() >= lease_until:
                 return 503, b"not yet, or not any more\n", {"retry_after": "1"}
             if writes and self.command == "PUT":
-                one["data"][key] = value
+                one.data[key] = value
             elif writes:
-                one["data"].pop(key, None)
-            found = one["data"].get(key)
-            headers = {"partage_node": args.id, "partage_epoch": str(one["epoch"])}
+                one.data.pop(key, None)
+            found = one.data.get(key)
+            headers = {"partage_node": args.id, "partage_epoch": str(one.epoch)}
             return (200 if writes or found is not None else 404), (found or "").encode(), headers
-        owners = [peer for each in mine for peer in each["order"]["peers"]
+        owners = [peer for each in mine for peer in each.order["peers"]
                   if peer["state"] == "live" and peer["role"] == "leader"]
         return 421, b"not here\n", {"partage_owner_address": owner["address"] for owner in owners[:1]}
 

@@ -3,7 +3,9 @@
 use bench_gauge::Admin;
 use partage_coordinator::{Backing, Config, Coordinator};
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
-use partage_worker::{Assignment, Epoch, Failure, Handler, KeyspaceName, Load, Peer, Role, Worker};
+use partage_worker::{
+    Assignment, DropReason, Epoch, Failure, Handler, KeyspaceName, Load, Peer, Role, Worker,
+};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -100,7 +102,7 @@ impl Handler for Trivial {
         Ok(())
     }
 
-    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, _: &Assignment, _: DropReason) -> Result<(), Failure> {
         Ok(())
     }
 

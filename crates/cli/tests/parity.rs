@@ -360,6 +360,18 @@ fn about_the_rest() -> Vec<Case> {
             "no plan-99",
         ),
         case(
+            json!({ "command": "force_join_shard", "keyspace": "kv", "shard": 1, "node": "a", "generation": 7 }),
+            Rpc::ForceJoinShard(proto::ForceJoinShard {
+                keyspace: "kv".into(),
+                shard: 1,
+                node: "a".into(),
+                generation: 7,
+            }),
+            &["shard", "force-join", "kv", "s1", "--node", "a", "--generation", "7"],
+            "refused",
+            "keyspace kv is not durable",
+        ),
+        case(
             json!({ "command": "release_brake" }),
             Rpc::ReleaseBrake(proto::ReleaseBrake {}),
             &["brake", "release"],

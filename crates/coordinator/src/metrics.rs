@@ -141,6 +141,7 @@ impl Glance {
         for (keyspace, one) in &self.keyspaces {
             let counts = &one.summary.shards;
             let parts = [
+                ("waiting", counts.waiting),
                 ("silent", counts.silent),
                 ("braked", counts.braked),
                 ("set_aside", counts.set_aside),

@@ -3,67 +3,22 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails where it cannot go on")]
 
 mod door;
+#[path = "examples/process.rs"]
+mod process;
 
 use door::{Door, PATIENCE};
 use hyper::{Method, Request};
 use partage_core::settings::Settings;
+use process::{Process, example, port};
 use serde_json::{Value, json};
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// Short enough to wait for, long enough for a busy machine.
 fn settings() -> Settings {
     Settings { settle_ms: 500, lease_ms: 4_000, dead_after_ms: 4_500, ..Settings::default() }
-}
-
-/// A process with all its children, which are gone when this is.
-struct Process(Child);
-
-impl Process {
-    fn start(command: &mut Command) -> Process {
-        Process(command.process_group(0).spawn().unwrap())
-    }
-
-    fn signal(&self, name: &str) {
-        let group = format!("-{}", self.0.id());
-        // A group that has ended cannot be signalled, and need not be.
-        let _ = Command::new("kill")
-            .args(["-s", name, "--", &group])
-            .stderr(std::process::Stdio::null())
-            .status();
-    }
-
-    /// Waits until it has ended by itself, and says whether it ended well.
-    async fn ended(&mut self) -> bool {
-        let wait = async {
-            loop {
-                if let Some(status) = self.0.try_wait().unwrap() {
-                    return status.success();
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, wait).await.expect("it does not end")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.signal("KILL");
-        let _ = self.0.wait();
-    }
-}
-
-fn example(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(path)
-}
-
-/// A port that was free a moment ago.
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn python(door: &Door, id: &str, port: u16) -> Process {
@@ -397,4 +352,108 @@ async fn a_worker_leaves_in_the_end_whoever_is_gone() {
     shell.signal("TERM");
     door.coordinator.stop().await;
     assert!(!alone.ended().await && !shell.ended().await);
+}
+
+fn key_of(shard: u64) -> char {
+    char::from(b"acegikmo"[shard as usize - 1])
+}
+
+/// Writes a key to each shard of `kv` at the node that serves it.
+async fn fill(door: &Door, owners: &[(u64, String)], port_of: impl Fn(&str) -> u16) {
+    for (shard, node) in owners {
+        let path = format!("/kv/{}", key_of(*shard));
+        assert_eq!(ask(door, Method::PUT, port_of(node), &path, "value").await.0, 200, "{path} at {node}");
+    }
+}
+
+/// Which of the eight keys are answered with their value by one of the ports, once all are or time is over.
+async fn keys_served(door: &Door, ports: &[u16]) -> String {
+    let mut found = String::new();
+    let wait = async {
+        while found.len() < 8 {
+            found.clear();
+            for shard in 1..=8 {
+                let path = format!("/kv/{}", key_of(shard));
+                for port in ports {
+                    if ask(door, Method::GET, *port, &path, "").await == (200, "value".to_owned()) {
+                        found.push(key_of(shard));
+                    }
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE / 2, wait).await;
+    found
+}
+
+/// D7: workers that the coordinator has declared dead keep their data, and serve it again.
+#[tokio::test]
+async fn d7_python_workers_that_all_were_paused_have_every_key() {
+    let door = Door::with(settings()).await;
+    let ports = [port(), port()];
+    let (a, b) = (python(&door, "a", ports[0]), python(&door, "b", ports[1]));
+    up(&door, 2).await;
+    door.done(create("kv", "exclusive")).await;
+    let owners = served_by(&door, "kv", &["a", "b"]).await;
+    fill(&door, &owners, |node| ports[usize::from(node == "b")]).await;
+
+    a.signal("STOP");
+    b.signal("STOP");
+    tokio::time::sleep(Duration::from_millis(settings().dead_after_ms + 1_500)).await;
+    a.signal("CONT");
+    b.signal("CONT");
+    assert_eq!(keys_served(&door, &ports).await, "acegikmo");
+}
+
+/// The files with the data of shards, as the shell keeps them.
+fn data_files(dir: &Path) -> usize {
+    fn files(path: &Path) -> usize {
+        match std::fs::read_dir(path) {
+            Ok(inside) => inside.flatten().map(|entry| files(&entry.path())).sum(),
+            Err(_) => usize::from(path.is_file()),
+        }
+    }
+    files(&dir.join(".data/kv"))
+}
+
+/// D11: a coordinator whose state was emptied is not obeyed; with the former state everything goes on.
+#[tokio::test]
+async fn d11_workers_keep_their_data_from_a_coordinator_on_an_empty_folder() {
+    let (state, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let door = Door::on_disk(settings(), state.path(), "127.0.0.1:0").await;
+    let address = door.coordinator.address().to_string();
+    let (snake, shore) = (port(), port());
+    let _files = files(shore, dir.path());
+    let _python = python(&door, "snake", snake);
+    let mut shell = shell(&door, "shore", shore, dir.path());
+    up(&door, 2).await;
+    door.done(create("kv", "eventual")).await;
+    let owners = served_by(&door, "kv", &["shore", "snake"]).await;
+    let at_snake: Vec<_> = owners.iter().filter(|(_, node)| node == "snake").cloned().collect();
+    fill(&door, &at_snake, |_| snake).await;
+    let kept = owners.len() - at_snake.len();
+    assert_eq!(data_files(dir.path()), kept);
+
+    door.coordinator.stop().await;
+    let empty = tempfile::tempdir().unwrap();
+    let door = Door::on_disk(settings(), empty.path(), &address).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(door.read("/v1/nodes").await["nodes"], json!([]));
+    // Also one that starts again meanwhile.
+    drop(shell);
+    shell = self::shell(&door, "shore", shore, dir.path());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(door.read("/v1/nodes").await["nodes"], json!([]));
+    assert_eq!(data_files(dir.path()), kept);
+
+    door.coordinator.stop().await;
+    let door = Door::on_disk(settings(), state.path(), &address).await;
+    up(&door, 2).await;
+    served_by(&door, "kv", &["shore", "snake"]).await;
+    for (shard, _) in at_snake {
+        let path = format!("/kv/{}", key_of(shard));
+        assert_eq!(ask(&door, Method::GET, snake, &path, "").await, (200, "value".to_owned()));
+    }
+    drop(shell);
 }

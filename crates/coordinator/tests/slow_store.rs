@@ -12,7 +12,7 @@ use partage_coordination::embedded::Embedded;
 use partage_coordinator::{Backing, Config};
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
-use partage_worker::{Access, Assignment, Entrance, Epoch, Failure, Handler, Peer, Role, Worker};
+use partage_worker::{Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Peer, Role, Worker};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ impl Handler for Idle {
     async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
         Ok(())
     }
-    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, _: &Assignment, _: DropReason) -> Result<(), Failure> {
         Ok(())
     }
 }

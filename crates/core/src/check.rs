@@ -73,6 +73,9 @@ pub enum Finding {
     /// M7: a node that takes nothing new.
     #[error("M7: nothing new is placed on node {0}: {1}")]
     Closed(NodeId, String),
+    /// D10: nobody who has the data of a shard would be left in the map.
+    #[error("D10: no replica of shard {0} that has its data would be left")]
+    LastCopy(ShardId),
     /// A shard without any replica.
     #[error("{1} is the last replica of shard {0}: add one elsewhere first")]
     LastReplica(ShardId, PlacementId),
@@ -117,6 +120,22 @@ pub fn diff(map: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
     findings
 }
 
+/// D10, for keyspaces whose data outlives its processes: every shard that has data keeps a replica that has it, unless
+/// it is removed, split or merged as a whole.
+pub fn keeps_data(map: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
+    let serves = |shard: &Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Live);
+    let has_data =
+        |shard: &Shard| serves(shard) || shard.replicas.iter().any(|r| r.state == ReplicaState::Unload);
+    let loses = |old: &Shard, new: &Shard| {
+        let stays = old.is_serving() && new.is_serving() && old.had_data();
+        stays && (serves(old) && !serves(new) || has_data(old) && !has_data(new))
+    };
+    let changed = diff.changed.iter().filter_map(|new| Some((map.shard(new.id)?, new)));
+    let lost = changed.filter(|(old, new)| loses(old, new)).map(|(_, new)| new.id);
+    let removed = diff.removed.iter().filter(|id| map.shard(**id).is_some_and(Shard::is_serving)).copied();
+    lost.chain(removed).map(Finding::LastCopy).collect()
+}
+
 fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !sharding.fits(&shard.bounds) {
@@ -159,11 +178,19 @@ fn shard_step(old: &Shard, new: &Shard) -> Vec<Finding> {
     }
     for replica in &new.replicas {
         let Some(before) = old.replica(replica.placement) else { continue };
-        if before.state != replica.state && !before.state.may_become(replica.state) {
+        let is_restarted = replica.incarnation > before.incarnation;
+        let begins_anew = (is_restarted || replica.state == ReplicaState::Load)
+            && before.state.may_begin_anew_as(replica.state);
+        let goes_on = before.state == replica.state || before.state.may_become(replica.state);
+        if !(begins_anew || goes_on && !is_restarted) {
             findings.push(Finding::IllegalStep(new.id, replica.placement, before.state, replica.state));
         }
-        if before.node != replica.node || before.incarnation != replica.incarnation {
+        if before.node != replica.node || before.incarnation > replica.incarnation {
             findings.push(Finding::UnknownId(replica.placement.to_string()));
+        }
+        // O3: what another start of a node leads has another epoch.
+        if is_restarted && before.role == Role::Leader && new.epoch == old.epoch {
+            findings.push(Finding::SameEpoch(new.id));
         }
     }
     findings

@@ -4,6 +4,7 @@
 //! should be". Both are differences against what the other side has confirmed, and both can always be
 //! sent whole instead; so a lost, doubled or late message costs time and nothing else.
 
+use crate::hash::HashFunction;
 use crate::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
@@ -217,6 +218,28 @@ pub struct KeyspaceBrief {
     pub first_shard: ShardId,
     /// Whether its data lies on disk and outlives its processes.
     pub durable: bool,
+}
+
+impl KeyspaceBrief {
+    /// Of a keyspace that a worker has stored replicas of, and no orders about: only its name can be relied upon.
+    pub fn of_stored(name: KeyspaceName, bounds: &Bounds) -> KeyspaceBrief {
+        let hash = HashFunction::Xxh3_64;
+        let sharding = match bounds {
+            Bounds::Keys(_) => Sharding::KeyRange,
+            Bounds::Hashes(_) => Sharding::HashRange { hash },
+            Bounds::Slot(slot) => Sharding::Fixed { hash, shards: slot.of() },
+            Bounds::Name(_) => Sharding::Named,
+        };
+        KeyspaceBrief {
+            name,
+            sharding,
+            partition_key: PartitionKey::default(),
+            ownership: Ownership::Exclusive,
+            generation: Generation::default(),
+            first_shard: ShardId(0),
+            durable: true,
+        }
+    }
 }
 
 /// From coordinator to worker, in answer to a beat and when something changed.

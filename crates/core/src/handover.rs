@@ -32,8 +32,12 @@
 //! Overdue is whatever its worker has owed for too long, see `cluster/overdue.rs`. In eventual mode an overdue
 //! `Unload` counts as `Unloaded`; in exclusive mode never, as nobody else may begin before (O1).
 //!
+//! In a durable keyspace a replica whose incarnation has ended stays: see [`stored`].
+//!
 //! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`. A
 //! partition that was unregistered only unloads: see `unload_all`.
+
+mod stored;
 
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, ShardId};
@@ -42,6 +46,19 @@ use crate::lifecycle::ReplicaState;
 use crate::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
 use crate::name::NodeId;
 use crate::planted::{self, Planted};
+
+/// What has become of the data of a replica whose process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copy {
+    /// Its node has not come back, or is not proven yet.
+    Away,
+    /// Its node is back, in this start, and has it stored.
+    Intact(Incarnation),
+    /// Its node is back, and some of it cannot be read.
+    Damaged,
+    /// Its node is back without it, or is forgotten.
+    Gone,
+}
 
 /// What the coordinator sees of a keyspace's replicas. Reports of one incarnation only, the one in the map.
 pub trait Sight {
@@ -63,6 +80,26 @@ pub trait Sight {
     fn ownership(&self) -> Ownership;
     /// Failed loads after which a replica is given up.
     fn load_attempts(&self) -> u32;
+    /// Whether that start of that node is there, and answers.
+    fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        !self.has_ended(node, incarnation)
+    }
+    /// Whether data outlives the processes: then so do replicas.
+    fn is_durable(&self) -> bool {
+        false
+    }
+    /// What is known of the data of a replica whose process has ended.
+    fn copy(&self, _shard: &Shard, _replica: &Replica) -> Copy {
+        Copy::Gone
+    }
+    /// Replicas that a shard is to have.
+    fn wanted(&self, _shard: ShardId) -> usize {
+        1
+    }
+    /// Failed loads of a replica that found no source, as nobody served its shard.
+    fn excused_attempts(&self, _placement: PlacementId) -> u32 {
+        0
+    }
     /// Whether its worker should long have taken the step out of that state.
     fn is_overdue(&self, _placement: PlacementId, _state: ReplicaState) -> bool {
         false
@@ -94,8 +131,14 @@ fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Ite
 
 /// Takes every step that `id` is ready for. Calling it again without news changes nothing.
 pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
-    remove_ended(edit, id, sight)?;
-    match edit.shard(id)?.stage().clone() {
+    let stage = edit.shard(id)?.stage().clone();
+    match &stage {
+        Stage::Serving if sight.is_durable() => stored::settle_ended(edit, id, sight)?,
+        // The children may still need what their parents have.
+        Stage::Closing(_) if sight.is_durable() => {}
+        _ => remove_ended(edit, id, sight)?,
+    }
+    match stage {
         Stage::Serving => settle_serving(edit, id, sight),
         Stage::Forming(siblings) => settle_children(edit, id, &siblings, sight),
         Stage::Closing(children) => settle_closing(edit, id, &children, sight),
@@ -114,10 +157,15 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
     for placement in placements {
         let shard = edit.shard(id)?;
         let Some(replica) = shard.replica(placement).cloned() else { continue };
+        if sight.has_ended(&replica.node, replica.incarnation) && sight.is_durable() {
+            continue;
+        }
         let phase = sight.phase(placement);
         match (replica.state, phase) {
             (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, sight)?,
-            (ReplicaState::Load, _) if is_in_vain(&replica, sight) => edit.leave(id, placement)?,
+            (ReplicaState::Load, _) if is_in_vain(&replica, sight) && has_source(shard, sight) => {
+                edit.leave(id, placement)?;
+            }
             (ReplicaState::Live, phase)
                 if replica.role == Role::Leader && cannot_lead(&replica, phase, sight) =>
             {
@@ -151,7 +199,8 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
     }
     if edit.shard(id)?.leader().is_none() {
         let shard = edit.shard(id)?;
-        let candidate = heir(shard, PlacementId(0), sight).or(shard.live().next().map(|r| r.placement));
+        let lives = |r: &&Replica| !sight.has_ended(&r.node, r.incarnation);
+        let candidate = heir(shard, PlacementId(0), sight).or(shard.live().find(lives).map(|r| r.placement));
         candidate.map_or(Ok(()), |placement| edit.lead(id, placement))?;
     }
     Ok(())
@@ -166,10 +215,19 @@ fn cannot_lead(leader: &Replica, phase: Option<&Phase>, sight: &dyn Sight) -> bo
 /// Whether loading it there is given up.
 fn is_in_vain(replica: &Replica, sight: &dyn Sight) -> bool {
     let failed = match sight.phase(replica.placement) {
-        Some(Phase::Failed(failure)) => failure.attempts >= sight.load_attempts(),
+        Some(Phase::Failed(failure)) => {
+            let excused = sight.excused_attempts(replica.placement);
+            failure.attempts.saturating_sub(excused) >= sight.load_attempts()
+        }
         _ => false,
     };
     failed || sight.is_overdue(replica.placement, ReplicaState::Load)
+}
+
+/// Whether a replica has had where to load from. Where data outlives processes, one that finds its source away
+/// waits for it: what it has stored may yet be wanted.
+fn has_source(shard: &Shard, sight: &dyn Sight) -> bool {
+    !sight.is_durable() || !shard.had_data() || leader_serves(shard, sight)
 }
 
 /// Whether nothing of it runs any more, or nobody has to wait for that.
@@ -189,7 +247,7 @@ fn is_gone(replica: &Replica, sight: &dyn Sight) -> bool {
 fn heir(shard: &Shard, except: PlacementId, sight: &dyn Sight) -> Option<PlacementId> {
     let serves = |r: &&Replica| {
         let is_known = sight.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
-        is_known && !sight.is_silent(&r.node, r.incarnation)
+        is_known && !sight.is_silent(&r.node, r.incarnation) && !sight.has_ended(&r.node, r.incarnation)
     };
     shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
 }
@@ -198,6 +256,7 @@ fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
     shard.leader().is_some_and(|leader| {
         sight.phase(leader.placement) == Some(&Phase::Serving)
             && sight.epoch(leader.placement).is_some_and(|epoch| epoch >= shard.epoch)
+            && !sight.has_ended(&leader.node, leader.incarnation)
     })
 }
 
@@ -205,6 +264,10 @@ fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
 /// leader is under way the next one waits, so that the one in the middle has really owned the shard.
 fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
+    // What it copied is everything only while its source says so.
+    if !has_source(shard, sight) {
+        return Ok(());
+    }
     let replaced = ready.replaces().and_then(|placement| shard.replica(placement)).cloned();
     let led = replaced.as_ref().is_some_and(|r| r.role == Role::Leader && r.state == ReplicaState::Live);
     let leads = led || shard.leader().is_none();
@@ -301,7 +364,10 @@ fn settle_closing(
         .all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || leader_serves(c, sight)));
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
+        let has_ended = sight.is_durable() && sight.has_ended(&replica.node, replica.incarnation);
         match replica.state {
+            _ if has_ended && handed_over => edit.remove_replica(id, replica.placement)?,
+            _ if has_ended => {}
             ReplicaState::Unload if handed_over && has_let_go(replica, sight) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }

@@ -12,6 +12,16 @@
 //!
 //! Nothing goes back. A replica that should serve again on the same node is a new replica with a new
 //! placement id, so that nobody mistakes it for its former self (T10, T11).
+//!
+//! In a durable keyspace a replica outlives its process. When that has ended, the same replica, with the data that the
+//! node has stored, begins anew with the next process of the node:
+//!
+//! | state    | begins anew as | when                                                                    |
+//! |----------|----------------|-------------------------------------------------------------------------|
+//! | `Live`   | `Live`         | nobody has served the shard without it                                  |
+//! | `Live`   | `Load`         | others go on without it: it catches up before it serves again           |
+//! | `Load`   | `Load`         | it had not caught up                                                    |
+//! | `Load`, `Unload` | `Live` | a person chooses its copy (`partage shard force-join`)                  |
 
 use crate::id::PlacementId;
 use std::fmt;
@@ -60,6 +70,15 @@ impl ReplicaState {
         }
     }
 
+    /// Whether a stored replica may begin anew so, after its process has ended: the second table of this module.
+    pub fn may_begin_anew_as(self, to: ReplicaState) -> bool {
+        use ReplicaState::*;
+        match (self, to) {
+            (Live, Live | Load) | (Load, Load | Live) | (Unload, Live) => true,
+            (Load | Live | Unload | UnloadFinal, Load | Live | Unload | UnloadFinal) => false,
+        }
+    }
+
     /// Takes the step for `placement`, or says why not.
     pub fn step(self, placement: PlacementId, to: ReplicaState) -> Result<ReplicaState, IllegalStep> {
         if self.may_become(to) { Ok(to) } else { Err(IllegalStep { placement, from: self, to }) }
@@ -100,6 +119,14 @@ mod tests {
             for to in ReplicaState::ALL {
                 assert!(!from.may_become(to) || to > from, "{from} → {to}");
             }
+        }
+    }
+
+    #[test]
+    fn a_stored_replica_that_may_be_deleted_never_begins_anew() {
+        for state in ReplicaState::ALL {
+            assert!(!ReplicaState::UnloadFinal.may_begin_anew_as(state));
+            assert!(!state.may_begin_anew_as(ReplicaState::UnloadFinal));
         }
     }
 

@@ -34,6 +34,9 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// The kind of a coordinator that is of another cluster than the worker.
+    pub const OTHER_CLUSTER: &'static str = "other_cluster";
+
     /// `kind` is one snake_case word.
     pub fn new(kind: &str, message: impl ToString, retry: Retry) -> Refusal {
         Refusal { kind: kind.to_owned(), message: message.to_string(), retry }
@@ -47,7 +50,7 @@ impl From<&RegisterError> for Refusal {
             // The former process may be dead without anybody knowing yet.
             RegisterError::NameTaken { .. } => ("name_taken", Retry::Later),
             RegisterError::AddressTaken { .. } => ("address_taken", Retry::Later),
-            RegisterError::OtherCluster { .. } => ("other_cluster", Retry::Later),
+            RegisterError::OtherCluster { .. } => (Refusal::OTHER_CLUSTER, Retry::Later),
             RegisterError::Unknown { .. } => ("unknown_node", Retry::AsNew),
             RegisterError::Ended { .. } => ("ended", Retry::AsNew),
             RegisterError::Full => ("full", Retry::Later),

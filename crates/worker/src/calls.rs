@@ -142,7 +142,7 @@ async fn call(handler: Arc<dyn Handler>, shard: Assignment, callback: Callback) 
         Callback::Load => handler.load(&shard, &shard.sources()).await,
         Callback::Serve(role, epoch) => handler.serve(&shard, role, epoch).await,
         Callback::Unload => handler.unload(&shard, &shard.successors()).await,
-        Callback::Drop(_) => Handler::drop(&*handler, &shard).await,
+        Callback::Drop(reason) => Handler::drop(&*handler, &shard, reason).await,
     }
 }
 

@@ -18,12 +18,12 @@ use crate::limits;
 use crate::line::{Heard, Lines};
 use partage_core::cluster::Welcome;
 use partage_core::exchange::{Orders, ReplicaKey};
-use partage_core::id::ShardId;
+use partage_core::id::{Incarnation, ShardId};
 use partage_core::load::Load;
 use partage_core::name::KeyspaceName;
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
-use partage_core::worker::{Action, Callback, Mistrust, Task, Worker as Mind};
+use partage_core::worker::{Action, Callback, Task, Worker as Mind};
 use partage_wire::proto::{self, from_worker, to_worker};
 use partage_wire::{Refusal, Retry};
 use std::collections::BTreeMap;
@@ -59,14 +59,17 @@ pub enum Event {
     Unhealthy(KeyspaceName, ShardId, String),
     /// The load of that replica gets on.
     Progressed(ReplicaKey),
-    /// Stop now.
+    /// Unload everything, say goodbye, and end.
     Stop,
+    /// End at once, without a word.
+    Abort,
 }
 
 /// What the loop does next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     On,
+    Stop,
     End,
 }
 
@@ -106,13 +109,23 @@ pub struct State {
     beat_now: bool,
     /// When it was last said that no coordinator has us; none once one has.
     warned: Option<Millis>,
+    /// Why a coordinator was refused, and when that was said.
+    refused: Option<(String, Millis)>,
     leavers: Vec<oneshot::Sender<()>>,
 }
 
 impl Driver {
     /// Runs until it is told to stop, may leave, or nobody holds the worker any more.
     pub async fn run(mut self) {
-        while self.step().await == Flow::On {}
+        let flow = loop {
+            match self.step().await {
+                Flow::On => {}
+                flow => break flow,
+            }
+        };
+        if flow == Flow::Stop {
+            self.stop().await;
+        }
         // Whoever is inside finds that it is not the owner any more; nobody else comes in.
         self.shared.publish(Published { lapses: u64::MAX, ..Published::default() }, true);
         self.state.insides.values().for_each(|inside| inside.evict());
@@ -132,8 +145,8 @@ impl Driver {
             Step::Heard(heard) => self.hear(heard, &mut actions),
             Step::Time => Flow::On,
         };
-        if flow == Flow::End {
-            return Flow::End;
+        if flow != Flow::On {
+            return flow;
         }
         actions.extend(self.mind.run(self.now()));
         self.state.dirty |= !actions.is_empty();
@@ -178,8 +191,9 @@ impl Driver {
         let mut next = Some(first);
         for _ in 0..limits::BATCH {
             let Some(event) = next else { break };
-            if self.event(event, actions) == Flow::End {
-                return Flow::End;
+            let flow = self.event(event, actions);
+            if flow != Flow::On {
+                return flow;
             }
             next = self.events.try_recv().ok();
         }
@@ -228,7 +242,8 @@ impl Driver {
                 self.unhealthy(&keyspace, shard, &reason, actions);
             }
             Event::Progressed(replica) => self.mind.progressed(now, &replica),
-            Event::Stop => return Flow::End,
+            Event::Stop => return Flow::Stop,
+            Event::Abort => return Flow::End,
         }
         Flow::On
     }
@@ -276,7 +291,7 @@ impl Driver {
 
     fn welcomed(&mut self, welcome: Welcome) {
         if let Err(mistrust) = self.mind.welcomed(&welcome) {
-            return self.refuse_coordinator(&mistrust);
+            return self.refuse_coordinator(&mistrust.to_string());
         }
         tracing::info!(
             node = %self.spec.id, incarnation = %welcome.incarnation,
@@ -302,7 +317,7 @@ impl Driver {
         let (had_lapsed, end) = (!self.mind.lease().holds(now), self.mind.lease().end());
         actions.extend(self.mind.ordered(now, orders));
         if let Some(mistrust) = self.mind.mistrust().cloned() {
-            self.refuse_coordinator(&mistrust);
+            self.refuse_coordinator(&mistrust.to_string());
         }
         if had_lapsed && self.mind.lease().holds(now) {
             if self.state.lapses > 0 {
@@ -315,9 +330,15 @@ impl Driver {
     }
 
     /// A coordinator of another cluster, or of a state that was set back: all data is kept, and the next one asked.
-    fn refuse_coordinator(&mut self, mistrust: &Mistrust) {
-        tracing::error!(node = %self.spec.id, "{mistrust}");
-        self.give_up_line(&mistrust.to_string());
+    /// Said at once, and again now and then: it needs a person.
+    fn refuse_coordinator(&mut self, why: &str) {
+        let now = self.now();
+        let is_said = |(said, at): &(String, Millis)| said == why && now.since(*at) < limits::WARN_AGAIN_MS;
+        if !self.state.refused.as_ref().is_some_and(is_said) {
+            tracing::error!(node = %self.spec.id, coordinator = self.lines.coordinator(), "{why}");
+            self.state.refused = Some((why.to_owned(), now));
+        }
+        self.give_up_line(why);
     }
 
     /// A registration, a beat or a leave was refused.
@@ -342,6 +363,9 @@ impl Driver {
                     let _ = starter.send(Err(StartError::Refused(refusal)));
                 }
                 return Flow::End;
+            }
+            Retry::Later if refusal.kind == Refusal::OTHER_CLUSTER => {
+                self.refuse_coordinator(&refusal.message)
             }
             Retry::Never | Retry::Later => self.give_up_line(&refusal.to_string()),
         }
@@ -402,6 +426,43 @@ impl Driver {
         let Some(incarnation) = self.mind.incarnation() else { return };
         // Nothing is held any more, and from here on nothing is believed.
         let _ = self.mind.ended(self.now());
+        self.tell_leave(incarnation).await;
+    }
+
+    /// Ends what runs, and says goodbye when nothing does: the next owners may begin then, without waiting for the
+    /// lease.
+    async fn stop(&mut self) {
+        let Some(incarnation) = self.mind.incarnation().filter(|_| self.state.welcome.is_some()) else {
+            return;
+        };
+        let mut actions = self.mind.ended(self.now());
+        let deadline = tokio::time::Instant::now() + limits::SHUTDOWN;
+        loop {
+            self.state.dirty = true;
+            self.publish();
+            self.state.insides.values().for_each(|inside| inside.evict());
+            std::mem::take(&mut actions).into_iter().for_each(|action| self.carry_out(action));
+            if self.mind.is_at_rest() {
+                return self.tell_leave(incarnation).await;
+            }
+            tokio::select! {
+                event = self.events.recv() => match event {
+                    None | Some(Event::Abort) => return,
+                    // Nothing else than the end of what runs matters any more.
+                    Some(event) => {
+                        self.event(event, &mut actions);
+                    }
+                },
+                () = tokio::time::sleep_until(deadline) => {
+                    tracing::warn!(node = %self.spec.id, "requests or callbacks do not end: it goes without a word");
+                    return;
+                }
+            }
+            actions.extend(self.mind.run(self.now()));
+        }
+    }
+
+    async fn tell_leave(&mut self, incarnation: Incarnation) {
         let leave = proto::Leave { node: self.spec.id.to_string(), incarnation: incarnation.0 };
         self.lines.send(from_worker::Message::Leave(leave));
         self.lines.closed(limits::CONNECT).await;
@@ -413,10 +474,11 @@ impl Driver {
 
     fn carry_out(&mut self, Action { replica, task }: Action) {
         match task {
-            Task::Call(callback) => match self.assignment(&replica) {
-                Some(shard) => self.calls.begin(shard, callback),
-                None => tracing::error!(shard = %replica.shard, "an order came without its keyspace"),
-            },
+            Task::Call(callback) => {
+                if let Some(shard) = self.assignment(&replica) {
+                    self.calls.begin(shard, callback);
+                }
+            }
             Task::Abandon(_) => self.calls.abandon(&replica),
             Task::Drain => {
                 let Some(inside) = self.state.insides.get(&replica).cloned() else { return };
@@ -441,7 +503,7 @@ impl Driver {
 
     fn assignment(&self, replica: &ReplicaKey) -> Option<Assignment> {
         let holding = self.mind.holdings().get(replica)?;
-        Some(Assignment::new(&holding.order, self.mind.keyspace(&replica.keyspace)?))
+        Some(Assignment::new(holding, self.mind.keyspace(&replica.keyspace), self.mind.cluster()))
     }
 
     /// Shows requests what has changed.
@@ -471,8 +533,8 @@ impl Driver {
     fn replicas(&mut self) -> BTreeMap<ReplicaKey, Held> {
         let mut replicas = BTreeMap::new();
         for (key, holding) in self.mind.holdings() {
-            let Some(brief) = self.mind.keyspace(&key.keyspace) else { continue };
-            let assignment = Assignment::new(&holding.order, brief);
+            let (brief, cluster) = (self.mind.keyspace(&key.keyspace), self.mind.cluster());
+            let assignment = Assignment::new(holding, brief, cluster);
             let inside = match self.state.insides.remove(key) {
                 Some(inside) => inside,
                 None => Arc::new(Inside::new(assignment.clone())),

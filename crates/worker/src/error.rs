@@ -32,6 +32,14 @@ pub enum StartError {
         /// For how long.
         within: Duration,
     },
+    /// The handler cannot say what is stored.
+    #[error("node {node} cannot read what it has stored, so it does not register: {why}")]
+    Stored {
+        /// The node.
+        node: String,
+        /// What the handler says.
+        why: String,
+    },
     /// The runtime is shutting down.
     #[error("the worker was stopped while it started")]
     Stopped,

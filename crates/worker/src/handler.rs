@@ -8,7 +8,15 @@
 //! | `load`   | the shard is coming; others serve it     | it could serve from one moment to the next          |
 //! | `serve`  | it serves from now on, in that role      | the gate opens: requests come in                    |
 //! | `unload` | the gate is shut, the last request is out| whatever ran for the shard has stopped              |
-//! | `drop`   | it is served elsewhere                   | its data is deleted                                 |
+//! | `drop`   | the coordinator lets the data go, and says why | its data is deleted                           |
+//!
+//! A shard that no order names any more, or whose coordinator was replaced by one that does not know it, is unloaded
+//! and *not* dropped: its data may be the only copy. `drop` comes when the coordinator says so ([`DropReason`]). When
+//! the shard is given to this worker again before, `load` comes again, for the same [`Assignment::replica`] and with
+//! [`Assignment::has_data`].
+//!
+//! A service whose data outlives its process (keyspaces that are `durable`) names what it finds on its disk by
+//! [`Handler::stored`]. The worker keeps that, and calls `load` when the coordinator orders it again.
 //!
 //! `serve` comes again when role or epoch change; a leader's requests are then let out first, a follower's go
 //! on. A call that fails, panics or hangs is reported to the coordinator with what it said, and made again
@@ -22,13 +30,14 @@
 
 use crate::scope::Scope;
 use async_trait::async_trait;
-use partage_core::exchange::{KeyspaceBrief, Order, Peer, ReplicaKey};
-use partage_core::id::{Epoch, ShardId};
+use partage_core::exchange::{DropReason, KeyspaceBrief, Peer, ReplicaKey, Stored};
+use partage_core::id::{ClusterId, Epoch, ShardId};
 use partage_core::lifecycle::ReplicaState;
 use partage_core::load::Load;
 use partage_core::map::Role;
 use partage_core::name::KeyspaceName;
 use partage_core::sharding::Bounds;
+use partage_core::worker::Holding;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -45,25 +54,48 @@ pub struct Assignment {
     pub bounds: Bounds,
     /// What it may do, or is to do soon.
     pub role: Role,
+    /// What it is to be: in `Load` it has to catch up with those that are `Live`; one that is ordered to be `Live` at
+    /// once counts as a copy of the shard already.
+    pub state: ReplicaState,
     /// The shard's epoch.
     pub epoch: Epoch,
     /// Everybody else who has something of the shard, of its parents or its children.
     pub peers: Vec<Peer>,
-    /// How the keyspace is sharded.
+    /// How the keyspace is sharded. Of a replica that [`Handler::stored`] named and no order did, only the keyspace's
+    /// name can be relied upon.
     pub brief: KeyspaceBrief,
+    /// Whether the shard has been served before, here or elsewhere, so that it may have data. In a durable keyspace
+    /// `load` is not called when it has had data and there is no source of it.
+    pub had_data: bool,
+    /// Whether this worker has data of this very replica: it was loaded before, or [`Handler::stored`] named it
+    /// undamaged. Then `load` opens what is here; what `sources` have may be newer.
+    pub has_data: bool,
+    /// The cluster of the coordinator that ordered it; to be stored with the data, for [`StoredReplicas::cluster`].
+    /// None while no coordinator has taken this worker in.
+    pub cluster: Option<ClusterId>,
     /// The callback that this was passed to.
     pub(crate) scope: Scope,
 }
 
 impl Assignment {
-    pub(crate) fn new(order: &Order, brief: &KeyspaceBrief) -> Assignment {
+    pub(crate) fn new(
+        holding: &Holding,
+        brief: Option<&KeyspaceBrief>,
+        cluster: Option<ClusterId>,
+    ) -> Assignment {
+        let order = &holding.order;
+        let unknown = || KeyspaceBrief::of_stored(order.replica.keyspace.clone(), &order.bounds);
         Assignment {
             replica: order.replica.clone(),
             bounds: order.bounds.clone(),
             role: order.role,
+            state: order.state,
             epoch: order.epoch,
             peers: order.peers.clone(),
-            brief: brief.clone(),
+            brief: brief.cloned().unwrap_or_else(unknown),
+            had_data: order.had_data,
+            has_data: holding.has_data(),
+            cluster,
             scope: Scope::idle(),
         }
     }
@@ -113,11 +145,28 @@ impl Assignment {
     }
 }
 
+/// What an earlier process of this node has stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredReplicas {
+    /// The cluster that the data is of ([`Assignment::cluster`] of its loads): the worker refuses coordinators of
+    /// another one. None where nothing is stored.
+    pub cluster: Option<ClusterId>,
+    /// The replicas.
+    pub replicas: Vec<Stored>,
+}
+
 /// A sharded service. See the module for when what is called.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// Prepares to serve `shard`: copies it from one of `sources`, which go on serving; none = the shard is
-    /// new, or nobody has it any more.
+    /// The replicas that an earlier process of this node has stored, for a service whose data lies on disk. Asked once,
+    /// before the worker registers; when it fails the worker does not start.
+    async fn stored(&self) -> Result<StoredReplicas, Failure> {
+        Ok(StoredReplicas::default())
+    }
+
+    /// Prepares to serve `shard`: opens what is here of it ([`Assignment::has_data`]) and copies what is newer from one
+    /// of `sources`, which go on serving. Where there is neither, the shard is new, or (only in keyspaces that
+    /// are not durable) every replica of it is lost, and it begins empty.
     async fn load(&self, shard: &Assignment, sources: &[Peer]) -> Result<(), Failure>;
 
     /// Begins to serve, or goes on in another role or epoch. In exclusive mode nobody else leads when a
@@ -127,8 +176,11 @@ pub trait Handler: Send + Sync + 'static {
     /// Stops whatever runs for the shard. No request is inside, and none comes. `successors` serve it next.
     async fn unload(&self, shard: &Assignment, successors: &[Peer]) -> Result<(), Failure>;
 
-    /// Deletes what is left of the shard.
-    async fn drop(&self, shard: &Assignment) -> Result<(), Failure>;
+    /// Deletes what is left of the shard. The coordinator allows it, for `reason`: another replica has taken its place
+    /// and is known to serve ([`DropReason::Moved`]), its keyspace or partition was deleted
+    /// ([`DropReason::Deleted`]), or this worker was away and others serve its keys meanwhile
+    /// ([`DropReason::Superseded`]).
+    async fn drop(&self, shard: &Assignment, reason: DropReason) -> Result<(), Failure>;
 
     /// How heavy the shard is, asked every few seconds. What is left 0 or empty of requests, processor time and hot
     /// keys is filled in with what the worker has measured; none = only that.
@@ -198,7 +250,7 @@ where
     }
 
     /// Only where `delete` failed before.
-    async fn drop(&self, shard: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, shard: &Assignment, _: DropReason) -> Result<(), Failure> {
         self.delete(shard).await
     }
 }

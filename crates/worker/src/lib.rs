@@ -34,7 +34,7 @@
 //!     async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
 //!         Ok(())
 //!     }
-//!     async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+//!     async fn drop(&self, _: &Assignment, _: DropReason) -> Result<(), Failure> {
 //!         Ok(())
 //!     }
 //! }
@@ -88,12 +88,12 @@ mod worker;
 pub use admission::{Entrance, Guard, Tenure};
 pub use async_trait::async_trait;
 pub use error::{LeaveError, StartError};
-pub use handler::{Assignment, Closures, Failure, Handler};
+pub use handler::{Assignment, Closures, Failure, Handler, StoredReplicas};
 pub use scope::Scope;
 pub use worker::{Builder, Health, Replica, Worker};
 
-pub use partage_core::exchange::{KeyspaceBrief, Peer, Phase, ReplicaKey};
-pub use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+pub use partage_core::exchange::{DropReason, KeyspaceBrief, Peer, Phase, ReplicaKey, Stored};
+pub use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
 pub use partage_core::key::Key;
 pub use partage_core::keyspace::{KeyspaceKind, Ownership};
 pub use partage_core::lifecycle::ReplicaState;

@@ -99,5 +99,9 @@ pub const BUFFERED_BYTES: usize = 64 << 10;
 /// within a tenth of that, and a request on its way arrives.
 pub const LINGER: Duration = Duration::from_millis(500);
 
+/// How long a worker that is shut down waits until its requests and `unload` have ended, so that it can say goodbye. Above it
+/// the coordinator waits for the lease, as after a crash.
+pub const SHUTDOWN: Duration = Duration::from_secs(3);
+
 /// How often a worker that leaves looks whether it still has a coordinator, or a lease.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -174,8 +174,13 @@ impl Builder {
         let shared = Arc::new(Shared::new(spec.id.clone(), self.coordinators.clone(), Clock::start()));
         let (events, inbox) = mpsc::channel(limits::EVENTS);
         let (starter, started) = oneshot::channel();
+        let found = handler.stored().await;
+        let found = found.map_err(|failure| StartError::Stored {
+            node: self.node.clone(),
+            why: sentence(failure.to_string()),
+        })?;
         let driver = Driver {
-            mind: Mind::new(spec.id.clone(), self.patience),
+            mind: Mind::new(spec.id.clone(), self.patience).with_stored(found.cluster, found.replicas),
             spec,
             shared: shared.clone(),
             lines: Lines::new(self.coordinators.clone()),
@@ -407,11 +412,20 @@ impl Worker {
         metrics::text(self)
     }
 
-    /// Stops at once: nothing is handed over, requests inside are told to end. The coordinator finds out when
-    /// the lease has run out.
+    /// Stops without handing over: no further request is let in, those inside are told to end, `unload` is called, all
+    /// data stays. Then it says goodbye, so that other workers get its shards at once. When requests or `unload` take
+    /// longer than [`limits::SHUTDOWN`], it goes without a word, and the coordinator waits for its lease.
     pub async fn shutdown(&self) {
         // When the driver is gone it has stopped already.
         let _ = self.events.send(Event::Stop).await;
+        self.events.closed().await;
+    }
+
+    /// Stops at once and without a word, as a process that crashes does: `unload` is not called, and the coordinator
+    /// finds out when the lease has run out. For tests.
+    pub async fn abort(&self) {
+        // When the driver is gone it has stopped already.
+        let _ = self.events.send(Event::Abort).await;
         self.events.closed().await;
     }
 }

@@ -7,8 +7,8 @@ mod common;
 use common::{KS, Town, eventually, keyspace};
 use partage_wire::Retry;
 use partage_worker::{
-    Access, Assignment, Entrance, Epoch, Failure, Handler, Health, LeaveError, Ownership, Patience, Peer,
-    Phase, Role, StartError, Worker, async_trait,
+    Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Health, LeaveError, Ownership,
+    Patience, Peer, Phase, Role, StartError, Worker, async_trait,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -74,7 +74,7 @@ impl Handler for Service {
     async fn unload(&self, _: &Assignment, successors: &[Peer]) -> Result<(), Failure> {
         self.0.note("unload", format!(" to {}", successors.len())).await
     }
-    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, _: &Assignment, _: DropReason) -> Result<(), Failure> {
         self.0.note("drop", String::new()).await
     }
 }

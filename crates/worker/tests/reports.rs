@@ -10,8 +10,8 @@ use partage_core::hash::HashFunction;
 use partage_core::keyspace::Keyspace;
 use partage_core::sharding::Sharding;
 use partage_worker::{
-    Access, Assignment, Entrance, Epoch, Failure, Handler, Health, LeaveError, Ownership, Patience, Peer,
-    Phase, Role, Worker, async_trait,
+    Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Health, LeaveError, Ownership,
+    Patience, Peer, Phase, Role, Worker, async_trait,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -62,7 +62,7 @@ impl Handler for Service {
         self.called("unload");
         Ok(())
     }
-    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, _: &Assignment, _: DropReason) -> Result<(), Failure> {
         self.called("drop");
         Ok(())
     }

@@ -6,7 +6,8 @@ mod common;
 
 use common::{Town, eventually, keyspace};
 use partage_worker::{
-    Access, Assignment, Entrance, Epoch, Failure, Handler, Ownership, Peer, Role, Worker, async_trait,
+    Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Ownership, Peer, Role, Worker,
+    async_trait,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -49,7 +50,7 @@ impl Handler for Owner {
         self.owners.now.lock().unwrap().remove(self.name);
         Ok(())
     }
-    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, _: &Assignment, _: DropReason) -> Result<(), Failure> {
         Ok(())
     }
 }

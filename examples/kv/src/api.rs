@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::peers::{PLACE, STAY};
 use crate::records::Record;
-use crate::service::Service;
+use crate::service::{Service, blocking};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Query, Request, State};
@@ -75,13 +75,21 @@ async fn row(
         Method::DELETE => None,
         _ => return (StatusCode::METHOD_NOT_ALLOWED, "GET, PUT or DELETE\n").into_response(),
     };
-    match shard.write(guard.epoch().0, key.into(), value) {
-        Ok(record) => {
-            service.replicate(&guard, &record).await;
-            StatusCode::NO_CONTENT.into_response()
-        }
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    let epoch = guard.epoch().0;
+    let written = blocking(&shard, move |shard| shard.write(epoch, key.into(), value)).await;
+    let record = match written {
+        Ok(Ok(record)) => record,
+        Ok(Err(error)) => return unavailable(error),
+        Err(error) => return unavailable(error),
+    };
+    match service.replicate(&guard, &record).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(error) => unavailable(error),
     }
+}
+
+fn unavailable(why: impl std::fmt::Display) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
 type Asked = Query<BTreeMap<String, String>>;
@@ -115,16 +123,21 @@ async fn import(State(service): State<Arc<Service>>, Query(asked): Asked, body: 
     let Ok(records) = to_bytes(body, limits::IMPORT_BYTES).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
-    match merge_all(records, |record| shard.merge(record)) {
-        Ok(()) => StatusCode::OK.into_response(),
-        Err(why) => (StatusCode::BAD_REQUEST, why).into_response(),
+    let records = match all(records) {
+        Ok(records) => records,
+        Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
+    };
+    match blocking(&shard, |shard| shard.merge(records)).await {
+        Ok(Ok(())) => StatusCode::OK.into_response(),
+        Ok(Err(error)) => unavailable(error),
+        Err(error) => unavailable(error),
     }
 }
 
-fn merge_all(records: Bytes, mut merge: impl FnMut(Record)) -> Result<(), String> {
-    let mut records = BytesMut::from(records);
-    while let Some(record) = Record::take(&mut records).map_err(|error| error.to_string())? {
-        merge(record);
+fn all(bytes: Bytes) -> Result<Vec<Record>, String> {
+    let (mut bytes, mut records) = (BytesMut::from(bytes), Vec::new());
+    while let Some(record) = Record::take(&mut bytes).map_err(|error| error.to_string())? {
+        records.push(record);
     }
-    if records.is_empty() { Ok(()) } else { Err("it breaks off within a record\n".to_owned()) }
+    if bytes.is_empty() { Ok(records) } else { Err("it breaks off within a record\n".to_owned()) }
 }

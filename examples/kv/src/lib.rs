@@ -1,4 +1,4 @@
-//! A sharded key-value service in memory, over HTTP: an example of a service on the worker SDK, written to be
+//! A sharded key-value service, in memory and on disk, over HTTP: an example of a service on the worker SDK, written to be
 //! copied.
 //!
 //! ```text
@@ -11,6 +11,7 @@
 //! | question                                         | file         |
 //! |--------------------------------------------------|--------------|
 //! | what one shard keeps, and how two copies merge   | `shard.rs`   |
+//! | what of it is on the disk                        | `disk.rs`    |
 //! | how a shard comes, serves, moves and goes        | `service.rs` |
 //! | what clients can ask                             | `api.rs`     |
 //! | how records travel between nodes                 | `records.rs`, `peers.rs` |
@@ -21,8 +22,12 @@
 //! A leader sends each write to the followers before it answers, but answers even if one of them did not take
 //! it; when a leader dies, a write that no follower took dies with it, and everything is gone when all nodes are.
 //! Followers may answer with what is a moment old.
+//!
+//! In a keyspace that is durable it promises more: a write is acknowledged when every replica that is `Live` has it
+//! on its disk.
 
 mod api;
+mod disk;
 pub mod limits;
 mod node;
 mod peers;
@@ -31,5 +36,6 @@ mod seed;
 mod service;
 mod shard;
 
+pub use disk::FolderError;
 pub use node::{Config, Node, StartError};
 pub use seed::{Seed, SeedError};

@@ -14,6 +14,9 @@ pub const PIECE_BYTES: usize = 256 << 10;
 /// Longest body of records that is taken: one piece and the record that went over it.
 pub const IMPORT_BYTES: usize = PIECE_BYTES + VALUE_BYTES + KEY_BYTES + 64;
 
+/// A file of a durable replica grows by so much at a time. A node may have thousands of them.
+pub const STEP_BYTES: u32 = 16 << 10;
+
 /// How long a follower may take for one write before the leader answers without it.
 pub const REPLICATE: Duration = Duration::from_millis(300);
 

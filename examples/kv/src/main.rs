@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// One node of a sharded key-value service in memory.
+/// One node of a sharded key-value service.
 #[derive(Parser)]
 #[command(name = "kv", version)]
 struct Arguments {
@@ -40,6 +40,9 @@ struct Arguments {
     /// The field of the seed that is the key.
     #[arg(long, default_value = "package")]
     seed_key: String,
+    /// A folder for the data of durable keyspaces, of this node alone.
+    #[arg(long, value_name = "DIR")]
+    durable: Option<PathBuf>,
     /// How long to wait, on SIGTERM, for everything to be served elsewhere.
     #[arg(long, default_value_t = 60)]
     leave_seconds: u64,
@@ -59,6 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         advertise: arguments.advertise,
         zone: arguments.zone,
         seed: seed.transpose()?,
+        durable: arguments.durable,
         ..Config::new(arguments.node, "", listener)
     };
     let node = tokio::select! {

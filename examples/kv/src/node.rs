@@ -1,6 +1,7 @@
 //! One node: a listener, a worker, a server.
 
 use crate::api;
+use crate::disk::{Folder, FolderError};
 use crate::seed::Seed;
 use crate::service::Service;
 use axum::serve::ListenerExt;
@@ -8,6 +9,7 @@ use partage_worker::http::WORKER_PATH;
 use partage_worker::{Patience, Worker};
 use std::future::IntoFuture;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -34,6 +36,8 @@ pub struct Config {
     pub labels: Vec<String>,
     /// Rows that are there before the first write.
     pub seed: Option<Seed>,
+    /// Where the data of durable keyspaces lies; none = it takes no shard of those.
+    pub durable: Option<PathBuf>,
     /// How long callbacks may take.
     pub patience: Patience,
 }
@@ -44,6 +48,9 @@ pub enum StartError {
     /// Its listener is of no use.
     #[error("the listener has no address: {0}")]
     Listener(#[from] std::io::Error),
+    /// Its folder is of no use.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     /// It cannot register.
     #[error(transparent)]
     Worker(#[from] partage_worker::StartError),
@@ -70,6 +77,7 @@ impl Config {
             rack: None,
             labels: Vec::new(),
             seed: None,
+            durable: None,
             patience: Patience::default(),
         }
     }
@@ -80,7 +88,8 @@ impl Node {
     pub async fn start(config: Config) -> Result<Node, StartError> {
         let address = config.listener.local_addr()?;
         let announced = config.advertise.unwrap_or_else(|| address.to_string());
-        let service = Arc::new(Service::new(config.seed));
+        let folder = config.durable.as_deref().map(Folder::open).transpose()?;
+        let service = Arc::new(Service::new(config.seed, folder));
         let mut builder = Worker::builder(config.node, config.coordinators, announced)
             .check_path(WORKER_PATH)
             .capacity(config.capacity)
@@ -134,6 +143,6 @@ impl Node {
     pub async fn kill(self) {
         self.server.abort();
         let _ = self.close.send(true);
-        self.worker.shutdown().await;
+        self.worker.abort().await;
     }
 }

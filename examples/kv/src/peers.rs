@@ -2,6 +2,7 @@
 
 use crate::limits;
 use crate::records::Record;
+use crate::service::blocking;
 use crate::shard::Shard;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -11,6 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use partage_worker::{Assignment, Failure, Peer};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -50,7 +52,12 @@ impl Peers {
 
     /// Merges what `peer` has of its shard and belongs to `assignment` into `shard`, from where it stopped the
     /// last time.
-    pub async fn fetch(&self, peer: &Peer, assignment: &Assignment, shard: &Shard) -> Result<(), Failure> {
+    pub async fn fetch(
+        &self,
+        peer: &Peer,
+        assignment: &Assignment,
+        shard: &Arc<Shard>,
+    ) -> Result<(), Failure> {
         let (stay, since) = shard.read_until(peer.node.as_str(), peer.shard.0);
         let (address, keyspace, id) = (&peer.address, assignment.keyspace(), peer.shard.0);
         let by = assignment.replica.placement.0;
@@ -63,11 +70,13 @@ impl Peers {
         let (mut body, mut buffer) = (answer.into_body(), BytesMut::new());
         while let Some(frame) = timeout(limits::SILENCE, body.frame()).await.map_err(|_| "it stalled")? {
             buffer.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
+            let mut records = Vec::new();
             while let Some(record) = Record::take(&mut buffer)? {
                 if assignment.holds(&record.key) {
-                    shard.merge(record);
+                    records.push(record);
                 }
             }
+            blocking(shard, |shard| shard.merge(records)).await??;
         }
         if !buffer.is_empty() {
             return Err(format!("node {} broke off within a record", peer.node).into());

@@ -6,8 +6,13 @@
 //! | `serve` (leader) | fetch from everybody else what came since; refuse writes of earlier epochs   |
 //! | `serve` (follower)| fetch from the leader what came since                                       |
 //! | `unload`         | nothing: the next leader fetches. (Eventual mode does not wait for us: send) |
-//! | `drop`           | forget                                                                       |
+//! | `drop`           | forget, and delete the file                                                  |
+//! | `stored`         | open every file of the folder                                                |
+//!
+//! In a durable keyspace a write is acknowledged when all replicas that are `Live` have it on their disks, and a leader
+//! serves when it has heard most of them.
 
+use crate::disk::{Folder, Found};
 use crate::peers::Peers;
 use crate::records::{Record, Version};
 use crate::seed::Seed;
@@ -15,8 +20,8 @@ use crate::shard::Shard;
 use bytes::BytesMut;
 use futures::future::join_all;
 use partage_worker::{
-    Assignment, Bounds, Epoch, Failure, Guard, Handler, Load, Ownership, Peer, Profile, ReplicaKey,
-    ReplicaState, Role, async_trait,
+    Assignment, Bounds, DropReason, Epoch, Failure, Guard, Handler, Load, Ownership, Peer, Profile,
+    ReplicaKey, ReplicaState, Role, StoredReplicas, async_trait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,11 +31,34 @@ pub struct Service {
     shards: Mutex<BTreeMap<ReplicaKey, Arc<Shard>>>,
     pub peers: Peers,
     seed: Option<Seed>,
+    folder: Option<Arc<Folder>>,
+}
+
+/// A write that is on this node's disk, and not on those of all replicas that are `Live`.
+#[derive(Debug, thiserror::Error)]
+#[error("{took} of {of} replicas have written it to their disks: it may be there later, or not. Try again")]
+pub struct NotOnAll {
+    took: usize,
+    of: usize,
+}
+
+/// Changes a replica, beside the requests of others if it waits for a disk.
+pub async fn blocking<T: Send + 'static>(
+    shard: &Arc<Shard>,
+    change: impl FnOnce(&Shard) -> T + Send + 'static,
+) -> Result<T, tokio::task::JoinError> {
+    if shard.is_durable() {
+        let shard = shard.clone();
+        tokio::task::spawn_blocking(move || change(&shard)).await
+    } else {
+        Ok(change(shard))
+    }
 }
 
 impl Service {
-    pub fn new(seed: Option<Seed>) -> Service {
-        Service { shards: Mutex::default(), peers: Peers::new(), seed }
+    /// With a folder, it can take durable keyspaces.
+    pub fn new(seed: Option<Seed>, folder: Option<Folder>) -> Service {
+        Service { shards: Mutex::default(), peers: Peers::new(), seed, folder: folder.map(Arc::new) }
     }
 
     fn shards(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, Arc<Shard>>> {
@@ -51,8 +79,9 @@ impl Service {
         found.next_back().map(|(key, shard)| (key.placement.0, shard.clone()))
     }
 
-    /// Sends a write to every other replica, and waits a moment for each.
-    pub async fn replicate(&self, guard: &Guard, record: &Record) {
+    /// Sends a write to every other replica, and waits a moment for each. In a durable keyspace all that are
+    /// `Live` must have it on their disks: each of them may lead next. One that is gone is `Live` no longer soon.
+    pub async fn replicate(&self, guard: &Guard, record: &Record) -> Result<(), NotOnAll> {
         let assignment = guard.assignment();
         let takes = |peer: &&Peer| {
             peer.shard == assignment.shard() && matches!(peer.state, ReplicaState::Load | ReplicaState::Live)
@@ -64,29 +93,86 @@ impl Service {
             let records = records.clone();
             let keyspace = assignment.keyspace().as_str();
             async move {
-                if let Err(error) = self.peers.send(peer, keyspace, records).await {
+                let sent = self.peers.send(peer, keyspace, records).await;
+                if let Err(error) = &sent {
                     tracing::debug!(node = %peer.node, "did not take a write: {error}");
                 }
+                (peer.state == ReplicaState::Live).then_some(sent.is_ok())
             }
         });
-        join_all(sent).await;
+        let live: Vec<bool> = join_all(sent).await.into_iter().flatten().collect();
+        let (took, of) = (1 + live.iter().filter(|took| **took).count(), 1 + live.len());
+        if assignment.brief.durable && took < of { Err(NotOnAll { took, of }) } else { Ok(()) }
     }
 
-    fn plant(&self, assignment: &Assignment, shard: &Shard) {
+    /// The rows to begin with.
+    async fn plant(&self, assignment: &Assignment, shard: &Arc<Shard>) -> Result<(), Failure> {
         let keyspace = assignment.keyspace().as_str();
-        for (key, value) in self.seed.iter().flat_map(|seed| seed.rows(keyspace, &assignment.bounds)) {
-            if assignment.holds(key) {
-                let value = Some(value.clone());
-                shard.merge(Record { key: key.clone(), value, version: Version::default() });
+        let rows = self.seed.iter().flat_map(|seed| seed.rows(keyspace, &assignment.bounds));
+        let held = rows.filter(|(key, _)| assignment.holds(key));
+        let records: Vec<_> = held
+            .map(|(key, value)| Record {
+                key: key.clone(),
+                value: Some(value.clone()),
+                version: Version::default(),
+            })
+            .collect();
+        Ok(blocking(shard, |shard| shard.merge(records)).await??)
+    }
+
+    /// The replica as it is here, or a new one.
+    async fn open(&self, assignment: &Assignment) -> Result<Arc<Shard>, Failure> {
+        let known = self.shard(&assignment.replica);
+        let shard = match (&self.folder, known) {
+            (_, Some(known)) if assignment.has_data || !assignment.brief.durable => return Ok(known),
+            (Some(folder), _) if assignment.brief.durable => {
+                let (folder, assigned) = (folder.clone(), assignment.clone());
+                let created = assignment.scope().spawn_blocking(move || folder.create(&assigned)).await;
+                Arc::new(created??)
+            }
+            (None, _) if assignment.brief.durable => {
+                return Err("the keyspace is durable: start this node with --durable and a folder".into());
+            }
+            _ => Arc::default(),
+        };
+        self.shards().insert(assignment.replica.clone(), shard.clone());
+        Ok(shard)
+    }
+
+    /// Fetches from everybody who has data; of a durable shard, and of each parent, from most of the replicas at least:
+    /// a replica that has become `Live` a moment ago may lack the last writes.
+    async fn catch_up(&self, assignment: &Assignment, shard: &Arc<Shard>) -> Result<(), Failure> {
+        let mut reached: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+        let mut failure = None;
+        for peer in assignment.peers.iter().filter(has_data) {
+            let fetched = self.peers.fetch(peer, assignment, shard).await;
+            let (ok, of) = reached.entry(peer.shard).or_default();
+            *of += 1;
+            match fetched {
+                Ok(()) => *ok += 1,
+                Err(error) if assignment.brief.durable => failure = Some(error),
+                Err(error) => return Err(error),
             }
         }
+        for (part, (ok, of)) in reached {
+            let own = usize::from(part == assignment.shard());
+            if ok + own < majority(of + own) {
+                let (ok, of) = (ok + own, of + own);
+                let why = failure.take().map(|why| why.to_string()).unwrap_or_default();
+                return Err(format!(
+                    "{ok} of {of} replicas of shard {part} answer, which is not most: {why}"
+                )
+                .into());
+            }
+        }
+        Ok(())
     }
 
     async fn fetch_from_one(
         &self,
         peers: &[&Peer],
         assignment: &Assignment,
-        shard: &Shard,
+        shard: &Arc<Shard>,
     ) -> Result<(), Failure> {
         let mut failure = Failure::from("there is nobody to copy from");
         for peer in peers {
@@ -103,12 +189,36 @@ fn has_data(peer: &&Peer) -> bool {
     matches!(peer.state, ReplicaState::Live | ReplicaState::Unload)
 }
 
+fn majority(of: usize) -> usize {
+    of / 2 + 1
+}
+
 #[async_trait]
 impl Handler for Service {
+    /// Opens all that is here: other nodes may need it before it is ordered.
+    async fn stored(&self) -> Result<StoredReplicas, Failure> {
+        let Some(folder) = self.folder.clone() else { return Ok(StoredReplicas::default()) };
+        let found = tokio::task::spawn_blocking(move || folder.find()).await??;
+        let mut all = StoredReplicas::default();
+        for Found { stored, cluster, shard } in found {
+            all.cluster = all.cluster.or(Some(cluster));
+            if let Some(shard) = shard {
+                self.shards().insert(stored.replica.clone(), shard);
+            }
+            all.replicas.push(stored);
+        }
+        Ok(all)
+    }
+
     async fn load(&self, assignment: &Assignment, sources: &[Peer]) -> Result<(), Failure> {
-        let shard = self.shards().entry(assignment.replica.clone()).or_default().clone();
+        let shard = self.open(assignment).await?;
+        if assignment.brief.durable && assignment.has_data && assignment.state == ReplicaState::Live {
+            // It is a copy that counts: what others have besides comes with `serve`.
+            shard.has_caught_up();
+            return Ok(());
+        }
         if sources.is_empty() {
-            self.plant(assignment, &shard);
+            self.plant(assignment, &shard).await?;
         }
         // A shard that is merged has several parents: one replica of each.
         let parts: BTreeSet<_> = sources.iter().map(|peer| peer.shard).collect();
@@ -121,23 +231,26 @@ impl Handler for Service {
 
     async fn serve(&self, assignment: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure> {
         let shard = self.shard(&assignment.replica).ok_or("it was not loaded")?;
+        // Also as a follower: the epoch says how new its copy is, should all others be lost.
+        blocking(&shard, move |shard| shard.enter(epoch.0)).await??;
         match role {
             Role::Leader => {
-                shard.enter(epoch.0);
                 // Not only the former leader: what a dead one had sent to some followers is with them. And
                 // not only this shard: after a split or merge the last writes are with the parents.
-                for peer in assignment.peers.iter().filter(has_data) {
-                    self.peers.fetch(peer, assignment, &shard).await?;
-                }
+                self.catch_up(assignment, &shard).await?;
             }
             Role::Follower => {
                 for peer in assignment.sources().iter().filter(|peer| peer.role == Role::Leader) {
-                    if let Err(error) = self.peers.fetch(peer, assignment, &shard).await {
-                        tracing::info!(node = %peer.node, "serves what it has: {error}");
+                    match self.peers.fetch(peer, assignment, &shard).await {
+                        Ok(()) => {}
+                        // It could lead next, without what was acknowledged since it loaded.
+                        Err(error) if assignment.brief.durable && !shard.is_caught_up() => return Err(error),
+                        Err(error) => tracing::info!(node = %peer.node, "serves what it has: {error}"),
                     }
                 }
             }
         }
+        shard.has_caught_up();
         Ok(())
     }
 
@@ -156,8 +269,13 @@ impl Handler for Service {
         Ok(())
     }
 
-    async fn drop(&self, assignment: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, assignment: &Assignment, reason: DropReason) -> Result<(), Failure> {
+        tracing::info!(keyspace = %assignment.keyspace(), shard = %assignment.shard(), %reason, "deletes its data");
         self.shards().remove(&assignment.replica);
+        if let Some(folder) = self.folder.clone() {
+            let replica = assignment.replica.clone();
+            assignment.scope().spawn_blocking(move || folder.remove(&replica)).await??;
+        }
         Ok(())
     }
 
@@ -182,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_stay_that_begins_from_the_one_before_it_on_the_same_node_does_not_copy_itself() {
-        let service = Service::new(None);
+        let service = Service::new(None, None);
         let key = |placement| ReplicaKey {
             keyspace: "users".parse().unwrap(),
             shard: partage_worker::ShardId(1),

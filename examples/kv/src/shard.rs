@@ -4,11 +4,15 @@
 //! copies a shard by reading the log from where it stopped the last time, while writes go on; what is
 //! overwritten moves to the log's end, so each row is in it once. Deleted rows stay as marks, else a
 //! copy that is late would bring them back.
+//!
+//! A durable replica has a file besides ([`crate::disk`]): what changes it is on the disk before it is in the table.
 
+use crate::disk::{DiskError, Log};
 use crate::limits::PIECE_BYTES;
 use crate::records::{Record, Version};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 struct Row {
@@ -38,10 +42,26 @@ pub struct OldEpoch {
     newest: u64,
 }
 
+/// A write that the replica does not take.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Another node leads by now.
+    #[error(transparent)]
+    Epoch(#[from] OldEpoch),
+    /// It cannot be made durable.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
 /// One replica.
 #[derive(Default)]
 pub struct Shard {
     table: Mutex<Table>,
+    /// Its file, if it is durable. Locked by whoever changes the table, from before the write to the disk until after
+    /// that to the table.
+    file: Mutex<Option<Log>>,
+    /// Whether it has had all that was acknowledged, once.
+    caught_up: AtomicBool,
     /// How far the logs of others were read: by node and shard, with the stay that the log belongs to.
     read: Mutex<BTreeMap<(String, u64), (u64, u64)>>,
 }
@@ -78,36 +98,106 @@ impl Shard {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it is kept on a disk: then changes block for as long as the disk takes.
+    pub fn is_durable(&self) -> bool {
+        self.file().is_some()
+    }
+
+    /// It has all that was acknowledged by now.
+    pub fn has_caught_up(&self) {
+        self.caught_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has had all that was acknowledged, once.
+    pub fn is_caught_up(&self) -> bool {
+        self.caught_up.load(Ordering::Relaxed)
+    }
+
+    /// From now on everything is written to that file, too.
+    pub fn keep_in(&mut self, file: Log) {
+        self.file = Mutex::new(Some(file));
+    }
+
+    fn file(&self) -> MutexGuard<'_, Option<Log>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A row that was read from the file.
+    pub fn restore(&self, record: Record) {
+        self.table().set(record);
+    }
+
+    /// How many rows it has, deleted ones included.
+    pub fn len(&self) -> usize {
+        self.table().rows.len()
+    }
+
+    /// All rows, deleted ones included.
+    pub fn all(&self) -> Vec<Record> {
+        let table = self.table();
+        let record = |(key, row): (&Bytes, &Row)| Record {
+            key: key.clone(),
+            value: row.value.clone(),
+            version: row.version,
+        };
+        table.rows.iter().map(record).collect()
+    }
+
     /// The value of `key`.
     pub fn get(&self, key: &[u8]) -> Option<Bytes> {
         self.table().rows.get(key)?.value.clone()
     }
 
     /// Writes (or, with none, deletes) as the leader of `epoch`.
-    pub fn write(&self, epoch: u64, key: Bytes, value: Option<Bytes>) -> Result<Record, OldEpoch> {
-        let mut table = self.table();
-        if epoch < table.epoch {
-            return Err(OldEpoch { epoch, newest: table.epoch });
-        }
-        table.epoch = epoch;
-        let version = Version { epoch, count: table.last_count + 1 };
+    pub fn write(&self, epoch: u64, key: Bytes, value: Option<Bytes>) -> Result<Record, WriteError> {
+        let mut file = self.file();
+        let version = {
+            let mut table = self.table();
+            if epoch < table.epoch {
+                return Err(OldEpoch { epoch, newest: table.epoch }.into());
+            }
+            table.epoch = epoch;
+            Version { epoch, count: table.last_count + 1 }
+        };
         let record = Record { key, value, version };
-        table.set(record.clone());
+        if let Some(file) = &mut *file {
+            file.add(std::slice::from_ref(&record))?;
+        }
+        self.table().set(record.clone());
         Ok(record)
     }
 
     /// Takes in what another replica has, unless this one knows better.
-    pub fn merge(&self, record: Record) {
-        let mut table = self.table();
-        if table.rows.get(&record.key).is_none_or(|row| row.version < record.version) {
-            table.set(record);
+    pub fn merge(&self, mut records: Vec<Record>) -> Result<(), DiskError> {
+        let mut file = self.file();
+        let is_news = |table: &Table, record: &Record| {
+            table.rows.get(&record.key).is_none_or(|row| row.version < record.version)
+        };
+        {
+            let table = self.table();
+            records.retain(|record| is_news(&table, record));
         }
+        if let Some(file) = &mut *file {
+            file.add(&records)?;
+        }
+        let mut table = self.table();
+        for record in records {
+            // A key may be among them twice.
+            if is_news(&table, &record) {
+                table.set(record);
+            }
+        }
+        Ok(())
     }
 
     /// From now on writes of earlier epochs are refused.
-    pub fn enter(&self, epoch: u64) {
+    pub fn enter(&self, epoch: u64) -> Result<(), DiskError> {
+        if let Some(file) = &mut *self.file() {
+            file.enter(epoch)?;
+        }
         let mut table = self.table();
         table.epoch = table.epoch.max(epoch);
+        Ok(())
     }
 
     /// The end of the log.
@@ -187,12 +277,12 @@ mod tests {
             from.write(1, bytes(&format!("k{n}")), Some(bytes(&"v".repeat(500)))).unwrap();
         }
         let place = from.last_place();
-        all(&from, 0).into_iter().for_each(|record| to.merge(record));
+        to.merge(all(&from, 0)).unwrap();
         from.write(1, bytes("k7"), Some(bytes("new"))).unwrap();
         from.write(1, bytes("k8"), None).unwrap();
         let tail = all(&from, place);
         assert_eq!(tail.len(), 2, "only what is new");
-        tail.into_iter().for_each(|record| to.merge(record));
+        to.merge(tail).unwrap();
         assert_eq!(to.get(b"k7"), Some(bytes("new")));
         assert_eq!((to.get(b"k8"), to.get(b"k9").is_some()), (None, true));
         assert_eq!((to.size().keys, to.size().bytes), (from.size().keys, from.size().bytes));
@@ -203,11 +293,11 @@ mod tests {
     fn o2_an_older_epoch_neither_writes_nor_overwrites_and_a_late_copy_brings_nothing_back() {
         let (old, new) = (Shard::default(), Shard::default());
         let late = old.write(1, bytes("k"), Some(bytes("old"))).unwrap();
-        new.merge(late.clone());
-        new.enter(2);
+        new.merge(vec![late.clone()]).unwrap();
+        new.enter(2).unwrap();
         assert!(new.write(1, bytes("k"), Some(bytes("older"))).is_err());
         new.write(2, bytes("k"), None).unwrap();
-        new.merge(late);
+        new.merge(vec![late]).unwrap();
         assert_eq!(new.get(b"k"), None);
     }
 }

@@ -67,6 +67,10 @@ pub struct CreateArgs {
     /// node, zone, zone-strict, rack or rack-strict
     #[arg(long, default_value = "zone")]
     spread: String,
+    /// Its data lies on the disks of its workers and outlives them: what they have stored is theirs again after a
+    /// restart, and the last replica of a shard is never given up
+    #[arg(long)]
+    durable: bool,
     #[command(flatten)]
     constraint: ConstraintArgs,
     #[command(flatten)]
@@ -136,6 +140,9 @@ struct ThrottleArgs {
     /// Milliseconds that a node may load one replica before it is given up there and tried elsewhere
     #[arg(long)]
     load_ms: Option<u64>,
+    /// durable: milliseconds for which a dead node is waited for before its replicas are replaced
+    #[arg(long)]
+    replace_after_ms: Option<u64>,
 }
 
 impl ThrottleArgs {
@@ -151,7 +158,7 @@ impl ThrottleArgs {
             loads_per_node: self.loads_per_node.unwrap_or(now.loads_per_node),
             bytes_per_s: self.bytes_per_s.unwrap_or(now.bytes_per_s),
             load_ms: self.load_ms.unwrap_or(now.load_ms),
-            replace_after_ms: now.replace_after_ms,
+            replace_after_ms: self.replace_after_ms.unwrap_or(now.replace_after_ms),
         }
     }
 }
@@ -234,7 +241,7 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         throttle: args.throttle.over(Throttle::default()),
         resharding: args.resharding.over(Resharding::default()),
         dataset_replication: None,
-        durable: false,
+        durable: args.durable,
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
     carry_out(&args.door, output, command, args.dry.dry_run).await

@@ -108,6 +108,19 @@ pub enum ShardCommand {
     },
     /// Place a shard again that was set aside, or all of them
     Release(ReleaseArgs),
+    /// Go on with what one node has stored of a durable shard, where no node that has all of its data comes back
+    ///
+    /// Says what may be missing; --dry-run says it and changes nothing.
+    ForceJoin {
+        #[command(flatten)]
+        of: Of,
+        /// The node whose copy is chosen
+        #[arg(long)]
+        node: String,
+        /// The generation of the keyspace's map that was looked at; a wrong one is refused, and the present one named
+        #[arg(long)]
+        generation: u64,
+    },
     /// New partitions of a keyspace with named partitions
     Register {
         #[command(flatten)]
@@ -230,6 +243,10 @@ impl ShardCommand {
             ShardCommand::Merge { of, right } => {
                 let ((keyspace, left), right) = (of.which()?, number(&right)?);
                 (of, Command::MergeShards { keyspace, left, right })
+            }
+            ShardCommand::ForceJoin { of, node, generation } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::ForceJoinShard { keyspace, shard, node, generation })
             }
             ShardCommand::Replicas { of, replicas, ahead: Ahead { ahead } } => {
                 let (keyspace, shard) = of.which()?;
@@ -368,6 +385,7 @@ fn stage_text(shard: &Shard) -> String {
     match shard.serving.as_deref() {
         None => shard.stage.clone(),
         Some("led") => "served".to_owned(),
+        Some("waiting") => "NOT served: waits for a node that has its data".to_owned(),
         Some("silent") => "NOT served: its leader's node does not answer".to_owned(),
         Some("braked") => "NOT served: held by the brake".to_owned(),
         Some("set_aside") => "NOT served: set aside".to_owned(),

@@ -119,20 +119,38 @@ pub struct Hand {
     pub orders: std::collections::BTreeMap<(String, u64, u64), Value>,
     /// What it says of every replica instead of getting on.
     pub hangs: Option<Value>,
+    /// What it has stored and no order is about.
+    pub stored: Vec<Value>,
     /// The coordinator checks that something listens there.
-    _listener: TcpListener,
+    listener: TcpListener,
 }
 
 impl Hand {
     pub async fn join(door: &Door, node: &str) -> Hand {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Hand::start(door, node, vec![], listener).await
+    }
+
+    /// The same node as a new process, which finds on its disk what the former one held.
+    pub async fn restart(self, door: &Door) -> Hand {
+        let mut stored = self.stored;
+        stored.extend(self.orders.values().map(|order| {
+            json!({ "replica": order["replica"], "bounds": order["bounds"], "epoch": order["epoch"] })
+        }));
+        Hand::start(door, &self.node, stored, self.listener).await
+    }
+
+    async fn start(door: &Door, node: &str, stored: Vec<Value>, listener: TcpListener) -> Hand {
         let address = listener.local_addr().unwrap().to_string();
-        let (status, welcome) =
-            door.post("/v1/worker/register", &json!({ "id": node, "address": address })).await;
+        let mut wanted = json!({ "id": node, "address": address });
+        if !stored.is_empty() {
+            wanted["stored"] = json!(stored);
+        }
+        let (status, welcome) = door.post("/v1/worker/register", &wanted).await;
         assert_eq!(status, 200, "{welcome}");
         let incarnation = welcome["incarnation"].as_u64().unwrap();
         let (node, orders) = (node.to_owned(), Default::default());
-        Hand { node, incarnation, sequence: 0, applied: 0, orders, hangs: None, _listener: listener }
+        Hand { node, incarnation, sequence: 0, applied: 0, orders, hangs: None, stored, listener }
     }
 
     pub fn beat(&mut self) -> Value {
@@ -143,6 +161,11 @@ impl Hand {
             "unload" => "unloaded",
             _ => "dropped",
         };
+        let kept = self
+            .stored
+            .iter()
+            .map(|stored| json!({ "replica": stored["replica"], "phase": "kept", "epoch": stored["epoch"] }));
+        let kept: Vec<Value> = kept.collect();
         let reports: Vec<Value> = self
             .orders
             .values()
@@ -155,6 +178,7 @@ impl Hand {
                 }
                 report
             })
+            .chain(kept)
             .collect();
         json!({
             "node": self.node, "incarnation": self.incarnation, "sequence": self.sequence,
@@ -171,10 +195,14 @@ impl Hand {
             self.orders.clear();
         }
         for order in orders["changed"].as_array().unwrap() {
+            self.stored.retain(|stored| stored["replica"] != order["replica"]);
             self.orders.insert(key(&order["replica"]), order.clone());
         }
         for gone in orders["removed"].as_array().unwrap() {
             self.orders.remove(&key(gone));
+        }
+        for permission in orders["permissions"].as_array().into_iter().flatten() {
+            self.stored.retain(|stored| stored["replica"] != permission["replica"]);
         }
         self.applied = orders["version"].as_u64().unwrap();
     }

@@ -13,6 +13,7 @@
 //! | named partitions                  | `partitions.rs` |
 //! | nodes, and the queue of drains    | `nodes.rs`      |
 //! | single shards and their replicas  | `shards.rs`     |
+//! | which stored copy a shard goes on with | `force_join.rs` |
 //! | splits, merges, isolated keys     | `reshape.rs`    |
 //! | nodes enough for what is asked    | `room.rs`       |
 //! | what would follow: dry runs       | `foresight.rs`  |
@@ -20,6 +21,7 @@
 
 mod command;
 mod error;
+mod force_join;
 mod foresight;
 mod keyspaces;
 mod nodes;
@@ -198,6 +200,9 @@ impl Cluster {
                 self.pin_shard(at, &keyspace, shard, constraint, ahead)
             }
             Command::ReleaseShard { keyspace, shard } => self.release_shard(&keyspace, shard),
+            Command::ForceJoinShard { keyspace, shard, node, generation } => {
+                self.force_join(at, transaction, (&keyspace, shard), &node, generation)
+            }
             Command::ReleaseBrake => self.release_brake(),
             Command::ApprovePlan { plan } => self.approve_plan(at, by, plan),
             Command::RejectPlan { plan } => self.reject_plan(by, plan),

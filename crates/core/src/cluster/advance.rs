@@ -5,7 +5,7 @@ use super::execute::Beginnings;
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check;
-use crate::exchange::Phase;
+use crate::exchange::{Phase, ReplicaKey};
 use crate::handover;
 use crate::id::{PlacementId, PlanId, ShardId, TransactionId};
 use crate::lifecycle::ReplicaState;
@@ -140,6 +140,9 @@ impl Cluster {
         self.grant(name, &awake, at);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             awake.iter().for_each(|id| keyspace.note_debts(at, *id, &self.settings));
+            if keyspace.record.keyspace.durable {
+                keyspace.note_resting(&self.nodes, awake.iter().copied());
+            }
             keyspace.meter = meter;
             keyspace.copies_due = due;
         }
@@ -186,7 +189,11 @@ impl Cluster {
     /// Checks the next map, takes it over, and notes what follows for orders and reports.
     pub(super) fn commit(&mut self, at: Moment, name: &KeyspaceName, diff: MapDiff) -> bool {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        if let Some(finding) = check::diff(&keyspace.map, &diff).into_iter().next() {
+        let mut findings = check::diff(&keyspace.map, &diff);
+        if keyspace.record.keyspace.durable {
+            findings.extend(check::keeps_data(&keyspace.map, &diff));
+        }
+        if let Some(finding) = findings.into_iter().next() {
             self.notice(
                 true,
                 format!(
@@ -240,11 +247,15 @@ impl Cluster {
             .flat_map(|shard| &shard.replicas)
             .filter(|r| new.is_none_or(|shard| shard.replica(r.placement).is_none()))
             .collect();
-        match new {
-            Some(shard) if shard.is_settled() => keyspace.unsettled.remove(&id),
-            Some(_) => keyspace.unsettled.insert(id),
-            None => keyspace.unsettled.remove(&id),
-        };
+        let now = |r: &Replica| new.and_then(|shard| shard.replica(r.placement));
+        let anew: Vec<(&Replica, bool)> = old
+            .into_iter()
+            .flat_map(|shard| &shard.replicas)
+            .filter_map(|r| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now)))
+            .map(|(before, now)| (before, now.state == ReplicaState::Live))
+            .collect();
+        keyspace.note_resting(&self.nodes, [id]);
+        let new = keyspace.map.shard(id);
         match new {
             Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
                 keyspace.since.insert(id, at.wall_ms);
@@ -259,18 +270,22 @@ impl Cluster {
         let failed = old.is_some_and(|old| keyspace.notice_failures(at, old, &self.settings));
         let fresh = taken_on(old, keyspace.map.shard(id));
         keyspace.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
-        let settled = keyspace.map.shard(id).is_none_or(Shard::is_settled);
-        if settled && keyspace.blocked.remove(&id) {
+        if !keyspace.unsettled.contains(&id) && keyspace.blocked.remove(&id) {
             keyspace.plan_again(at);
         }
         for replica in &gone {
             keyspace.observed.remove(&replica.placement);
             keyspace.taken.remove(&replica.placement);
+            keyspace.sourceless.remove(&replica.placement);
             keyspace.debts.forget(replica.placement);
         }
         keyspace.note_debts(at, id, &self.settings);
         for replica in gone {
             self.withdraw_order(name, id, replica);
+        }
+        for (replica, serves) in anew {
+            let key = ReplicaKey { keyspace: name.clone(), shard: id, placement: replica.placement };
+            self.note_begun_anew(&key, &replica.node, serves);
         }
         if failed {
             self.set_unloadable_aside(at, name, id);
@@ -331,6 +346,12 @@ impl Cluster {
         }
         self.refresh_orders(name, ids);
     }
+}
+
+/// Whether a stored replica goes on with another process, or waits for one.
+fn begins_anew(before: &Replica, now: &Replica) -> bool {
+    let is_set_back = before.state == ReplicaState::Live && now.state == ReplicaState::Load;
+    is_set_back || before.incarnation != now.incarnation
 }
 
 /// Replicas whose nodes have something new to do: a shard, or the lead of it.

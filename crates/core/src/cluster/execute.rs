@@ -361,13 +361,16 @@ fn remove(
 ) -> Result<(), NotNow> {
     let current = edit.shard(shard)?;
     let leads = current.leader().is_some_and(|leader| leader.placement == placement);
+    let is_copy = current.live().any(|r| r.placement == placement);
     let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);
     let others: Vec<_> = others.map(|r| r.placement).collect();
     let heir = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
     match heir {
         Some(heir) if leads && keyspace.may_yet_serve(heir) => return Err(NotNow::Throttled),
         Some(heir) if leads => edit.lead(shard, heir)?,
-        None if current.staying().all(|r| r.placement == placement) => {
+        None if current.staying().all(|r| r.placement == placement)
+            || keyspace.record.keyspace.durable && is_copy =>
+        {
             return Err(NotNow::Impossible(format!(
                 "{placement} is the last replica of {shard}: add one elsewhere first"
             )));

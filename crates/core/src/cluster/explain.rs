@@ -175,6 +175,7 @@ impl Cluster {
         if let Some(unplaced) = self.unplaced(at, keyspace, shard, keyspace.wanted_replicas(shard.id)) {
             told.push(format!("it has {} of {} replicas: {}", unplaced.have, unplaced.want, unplaced.why));
         }
+        told.extend(self.waits(at, keyspace, shard));
         match shard.leader() {
             None => told.push("nobody leads it: writes wait until a replica serves".to_owned()),
             Some(leader) if !granted => told.push(format!(

@@ -86,7 +86,11 @@ impl Cluster {
             }
             // The node names it again when it registers next.
             None if is_full => {}
-            None => drop(node.kept.insert(replica, kept)),
+            None => {
+                node.kept.insert(replica.clone(), kept);
+                // A shard may have waited for it.
+                self.wake_shard(&replica);
+            }
         }
     }
 
@@ -103,6 +107,9 @@ impl Cluster {
         let (mut permissions, mut last, mut waits) = (Vec::new(), None, None);
         for (replica, kept) in turn {
             last = Some(replica.clone());
+            if self.is_named(replica) {
+                continue;
+            }
             match self.may_delete(at, replica, kept) {
                 Ok((reason, epoch)) => {
                     permissions.push(Permission { replica: replica.clone(), reason, epoch });
@@ -132,7 +139,14 @@ impl Cluster {
         permissions
     }
 
-    /// Why the data of a replica may be deleted, and up to which epoch; or why it may not.
+    /// Whether the map has a place for it: it is ordered, or waits to be.
+    fn is_named(&self, key: &ReplicaKey) -> bool {
+        let keyspace = self.keyspaces.get(&key.keyspace);
+        let shard = keyspace.and_then(|keyspace| keyspace.map.shard(key.shard));
+        shard.is_some_and(|shard| shard.replica(key.placement).is_some())
+    }
+
+    /// Why the data of a replica that no map names may be deleted, and up to which epoch; or why it may not.
     fn may_delete(&self, at: Moment, key: &ReplicaKey, kept: &Kept) -> Result<(DropReason, Epoch), String> {
         let deleted = Ok((DropReason::Deleted, kept.epoch));
         let Some(keyspace) = self.keyspaces.get(&key.keyspace) else {
@@ -159,7 +173,6 @@ impl Cluster {
             );
         }
         match map.shard(key.shard) {
-            Some(shard) if shard.replica(key.placement).is_some() => Err("the map still names it".to_owned()),
             Some(shard) if *shard.stage() == Stage::Removing => deleted,
             None if map.sharding() == Sharding::Named => deleted,
             shard => self.served_elsewhere(at, keyspace, shard, key.shard, kept),
@@ -215,9 +228,8 @@ impl Cluster {
                 let seen = keyspace.observed.get(&leader.placement);
                 let serves =
                     seen.is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch);
-                let health =
-                    self.nodes.get(&leader.node).map(|node| node.signs.health(at.now, &self.settings));
-                serves && matches!(health, Some(Health::Up | Health::Unreachable))
+                let health = self.replica_health(at, leader);
+                serves && matches!(health, Health::Up | Health::Unreachable)
             })
     }
 }

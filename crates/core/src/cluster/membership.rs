@@ -6,7 +6,7 @@
 //! lease is over.
 
 use super::{Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, Write, orders, work};
-use crate::exchange::{Beat, LeaseRenewal, Orders, ReplicaKey, Report, Stored};
+use crate::exchange::{Beat, LeaseRenewal, Orders, Phase, ReplicaKey, Report, Stored};
 use crate::health::Signs;
 use crate::id::{ClusterId, Incarnation};
 use crate::lease::Granted;
@@ -307,6 +307,7 @@ impl Cluster {
         self.notice(false, format!("node {id} registered as {incarnation} at {}", node.record.spec.address));
         self.nodes.insert(id.clone(), node);
         self.take_stored(at, &id, stored);
+        self.forget_reports_of(&id);
         self.wake_replicas_of(&id);
         self.losses.returned(&id);
         self.forget_hung(&id);
@@ -390,6 +391,12 @@ impl Cluster {
         let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
         let load =
             report.load.map(Load::bounded).or_else(|| before.and_then(Observed::load).cloned()).map(Box::new);
+        if !matches!(report.phase, Phase::Loading | Phase::Failed(_) | Phase::Kept)
+            && let Some(node) = self.nodes.get_mut(node)
+        {
+            node.kept.remove(&report.replica);
+        }
+        keyspace.excuse_load(&self.nodes, report.replica.shard, placement, &report.phase);
         keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
         if news {
             self.wake_shard(&report.replica);
@@ -507,6 +514,7 @@ impl Cluster {
         node.ended_at = at.now;
         node.orders = orders::OrderBook::default();
         self.outbox.writes.push(Write::Node(node.record.clone()));
+        self.forget_reports_of(id);
         self.wake_replicas_of(id);
         self.plan_soon(at, 0);
     }

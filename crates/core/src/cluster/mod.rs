@@ -22,6 +22,7 @@
 //! | what should change next, and who approves it   | `planning.rs`   |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | whether data that no map names may be deleted  | `kept.rs`       |
+//! | what outlives its process, and who waits for it | `stored.rs`     |
 //! | what does not get on, and what follows         | `overdue.rs`    |
 //! | who cannot be reached, and what follows        | `reach.rs`      |
 //! | what is stored, and how it comes back          | `record.rs`     |
@@ -61,6 +62,7 @@ mod record;
 mod runs;
 pub mod serving;
 pub mod status;
+mod stored;
 mod work;
 
 pub use faults::StoredFaults;
@@ -174,6 +176,8 @@ pub struct KeyspaceState {
     unmeasured_since: Option<Millis>,
     /// When replicas, or the lead, were given to their nodes, for the last `poison_window_ms`; not stored.
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
+    /// Of replicas of durable shards: how often loading them has failed while nobody served the shard. Not stored.
+    sourceless: BTreeMap<PlacementId, u32>,
     /// What it carried on each node when its planner last ran; not stored.
     footprint: planning::Footprint,
     /// The bytes that moves may begin to copy; not stored.

@@ -4,15 +4,17 @@
 //! worker has not confirmed it yet; the order itself is computed from the map when it is sent. So a coordinator of
 //! a million replicas holds a number for each, not a message.
 
-use super::{Cluster, KeyspaceState, NodeState, PackedMap};
+use super::{Cluster, KeyspaceState, NodeState, PackedMap, stored};
 use crate::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
-use crate::handover::Sight;
+use crate::handover::{Copy, Sight};
 use crate::id::{Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
 use crate::planted::{self, Planted};
+use crate::settings::Settings;
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,21 +110,19 @@ impl OrderBook {
 
 /// The coordinator's sight of one keyspace, for [`handover`].
 pub(super) struct KeyspaceSight<'a> {
-    pub(super) reports: &'a BTreeMap<PlacementId, super::Observed>,
+    pub(super) keyspace: &'a KeyspaceState,
     pub(super) nodes: &'a BTreeMap<NodeId, NodeState>,
-    pub(super) ownership: Ownership,
-    pub(super) debts: &'a super::overdue::Debts,
-    pub(super) load_attempts: u32,
+    pub(super) settings: &'a Settings,
     pub(super) now: Millis,
 }
 
 impl Sight for KeyspaceSight<'_> {
     fn phase(&self, placement: PlacementId) -> Option<&Phase> {
-        self.reports.get(&placement).map(super::Observed::phase)
+        self.keyspace.observed.get(&placement).map(super::Observed::phase)
     }
 
     fn epoch(&self, placement: PlacementId) -> Option<crate::id::Epoch> {
-        self.reports.get(&placement).map(super::Observed::epoch)
+        self.keyspace.observed.get(&placement).map(super::Observed::epoch)
     }
 
     fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool {
@@ -135,36 +135,55 @@ impl Sight for KeyspaceSight<'_> {
 
     fn is_silent(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         self.nodes.get(node).is_some_and(|node| {
-            let exclusive = self.ownership == Ownership::Exclusive;
+            let exclusive = self.ownership() == Ownership::Exclusive;
             let gets_no_lease = exclusive && node.revoked && node.signs.lease.is_over(self.now);
             let cannot_lead = node.is_silent(self.now) || node.cut_off || gets_no_lease;
             node.record.incarnation == incarnation && cannot_lead && !node.record.ended
         })
     }
 
+    fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        self.nodes.get(node).is_some_and(|node| {
+            let is_current = node.record.incarnation == incarnation;
+            let health = node.signs.health(self.now, self.settings);
+            is_current && matches!(health, Health::Up | Health::Unreachable)
+        })
+    }
+
+    fn is_durable(&self) -> bool {
+        self.keyspace.record.keyspace.durable
+    }
+
+    fn copy(&self, shard: &Shard, replica: &Replica) -> Copy {
+        let keyspace = self.keyspace.map.keyspace().clone();
+        let key = ReplicaKey { keyspace, shard: shard.id, placement: replica.placement };
+        stored::copy((self.nodes, self.now, self.settings), &key, shard, replica)
+    }
+
+    fn wanted(&self, shard: ShardId) -> usize {
+        self.keyspace.wanted_replicas(shard) as usize
+    }
+
     fn ownership(&self) -> Ownership {
-        self.ownership
+        self.keyspace.record.keyspace.ownership
     }
 
     fn load_attempts(&self) -> u32 {
-        self.load_attempts
+        self.settings.load_attempts
+    }
+
+    fn excused_attempts(&self, placement: PlacementId) -> u32 {
+        self.keyspace.sourceless.get(&placement).copied().unwrap_or(0)
     }
 
     fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
-        self.debts.is_overdue(placement, state)
+        self.keyspace.debts.is_overdue(placement, state)
     }
 }
 
 impl Cluster {
     pub(super) fn sight<'a>(&'a self, keyspace: &'a KeyspaceState, now: Millis) -> KeyspaceSight<'a> {
-        KeyspaceSight {
-            reports: &keyspace.observed,
-            nodes: &self.nodes,
-            ownership: keyspace.record.keyspace.ownership,
-            debts: &keyspace.debts,
-            load_attempts: self.settings.load_attempts,
-            now,
-        }
+        KeyspaceSight { keyspace, nodes: &self.nodes, settings: &self.settings, now }
     }
 
     /// Notes that orders about `shards`, and about what is split from or merged into them, may differ.
@@ -277,8 +296,11 @@ impl Cluster {
         };
         let shards = std::iter::once(shard).chain(related.iter().filter_map(|id| map.shard(*id)));
         let others = shards.flat_map(|s| s.replicas.iter().map(move |r| (s, r)));
-        let useful =
-            others.filter(|(_, r)| r.placement != of.placement && r.state != ReplicaState::UnloadFinal);
+        // What waits for its node can neither be copied from nor store anything.
+        let is_there = |r: &Replica| !(keyspace.record.keyspace.durable && stored::has_ended(&self.nodes, r));
+        let useful = others.filter(|(_, r)| {
+            r.placement != of.placement && r.state != ReplicaState::UnloadFinal && is_there(r)
+        });
         useful
             .filter_map(|(s, r)| {
                 Some(Peer {

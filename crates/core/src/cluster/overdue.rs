@@ -331,7 +331,11 @@ impl Cluster {
                 holding_up.extend(keyspace.holds_up(debt.shard, replica).then(|| replica.node.clone()));
                 continue;
             }
-            if !self.nodes.get(&replica.node).is_some_and(|node| answers(node, replica, at, &settings)) {
+            let shard = keyspace.map.shard(debt.shard);
+            let waits = shard.is_some_and(|shard| !keyspace.has_source(&self.nodes, shard));
+            let waits = waits && debt.state == ReplicaState::Load;
+            let node = self.nodes.get(&replica.node);
+            if waits || !node.is_some_and(|node| answers(node, replica, at, &settings)) {
                 debt.since = at.now;
             }
             if debt.since + patience_ms <= at.now {

@@ -211,8 +211,9 @@ impl Cluster {
     fn plan_keyspace(&mut self, at: Moment, name: &KeyspaceName) -> bool {
         let rebalance_ms = self.settings.rebalance_ms;
         let settled_at = self.last_join + self.settings.settle_ms;
+        let replacement = self.keyspaces.get(name).map(|keyspace| self.next_replacement(at, keyspace));
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        keyspace.plan_due = at.now + rebalance_ms;
+        keyspace.plan_due = (at.now + rebalance_ms).min(replacement.unwrap_or(Millis::NEVER));
         if self.record.brake.is_some() || keyspace.record.brake.is_some() {
             return false;
         }

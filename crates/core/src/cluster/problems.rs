@@ -52,6 +52,7 @@ impl Cluster {
             told.push(problem(what, "look at the nodes and the network, then `partage brake release`"));
         }
         told.extend(self.unserved_problem(summary));
+        told.extend(waiting_problem(summary));
         told.extend(self.silent_nodes_problem(at));
         if let Some((keyspace, shard, why)) = summary.set_aside.first() {
             let count = summary.set_aside.len();
@@ -68,6 +69,7 @@ impl Cluster {
         let counts = &summary.shards;
         let unserved = counts.unserved();
         let parts = [
+            (counts.waiting, "waiting for nodes that have their data"),
             (counts.silent, "led by nodes that do not answer"),
             (counts.braked, "held by the brake"),
             (counts.set_aside, "set aside"),
@@ -100,6 +102,28 @@ impl Cluster {
         let way_out = "start them again, or mend the network and the addresses that they announce";
         (!told.is_empty()).then(|| problem(format!("nodes that do not answer: {}", told.join("; ")), way_out))
     }
+}
+
+/// Shards whose data is on nodes that are away, or that have come back without it.
+fn waiting_problem(summary: &Summary) -> Option<Problem> {
+    let (count, nodes) = (summary.shards.waiting, &summary.awaited);
+    let waits = if count == 1 { "1 shard waits".to_owned() } else { format!("{count} shards wait") };
+    let awaited: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(|id| id.as_str()).collect();
+    let more = if nodes.len() > awaited.len() { " and others" } else { "" };
+    let (what, way_out) = match awaited.is_empty() {
+        true => (
+            format!("{waits}: no node has a copy of the data that can be read"),
+            "bring back the disk of a node that had one (`partage explain` names them), or choose",
+        ),
+        false => (
+            format!("{waits} for {}{more}, which hold the only copies of their data", awaited.join(", ")),
+            "start these nodes again with their disks; where a disk is lost, choose",
+        ),
+    };
+    let way_out = format!(
+        "{way_out} another copy with `partage shard force-join KEYSPACE SHARD --node NODE --generation G`"
+    );
+    (count > 0).then(|| problem(what, way_out))
 }
 
 fn names(nodes: &[&NodeId]) -> String {

@@ -7,6 +7,7 @@
 //! | the shard                                                            | counts as   | who ends it           |
 //! |----------------------------------------------------------------------|-------------|-----------------------|
 //! | its leader serves it, on a node that answers                         | `Led`       |                       |
+//! | every node that has its data is away, or has lost it                 | `Waiting`   | these nodes, when they come back |
 //! | its leader's node is silent or unreachable                           | `Silent`    | the coordinator, soon |
 //! | its leader's node is dead or it has none, and the brake is on        | `Braked`    | a person              |
 //! | it is set aside                                                      | `SetAside`  | a person              |
@@ -28,6 +29,8 @@ use std::fmt;
 pub enum Serving {
     /// Its leader serves.
     Led,
+    /// Every node that has its data is away.
+    Waiting,
     /// Its leader is not heard, or not reached.
     Silent,
     /// Nobody serves it, and the brake holds it.
@@ -44,6 +47,7 @@ impl fmt::Display for Serving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Serving::Led => "led",
+            Serving::Waiting => "waiting",
             Serving::Silent => "silent",
             Serving::Braked => "braked",
             Serving::SetAside => "set_aside",
@@ -61,6 +65,9 @@ impl Cluster {
             && self.serves(at, keyspace, shard, leader)
         {
             return Serving::Led;
+        }
+        if keyspace.waits_for_copy(&self.nodes, shard) {
+            return Serving::Waiting;
         }
         let rule = keyspace.record.rules.get(&shard.id);
         let is_aside = rule.is_some_and(|rule| rule.set_aside.is_some());

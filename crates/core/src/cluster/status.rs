@@ -47,6 +47,8 @@ pub struct Summary {
     pub loads: usize,
     /// Shards that have fewer replicas than they want, whether or not more are on their way.
     pub short: usize,
+    /// The first nodes for which shards wait, as only they have their data, at most [`limits::NAMES_SHOWN`] and one.
+    pub awaited: BTreeSet<NodeId>,
     /// The first of those for which nothing is on its way, at most [`limits::COMPLAINTS`].
     pub unplaced: Vec<Unplaced>,
     /// What the planner last could not do, by keyspace, in its own sentences.
@@ -65,6 +67,8 @@ pub struct Summary {
 pub struct ShardCounts {
     /// They answer for their bounds: their leader serves, on a node that answers.
     pub led: usize,
+    /// Not served: every node that has their data is away, or has lost it.
+    pub waiting: usize,
     /// Not served: the node of their leader does not answer, and may still be there.
     pub silent: usize,
     /// Not served: the brake holds them.
@@ -91,7 +95,7 @@ impl ShardCounts {
 
     /// Those that should answer for their bounds and do not.
     pub fn unserved(&self) -> usize {
-        self.silent + self.braked + self.set_aside + self.loading + self.unplaced
+        self.waiting + self.silent + self.braked + self.set_aside + self.loading + self.unplaced
     }
 }
 
@@ -246,6 +250,7 @@ impl Cluster {
         *match shard.stage() {
             Stage::Serving => match self.serving(at, keyspace, shard) {
                 Serving::Led => &mut counts.led,
+                Serving::Waiting => &mut counts.waiting,
                 Serving::Silent => &mut counts.silent,
                 Serving::Braked => &mut counts.braked,
                 Serving::SetAside => &mut counts.set_aside,
@@ -263,6 +268,10 @@ impl Cluster {
                 (ReplicaState::Load, None) => summary.loads += 1,
                 (ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal, _) => {}
             }
+        }
+        if keyspace.waits_for_copy(&self.nodes, shard) {
+            let room = (limits::NAMES_SHOWN + 1).saturating_sub(summary.awaited.len());
+            summary.awaited.extend(self.awaited(at, keyspace, shard).take(room).cloned());
         }
         let want = keyspace.wanted_replicas(shard.id);
         if shard.is_serving() && (shard.live().count() as u32) < want {

@@ -1,6 +1,8 @@
 //! Scenarios of a whole cluster on simulated time, each short enough to be followed by hand.
 
 mod crash_loop;
+mod disks;
+mod durable;
 mod growth;
 mod guard;
 mod interrupted;

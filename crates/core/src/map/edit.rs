@@ -251,6 +251,43 @@ impl<'a> Edit<'a> {
         self.raise_epoch(id)
     }
 
+    /// A stored replica whose process has ended begins anew with the start `incarnation` of its node: as follower, or
+    /// as the leader that it was, then under a new epoch (O3). With the same `incarnation` and in `Load` it waits for
+    /// the next start, and counts no more meanwhile.
+    pub fn begin_anew(
+        &mut self,
+        id: ShardId,
+        placement: PlacementId,
+        incarnation: Incarnation,
+        state: ReplicaState,
+    ) -> Result<(), EditError> {
+        let replica = self.replica_mut(id, placement)?;
+        if !replica.state.may_begin_anew_as(state) {
+            return Err(IllegalStep { placement, from: replica.state, to: state }.into());
+        }
+        let led = replica.role == Role::Leader;
+        replica.state = state;
+        replica.incarnation = incarnation;
+        replica.predecessor = None;
+        if state != ReplicaState::Live {
+            replica.role = Role::Follower;
+        }
+        if led { self.raise_epoch(id) } else { Ok(()) }
+    }
+
+    /// Puts a replica that the map forgot back, live and with the data that its node has stored: a person chose it.
+    pub fn readmit(&mut self, id: ShardId, replica: Replica) -> Result<(), EditError> {
+        let shard = self.shard(id)?;
+        if shard.bars(&replica.node) {
+            return Err(EditError::AlreadyThere { shard: id, node: replica.node });
+        }
+        if !shard.is_serving() {
+            return Err(EditError::WrongStage { shard: id, stage: shard.stage().clone() });
+        }
+        self.shard_mut(id)?.replicas.push(replica);
+        Ok(())
+    }
+
     /// Takes out a replica whose data is gone or whose node is.
     pub fn remove_replica(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
         let led = self.replica_mut(id, placement)?.role == Role::Leader;

@@ -29,7 +29,7 @@
 //! to follow or to leave has carried that out when its last request is answered (and, leaving, when
 //! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
 
-use crate::exchange::{DropReason, Order, Permission, Phase, Stored};
+use crate::exchange::{DropReason, Order, Peer, Permission, Phase, Stored};
 use crate::id::Epoch;
 use crate::lifecycle::ReplicaState;
 use crate::map::Role;
@@ -132,6 +132,8 @@ pub struct Holding {
     withdrawn: bool,
     /// Why its data may be deleted although no order says so.
     permission: Option<DropReason>,
+    /// Whether its data is here: a load has succeeded, or an earlier process has stored it undamaged.
+    has_data: bool,
     /// As of [`Stored`].
     store: u64,
     damaged: bool,
@@ -151,6 +153,7 @@ impl Holding {
             unhealthy: None,
             withdrawn: false,
             permission: None,
+            has_data: false,
             store: 0,
             damaged: false,
         }
@@ -174,6 +177,7 @@ impl Holding {
             carried_out: stored.epoch,
             served: stored.epoch,
             withdrawn: true,
+            has_data: !stored.damaged,
             store: stored.store,
             damaged: stored.damaged,
             ..Holding::new(order)
@@ -189,6 +193,17 @@ impl Holding {
             store: self.store,
             damaged: self.damaged,
         })
+    }
+
+    /// Whether its data is here: a load has succeeded, or an earlier process has stored it undamaged.
+    pub fn has_data(&self) -> bool {
+        self.has_data
+    }
+
+    /// Whether it must not be loaded: the shard has had data, which is neither here nor on a peer (D10).
+    pub fn lacks_source(&self) -> bool {
+        let is_source = |peer: &Peer| matches!(peer.state, ReplicaState::Live | ReplicaState::Unload);
+        self.order.had_data && !self.has_data && !self.order.peers.iter().any(is_source)
     }
 
     /// Whether requests may come in.
@@ -279,6 +294,11 @@ impl Holding {
     fn may_drop(&self) -> Option<DropReason> {
         let ordered = self.order.state == ReplicaState::UnloadFinal;
         ordered.then(|| self.order.drop.unwrap_or(DropReason::Moved)).or(self.permission)
+    }
+
+    /// Whether nothing of it runs here: no request, no callback that it would have to be unloaded after.
+    pub fn is_at_rest(&self) -> bool {
+        matches!(self.at, At::Unloaded | At::Dropped | At::Resting(Callback::Drop(_), _))
     }
 
     /// Whether [`Holding::withdraw`] was called.
@@ -448,6 +468,8 @@ impl Holding {
         self.at = match callback {
             Callback::Load => {
                 self.unhealthy = None;
+                self.has_data = true;
+                self.damaged = false;
                 At::Ready
             }
             Callback::Serve(role, epoch) => {
@@ -461,7 +483,10 @@ impl Holding {
                 self.carried_out = self.order.epoch;
                 At::Unloaded
             }
-            Callback::Drop(_) => At::Dropped,
+            Callback::Drop(_) => {
+                self.has_data = false;
+                At::Dropped
+            }
         };
     }
 

@@ -215,6 +215,11 @@ impl Worker {
         self.run(now)
     }
 
+    /// Whether nothing runs here any more: no request, no callback that must be followed by `unload`.
+    pub fn is_at_rest(&self) -> bool {
+        self.holdings.values().all(Holding::is_at_rest)
+    }
+
     /// Asks to leave: the coordinator moves everything first (A13).
     pub fn leave(&mut self) {
         self.leaving = true;
@@ -352,8 +357,13 @@ impl Worker {
 
     fn run_one(&mut self, now: Millis, key: &ReplicaKey) -> Vec<Action> {
         let Some(holding) = self.holdings.get_mut(key) else { return Vec::new() };
+        let is_durable = self.keyspaces.get(&key.keyspace).is_some_and(|brief| brief.durable);
         let mut actions = Vec::new();
         while let Some(task) = holding.next(now, &self.patience) {
+            if task == Task::Call(Callback::Load) && is_durable && holding.lacks_source() {
+                holding.returned(Callback::Load, Err(no_source(key)), now, &self.patience);
+                continue;
+            }
             actions.push(Action { replica: key.clone(), task });
         }
         let state = (holding.phase(), holding.epoch());
@@ -435,6 +445,15 @@ impl Worker {
     pub fn gates(&self) -> Gates {
         Gates::new(self.lease, &self.keyspaces, self.holdings.values())
     }
+}
+
+fn no_source(ReplicaKey { keyspace, shard, .. }: &ReplicaKey) -> String {
+    format!(
+        "shard {shard} of keyspace {keyspace} has had data, and no replica that could be loaded from is known: start \
+         the nodes that stored it; if they are lost, choose another copy with `partage shard force-join {keyspace} {} \
+         --node NODE`",
+        shard.0
+    )
 }
 
 #[cfg(test)]

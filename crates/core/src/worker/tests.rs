@@ -52,13 +52,14 @@ struct Fixture {
     version: u64,
     incarnation: u64,
     generation: u64,
+    durable: bool,
 }
 
 impl Fixture {
     fn new() -> Fixture {
         let mut worker = Worker::new(NodeId::new("a").unwrap(), Patience::default());
         worker.welcomed(&welcome(1, 1)).unwrap();
-        Fixture { worker, version: 0, incarnation: 1, generation: 1 }
+        Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: false }
     }
 
     fn order(&mut self, now: u64, order: Order) -> Vec<Task> {
@@ -70,7 +71,7 @@ impl Fixture {
             ownership: Ownership::Exclusive,
             generation: Generation { sequence: self.generation, ..Generation::default() },
             first_shard: ShardId(1),
-            durable: false,
+            durable: self.durable,
         };
         let orders = Orders {
             cluster: ClusterId(1),
@@ -424,4 +425,74 @@ fn b9_what_it_knows_of_keyspaces_that_it_has_left_is_bounded() {
     let known = |name: &str| fixture.worker.keyspace(&KeyspaceName::new(name).unwrap()).is_some();
     assert_eq!(fixture.worker.keyspace(&keyspace()), None, "the oldest went");
     assert!(!known("later-2") && known("later-3"), "as many as a cluster may have stay");
+}
+
+#[test]
+fn d10_a_durable_shard_that_had_data_is_not_loaded_from_nothing() {
+    let mut fixture = Fixture { durable: true, ..Fixture::new() };
+    let load =
+        |had_data, peers| Order { had_data, peers, ..order(ReplicaState::Load, Role::Follower, 3, true) };
+    assert_eq!(fixture.order(0, load(true, vec![])), []);
+    let (Phase::Failed(failure), _) = fixture.reported() else { panic!("it is loaded") };
+    assert!(failure.reason.contains("partage shard force-join ks 1"), "{}", failure.reason);
+    // With a source it is loaded, with the next try.
+    let peers = order(ReplicaState::Unload, Role::Follower, 3, true).peers;
+    fixture.order(1, load(true, peers));
+    assert_eq!(tasks(fixture.worker.run(Millis(5_000))), [Task::Call(Callback::Load)]);
+
+    let mut new = Fixture { durable: true, ..Fixture::new() };
+    assert_eq!(new.order(0, load(false, vec![])), [Task::Call(Callback::Load)]);
+    let mut in_memory = Fixture::new();
+    assert_eq!(in_memory.order(0, load(true, vec![])), [Task::Call(Callback::Load)]);
+}
+
+fn with_stored(damaged: bool) -> Fixture {
+    let stored = Stored {
+        replica: replica(),
+        bounds: Bounds::Hashes(HashRange::ALL),
+        epoch: Epoch(3),
+        store: 9,
+        damaged,
+    };
+    let mut worker = Worker::new(NodeId::new("a").unwrap(), Patience::default())
+        .with_stored(Some(ClusterId(1)), vec![stored.clone()]);
+    assert_eq!(worker.registration(NodeSpec::new(NodeId::new("a").unwrap(), "a:1")).stored, [stored]);
+    worker.welcomed(&welcome(1, 1)).unwrap();
+    Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: true }
+}
+
+#[test]
+fn d10_what_an_earlier_process_stored_is_kept_and_opened_when_it_is_ordered() {
+    let mut fixture = with_stored(false);
+    assert_eq!(tasks(fixture.worker.run(Millis(0))), []);
+    assert_eq!(fixture.reported(), (Phase::Kept, Epoch(3)));
+    let live = order(ReplicaState::Live, Role::Leader, 4, true);
+    assert_eq!(fixture.order(1, live), [Task::Call(Callback::Load)]);
+    assert!(fixture.worker.holdings()[&replica()].has_data());
+    assert_eq!(fixture.done(2, Callback::Load), [Task::Call(Callback::Serve(Role::Leader, Epoch(4)))]);
+
+    let mut damaged = with_stored(true);
+    assert_eq!(damaged.order(1, order(ReplicaState::Live, Role::Leader, 4, true)), []);
+    assert!(matches!(damaged.reported().0, Phase::Failed(_)));
+}
+
+/// Also of a keyspace that no order was ever about.
+#[test]
+fn d7_what_an_earlier_process_stored_is_deleted_on_a_permission_only() {
+    let mut fixture = with_stored(false);
+    let orders = fixture.whole(1, vec![], vec![]);
+    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), []);
+    assert_eq!(fixture.permit(2, 2, 2), [], "of an earlier epoch");
+    assert_eq!(fixture.permit(3, 3, 3), [Task::Call(Callback::Drop(DropReason::Superseded))]);
+}
+
+#[test]
+fn a_worker_that_ends_is_at_rest_when_its_requests_and_unload_have_ended() {
+    let mut fixture = Fixture::leading(1);
+    assert_eq!(tasks(fixture.worker.ended(Millis(5))), [Task::Drain]);
+    assert!(!fixture.worker.is_at_rest());
+    fixture.worker.drained(Millis(6), &replica());
+    assert!(!fixture.worker.is_at_rest());
+    fixture.done(7, Callback::Unload);
+    assert!(fixture.worker.is_at_rest());
 }

@@ -15,7 +15,8 @@ use partage_core::dataset::shards::{LOAD_MS, partitions_of};
 use partage_core::dataset::{Address, DatasetName};
 use partage_core::sharding::Slot;
 use partage_worker::{
-    Assignment, Bounds, Epoch, Failure, Handler, KeyspaceKind, Load, Patience, Peer, ReplicaKey, Role, Worker,
+    Assignment, Bounds, DropReason, Epoch, Failure, Handler, KeyspaceKind, Load, Patience, Peer, ReplicaKey,
+    Role, Worker,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,7 +164,7 @@ impl Handler for Holder {
     }
 
     /// The machine lets go of it when it is sure that others have it, which may be later.
-    async fn drop(&self, shard: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, shard: &Assignment, _: DropReason) -> Result<(), Failure> {
         let gone = self.stays.held().remove(&shard.replica);
         self.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(&shard.replica);
         match gone {

@@ -96,6 +96,7 @@ impl From<&Summary> for proto::ClusterStatus {
             shards: Some(proto::ShardCounts {
                 led: shards.led as u64,
                 unserved: shards.unserved() as u64,
+                waiting: shards.waiting as u64,
                 silent: shards.silent as u64,
                 braked: shards.braked as u64,
                 set_aside: shards.set_aside as u64,

@@ -182,6 +182,9 @@ impl TryFrom<command_request::Command> for json::Command {
             From::ReleaseShard(proto::ReleaseShard { keyspace, shard }) => {
                 To::ReleaseShard { keyspace, shard }
             }
+            From::ForceJoinShard(proto::ForceJoinShard { keyspace, shard, node, generation }) => {
+                To::ForceJoinShard { keyspace, shard, node, generation }
+            }
             From::ReleaseBrake(proto::ReleaseBrake {}) => To::ReleaseBrake {},
             From::ApprovePlan(proto::ApprovePlan { plan }) => To::ApprovePlan { plan },
             From::RejectPlan(proto::RejectPlan { plan }) => To::RejectPlan { plan },

@@ -214,6 +214,14 @@ pub enum Command {
         keyspace: String,
         shard: u64,
     },
+    ForceJoinShard {
+        keyspace: String,
+        shard: u64,
+        /// The node whose copy is chosen.
+        node: String,
+        /// The sequence number of the map that was looked at.
+        generation: u64,
+    },
     ReleaseBrake {},
     ApprovePlan {
         plan: u64,
@@ -360,6 +368,12 @@ impl TryFrom<Command> for core::Command {
             Command::ReleaseShard { keyspace, shard } => {
                 To::ReleaseShard { keyspace: in_keyspace(&keyspace)?, shard: ShardId(shard) }
             }
+            Command::ForceJoinShard { keyspace, shard, node, generation } => To::ForceJoinShard {
+                keyspace: in_keyspace(&keyspace)?,
+                shard: ShardId(shard),
+                node: at_node(&node)?,
+                generation,
+            },
             Command::ReleaseBrake {} => To::ReleaseBrake,
             Command::ApprovePlan { plan } => To::ApprovePlan { plan: PlanId(plan) },
             Command::RejectPlan { plan } => To::RejectPlan { plan: PlanId(plan) },

@@ -48,7 +48,7 @@ pub use status::{
 pub use text::{Generation, KeyText, Point};
 pub use worker::{
     Beat, HotKey, KeyspaceBrief, Lease, Leave, Load, Order, Orders, Peer, Register, ReplicaKey, Report,
-    Welcome,
+    Stored, Welcome,
 };
 
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.

@@ -20,8 +20,11 @@ use utoipa::ToSchema;
 pub struct ShardCounts {
     /// They are served: their leader serves, on a node that answers.
     pub led: usize,
-    /// They should be served and are not: the sum of the next five.
+    /// They should be served and are not: the sum of the next six.
     pub unserved: usize,
+    /// Every node that has their data is away, or has lost it.
+    #[serde(default)]
+    pub waiting: usize,
     /// The node of their leader does not answer.
     pub silent: usize,
     /// Nobody serves them, and the brake holds them.
@@ -152,6 +155,7 @@ impl From<&core::Summary> for Summary {
             shards: ShardCounts {
                 led: counts.led,
                 unserved: counts.unserved(),
+                waiting: counts.waiting,
                 silent: counts.silent,
                 braked: counts.braked,
                 set_aside: counts.set_aside,
@@ -330,7 +334,7 @@ pub struct Shard {
     pub bounds: Bounds,
     /// `serving`, `forming`, `closing`, `removing`.
     pub stage: String,
-    /// Whether it is served: `led`; else why not: `silent`, `braked`, `set_aside`, `loading`, `unplaced`. Absent where
+    /// Whether it is served: `led`; else why not: `waiting`, `silent`, `braked`, `set_aside`, `loading`, `unplaced`. Absent where
     /// it need not be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving: Option<String>,

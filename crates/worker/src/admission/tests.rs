@@ -7,7 +7,7 @@ use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::time::Millis;
-use partage_core::worker::{Callback, Patience, Worker as Mind};
+use partage_core::worker::{Callback, Holding, Patience, Worker as Mind};
 
 /// A mind that leads one shard, and what its driver would publish.
 struct Leader {
@@ -47,7 +47,7 @@ impl Leader {
             durable: false,
         };
         let order = Leader::order_to(ReplicaState::Live);
-        let inside = Arc::new(Inside::new(Assignment::new(&order, &brief)));
+        let inside = Arc::new(Inside::new(Assignment::new(&Holding::new(order.clone()), Some(&brief), None)));
         let shared = Arc::new(Shared::new(node, vec![], Clock::start()));
         let mut leader = Leader { mind, shared, inside, version: 0 };
         leader.order(order, vec![brief]);

@@ -1,10 +1,11 @@
 use super::*;
 use crate::handler::Failure;
 use async_trait::async_trait;
-use partage_core::exchange::{KeyspaceBrief, Peer};
+use partage_core::exchange::{DropReason, KeyspaceBrief, Peer};
 use partage_core::hash::HashFunction;
 use partage_core::id::{Epoch, Generation, PlacementId, ShardId};
 use partage_core::keyspace::Ownership;
+use partage_core::lifecycle::ReplicaState;
 use partage_core::map::Role;
 use partage_core::name::KeyspaceName;
 use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
@@ -51,7 +52,7 @@ impl Handler for Arc<Blocking> {
         Ok(())
     }
 
-    async fn drop(&self, _: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, _: &Assignment, _: DropReason) -> Result<(), Failure> {
         Ok(())
     }
 }
@@ -64,9 +65,13 @@ fn shard(number: u64) -> Assignment {
         replica,
         bounds: Bounds::Slot(Slot::new(0, 1).unwrap()),
         role: Role::Follower,
+        state: ReplicaState::Load,
         epoch: Epoch(1),
         peers: vec![],
         brief: brief(name),
+        had_data: false,
+        has_data: false,
+        cluster: None,
         scope: Scope::idle(),
     }
 }

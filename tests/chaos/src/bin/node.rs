@@ -23,7 +23,7 @@ use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use partage_worker::http::{self, Aim, Target};
 use partage_worker::{
-    Assignment, Epoch, Failure, Guard, Handler, Patience, Peer, ReplicaState, Role, Worker,
+    Assignment, DropReason, Epoch, Failure, Guard, Handler, Patience, Peer, ReplicaState, Role, Worker,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ impl Handler for Store {
         self.misbehave("unload").await
     }
 
-    async fn drop(&self, shard: &Assignment) -> Result<(), Failure> {
+    async fn drop(&self, shard: &Assignment, _: DropReason) -> Result<(), Failure> {
         self.misbehave("drop").await?;
         self.data().shards.remove(&name(shard));
         Ok(())

@@ -174,6 +174,17 @@ pub enum Command {
         /// Which shard.
         shard: ShardId,
     },
+    /// Lets a durable shard that waits for its data go on with what one node has stored of it (D10).
+    ForceJoinShard {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// The node whose copy is chosen.
+        node: NodeId,
+        /// The sequence number of the map that the person has looked at: no other map is changed.
+        generation: u64,
+    },
     /// Lets automatic moves go on (K18).
     ReleaseBrake,
     /// Has a suggested plan carried out.

@@ -36,14 +36,6 @@ impl Cluster {
                 way_out: "delete one first, or put several tenants in one keyspace".into(),
             });
         }
-        if keyspace.durable {
-            return Err(AdminError::Refused {
-                problem: format!(
-                    "keyspace {name} is to be durable, and this version keeps no stored replicas in the map"
-                ),
-                way_out: "create it without `durable`".into(),
-            });
-        }
         self.check_name_is_free(at, &keyspace)?;
         keyspace.sharding.check()?;
         let mut warnings = self.check_settings(&keyspace, &Constraint::default(), ahead)?;

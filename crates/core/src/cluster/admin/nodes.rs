@@ -281,6 +281,16 @@ impl Cluster {
                 way_out: format!("try again in {} ms", self.record.longest_lease_ms),
             });
         }
+        if let Some((keyspace, shard)) = self.last_copy_on(id) {
+            return Err(AdminError::Refused {
+                problem: format!("node {id} has the only copy of shard {shard} of keyspace {keyspace}"),
+                way_out: format!(
+                    "start it again with its disk; if that is lost, choose another copy (partage shard force-join \
+                     {keyspace} {}) or delete the keyspace",
+                    shard.0
+                ),
+            });
+        }
         let mut intent = Intent::new(format!("forget node {id}"), vec![Effect::DropNode(id.clone())]);
         if matches!(health, Health::Up | Health::Suspect | Health::Unreachable) {
             intent.warnings.push(format!("node {id} is {health}: it comes back if its process goes on"));

@@ -52,7 +52,13 @@ impl Cluster {
         for shard in &shards {
             let expected = expected(shard, pending.get(&shard.id).map_or(&[], Vec::as_slice));
             let known: Vec<u32> = expected.iter().filter_map(|(_, node)| index.get(node).copied()).collect();
-            replicas.push(count_wanted(keyspace, shard.id, known.len(), wanted));
+            let away = self.waited_for(at, keyspace, shard);
+            let count = count_wanted(keyspace, shard.id, known.len(), wanted);
+            // What is waited for is not replaced; and without a copy there is nothing to load from.
+            replicas.push(match keyspace.waits_for_copy(&self.nodes, shard) {
+                true => known.len().min(limits::REPLICAS) as u8,
+                false => count.saturating_sub(away as u8).max(count.min(known.len() as u8)),
+            });
             current.push(known);
         }
         let beside: Vec<_> = nodes
@@ -62,6 +68,8 @@ impl Cluster {
         let (metrics, loads, background) = loads(keyspace, &shards, &beside);
         let (rules, rule_of) = rules(keyspace, &shards, &nodes, &self.avoided(at, keyspace, &nodes));
         busy.extend(shards.iter().map(|shard| shard.id).filter(|id| is_set_aside(keyspace, *id)));
+        let waits = shards.iter().filter(|shard| keyspace.waits_for_copy(&self.nodes, shard));
+        busy.extend(waits.map(|shard| shard.id));
         let capacities = nodes.iter().flat_map(|node| vec![node.record.spec.capacity; metrics.len()]);
         let problem = Problem {
             capacities: capacities.collect(),

@@ -3,6 +3,7 @@
 
 use super::super::hosted::Hosted;
 use super::super::{BeatError, Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
+use super::disks::Disks;
 use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use crate::hash::HashFunction;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
@@ -87,8 +88,11 @@ pub struct Worker {
     sequence: u64,
     applied: u64,
     pub leaving: bool,
-    holds: BTreeMap<ReplicaKey, (Order, Phase)>,
+    holds: Holds,
 }
+
+/// What a worker has been ordered, and how far it is.
+pub type Holds = BTreeMap<ReplicaKey, (Order, Phase)>;
 
 /// See the module.
 pub struct Town {
@@ -118,6 +122,8 @@ pub struct Town {
     pub loads: BTreeMap<ShardId, Load>,
     /// How busy workers say that they are; 0 where nothing is said.
     pub busy: BTreeMap<NodeId, f64>,
+    /// The disks of the nodes, where services store what they serve.
+    pub disks: Option<Disks>,
     transactions: u8,
 }
 
@@ -164,6 +170,7 @@ impl Town {
             rate: None,
             loads: BTreeMap::new(),
             busy: BTreeMap::new(),
+            disks: None,
             transactions: 0,
         }
     }
@@ -181,8 +188,8 @@ impl Town {
             let incarnation = Some(worker.incarnation);
             fresh.cluster.register(at, Registration { incarnation, ..Registration::new(spec) }).unwrap();
         }
-        let Town { notices, fails, hangs, loads, cut_off, unreachable, .. } = self;
-        Town { workers, notices, fails, hangs, loads, cut_off, unreachable, ..fresh }
+        let Town { notices, fails, hangs, loads, cut_off, unreachable, disks, .. } = self;
+        Town { workers, notices, fails, hangs, loads, cut_off, unreachable, disks, ..fresh }
     }
 
     pub fn at(&self) -> Moment {
@@ -197,7 +204,8 @@ impl Town {
     pub fn join_as(&mut self, spec: NodeSpec) {
         let at = self.at();
         let id = spec.id.clone();
-        let welcome = self.cluster.register(at, Registration::new(spec)).unwrap();
+        let stored = self.disks.as_ref().map(|disks| disks.stored(&id)).unwrap_or_default();
+        let welcome = self.cluster.register(at, Registration { stored, ..Registration::new(spec) }).unwrap();
         let holds = BTreeMap::new();
         let incarnation = welcome.incarnation;
         self.workers
@@ -226,6 +234,10 @@ impl Town {
             self.check_addresses();
             names.iter().for_each(|name| self.beat(name));
             self.decide();
+            if let Some(disks) = &mut self.disks {
+                let held = self.workers.iter().map(|(node, worker)| (node.clone(), worker.holds.clone()));
+                disks.write(&held.collect());
+            }
         }
     }
 
@@ -242,10 +254,13 @@ impl Town {
     /// The next beat of a worker, which has got on with what it holds.
     pub fn next_beat(&mut self, name: &NodeId) -> Beat {
         let at = self.at();
+        let sources = self.leaders();
         let worker = self.workers.get_mut(name).unwrap();
         worker.sequence += 1;
         for (key, (order, phase)) in &mut worker.holds {
             let fails = self.fails.contains(&(key.shard, name.clone()));
+            let found = self.disks.as_mut().map(|disks| disks.prepare(name, order, phase, &sources));
+            let fails = fails || found == Some(false);
             let clings = self.clinging_shards.contains(&key.shard).then_some(Hang::Unload);
             let hangs = self.hanging_shards.contains(&key.shard).then_some(Hang::Load);
             *phase = match hangs.or(clings).or(self.hangs.get(name).copied()) {
@@ -272,7 +287,13 @@ impl Town {
             sent_at: at.now,
             applied: worker.applied,
             whole: true,
-            reports: worker.holds.iter().filter(|(_, (order, _))| !is_mute(order)).map(report).collect(),
+            reports: worker
+                .holds
+                .iter()
+                .filter(|(_, (order, _))| !is_mute(order))
+                .map(report)
+                .chain(self.disks.iter().flat_map(|disks| disks.kept(name, &worker.holds)))
+                .collect(),
             leaving: worker.leaving,
             busy: self.busy.get(name).copied().unwrap_or(0.0),
         }
@@ -302,6 +323,9 @@ impl Town {
             worker.holds.insert(order.replica.clone(), (order, phase));
         }
         worker.applied = orders.version;
+        if let Some(disks) = &mut self.disks {
+            disks.take_orders(name, &worker.holds, &orders.permissions);
+        }
         if orders.may_go {
             let incarnation = worker.incarnation;
             self.workers.remove(name);
@@ -400,6 +424,16 @@ impl Town {
     pub fn is_at_rest(&self, replicas: usize) -> bool {
         let rests = |shard: &crate::map::Shard| shard.is_settled() && shard.replicas.len() == replicas;
         self.map().shards().all(rests)
+    }
+
+    /// Which replicas of shards lead and serve, by what their workers say.
+    fn leaders(&self) -> BTreeMap<ShardId, (NodeId, ReplicaKey)> {
+        let held =
+            self.workers.iter().flat_map(|(node, worker)| worker.holds.iter().map(move |held| (node, held)));
+        let leads = held.filter(|(_, (_, (order, phase)))| {
+            order.role == Role::Leader && order.granted && *phase == Phase::Serving
+        });
+        leads.map(|(node, (key, _))| (key.shard, (node.clone(), key.clone()))).collect()
     }
 
     /// Shards that a live worker really serves as leader.

@@ -1,0 +1,199 @@
+//! A person chooses the copy with which a shard goes on, when no node that has all of its data comes back.
+//!
+//! The coordinator never chooses so by itself: what it cannot see may be the only place of an acknowledged write
+//! (D10). So the answer says what may be missing, and the person types the generation of the map back that they have
+//! looked at.
+
+use super::{AdminError, Effect, Intent, KeyspaceState, NodeState};
+use crate::check;
+use crate::cluster::{Cluster, Kept, Moment};
+use crate::exchange::ReplicaKey;
+use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
+use crate::lifecycle::ReplicaState;
+use crate::limits;
+use crate::map::{Edit, EditError, Replica, Role, Shard};
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
+
+impl Cluster {
+    pub(super) fn force_join(
+        &self,
+        at: Moment,
+        transaction: TransactionId,
+        (name, id): (&KeyspaceName, ShardId),
+        node: &NodeId,
+        generation: u64,
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let shard = keyspace.serving(id)?;
+        let state = self.node(node)?;
+        self.may_force_join(keyspace, shard, generation)?;
+        let health = state.signs.health(at.now, &self.settings);
+        if health != Health::Up {
+            return Err(AdminError::Refused {
+                problem: format!("node {node} is {health}"),
+                way_out: "start it first, and wait until it is up".into(),
+            });
+        }
+        let (placement, kept) = self.stored_of(keyspace, shard, state)?;
+        let mut edit = keyspace.map.edit();
+        choose(&mut edit, shard, placement, state)?;
+        let diff = edit.commit(transaction);
+        let mut findings = check::diff(&keyspace.map, &diff);
+        findings.extend(check::keeps_data(&keyspace.map, &diff));
+        if let Some(finding) = findings.into_iter().next() {
+            return Err(AdminError::Refused {
+                problem: format!("the next map would not be a map ({finding})"),
+                way_out: "please report this".into(),
+            });
+        }
+        let summary = format!(
+            "let shard {id} of keyspace {name} go on with what {node} has stored as {placement}, of epoch {}",
+            kept.epoch
+        );
+        let warnings = self.may_be_missing(shard, placement, kept);
+        Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::Map(diff)]) })
+    }
+
+    /// Refuses where there is nothing to choose, or where another map was looked at.
+    fn may_force_join(
+        &self,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        generation: u64,
+    ) -> Result<(), AdminError> {
+        let (name, id) = (keyspace.map.keyspace(), shard.id);
+        let refused = |problem: String, way_out: &str| {
+            Err(AdminError::Refused { problem, way_out: way_out.to_owned() })
+        };
+        if !keyspace.record.keyspace.durable {
+            let problem = format!("keyspace {name} is not durable: no data of it outlives its processes");
+            return refused(problem, "there is nothing to choose");
+        }
+        if !shard.had_data() {
+            let problem = format!("shard {id} has never had data");
+            return refused(problem, "there is nothing to choose: it is placed by itself");
+        }
+        if !keyspace.waits_for_copy(&self.nodes, shard) {
+            let lives =
+                |r: &&Replica| self.nodes.get(&r.node).is_some_and(|node| !node.has_ended(r.incarnation));
+            let node = shard.live().find(lives).map_or("a node", |r| r.node.as_str());
+            let problem = format!("shard {id} has a replica on {node} that has not ended");
+            return refused(
+                problem,
+                "wait until it serves; if it cannot, stop that process; if it has stopped and the brake is on, release \
+                 the brake (partage brake release)",
+            );
+        }
+        let current = keyspace.map.generation().sequence;
+        if generation != current {
+            let problem = format!("generation {generation} was given, and keyspace {name} is at {current}");
+            return refused(problem, "look at the shard again, and give its present generation");
+        }
+        Ok(())
+    }
+
+    /// The best of what a node has stored of a shard.
+    fn stored_of<'a>(
+        &'a self,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        node: &'a NodeState,
+    ) -> Result<(PlacementId, &'a Kept), AdminError> {
+        let name = keyspace.map.keyspace();
+        let is_of_it = |key: &ReplicaKey| key.keyspace == *name && key.shard == shard.id;
+        let stored = node.kept.iter().filter(|(key, _)| is_of_it(key));
+        let is_final = |key: &ReplicaKey| {
+            shard.replica(key.placement).is_some_and(|r| r.state == ReplicaState::UnloadFinal)
+        };
+        let rank = |(key, kept): &(&ReplicaKey, &Kept)| {
+            let is_copy = shard.live().any(|r| r.placement == key.placement);
+            (!kept.damaged, is_copy, kept.epoch, key.placement)
+        };
+        let best = stored.filter(|(key, _)| !is_final(key)).max_by_key(rank);
+        let id = &node.record.spec.id;
+        let Some((key, kept)) = best else {
+            let has = |other: &&NodeState| other.kept.keys().any(is_of_it);
+            let others: Vec<_> =
+                self.nodes.values().filter(has).map(|other| other.record.spec.id.as_str()).collect();
+            return Err(AdminError::Refused {
+                problem: format!("node {id} has stored nothing of shard {} of keyspace {name}", shard.id),
+                way_out: match others.is_empty() {
+                    true => "no node that is up has: start one that had it, with its disk".to_owned(),
+                    false => format!(
+                        "choose {}",
+                        others.into_iter().take(limits::NAMES_SHOWN).collect::<Vec<_>>().join(" or ")
+                    ),
+                },
+            });
+        };
+        if kept.epoch > shard.epoch {
+            return Err(AdminError::Refused {
+                problem: format!(
+                    "what {id} has stored is of epoch {}, and this coordinator knows of {} only: its state was set back",
+                    kept.epoch, shard.epoch
+                ),
+                way_out: "restore the coordinator's state from its latest backup first".into(),
+            });
+        }
+        Ok((key.placement, kept))
+    }
+
+    /// What the copy may lack, one sentence each.
+    fn may_be_missing(&self, shard: &Shard, placement: PlacementId, kept: &Kept) -> Vec<String> {
+        let mut told = Vec::new();
+        let is_copy = shard.live().any(|r| r.placement == placement);
+        if kept.damaged {
+            told.push(format!("some of {placement} cannot be read: what was there is missing"));
+        }
+        if is_copy {
+            return told;
+        }
+        told.push(missing_since(shard, placement, kept.epoch));
+        let copies = shard.live().filter(|r| r.placement != placement);
+        let copies: Vec<_> = copies.map(|r| format!("{} as {}", r.node, r.placement)).collect();
+        if !copies.is_empty() {
+            told.push(format!("everything that was acknowledged is on {}", copies.join(", ")));
+        }
+        told
+    }
+}
+
+fn missing_since(shard: &Shard, placement: PlacementId, epoch: Epoch) -> String {
+    format!(
+        "others went on without {placement}: what was acknowledged since epoch {epoch}, up to epoch {}, may be missing",
+        shard.epoch
+    )
+}
+
+/// The chosen replica leads; what else the map names of the shard catches up from it.
+fn choose(
+    edit: &mut Edit<'_>,
+    shard: &Shard,
+    placement: PlacementId,
+    node: &NodeState,
+) -> Result<(), EditError> {
+    let (id, incarnation) = (shard.id, node.record.incarnation);
+    for other in shard.replicas.iter().filter(|r| r.placement != placement) {
+        if other.node == node.record.spec.id {
+            edit.remove_replica(id, other.placement)?;
+        } else if other.state == ReplicaState::Live {
+            edit.begin_anew(id, other.placement, other.incarnation, ReplicaState::Load)?;
+        }
+    }
+    match shard.replica(placement) {
+        Some(_) => edit.begin_anew(id, placement, incarnation, ReplicaState::Live)?,
+        None => edit.readmit(
+            id,
+            Replica {
+                placement,
+                node: node.record.spec.id.clone(),
+                incarnation,
+                role: Role::Follower,
+                state: ReplicaState::Live,
+                predecessor: None,
+            },
+        )?,
+    }
+    edit.lead(id, placement)
+}

@@ -1,0 +1,214 @@
+//! Data that outlives its processes: what the coordinator knows of it, what a shard waits for, and for how long.
+//!
+//! In a durable keyspace the replicas of a dead node stay in the map ([`crate::handover`], its table of ended
+//! replicas). A node that comes back names what it has stored, and is given those replicas again.
+//!
+//! | the shard                                              | the coordinator                                       |
+//! |--------------------------------------------------------|-------------------------------------------------------|
+//! | a copy lives, and a replica is on a node that is away  | replaces it `replace_after_ms` after its process ended |
+//! | a copy lives, and that time is over                    | adds a replica elsewhere, then forgets the one that is away |
+//! | no copy lives                                          | waits for the nodes that have one, for ever; a person may choose a copy (`force-join`) |
+//!
+//! The time is counted from when this coordinator found the process ended, or from its own start: a new coordinator
+//! gives each node the whole time again.
+
+use super::{Cluster, KeyspaceState, Moment, NodeState};
+use crate::exchange::{Phase, ReplicaKey};
+use crate::handover::{Copy, Sight};
+use crate::id::{PlacementId, ShardId};
+use crate::lifecycle::ReplicaState;
+use crate::map::{Replica, Shard};
+use crate::name::{KeyspaceName, NodeId};
+use crate::node::Health;
+use crate::settings::Settings;
+use crate::time::Millis;
+use std::collections::BTreeMap;
+
+/// The nodes, by their names.
+type Nodes = BTreeMap<NodeId, NodeState>;
+
+/// Whether the process of a replica has ended.
+pub(super) fn has_ended(nodes: &Nodes, replica: &Replica) -> bool {
+    nodes.get(&replica.node).is_none_or(|node| node.has_ended(replica.incarnation))
+}
+
+/// What is known of the data of a replica whose process has ended.
+pub(super) fn copy(
+    (nodes, now, settings): (&Nodes, Millis, &Settings),
+    key: &ReplicaKey,
+    shard: &Shard,
+    replica: &Replica,
+) -> Copy {
+    let Some(node) = nodes.get(&replica.node) else { return Copy::Gone };
+    let is_back = node.record.incarnation > replica.incarnation && !node.record.ended;
+    if !is_back || node.signs.health(now, settings) != Health::Up {
+        return Copy::Away;
+    }
+    match node.kept.get(key) {
+        // Its data knows more than this coordinator, whose state was set back.
+        Some(kept) if kept.epoch > shard.epoch => Copy::Away,
+        Some(kept) if kept.damaged => Copy::Damaged,
+        Some(_) => Copy::Intact(node.record.incarnation),
+        // Its first beat names everything that it has.
+        None if node.sequence > 0 => Copy::Gone,
+        None => Copy::Away,
+    }
+}
+
+/// Whether a replica waits for its node and holds up nothing else of its shard.
+fn is_parked(nodes: &Nodes, replica: &Replica) -> bool {
+    replica.state == ReplicaState::Load && replica.replaces().is_none() && has_ended(nodes, replica)
+}
+
+impl KeyspaceState {
+    /// Whether nothing is on its way in a shard, replicas that wait for their nodes apart.
+    pub(super) fn rests(&self, nodes: &Nodes, shard: &Shard) -> bool {
+        let rests = |r: &Replica| r.state == ReplicaState::Live || is_parked(nodes, r);
+        shard.is_settled()
+            || self.record.keyspace.durable
+                && shard.is_serving()
+                && shard.leader().is_some()
+                && shard.replicas.iter().all(rests)
+    }
+
+    /// Keeps `unsettled` for shards of a durable keyspace, where it depends on nodes too.
+    pub(super) fn note_resting(&mut self, nodes: &Nodes, ids: impl IntoIterator<Item = ShardId>) {
+        for id in ids {
+            let rests = self.map.shard(id).is_none_or(|shard| self.rests(nodes, shard));
+            if rests {
+                self.unsettled.remove(&id)
+            } else {
+                self.unsettled.insert(id)
+            };
+        }
+    }
+
+    /// Whether somebody serves a shard, so that others can load it from there; or has never served it.
+    pub(super) fn has_source(&self, nodes: &Nodes, shard: &Shard) -> bool {
+        let serves = |r: &Replica| {
+            let phase = self.observed.get(&r.placement).map(|seen| seen.phase());
+            phase == Some(&Phase::Serving) && !has_ended(nodes, r)
+        };
+        !self.record.keyspace.durable || !shard.had_data() || shard.leader().is_some_and(serves)
+    }
+
+    /// A replica has not found where to load from: that is not held against it.
+    pub(super) fn excuse_load(&mut self, nodes: &Nodes, id: ShardId, placement: PlacementId, phase: &Phase) {
+        let Phase::Failed(failure) = phase else { return };
+        if self.map.shard(id).is_some_and(|shard| !self.has_source(nodes, shard)) {
+            self.sourceless.insert(placement, failure.attempts);
+        }
+    }
+
+    /// Whether a shard has data, and none of those that have it lives.
+    pub(super) fn waits_for_copy(&self, nodes: &Nodes, shard: &Shard) -> bool {
+        let is_durable = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
+        is_durable && shard.live().all(|r| has_ended(nodes, r))
+    }
+}
+
+impl Cluster {
+    /// Forgets what the processes of a node have said of their replicas: they say nothing more.
+    pub(super) fn forget_reports_of(&mut self, id: &NodeId) {
+        for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.record.keyspace.durable) {
+            let shards: Vec<ShardId> = keyspace.hosted.on(id).collect();
+            for shard in shards.iter().filter_map(|shard| keyspace.map.shard(*shard)) {
+                for replica in shard.replicas.iter().filter(|r| r.node == *id) {
+                    keyspace.observed.remove(&replica.placement);
+                }
+            }
+        }
+    }
+
+    /// A replica begins anew: no report of it is known yet. With `serves` its data is kept no longer, but served; one
+    /// that catches up still has what it had.
+    pub(super) fn note_begun_anew(&mut self, key: &ReplicaKey, node: &NodeId, serves: bool) {
+        if let Some(state) = self.keyspaces.get_mut(&key.keyspace) {
+            state.observed.remove(&key.placement);
+            state.debts.forget(key.placement);
+            state.sourceless.remove(&key.placement);
+        }
+        if let Some(node) = self.nodes.get_mut(node).filter(|_| serves) {
+            node.kept.remove(key);
+        }
+    }
+
+    /// Until when the replicas of a node that is away are waited for; none if it is not.
+    fn waited_until(&self, keyspace: &KeyspaceState, replica: &Replica) -> Option<Millis> {
+        let node = self.nodes.get(&replica.node).filter(|node| node.record.ended)?;
+        Some(node.ended_at + keyspace.record.keyspace.throttle.replace_after_ms)
+    }
+
+    /// How many replicas of a shard are waited for: their nodes are away, and not for long.
+    pub(super) fn waited_for(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> usize {
+        if !keyspace.record.keyspace.durable {
+            return 0;
+        }
+        let is_waited_for = |r: &&Replica| self.waited_until(keyspace, r).is_some_and(|until| until > at.now);
+        shard.staying().filter(is_waited_for).count()
+    }
+
+    /// A shard that has its data nowhere else in the map than on this node, whose process has ended.
+    pub(super) fn last_copy_on(&self, id: &NodeId) -> Option<(&KeyspaceName, ShardId)> {
+        let durable = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.record.keyspace.durable);
+        durable.into_iter().find_map(|(name, keyspace)| {
+            let is_last = |shard: &&Shard| {
+                shard.had_data() && shard.live().next().is_some() && shard.live().all(|r| r.node == *id)
+            };
+            let shards = keyspace.hosted.on(id).filter_map(|shard| keyspace.map.shard(shard));
+            shards.into_iter().find(is_last).map(|shard| (name, shard.id))
+        })
+    }
+
+    /// The nodes that have the data of a shard of which no copy lives, and are away.
+    pub(super) fn awaited<'a>(
+        &'a self,
+        at: Moment,
+        keyspace: &'a KeyspaceState,
+        shard: &'a Shard,
+    ) -> impl Iterator<Item = &'a NodeId> {
+        let waits = keyspace.waits_for_copy(&self.nodes, shard);
+        let is_away = move |r: &&Replica| waits && self.sight(keyspace, at.now).copy(shard, r) == Copy::Away;
+        shard.live().filter(is_away).map(|r| &r.node)
+    }
+
+    /// What a shard waits for, one sentence for each replica whose process has ended.
+    pub(super) fn waits(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
+        if !keyspace.record.keyspace.durable || !shard.had_data() {
+            return Vec::new();
+        }
+        let sight = self.sight(keyspace, at.now);
+        let ended = shard.staying().filter(|r| has_ended(&self.nodes, r));
+        let sentence = |r: &Replica| {
+            let Replica { node, placement, .. } = r;
+            match sight.copy(shard, r) {
+                Copy::Damaged => format!("{node} has {placement} stored, and some of it cannot be read"),
+                Copy::Gone => format!("{node} is back without the data of {placement}"),
+                Copy::Intact(_) => {
+                    format!("{node} has {placement} stored, and waits until another replica serves")
+                }
+                Copy::Away if r.state == ReplicaState::Live => {
+                    format!("it waits for {node}, which has its data as {placement}")
+                }
+                Copy::Away => match self.waited_until(keyspace, r).filter(|until| *until > at.now) {
+                    Some(until) => {
+                        let left_s = until.since(at.now).div_ceil(1_000);
+                        format!("{placement} is on {node}, which is away: it is replaced in {left_s} s")
+                    }
+                    None => format!("{placement} is on {node}, which is away: another node takes its place"),
+                },
+            }
+        };
+        ended.map(sentence).collect()
+    }
+
+    /// When a replica of the keyspace is replaced next, unless its node comes back.
+    pub(super) fn next_replacement(&self, at: Moment, keyspace: &KeyspaceState) -> Millis {
+        let replace_after_ms = keyspace.record.keyspace.throttle.replace_after_ms;
+        let is_durable = keyspace.record.keyspace.durable;
+        let away = self.nodes.iter().filter(|(_, node)| is_durable && node.record.ended);
+        let named = away.filter(|(id, _)| keyspace.hosted.names(id));
+        let due = named.map(|(_, node)| node.ended_at + replace_after_ms);
+        due.filter(|due| *due > at.now).min().unwrap_or(Millis::NEVER)
+    }
+}

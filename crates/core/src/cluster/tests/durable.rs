@@ -1,0 +1,345 @@
+//! Durable keyspaces: what is stored survives its processes, whichever of them end, and whenever (A2, D10, O3).
+
+use super::super::admin::Command;
+use super::disks::Disks;
+use super::town::{BEAT_MS, Town, keyspace, name, node, slots};
+use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
+use crate::keyspace::{Keyspace, Ownership};
+use crate::lifecycle::ReplicaState;
+use crate::map::Shard;
+use crate::node::NodeSpec;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const REPLACE_AFTER_MS: u64 = 60_000;
+
+fn durable(shards: u32, replicas: u32) -> Keyspace {
+    let mut keyspace = Keyspace { durable: true, replicas, ..keyspace(shards) };
+    keyspace.throttle.replace_after_ms = REPLACE_AFTER_MS;
+    keyspace
+}
+
+fn spec(at: usize) -> NodeSpec {
+    NodeSpec::new(node(&format!("n{at}")), format!("n{at}:1"))
+}
+
+fn start(town: &mut Town, at: usize) {
+    let spec = spec(at);
+    *town.disks.as_mut().unwrap().starts.entry(spec.id.clone()).or_default() += 1;
+    town.join_as(spec);
+}
+
+fn kill(town: &mut Town, at: usize) {
+    town.kill(&format!("n{at}"));
+}
+
+fn town_of(nodes: usize, keyspace: Keyspace) -> Town {
+    let replicas = keyspace.replicas as usize;
+    let mut town = Town::new(keyspace, slots(8));
+    town.disks = Some(Disks::default());
+    (0..nodes).for_each(|at| start(&mut town, at));
+    town.run(4_000);
+    assert!(town.is_at_rest(replicas), "{:#?}", town.notices);
+    assert_eq!(town.served().len(), 8);
+    town
+}
+
+/// Which replicas of each shard are where, and in which state.
+fn placed(town: &Town) -> BTreeMap<ShardId, BTreeSet<(PlacementId, String, ReplicaState)>> {
+    let replicas =
+        |shard: &Shard| shard.replicas.iter().map(|r| (r.placement, r.node.to_string(), r.state)).collect();
+    town.map().shards().map(|shard| (shard.id, replicas(shard))).collect()
+}
+
+fn epochs(town: &Town) -> BTreeMap<ShardId, Epoch> {
+    town.map().shards().map(|shard| (shard.id, shard.epoch)).collect()
+}
+
+fn is_told(town: &Town, what: &str) -> bool {
+    town.notices.iter().any(|notice| notice.contains(what))
+}
+
+fn later(before: &BTreeMap<ShardId, Epoch>, town: &Town) -> bool {
+    epochs(town).iter().all(|(shard, epoch)| *epoch > before[shard])
+}
+
+/// Seen before: placements 4 to 6 became 7 to 9 within three seconds, and every key was gone.
+#[test]
+fn d10_o3_every_process_at_once_comes_back_to_the_replicas_that_it_had() {
+    for (ownership, with_coordinator) in
+        [(Ownership::Exclusive, false), (Ownership::Exclusive, true), (Ownership::Eventual, true)]
+    {
+        let mut town = town_of(3, Keyspace { ownership, ..durable(8, 3) });
+        for round in 0..5 {
+            let (before, epochs_before) = (placed(&town), epochs(&town));
+            (0..3).for_each(|at| kill(&mut town, at));
+            if with_coordinator {
+                town = town.restart_coordinator();
+            }
+            town.run(500 * round);
+            (0..3).for_each(|at| start(&mut town, at));
+            town.run(6_000);
+            assert_eq!(placed(&town), before, "round {round}: {:#?}", town.notices);
+            assert!(later(&epochs_before, &town), "round {round}");
+            assert_eq!(town.served().len(), 8, "round {round}");
+            assert!(town.is_at_rest(3), "round {round}");
+        }
+        assert!(!is_told(&town, "is set aside and"), "{:#?}", town.notices);
+        assert!(town.cluster.brake().is_none() || town.cluster.unrest().is_some());
+    }
+}
+
+#[test]
+fn d10_the_last_replica_is_never_removed_and_its_shard_waits_for_its_node() {
+    let mut town = town_of(3, durable(8, 1));
+    let before = placed(&town);
+    let of_n0 = |shard: &Shard| shard.replicas.iter().any(|r| r.node == node("n0"));
+    let waits: Vec<ShardId> = town.map().shards().filter(|shard| of_n0(shard)).map(|s| s.id).collect();
+    assert!(!waits.is_empty());
+    kill(&mut town, 0);
+    town.run(3 * REPLACE_AFTER_MS);
+    assert!(town.cluster.nodes()[&node("n0")].record.ended);
+    assert_eq!(placed(&town), before, "{:#?}", town.notices);
+    assert_eq!(town.served().len(), 8 - waits.len(), "the others are served");
+    let status = town.cluster.status(town.at());
+    assert_eq!((status.shards.waiting, status.shards.unserved()), (waits.len(), waits.len()));
+    let problems: Vec<_> = status.problems.iter().map(ToString::to_string).collect();
+    assert!(problems.iter().any(|p| p.contains("wait for n0") && p.contains("force-join")), "{problems:#?}");
+    let epochs_before = epochs(&town);
+    start(&mut town, 0);
+    town.run(3_000);
+    assert_eq!(placed(&town), before);
+    assert_eq!(town.served().len(), 8);
+    assert!(waits.iter().all(|id| epochs(&town)[id] > epochs_before[id]), "O3");
+}
+
+#[test]
+fn a_dead_nodes_replicas_count_no_more_and_are_replaced_when_the_time_is_over() {
+    let mut town = town_of(4, durable(8, 2));
+    let of_n0 =
+        |town: &Town| town.map().shards().flat_map(|s| &s.replicas).filter(|r| r.node == node("n0")).count();
+    let held = of_n0(&town);
+    assert!(held > 0);
+    kill(&mut town, 0);
+    town.run(5_000);
+    assert_eq!(town.served().len(), 8, "followers lead at once");
+    let parked = |town: &Town| {
+        let all = town.map().shards().flat_map(|s| s.replicas.iter().cloned().collect::<Vec<_>>());
+        all.filter(|r| r.node == node("n0") && r.state == ReplicaState::Load).count()
+    };
+    assert_eq!((parked(&town), town.counts().get("n0")), (held, None), "it counts for nothing");
+    town.run(REPLACE_AFTER_MS - 15_000);
+    assert_eq!(parked(&town), held, "and nothing is copied meanwhile: {:#?}", town.notices);
+    town.run(20_000);
+    assert_eq!(of_n0(&town), 0, "{:#?}", town.notices);
+    assert!(town.is_at_rest(2), "{:#?}", town.notices);
+    // What it has stored goes when it comes back, as others serve it.
+    start(&mut town, 0);
+    town.run(5_000);
+    let disks = town.disks.as_ref().unwrap();
+    let held: BTreeSet<_> =
+        town.map().shards().flat_map(|s| s.replicas.iter().map(|r| r.placement)).collect();
+    assert!(disks.data.keys().all(|(_, key)| held.contains(&key.placement)), "{:#?}", disks.data.keys());
+}
+
+#[test]
+fn a_node_that_is_back_in_time_catches_up_and_nothing_moves() {
+    let mut town = town_of(4, durable(8, 3));
+    let before = placed(&town);
+    kill(&mut town, 0);
+    town.run(20_000);
+    start(&mut town, 0);
+    town.run(10_000);
+    assert_eq!(placed(&town), before, "{:#?}", town.notices);
+    assert!(town.is_at_rest(3));
+}
+
+/// Of two that restart one is damaged, and one has lost its disk: both get the data of the third again.
+#[test]
+fn what_is_damaged_or_gone_counts_for_nothing_and_is_loaded_anew_from_others() {
+    let mut town = town_of(3, durable(8, 3));
+    (0..3).for_each(|at| kill(&mut town, at));
+    let disks = town.disks.as_mut().unwrap();
+    disks.data.retain(|(on, _), _| *on != node("n1"));
+    for ((on, _), data) in &mut disks.data {
+        data.damaged = *on == node("n2");
+    }
+    (0..3).for_each(|at| start(&mut town, at));
+    town.run(15_000);
+    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
+    assert!(town.is_at_rest(3), "{:#?}", town.map());
+    assert!(town.disks.as_ref().unwrap().data.values().all(|data| !data.damaged));
+}
+
+#[test]
+fn d10_a_last_copy_that_is_damaged_or_gone_is_not_served_and_not_removed() {
+    for is_gone in [false, true] {
+        let mut town = town_of(2, durable(8, 1));
+        let before = placed(&town);
+        (0..2).for_each(|at| kill(&mut town, at));
+        let disks = town.disks.as_mut().unwrap();
+        disks.data.values_mut().for_each(|data| data.damaged = true);
+        if is_gone {
+            disks.data.clear();
+        }
+        (0..2).for_each(|at| start(&mut town, at));
+        town.run(2 * REPLACE_AFTER_MS);
+        assert_eq!(placed(&town), before, "{:#?}", town.notices);
+        assert_eq!(town.served().len(), 0);
+    }
+}
+
+/// One that missed writes must not lead because it is back first.
+#[test]
+fn d1_a_replica_without_which_others_went_on_waits_for_one_of_them() {
+    let mut town = town_of(3, durable(8, 3));
+    kill(&mut town, 0);
+    town.run(10_000);
+    (1..3).for_each(|at| kill(&mut town, at));
+    town.run(1_000);
+    start(&mut town, 0);
+    town.run(30_000);
+    assert_eq!(town.served().len(), 0, "what it has is too old");
+    start(&mut town, 2);
+    town.run(10_000);
+    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
+    start(&mut town, 1);
+    town.run(10_000);
+    assert!(town.is_at_rest(3), "{:#?}", placed(&town));
+}
+
+/// A node leaves for good: what it holds moves as ever, and a drain waits for nobody who is away.
+#[test]
+fn l8_a_drain_goes_on_while_another_node_is_away() {
+    let mut town = town_of(5, durable(8, 2));
+    kill(&mut town, 0);
+    town.run(5_000);
+    town.drain("n1");
+    town.run(REPLACE_AFTER_MS + 30_000);
+    assert_eq!((town.counts().get("n1"), town.counts().get("n0")), (None, None), "{:#?}", town.notices);
+    assert!(town.is_at_rest(2));
+}
+
+/// What happens in a random history.
+#[derive(Debug, Clone)]
+enum Event {
+    Kill(usize),
+    Start(usize),
+    KillAll,
+    RestartCoordinator,
+    Pass(u64),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        4 => (0usize..5).prop_map(Event::Kill),
+        4 => (0usize..5).prop_map(Event::Start),
+        1 => Just(Event::KillAll),
+        1 => Just(Event::RestartCoordinator),
+        6 => (1u64..60).prop_map(|beats| Event::Pass(beats * BEAT_MS)),
+        1 => (600u64..900).prop_map(|beats| Event::Pass(beats * BEAT_MS)),
+    ];
+    prop::collection::vec(event, 1..40)
+}
+
+fn happen(mut town: Town, nodes: usize, event: &Event) -> Town {
+    let lives = |town: &Town, at: usize| town.workers.contains_key(&spec(at).id);
+    match event {
+        Event::Kill(at) if lives(&town, at % nodes) => kill(&mut town, at % nodes),
+        Event::Start(at) if !lives(&town, at % nodes) => start(&mut town, at % nodes),
+        Event::Kill(_) | Event::Start(_) => {}
+        Event::KillAll => (0..nodes)
+            .filter(|at| lives(&town, *at))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|at| kill(&mut town, at)),
+        Event::RestartCoordinator => town = town.restart_coordinator(),
+        Event::Pass(ms) => town.run(*ms),
+    }
+    town
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    /// Whoever dies and comes back, and whenever: what was acknowledged is on some disk, nobody leads without it, no
+    /// epoch names two starts, and when all are back everything serves, under higher epochs, without a person. (What
+    /// is asserted meanwhile is in `disks.rs`.)
+    #[test]
+    fn d10_d1_o3_whatever_restarts_nothing_that_was_acknowledged_is_lost(
+        nodes in 3usize..=5, replicas in 1u32..=3, exclusive: bool, events in events(),
+    ) {
+        let ownership = if exclusive { Ownership::Exclusive } else { Ownership::Eventual };
+        let mut town = town_of(nodes, Keyspace { ownership, ..durable(8, replicas) });
+        for event in &events {
+            town = happen(town, nodes, event);
+        }
+        town = happen(town, nodes, &Event::KillAll);
+        town.run(500);
+        let before = epochs(&town);
+        for at in 0..nodes {
+            town = happen(town, nodes, &Event::Start(at));
+        }
+        town.run(10_000);
+        prop_assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
+        prop_assert!(later(&before, &town));
+        town.run(2 * REPLACE_AFTER_MS);
+        prop_assert!(town.is_at_rest(replicas as usize), "{:#?} {:#?}", town.notices, town.map());
+        prop_assert!(!is_told(&town, "is set aside and"), "{:#?}", town.notices);
+    }
+}
+
+fn force_join(town: &mut Town, id: ShardId, on: &str, generation: u64) -> Result<Vec<String>, String> {
+    let (at, node) = (town.at(), node(on));
+    let command = Command::ForceJoinShard { keyspace: name(), shard: id, node, generation };
+    let answer = town.cluster.command(at, TransactionId([7; 20]), "mia", command, false);
+    town.decide();
+    answer.map(|answer| answer.warnings).map_err(|error| error.to_string())
+}
+
+/// n0 missed writes, n1 and n2 are lost: only a person may go on with what n0 has.
+#[test]
+fn d10_only_a_person_chooses_a_copy_and_hears_what_may_be_missing() {
+    let mut town = town_of(3, durable(8, 3));
+    let shard = ShardId(3);
+    let sequence = |town: &Town| town.map().generation().sequence;
+    let refused = force_join(&mut town, shard, "n0", 1).unwrap_err();
+    assert!(refused.contains("has not ended"), "{refused}");
+    kill(&mut town, 0);
+    town.run(10_000);
+    (1..3).for_each(|at| kill(&mut town, at));
+    town.run(1_000);
+    start(&mut town, 0);
+    town.run(30_000);
+    assert_eq!(town.served().len(), 0);
+    let now = sequence(&town);
+    let refused = force_join(&mut town, shard, "n0", now - 1).unwrap_err();
+    assert!(refused.contains(&format!("is at {now}")), "{refused}");
+    let refused = force_join(&mut town, shard, "n1", now).unwrap_err();
+    assert!(refused.contains("node n1 is down"), "{refused}");
+    let before = town.map().shard(shard).unwrap().epoch;
+    // What is acknowledged from here on counts anew: the person gave the rest up.
+    town.disks.as_mut().unwrap().acknowledged.remove(&shard);
+    let warnings = force_join(&mut town, shard, "n0", now).unwrap();
+    assert!(warnings[0].contains("may be missing") && warnings[0].contains("up to epoch"), "{warnings:#?}");
+    assert!(warnings[1].contains("n1 as"), "{warnings:#?}");
+    town.run(3_000);
+    assert_eq!(town.served(), BTreeSet::from([shard]), "{:#?}", town.notices);
+    assert!(town.map().shard(shard).unwrap().epoch > before, "O3");
+    // What comes back after all follows, and has its data from n0.
+    (1..3).for_each(|at| start(&mut town, at));
+    town.run(10_000);
+    assert_eq!(town.served().len(), 8);
+    assert!(town.is_at_rest(3), "{:#?}", placed(&town));
+    assert_eq!(town.map().shard(shard).unwrap().leader().unwrap().node, node("n0"));
+}
+
+#[test]
+fn d10_a_node_with_the_only_copy_of_a_shard_is_not_forgotten() {
+    let mut town = town_of(2, durable(8, 1));
+    kill(&mut town, 0);
+    town.run(10_000);
+    let at = town.at();
+    let command = Command::RemoveNode { node: node("n0") };
+    let refused = town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap_err();
+    assert!(refused.to_string().contains("has the only copy of shard"), "{refused}");
+}

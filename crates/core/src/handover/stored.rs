@@ -1,0 +1,131 @@
+//! Replicas of durable keyspaces whose processes have ended: they stay in the map, as their data stays on a disk.
+//!
+//! The replicas in `Live` are the *copies* of a shard: each has everything that was acknowledged, as a leader
+//! acknowledges nothing that a replica in `Live` has not stored. So any of them may lead when no other one lives, and
+//! one without which others went on is no copy any more: it goes to `Load`, and catches up before it serves again.
+//!
+//! | a replica, its process ended | the shard                           | its node                         | becomes                          |
+//! |------------------------------|-------------------------------------|----------------------------------|----------------------------------|
+//! | `Live`                       | another copy lives and is heard     | is away, or has it stored        | `Load`; who led follows          |
+//! | `Live`                       | another copy lives and is heard     | is back without it, or it is damaged | removed                      |
+//! | `Live`                       | another copy may live               | any                              | waits until that is known        |
+//! | `Live`                       | no copy lives                       | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
+//! | `Live`                       | no copy lives                       | any other                        | waits: the last copy is never removed (D10) |
+//! | `Load`, was to replace one, or nobody has ever led | any           | any                              | removed                          |
+//! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
+//! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
+//! | `Unload`                     | the leader serves                   | any                              | removed                          |
+//! | `UnloadFinal`                | any                                 | any                              | removed                          |
+//!
+//! What is removed stays on its disk until another table says that it may be deleted (`cluster/kept.rs`, D7).
+
+use super::{Copy, Sight, heir, leader_serves};
+use crate::id::{PlacementId, ShardId};
+use crate::lifecycle::ReplicaState;
+use crate::map::{Edit, EditError, Replica, Shard};
+
+/// Takes the steps of the table for the replicas of a serving shard.
+pub(super) fn settle_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    if !shard.replicas.iter().any(|r| has_ended(r, sight)) {
+        return Ok(());
+    }
+    if !shard.had_data() {
+        let ended = shard.replicas.iter().filter(|r| has_ended(r, sight));
+        let ended: Vec<_> = ended.map(|r| r.placement).collect();
+        return ended.into_iter().try_for_each(|placement| edit.remove_replica(id, placement));
+    }
+    settle_copies(edit, id, sight)?;
+    let shard = edit.shard(id)?;
+    let ended: Vec<_> = shard.replicas.iter().filter(|r| has_ended(r, sight)).cloned().collect();
+    for replica in ended {
+        let serves = leader_serves(edit.shard(id)?, sight);
+        match replica.state {
+            ReplicaState::Load => settle_behind(edit, id, &replica, sight)?,
+            ReplicaState::Unload if serves => edit.remove_replica(id, replica.placement)?,
+            ReplicaState::UnloadFinal => edit.remove_replica(id, replica.placement)?,
+            ReplicaState::Live | ReplicaState::Unload => {}
+        }
+    }
+    Ok(())
+}
+
+fn has_ended(replica: &Replica, sight: &dyn Sight) -> bool {
+    sight.has_ended(&replica.node, replica.incarnation)
+}
+
+/// The replicas in `Live`.
+fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+    let (ended, rest): (Vec<Replica>, Vec<Replica>) =
+        edit.shard(id)?.live().cloned().partition(|r| has_ended(r, sight));
+    let is_heard = |r: &Replica| sight.is_heard(&r.node, r.incarnation);
+    let lives_not = |r: &Replica| sight.is_silent(&r.node, r.incarnation);
+    if ended.is_empty() {
+        return Ok(());
+    }
+    if !rest.iter().any(is_heard) {
+        if !rest.iter().all(lives_not) {
+            return Ok(());
+        }
+        let mut is_back = false;
+        for replica in &ended {
+            if let Copy::Intact(incarnation) = sight.copy(edit.shard(id)?, replica) {
+                edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Live)?;
+                is_back = true;
+            }
+        }
+        if !is_back {
+            return Ok(());
+        }
+    }
+    lead_by_survivor(edit, id, sight)?;
+    for replica in ended {
+        let shard = edit.shard(id)?;
+        let Some(replica) = shard.replica(replica.placement).filter(|r| has_ended(r, sight)).cloned() else {
+            continue;
+        };
+        match sight.copy(shard, &replica) {
+            Copy::Away | Copy::Intact(_) => {
+                edit.begin_anew(id, replica.placement, replica.incarnation, ReplicaState::Load)?;
+            }
+            Copy::Damaged | Copy::Gone => edit.remove_replica(id, replica.placement)?,
+        }
+    }
+    Ok(())
+}
+
+/// Somebody whose process lives leads, or the next that may.
+fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    let lives = |r: &&Replica| sight.is_heard(&r.node, r.incarnation);
+    if shard.leader().is_some_and(|leader| !has_ended(leader, sight)) {
+        return Ok(());
+    }
+    let survivor = shard.live().find(lives).map(|r| r.placement);
+    let leads = heir(shard, PlacementId(0), sight).or(survivor);
+    leads.map_or(Ok(()), |placement| edit.lead(id, placement))
+}
+
+/// A replica in `Load`.
+fn settle_behind(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    replica: &Replica,
+    sight: &dyn Sight,
+) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    let is_enough = copies(shard, sight) >= sight.wanted(id);
+    match sight.copy(shard, replica) {
+        _ if replica.replaces().is_some() || is_enough => edit.remove_replica(id, replica.placement),
+        Copy::Damaged | Copy::Gone => edit.remove_replica(id, replica.placement),
+        Copy::Intact(incarnation) if leader_serves(shard, sight) => {
+            edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Load)
+        }
+        Copy::Intact(_) | Copy::Away => Ok(()),
+    }
+}
+
+/// How many replicas in `Live` have a process that has not ended.
+fn copies(shard: &Shard, sight: &dyn Sight) -> usize {
+    shard.live().filter(|r| !has_ended(r, sight)).count()
+}

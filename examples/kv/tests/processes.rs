@@ -1,0 +1,147 @@
+//! Real processes: `kv` nodes and a coordinator, paused, killed and started again, and what they must still have.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise, waits in real time, and says its figures"
+)]
+
+#[path = "processes/town.rs"]
+mod town;
+
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+use town::Town;
+
+/// Runs a coordinator, in a process of its own that is killed in the end: the other tests start it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the process that the other tests start"]
+async fn coordinator_process() {
+    town::run_coordinator().await;
+}
+
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("key{number}")).collect()
+}
+
+/// D7, D10: the whole cluster was paused for longer than it takes to call a node dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d7_two_nodes_that_were_paused_together_have_every_key() {
+    let mut town = Town::start(&[]).await;
+    town.add("n1", &[]).await;
+    town.add("n2", &[]).await;
+    town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 1 })).await;
+    town.serves("users", 12, Duration::from_secs(20)).await;
+    let keys = keys(40);
+    for key in &keys {
+        town.put("users", key, key).await.unwrap();
+    }
+    for node in ["n1", "n2"] {
+        town.node(node).signal("STOP");
+    }
+    sleep(Duration::from_secs(6)).await;
+    let (code, status) = town.ask("/v1/status").await;
+    assert_eq!(code, 200);
+    assert!(status["shards"]["unserved"].as_u64() == Some(12), "it says what is so: {status:#}");
+    for node in ["n1", "n2"] {
+        town.node(node).signal("CONT");
+    }
+    town.serves("users", 12, Duration::from_secs(20)).await;
+    for key in &keys {
+        assert_eq!(town.get("users", key).await.unwrap().as_deref(), Some(key.as_str()));
+    }
+}
+
+/// D11: the coordinator's state was emptied. Nodes refuse it loudly, and go on when the right one is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d11_nodes_refuse_a_coordinator_on_an_empty_folder_and_lose_nothing() {
+    let mut town = Town::start(&[]).await;
+    town.add("n1", &[]).await;
+    town.add("n2", &[]).await;
+    town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 1 })).await;
+    town.serves("users", 12, Duration::from_secs(20)).await;
+    let keys = keys(40);
+    for key in &keys {
+        town.put("users", key, key).await.unwrap();
+    }
+    town.kill_coordinator();
+    town.start_coordinator("empty").await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(town.ask("/v1/nodes").await.1["nodes"], json!([]), "none takes part");
+    for node in ["n1", "n2"] {
+        let log = town.node(node).log();
+        let said =
+            log.lines().filter(|line| line.contains("ERROR") && line.contains("restore it from a backup"));
+        assert_eq!(said.count(), 1, "{node} says it, and not with every attempt: {log}");
+    }
+    town.kill_coordinator();
+    town.start_coordinator("state").await;
+    town.serves("users", 12, Duration::from_secs(20)).await;
+    for key in &keys {
+        assert_eq!(town.get("users", key).await.unwrap().as_deref(), Some(key.as_str()));
+    }
+}
+
+/// D10: every process killed at once and started again, as often as `rounds` says.
+async fn everything_is_killed(rounds: usize, shards: u32) {
+    let mut town = Town::start(&[]).await;
+    let nodes = ["n1", "n2", "n3"];
+    for node in nodes {
+        town.add(node, &["--durable"]).await;
+    }
+    town.create(json!({
+        "name": "users", "sharding": town::fixed(shards), "replicas": 3, "durable": true,
+    }))
+    .await;
+    town.serves("users", shards as usize, Duration::from_secs(60)).await;
+    let mut acknowledged = BTreeMap::new();
+    let mut slowest = Duration::ZERO;
+    for round in 0..rounds {
+        // Written until the very moment at which everything is killed.
+        let written = town.write_meanwhile("users", round).await;
+        town.kill_coordinator();
+        for node in nodes {
+            town.node(node).signal("KILL");
+        }
+        acknowledged.extend(written.acknowledged().await);
+        assert!(!acknowledged.is_empty(), "round {round}: no write was acknowledged");
+        let begun = Instant::now();
+        town.start_coordinator("state").await;
+        for node in nodes {
+            town.restart(node).await;
+        }
+        town.serves("users", shards as usize, Duration::from_secs(60)).await;
+        slowest = slowest.max(begun.elapsed());
+        for (key, value) in &acknowledged {
+            let found: u64 =
+                town.get("users", key).await.unwrap().unwrap_or_default().parse().unwrap_or_default();
+            assert!(found >= *value, "round {round}: {key} was {value}, and is {found}");
+        }
+        let status = town.ask("/v1/status").await.1;
+        assert_eq!(status["set_aside"], json!([]), "round {round}: {status:#}");
+    }
+    println!(
+        "{rounds} rounds, {shards} shards, {} keys, served after {slowest:?} at most",
+        acknowledged.len()
+    );
+    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d10_every_process_is_killed_and_nothing_acknowledged_is_lost() {
+    everything_is_killed(3, 20).await;
+}
+
+/// `cargo test --release -p partage-kv --test processes -- --ignored d10_long --nocapture`; `KV_TEST_ROUNDS` and
+/// `KV_TEST_SHARDS` say otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "100 rounds of 1,000 shards take half an hour"]
+async fn d10_long_every_process_is_killed_a_hundred_times() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let (rounds, shards) =
+        (number("KV_TEST_ROUNDS").unwrap_or(100), number("KV_TEST_SHARDS").unwrap_or(1_000));
+    everything_is_killed(rounds as usize, shards).await;
+}
