@@ -245,7 +245,7 @@ pub const SPREAD_MS: u64 = 60_000;
 pub const RECONNECTS_PER_S: u64 = 10_000;
 
 /// Replicas that no map names and a node says it keeps, of which a coordinator remembers so many; a node names the
-/// others when it registers next.
+/// others when it registers next. Those that a map names are remembered all.
 pub const KEPT_REPLICAS: usize = 65_536;
 
 /// Of those a beat looks at so many: the next goes on from there.

@@ -226,3 +226,56 @@ fn m1_gaps_and_overlaps_of_a_map_are_found() {
     assert!(matches!(&make(&[("a", "")])[..], [Finding::Gap(gap)] if gap == "below a"));
     assert!(matches!(&make(&[("", "z")])[..], [Finding::Gap(gap)] if gap == "from z up"));
 }
+
+/// What is found when `change` is made on s1, which a leads and b follows.
+fn found_after(change: impl Fn(&mut crate::map::Edit<'_>)) -> (Vec<Finding>, Vec<Finding>) {
+    let map = three();
+    let mut edit = map.edit();
+    change(&mut edit);
+    let commit = edit.commit(TransactionId([2; 20]));
+    (diff(&map, &commit), keeps_data(&map, &commit))
+}
+
+#[test]
+fn d10_a_map_that_loses_the_last_copy_is_refused() {
+    let s1 = ShardId(1);
+    let lost = vec![Finding::LastCopy(s1)];
+    let one_leaves = found_after(|edit| edit.remove_replica(s1, P[1]).unwrap());
+    assert_eq!(one_leaves, (vec![], vec![]), "another has the data");
+    let both_leave = found_after(|edit| {
+        edit.remove_replica(s1, P[1]).unwrap();
+        edit.remove_replica(s1, P[2]).unwrap();
+    });
+    assert_eq!(both_leave, (vec![], lost.clone()));
+    let none_serves = found_after(|edit| {
+        edit.begin_anew(s1, P[1], Incarnation(1), ReplicaState::Load).unwrap();
+        edit.leave(s1, P[2]).unwrap();
+    });
+    assert_eq!(none_serves, (vec![], lost));
+    let removed = found_after(|edit| edit.remove_shard(s1).unwrap());
+    assert_eq!(removed.1, [Finding::LastCopy(s1)]);
+    let unregistered = found_after(|edit| edit.close(s1).unwrap());
+    assert_eq!(unregistered.1, [], "nobody wants it");
+}
+
+#[test]
+fn o3_another_start_of_a_node_leads_under_another_epoch() {
+    let (mut map, s1) = (three(), ShardId(1));
+    let anew = |map: &ShardMap| {
+        let mut edit = map.edit();
+        edit.begin_anew(s1, P[1], Incarnation(2), ReplicaState::Live).unwrap();
+        edit.commit(TransactionId([2; 20]))
+    };
+    let mut commit = anew(&map);
+    assert_eq!(diff(&map, &commit), []);
+    commit.changed[0].epoch = map.shard(s1).unwrap().epoch;
+    assert!(diff(&map, &commit).contains(&Finding::SameEpoch(s1)));
+    // Nothing goes back to an earlier start, and no replica begins anew as something that may be deleted.
+    let commit = anew(&map);
+    map.apply(&commit).unwrap();
+    let mut back = map.edit();
+    back.begin_anew(s1, P[1], Incarnation(1), ReplicaState::Live).unwrap();
+    assert!(!diff(&map, &back.commit(TransactionId([3; 20]))).is_empty());
+    let mut edit = map.edit();
+    assert!(edit.begin_anew(s1, P[1], Incarnation(3), ReplicaState::UnloadFinal).is_err());
+}

@@ -6,6 +6,7 @@
 use super::admin::{AdminError, DrainStatus};
 use super::moves::MoveRow;
 use super::serving::Serving;
+use super::stored::is_parked;
 use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, Problem, ShardRule};
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
@@ -265,6 +266,7 @@ impl Cluster {
             *summary.replicas.entry(replica.state).or_default() += 1;
             match (replica.state, replica.replaces()) {
                 (ReplicaState::Load, Some(_)) => summary.moves += 1,
+                (ReplicaState::Load, None) if is_parked(&self.nodes, replica) => {}
                 (ReplicaState::Load, None) => summary.loads += 1,
                 (ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal, _) => {}
             }

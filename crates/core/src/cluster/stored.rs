@@ -56,7 +56,7 @@ pub(super) fn copy(
 }
 
 /// Whether a replica waits for its node and holds up nothing else of its shard.
-fn is_parked(nodes: &Nodes, replica: &Replica) -> bool {
+pub(super) fn is_parked(nodes: &Nodes, replica: &Replica) -> bool {
     replica.state == ReplicaState::Load && replica.replaces().is_none() && has_ended(nodes, replica)
 }
 

@@ -235,7 +235,8 @@ impl Town {
             names.iter().for_each(|name| self.beat(name));
             self.decide();
             if let Some(disks) = &mut self.disks {
-                let held = self.workers.iter().map(|(node, worker)| (node.clone(), worker.holds.clone()));
+                let there = self.workers.iter().filter(|(node, _)| !self.cut_off.contains(*node));
+                let held = there.map(|(node, worker)| (node.clone(), worker.holds.clone()));
                 disks.write(&held.collect());
             }
         }
@@ -428,8 +429,8 @@ impl Town {
 
     /// Which replicas of shards lead and serve, by what their workers say.
     fn leaders(&self) -> BTreeMap<ShardId, (NodeId, ReplicaKey)> {
-        let held =
-            self.workers.iter().flat_map(|(node, worker)| worker.holds.iter().map(move |held| (node, held)));
+        let there = self.workers.iter().filter(|(node, _)| !self.cut_off.contains(*node));
+        let held = there.flat_map(|(node, worker)| worker.holds.iter().map(move |held| (node, held)));
         let leads = held.filter(|(_, (_, (order, phase)))| {
             order.role == Role::Leader && order.granted && *phase == Phase::Serving
         });
