@@ -4,11 +4,11 @@ use crate::clock::Clock;
 use crate::metrics::{Glance, Metrics};
 use crate::mind::Audience;
 use crate::publish::Publisher;
-use partage_core::cluster::Cluster;
+use partage_core::cluster::{Cluster, Problem};
 use partage_core::map::MapDiff;
 use partage_core::time::Millis;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The coordinator's audience.
@@ -18,17 +18,25 @@ pub struct Herald {
     metrics: Metrics,
     /// Whether something was said since settings and addresses were last published.
     news: AtomicBool,
+    /// What is wrong with who leads.
+    leaders: Mutex<Vec<Problem>>,
 }
 
 impl Herald {
     /// Tells that publisher.
     pub fn new(publisher: Arc<Publisher>, clock: Clock) -> Herald {
-        Herald { publisher, clock, metrics: Metrics::default(), news: AtomicBool::new(false) }
+        Herald { publisher, clock, metrics: Metrics::default(), news: AtomicBool::new(false), leaders: Mutex::default() }
     }
 
-    /// So many coordinators say that they lead.
-    pub fn leaders(&self, count: usize) {
+    /// So many coordinators say that they lead, and that is what is wrong with it.
+    pub fn leaders(&self, count: usize, problems: Vec<Problem>) {
         self.metrics.leaders(count);
+        *self.leaders.lock().unwrap_or_else(PoisonError::into_inner) = problems;
+    }
+
+    /// What is wrong with who leads, as last seen.
+    pub fn problems_of_leaders(&self) -> Vec<Problem> {
+        self.leaders.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The text that Prometheus reads, of a coordinator that leads at `term`, or of one that does not.

@@ -271,7 +271,7 @@ pub async fn coordinators(
     }
     let elected =
         led_by.as_ref().zip(leader.as_ref()).map(|(one, leader)| (one.id.as_str(), leader.term.get()));
-    let problems = leaders::problems(elected, &present);
+    let problems = leaders::problems(elected, &present).iter().map(ToString::to_string).collect();
     Ok(Coordinators {
         backend: coordination.backend().to_owned(),
         coordinators: leaders::rows(elected, led_by.as_ref(), &present),

@@ -5,6 +5,7 @@
 //! them from its messages. Answers are core's, and each door writes them down in its own way. Questions change
 //! nothing.
 
+use crate::audience::Herald;
 use crate::failed::Failed;
 use crate::limits;
 use crate::mind::{Gone, Mind, Unanswered, transaction};
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone)]
 pub(crate) struct Desk {
     mind: Mind,
+    herald: Arc<Herald>,
 }
 
 /// One page of a list, and where the next one begins.
@@ -45,8 +47,8 @@ impl<T> Page<T> {
 }
 
 impl Desk {
-    pub(crate) fn new(mind: Mind) -> Desk {
-        Desk { mind }
+    pub(crate) fn new(mind: Mind, herald: Arc<Herald>) -> Desk {
+        Desk { mind, herald }
     }
 
     pub(crate) async fn command(&self, by: String, request: CommandRequest) -> Result<Answer, Failed> {
@@ -73,7 +75,9 @@ impl Desk {
     }
 
     pub(crate) async fn status(&self) -> Result<Summary, Failed> {
-        Ok(self.mind.call(|cluster, at| cluster.status(at)).await?)
+        let mut status = self.mind.call(|cluster, at| cluster.status(at)).await?;
+        status.problems.splice(..0, self.herald.problems_of_leaders());
+        Ok(status)
     }
 
     pub(crate) async fn nodes(&self) -> Result<Vec<NodeRow>, Failed> {

@@ -234,7 +234,7 @@ fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coor
     }
     let named = elected.as_ref().map(|(one, term)| (one.id.as_str(), *term));
     let problems = leaders::problems(named, &present).into_iter();
-    remarks.extend(problems.map(|what| Remark::new(Weight::Wrong, what)));
+    remarks.extend(problems.map(|problem| Remark::new(Weight::Wrong, problem.to_string())));
     leaders::rows(named, elected.as_ref().map(|(one, _)| one), &present)
 }
 

@@ -12,12 +12,13 @@ use crate::limits;
 use crate::mind::Audience;
 use crate::store::StoreError;
 use partage_coordination::{Key, Scope, View};
+use partage_core::cluster::Problem;
 use partage_wire::json::Coordinator;
 use partage_wire::stored::{COORDINATORS, Presence};
 use std::time::Duration;
 
 /// What is wrong with those that say they lead, and the way out. `elected` is who the election names, and its term.
-pub fn problems(elected: Option<(&str, u64)>, present: &[Presence]) -> Vec<String> {
+pub fn problems(elected: Option<(&str, u64)>, present: &[Presence]) -> Vec<Problem> {
     let mut leading: Vec<(&str, u64)> =
         present.iter().filter_map(|one| Some((one.id.as_str(), one.leads?))).collect();
     leading.sort_by_key(|(_, term)| *term);
@@ -25,15 +26,14 @@ pub fn problems(elected: Option<(&str, u64)>, present: &[Presence]) -> Vec<Strin
         leading.iter().map(|(id, term)| format!("{id} at term {term}")).collect::<Vec<_>>().join(", ");
     let way_out = "the former one steps down within the time-to-live of its session; if this stays, stop all \
                    coordinators but one and see \"Restoring\" in the book's page on the backend";
-    match (leading.as_slice(), elected) {
-        ([], _) => vec![],
-        ([_, _, ..], _) => vec![format!("{} coordinators lead at once: {named}; {way_out}", leading.len())],
-        ([only], Some(elected)) if *only == elected => vec![],
-        ([_], Some((id, term))) => {
-            vec![format!("{named} leads, and the election names {id} at term {term}; {way_out}")]
-        }
-        ([_], None) => vec![format!("{named} leads, and the election names nobody; {way_out}")],
-    }
+    let what = match (leading.as_slice(), elected) {
+        ([], _) => return vec![],
+        ([_, _, ..], _) => format!("{} coordinators lead at once: {named}", leading.len()),
+        ([only], Some(elected)) if *only == elected => return vec![],
+        ([_], Some((id, term))) => format!("{named} leads, and the election names {id} at term {term}"),
+        ([_], None) => format!("{named} leads, and the election names nobody"),
+    };
+    vec![Problem { what, way_out: way_out.to_owned() }]
 }
 
 /// A row for each: who leads first, then who was elected and does not answer yet, then the others.
@@ -62,7 +62,7 @@ pub fn rows(
 /// Says that this coordinator leads, as `presence` has it, and raises an alarm while another one says so too. Never
 /// returns.
 pub async fn say_and_watch(footing: &Footing, presence: Presence, herald: &Herald) {
-    herald.leaders(1);
+    herald.leaders(1, vec![]);
     loop {
         if let Err(error) = until_broken(footing, &presence, herald).await {
             tracing::debug!(%error, "who leads beside this coordinator cannot be seen; looking again");
@@ -81,11 +81,12 @@ async fn until_broken(footing: &Footing, presence: &Presence, herald: &Herald) -
         let present: Vec<_> =
             said.filter_map(|(key, entry)| Presence::from_bytes(key.as_str(), &entry.value).ok()).collect();
         let count = present.iter().filter(|one| one.leads.is_some() && one.id != presence.id).count() + 1;
-        herald.leaders(count);
-        if count > 1 && !alarmed {
-            let elected = presence.leads.map(|term| (presence.id.as_str(), term));
-            problems(elected, &present).iter().for_each(|what| herald.notice(true, what));
+        let elected = presence.leads.map(|term| (presence.id.as_str(), term));
+        let problems = if count > 1 { problems(elected, &present) } else { vec![] };
+        if !alarmed {
+            problems.iter().for_each(|problem| herald.notice(true, &problem.to_string()));
         }
+        herald.leaders(count, problems);
         alarmed = count > 1;
     }
 }
@@ -99,16 +100,20 @@ mod tests {
         Presence { id: id.to_owned(), address, since_ms: 1, version, leads }
     }
 
+    fn text(problems: Vec<Problem>) -> String {
+        problems.iter().map(ToString::to_string).collect()
+    }
+
     #[test]
     fn two_that_lead_and_one_that_was_not_elected_are_named() {
         let (c1, c2) = (one("c1", Some(2)), one("c2", None));
-        assert_eq!(problems(Some(("c1", 2)), &[c1.clone(), c2.clone()]), Vec::<String>::new());
-        assert_eq!(problems(Some(("c1", 2)), &[one("c1", None), c2.clone()]), Vec::<String>::new());
-        let two = problems(Some(("c2", 3)), &[c1.clone(), one("c2", Some(3))]).join("");
+        assert_eq!(problems(Some(("c1", 2)), &[c1.clone(), c2.clone()]), Vec::<Problem>::new());
+        assert_eq!(problems(Some(("c1", 2)), &[one("c1", None), c2.clone()]), Vec::<Problem>::new());
+        let two = text(problems(Some(("c2", 3)), &[c1.clone(), one("c2", Some(3))]));
         assert!(two.contains("2 coordinators lead at once: c1 at term 2, c2 at term 3"), "{two}");
-        let other = problems(Some(("c2", 3)), &[c1.clone(), c2]).join("");
+        let other = text(problems(Some(("c2", 3)), &[c1.clone(), c2]));
         assert!(other.contains("c1 at term 2 leads, and the election names c2 at term 3"), "{other}");
-        let nobody = problems(None, &[c1]).join("");
+        let nobody = text(problems(None, &[c1]));
         assert!(nobody.contains("the election names nobody"), "{nobody}");
     }
 

@@ -449,7 +449,7 @@ fn doors(mind: &Mind, publisher: Arc<Publisher>, herald: Arc<Herald>, roster: Ro
     let grpc = tonic::service::Routes::new(WorkerServer::new(WorkerDoor::new(mind.clone())))
         .add_service(MapsDoor::new(publisher))
         .add_service(
-            AdminServer::new(AdminDoor::new(Desk::new(mind.clone())))
+            AdminServer::new(AdminDoor::new(Desk::new(mind.clone(), herald.clone())))
                 .max_decoding_message_size(limits::BODY_BYTES),
         );
     // Paths that neither knows are answered by the JSON doors, which know both ways of saying so.

@@ -216,5 +216,12 @@ async fn two_leaders_are_an_alarm() {
     .await;
     let said = trio.list("c1").await.unwrap().problems.join("");
     assert!(said.contains("2 coordinators lead at once"), "{said}");
+    until("status begins with it", async || {
+        let text = String::from_utf8(trio.get("c1", "/v1/status").await?.to_vec()).unwrap();
+        let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let first = status["problems"][0]["what"].as_str().unwrap_or_default().to_owned();
+        if first.contains("2 coordinators lead at once") { Ok(()) } else { Err(text) }
+    })
+    .await;
     trio.stop().await;
 }

@@ -44,7 +44,7 @@ struct Document;
 
 /// Everything over HTTP, of a coordinator that leads.
 pub(crate) fn router(mind: Mind, herald: Arc<Herald>, roster: Roster, term: u64) -> Router {
-    let doors = Doors { desk: Desk::new(mind.clone()), mind, herald, roster, term };
+    let doors = Doors { desk: Desk::new(mind.clone(), herald.clone()), mind, herald, roster, term };
     let (documented, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(admin::command))
         .routes(routes!(admin::status))
