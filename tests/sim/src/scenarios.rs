@@ -223,7 +223,7 @@ pub fn the_brake_bears_no_more_than_it_says() -> Outcome {
     }
     let given_up = alone.cluster.nodes().values().filter(|node| node.record.ended).count();
     fails_if(
-        alone.cluster.brake().is_none(),
+        given_up > 0,
         &format!("R4: {given_up} of 10 nodes are given up without a brake"),
     )
 }

@@ -165,3 +165,13 @@ fn o11_a_planted_heir_that_does_not_serve_is_found() {
 fn l7_planted_removals_that_are_never_told_are_found() {
     is_found(Planted::Removals);
 }
+
+#[test]
+fn o7_a_planted_tenure_that_outlives_its_epoch_is_found() {
+    is_found(Planted::TenureEpoch);
+}
+
+#[test]
+fn w4_a_planted_standby_that_passes_on_a_gap_is_found() {
+    is_found(Planted::StandbyGap);
+}
