@@ -95,6 +95,13 @@ fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Comma
     {
         return Some(Command::UndrainNode { node });
     }
+    let gone = cluster.nodes().iter().filter(|(_, node)| node.record.ended);
+    let gone: Vec<_> = gone.map(|(id, _)| id.clone()).collect();
+    if draw.chance(100)
+        && let Some(node) = draw.pick(&gone).cloned()
+    {
+        return Some(Command::RemoveNode { node });
+    }
     if matches!(sharding, Sharding::Fixed { .. }) && draw.chance(250) {
         let changes = KeyspaceChanges { shards: draw.pick(&SLOTS).copied(), ..KeyspaceChanges::default() };
         return Some(Command::UpdateKeyspace { keyspace, changes: Box::new(changes), ahead: true });

@@ -45,6 +45,8 @@ pub enum Kind {
     StoreSlow,
     /// Transactions fail, or nobody knows.
     Disk,
+    /// Every process is killed in the same instant, and each comes back soon.
+    PowerLine,
     /// A key kills whoever serves it.
     Poison,
     /// A key's data cannot be loaded by anybody.
@@ -53,7 +55,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Weather,
         Kind::Partition,
         Kind::Crash,
@@ -69,6 +71,7 @@ impl Kind {
         Kind::StoreRestart,
         Kind::StoreSlow,
         Kind::Disk,
+        Kind::PowerLine,
         Kind::Poison,
         Kind::Unloadable,
     ];
@@ -193,6 +196,7 @@ impl World {
                 self.coordinators[coordinator].disk = Disk::drawn(&mut scene.draw);
                 (long, Mend::Disk(coordinator))
             }
+            Kind::PowerLine => return self.kill_all(brief),
             Kind::Rolling | Kind::StoreSlow => return self.all_coordinators(kind, brief, long),
             Kind::StoreRestart => {
                 if std::mem::replace(&mut self.store.is_away, true) {
@@ -213,6 +217,25 @@ impl World {
         let aims = self.shape.leaders && self.scene.draw.chance(700);
         let any = self.scene.draw.index(self.coordinators.len());
         leader.filter(|_| aims).unwrap_or(any)
+    }
+
+    /// All that run are killed; they come back one by one, in any order.
+    fn kill_all(&mut self, brief: True) {
+        let scene = &mut self.scene;
+        for at in 0..self.coordinators.len() {
+            if self.coordinators[at].up {
+                self.coordinators[at].crash(scene);
+                let down = scene.draw.between(MS, brief);
+                scene.after(down, Event::Mend(Mend::Coordinator(at)));
+            }
+        }
+        for at in 0..self.nodes.len() {
+            if !self.nodes[at].is_down() {
+                self.nodes[at].crash(scene);
+                let down = scene.draw.between(MS, 2 * brief);
+                scene.after(down, Event::Mend(Mend::Start(at)));
+            }
+        }
     }
 
     /// Something befalls one coordinator after the other, or all of them at once.
