@@ -244,7 +244,7 @@ impl Town {
             applied: worker.applied,
             whole,
             reports,
-            leaving: false,
+            leaving: Some(false),
             busy: 0.0,
         };
         let cluster = &mut self.cluster;

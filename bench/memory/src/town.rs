@@ -155,7 +155,7 @@ impl Town {
             applied: if with_loads { 0 } else { worker.applied },
             whole: false,
             reports,
-            leaving: false,
+            leaving: Some(false),
             busy: 0.0,
         };
         let orders = self.cluster.beat(at, beat).map_err(|error| error.to_string())?;

@@ -151,7 +151,7 @@ mod tests {
             applied: 0,
             whole: false,
             reports: Vec::new(),
-            leaving: false,
+            leaving: Some(false),
             busy: 0.0,
         }
     }

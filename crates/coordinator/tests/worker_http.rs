@@ -49,6 +49,9 @@ async fn a_worker_is_given_shards_drained_and_leaves() {
     beat["leaving"] = json!(true);
     let (status, orders) = door.post("/v1/worker/heartbeat", &beat).await;
     assert_eq!((status, &orders["may_go"]), (200, &json!(true)), "{orders}");
+    // A beat that does not mention it takes nothing back.
+    let (status, orders) = door.post("/v1/worker/heartbeat", &a.beat()).await;
+    assert_eq!((status, &orders["may_go"]), (200, &json!(true)), "{orders}");
     let leave = json!({ "node": "a", "incarnation": a.incarnation });
     assert_eq!(door.post("/v1/worker/leave", &leave).await, (204, Value::Null));
     let (status, answer) = door.post("/v1/worker/leave", &leave).await;

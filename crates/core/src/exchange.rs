@@ -154,8 +154,8 @@ pub struct Beat {
     pub whole: bool,
     /// What changed since the last answered beat.
     pub reports: Vec<Report>,
-    /// The worker leaves: move its shards, then tell it (A13).
-    pub leaving: bool,
+    /// The worker leaves: move its shards, then tell it (A13). Some(false): it stays after all; none: as it said last.
+    pub leaving: Option<bool>,
     /// Share of its own capacity that foreground work takes, 0 to 1; moves give way above 0.5 (K17).
     pub busy: f64,
 }

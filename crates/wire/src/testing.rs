@@ -150,7 +150,7 @@ pub fn beats() -> impl Strategy<Value = Beat> {
             applied,
             whole,
             reports,
-            leaving,
+            leaving: Some(leaving),
             busy,
         }
     })

@@ -342,9 +342,11 @@ impl Cluster {
             node.signs.lease.renew(at.now, lease_ms);
         }
         node.busy = if beat.busy.is_finite() { beat.busy.clamp(0.0, 1.0) } else { 0.0 };
-        if node.leaving != beat.leaving {
-            node.leaving = beat.leaving;
-            let wants = if beat.leaving { "wants to leave" } else { "wants to stay after all" };
+        if let Some(leaving) = beat.leaving
+            && node.leaving != leaving
+        {
+            node.leaving = leaving;
+            let wants = if leaving { "wants to leave" } else { "wants to stay after all" };
             self.notice(false, format!("node {id} {wants}"));
             self.plan_soon(at, 0);
         }

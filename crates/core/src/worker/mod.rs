@@ -411,7 +411,7 @@ impl Worker {
             applied: self.applied,
             whole,
             reports,
-            leaving: self.leaving,
+            leaving: Some(self.leaving),
             busy: self.busy,
         })
     }

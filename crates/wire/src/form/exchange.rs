@@ -229,7 +229,8 @@ impl From<&Beat> for proto::Beat {
             applied: beat.applied,
             whole: beat.whole,
             reports: beat.reports.iter().map(Into::into).collect(),
-            leaving: beat.leaving,
+            // Workers over gRPC say it each time.
+            leaving: beat.leaving.unwrap_or_default(),
             busy: beat.busy,
         }
     }
@@ -254,7 +255,7 @@ impl TryFrom<proto::Beat> for Beat {
             applied: form.applied,
             whole: form.whole,
             reports: each(form.reports, "reports", Report::try_from)?,
-            leaving: form.leaving,
+            leaving: Some(form.leaving),
             busy: share(form.busy, "busy")?,
         })
     }

@@ -309,9 +309,9 @@ pub struct Beat {
     /// What changed since the last answered beat.
     #[serde(default)]
     pub reports: Vec<Report>,
-    /// The worker wants to leave.
-    #[serde(default)]
-    pub leaving: bool,
+    /// The worker wants to leave; false = it stays after all, none = as it said last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<bool>,
     /// Share of its capacity that foreground work takes, 0 to 1.
     #[serde(default)]
     pub busy: f64,

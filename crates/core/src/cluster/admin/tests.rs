@@ -117,7 +117,7 @@ impl Town {
             applied: orders.version,
             whole: true,
             reports,
-            leaving: false,
+            leaving: Some(false),
             busy: 0.0,
         };
         self.cluster.beat(self.at, beat).unwrap();

@@ -144,7 +144,7 @@ fn a_worker_has_to_come_to_each_coordinator_before_it_beats() {
         applied: 1,
         whole: true,
         reports: Vec::new(),
-        leaving: false,
+        leaving: Some(false),
         busy: 0.0,
     };
     assert_eq!(fresh.beat(town.at(), beat(1_000)), Err(BeatError::NotYet(node("a"))));

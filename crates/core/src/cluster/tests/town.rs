@@ -295,7 +295,7 @@ impl Town {
                 .map(report)
                 .chain(self.disks.iter().flat_map(|disks| disks.kept(name, &worker.holds)))
                 .collect(),
-            leaving: worker.leaving,
+            leaving: Some(worker.leaving),
             busy: self.busy.get(name).copied().unwrap_or(0.0),
         }
     }
