@@ -96,6 +96,10 @@ pub trait Sight {
     fn wanted(&self, _shard: ShardId) -> usize {
         1
     }
+    /// Whether its present process is known to have led it never: it need not let go of anything.
+    fn has_never_led(&self, _placement: PlacementId) -> bool {
+        false
+    }
     /// Failed loads of a replica that found no source, as nobody served its shard.
     fn excused_attempts(&self, _placement: PlacementId) -> u32 {
         0
@@ -117,6 +121,7 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
     let released = |of: &Shard, r: &Replica| {
         sight.epoch(r.placement).is_some_and(|epoch| epoch >= of.epoch)
             || sight.lease_is_over(&r.node, r.incarnation)
+            || sight.has_never_led(r.placement)
     };
     others.into_iter().all(|r| released(shard, r))
         && closing_parents(shard, map)

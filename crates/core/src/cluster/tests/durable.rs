@@ -2,7 +2,7 @@
 
 use super::super::admin::Command;
 use super::disks::Disks;
-use super::town::{BEAT_MS, Town, keyspace, name, node, slots};
+use super::town::{BEAT_MS, Hang, Town, keyspace, name, node, slots};
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::lifecycle::ReplicaState;
@@ -207,6 +207,21 @@ fn d1_a_replica_without_which_others_went_on_waits_for_one_of_them() {
     start(&mut town, 1);
     town.run(10_000);
     assert!(town.is_at_rest(3), "{:#?}", placed(&town));
+}
+
+/// A follower that is slow to open what it has stored keeps no leader from beginning (L4).
+#[test]
+fn l4_no_leader_waits_for_stored_followers_that_do_not_get_on() {
+    let mut town = town_of(3, durable(8, 3));
+    (0..3).for_each(|at| kill(&mut town, at));
+    town.hangs.insert(node("n1"), Hang::Serve);
+    (0..3).for_each(|at| start(&mut town, at));
+    town.run(3_000);
+    let leads = |shard: &&Shard| shard.leader().is_some_and(|r| r.node != node("n1"));
+    let others: BTreeSet<ShardId> = town.map().shards().filter(leads).map(|shard| shard.id).collect();
+    assert!(!others.is_empty());
+    let served = town.served();
+    assert!(others.is_subset(&served), "{others:?} {served:?}");
 }
 
 /// Everything dies, one node never comes back, and the brake goes on: what is back serves what it has stored.
