@@ -346,6 +346,15 @@ fn survives(nodes: usize, replicas: u32, exclusive: bool, events: &[Event]) {
     assert!(!is_told(&town, "is set aside and"), "{:#?}", town.notices);
 }
 
+/// Two of four nodes go for good, one after the other was replaced, and then everything dies.
+#[test]
+fn d10_nodes_that_die_one_after_the_other_lose_nothing() {
+    for exclusive in [false, true] {
+        let passes = [Event::Kill(3), Event::Pass(62_900), Event::Kill(2), Event::Pass(62_400)];
+        survives(4, 3, exclusive, &passes);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
     #[test]
