@@ -96,6 +96,10 @@ pub trait Sight {
     fn wanted(&self, _shard: ShardId) -> usize {
         1
     }
+    /// Whether its present process is known to have led it never: it need not let go of anything.
+    fn has_never_led(&self, _placement: PlacementId) -> bool {
+        false
+    }
     /// Failed loads of a replica that found no source, as nobody served its shard.
     fn excused_attempts(&self, _placement: PlacementId) -> u32 {
         0
@@ -117,6 +121,7 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
     let released = |of: &Shard, r: &Replica| {
         sight.epoch(r.placement).is_some_and(|epoch| epoch >= of.epoch)
             || sight.lease_is_over(&r.node, r.incarnation)
+            || sight.has_never_led(r.placement)
     };
     others.into_iter().all(|r| released(shard, r))
         && closing_parents(shard, map)
@@ -133,7 +138,9 @@ fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Ite
 pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let stage = edit.shard(id)?.stage().clone();
     match &stage {
-        Stage::Serving if sight.is_durable() => stored::settle_ended(edit, id, sight)?,
+        // What begins anew takes its next step in the next commit, which is seen by itself.
+        Stage::Serving if sight.is_durable() && stored::settle_ended(edit, id, sight)? => return Ok(()),
+        Stage::Serving if sight.is_durable() => {}
         // The children may still need what their parents have.
         Stage::Closing(_) if sight.is_durable() => {}
         _ => remove_ended(edit, id, sight)?,
@@ -313,6 +320,9 @@ fn settle_children(
     let ready = |r: &Replica| sight.phase(r.placement) == Some(&Phase::Ready);
     let all_ready =
         siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| shard.replicas.iter().all(ready)));
+    if parents.iter().any(|parent| edit.has_begun_anew(*parent)) {
+        return Ok(());
+    }
     let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, sight)));
     if !(all_ready && parents_lead) {
         return Ok(());

@@ -277,6 +277,7 @@ impl Cluster {
             keyspace.observed.remove(&replica.placement);
             keyspace.taken.remove(&replica.placement);
             keyspace.sourceless.remove(&replica.placement);
+            keyspace.never_led.remove(&replica.placement);
             keyspace.debts.forget(replica.placement);
         }
         keyspace.note_debts(at, id, &self.settings);
@@ -286,6 +287,11 @@ impl Cluster {
         for (replica, serves) in anew {
             let key = ReplicaKey { keyspace: name.clone(), shard: id, placement: replica.placement };
             self.note_begun_anew(&key, &replica.node, serves);
+        }
+        if let Some(keyspace) = self.keyspaces.get_mut(name)
+            && let Some(leader) = keyspace.map.shard(id).and_then(Shard::leader)
+        {
+            keyspace.never_led.remove(&leader.placement);
         }
         if failed {
             self.set_unloadable_aside(at, name, id);

@@ -360,6 +360,9 @@ fn remove(
     placement: PlacementId,
 ) -> Result<(), NotNow> {
     let current = edit.shard(shard)?;
+    if edit.has_begun_anew(shard) {
+        return Err(NotNow::Throttled);
+    }
     let leads = current.leader().is_some_and(|leader| leader.placement == placement);
     let is_copy = current.live().any(|r| r.placement == placement);
     let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);

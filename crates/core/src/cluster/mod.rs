@@ -176,6 +176,8 @@ pub struct KeyspaceState {
     unmeasured_since: Option<Millis>,
     /// When replicas, or the lead, were given to their nodes, for the last `poison_window_ms`; not stored.
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
+    /// Stored replicas that began anew as followers under this coordinator, and have not led since. Not stored.
+    never_led: BTreeSet<PlacementId>,
     /// Of replicas of durable shards: how often loading them has failed while nobody served the shard. Not stored.
     sourceless: BTreeMap<PlacementId, u32>,
     /// What it carried on each node when its planner last ran; not stored.

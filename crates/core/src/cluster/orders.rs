@@ -172,6 +172,10 @@ impl Sight for KeyspaceSight<'_> {
         self.settings.load_attempts
     }
 
+    fn has_never_led(&self, placement: PlacementId) -> bool {
+        self.keyspace.never_led.contains(&placement)
+    }
+
     fn excused_attempts(&self, placement: PlacementId) -> u32 {
         self.keyspace.sourceless.get(&placement).copied().unwrap_or(0)
     }

@@ -462,6 +462,7 @@ impl KeyspaceState {
             advice: Vec::new(),
             unmeasured_since: None,
             taken: BTreeMap::new(),
+            never_led: BTreeSet::new(),
             sourceless: BTreeMap::new(),
             footprint: Default::default(),
             meter: Meter::default(),

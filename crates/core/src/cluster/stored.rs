@@ -127,6 +127,12 @@ impl Cluster {
             state.observed.remove(&key.placement);
             state.debts.forget(key.placement);
             state.sourceless.remove(&key.placement);
+            // The leader is taken out again by who calls.
+            if serves {
+                state.never_led.insert(key.placement);
+            } else {
+                state.never_led.remove(&key.placement);
+            }
         }
         if let Some(node) = self.nodes.get_mut(node).filter(|_| serves) {
             node.kept.remove(key);

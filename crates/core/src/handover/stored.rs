@@ -24,12 +24,19 @@ use crate::id::{PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Edit, EditError, Replica, Shard};
 
-/// Takes the steps of the table for the replicas of a serving shard.
-pub(super) fn settle_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+/// Takes the steps of the table for the replicas of a serving shard. Returns whether there were any.
+pub(super) fn settle_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<bool, EditError> {
     let shard = edit.shard(id)?;
     if !shard.replicas.iter().any(|r| has_ended(r, sight)) {
-        return Ok(());
+        return Ok(false);
     }
+    let before = shard.clone();
+    settle_all(edit, id, sight)?;
+    Ok(*edit.shard(id)? != before)
+}
+
+fn settle_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
     if !shard.had_data() {
         let ended = shard.replicas.iter().filter(|r| has_ended(r, sight));
         let ended: Vec<_> = ended.map(|r| r.placement).collect();

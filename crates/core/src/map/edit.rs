@@ -275,6 +275,19 @@ impl<'a> Edit<'a> {
         if led { self.raise_epoch(id) } else { Ok(()) }
     }
 
+    /// Whether a replica of the shard begins anew with these changes: it takes its next step in the next commit.
+    pub fn has_begun_anew(&self, id: ShardId) -> bool {
+        let (Some(base), Ok(now)) = (self.base.shards.get(&id), self.shard(id)) else { return false };
+        let is_set_back = |before: &Replica, now: &Replica| {
+            before.state == ReplicaState::Live && now.state == ReplicaState::Load
+        };
+        let begins = |now: &Replica| {
+            let before = base.replica(now.placement);
+            before.is_some_and(|b| b.incarnation != now.incarnation || is_set_back(b, now))
+        };
+        now.replicas.iter().any(begins)
+    }
+
     /// Puts a replica that the map forgot back, live and with the data that its node has stored: a person chose it.
     pub fn readmit(&mut self, id: ShardId, replica: Replica) -> Result<(), EditError> {
         let shard = self.shard(id)?;

@@ -2,7 +2,7 @@
 
 use super::super::admin::Command;
 use super::disks::Disks;
-use super::town::{BEAT_MS, Town, keyspace, name, node, slots};
+use super::town::{BEAT_MS, Hang, Town, keyspace, name, node, slots};
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::lifecycle::ReplicaState;
@@ -209,6 +209,21 @@ fn d1_a_replica_without_which_others_went_on_waits_for_one_of_them() {
     assert!(town.is_at_rest(3), "{:#?}", placed(&town));
 }
 
+/// A follower that is slow to open what it has stored keeps no leader from beginning (L4).
+#[test]
+fn l4_no_leader_waits_for_stored_followers_that_do_not_get_on() {
+    let mut town = town_of(3, durable(8, 3));
+    (0..3).for_each(|at| kill(&mut town, at));
+    town.hangs.insert(node("n1"), Hang::Serve);
+    (0..3).for_each(|at| start(&mut town, at));
+    town.run(3_000);
+    let leads = |shard: &&Shard| shard.leader().is_some_and(|r| r.node != node("n1"));
+    let others: BTreeSet<ShardId> = town.map().shards().filter(leads).map(|shard| shard.id).collect();
+    assert!(!others.is_empty());
+    let served = town.served();
+    assert!(others.is_subset(&served), "{others:?} {served:?}");
+}
+
 /// Everything dies, one node never comes back, and the brake goes on: what is back serves what it has stored.
 #[test]
 fn d10_r4_the_brake_keeps_no_stored_copy_from_being_served() {
@@ -329,6 +344,15 @@ fn survives(nodes: usize, replicas: u32, exclusive: bool, events: &[Event]) {
     town.run(2 * REPLACE_AFTER_MS);
     assert!(town.is_at_rest(replicas as usize), "{:#?} {:#?}", town.notices, town.map());
     assert!(!is_told(&town, "is set aside and"), "{:#?}", town.notices);
+}
+
+/// Two of four nodes go for good, one after the other was replaced, and then everything dies.
+#[test]
+fn d10_nodes_that_die_one_after_the_other_lose_nothing() {
+    for exclusive in [false, true] {
+        let passes = [Event::Kill(3), Event::Pass(62_900), Event::Kill(2), Event::Pass(62_400)];
+        survives(4, 3, exclusive, &passes);
+    }
 }
 
 proptest! {
