@@ -188,11 +188,13 @@ impl TryFrom<command_request::Command> for json::Command {
             From::ReleaseBrake(proto::ReleaseBrake {}) => To::ReleaseBrake {},
             From::ApprovePlan(proto::ApprovePlan { plan }) => To::ApprovePlan { plan },
             From::RejectPlan(proto::RejectPlan { plan }) => To::RejectPlan { plan },
-            From::EditPlan(proto::EditPlan { plan, drop }) => To::EditPlan {
-                plan,
-                // Beyond any plan there is, where it does not fit.
-                drop: drop.into_iter().map(|at| usize::try_from(at).unwrap_or(usize::MAX)).collect(),
-            },
+            From::EditPlan(form) => edit_plan(form),
         })
     }
+}
+
+fn edit_plan(proto::EditPlan { plan, drop }: proto::EditPlan) -> json::Command {
+    // Beyond any plan there is, where it does not fit.
+    let drop = drop.into_iter().map(|at| usize::try_from(at).unwrap_or(usize::MAX)).collect();
+    json::Command::EditPlan { plan, drop }
 }
