@@ -183,7 +183,7 @@ impl Alone {
                 applied: *applied,
                 whole: true,
                 reports: to_load.iter().map(failed).collect(),
-                leaving: false,
+                leaving: None,
                 busy: 0.0,
             };
             let moment = Moment { now: self.now, wall_ms: 0 };
