@@ -121,13 +121,13 @@ pub async fn undergo(backend: Backend, workers: usize, trials: &[Trial]) {
     let watch = Watch::start(fleet.addresses());
     rounds(&loads, ROUNDS).await;
     let before = placement(&fleet).await;
-    for trial in trials {
+    for (number, trial) in trials.iter().enumerate() {
         trial.strike(&mut fleet, &loads).await;
         fleet.whole().await;
         fleet.admin.settled().await;
         rounds(&loads, ROUNDS).await;
         for id in fleet.ids() {
-            fleet.change(&id, &format!("{trial:?}-{id}").to_lowercase()).await.unwrap();
+            fleet.change(&id, &format!("{trial:?}-{number}-{id}").to_lowercase()).await.unwrap();
         }
         assert_eq!(placement(&fleet).await, before, "something moved: {backend}, {trial}");
         for load in &loads {

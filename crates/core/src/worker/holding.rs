@@ -200,10 +200,12 @@ impl Holding {
         self.has_data
     }
 
-    /// Whether it must not be loaded: the shard has had data, which is neither here nor on a peer (D10).
+    /// Whether it must not be loaded: the shard has had data, which is neither here nor on a peer (D10). A copy that is
+    /// here and is ordered to load has missed writes: it does not become one that may lead without having them.
     pub fn lacks_source(&self) -> bool {
         let is_source = |peer: &Peer| matches!(peer.state, ReplicaState::Live | ReplicaState::Unload);
-        self.order.had_data && !self.has_data && !self.order.peers.iter().any(is_source)
+        let counts = self.has_data && self.order.state == ReplicaState::Live;
+        self.order.had_data && !counts && !self.order.peers.iter().any(is_source)
     }
 
     /// Whether requests may come in.

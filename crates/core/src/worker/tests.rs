@@ -471,6 +471,12 @@ fn d10_what_an_earlier_process_stored_is_kept_and_opened_when_it_is_ordered() {
     assert!(fixture.worker.holdings()[&replica()].has_data());
     assert_eq!(fixture.done(2, Callback::Load), [Task::Call(Callback::Serve(Role::Leader, Epoch(4)))]);
 
+    // Others went on without it, and are away: it waits for one of them.
+    let mut behind = with_stored(false);
+    let load = Order { peers: vec![], ..order(ReplicaState::Load, Role::Follower, 4, true) };
+    assert_eq!(behind.order(1, load), []);
+    assert!(matches!(behind.reported().0, Phase::Failed(_)));
+
     let mut damaged = with_stored(true);
     assert_eq!(damaged.order(1, order(ReplicaState::Live, Role::Leader, 4, true)), []);
     assert!(matches!(damaged.reported().0, Phase::Failed(_)));
