@@ -25,7 +25,13 @@ pub struct Herald {
 impl Herald {
     /// Tells that publisher.
     pub fn new(publisher: Arc<Publisher>, clock: Clock) -> Herald {
-        Herald { publisher, clock, metrics: Metrics::default(), news: AtomicBool::new(false), leaders: Mutex::default() }
+        Herald {
+            publisher,
+            clock,
+            metrics: Metrics::default(),
+            news: AtomicBool::new(false),
+            leaders: Mutex::default(),
+        }
     }
 
     /// So many coordinators say that they lead, and that is what is wrong with it.

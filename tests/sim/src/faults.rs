@@ -175,19 +175,7 @@ impl World {
                 (if scene.draw.chance(500) { brief } else { long }, Mend::Coordinator(coordinator))
             }
             Kind::CoordinatorPause => return self.pause(Place::Coordinator(coordinator), long),
-            Kind::Poison => {
-                let key = self.any_key();
-                self.scene.poison.insert(key);
-                self.scene.bad.insert(key);
-                self.look_again();
-                (2 * long, Mend::Poison(key))
-            }
-            Kind::Unloadable => {
-                let key = self.any_key();
-                self.scene.unloadable.insert(key);
-                self.scene.bad.insert(key);
-                (2 * long, Mend::Unloadable(key))
-            }
+            Kind::Poison | Kind::Unloadable => (2 * long, self.spoil(kind)),
             Kind::StoreCut => {
                 self.coordinators[coordinator].cut_from_store = true;
                 (long, Mend::Store(coordinator))
@@ -208,6 +196,19 @@ impl World {
             }
         };
         self.scene.after(after, Event::Mend(mend));
+    }
+
+    /// A key harms its owners from now on.
+    fn spoil(&mut self, kind: Kind) -> Mend {
+        let key = self.any_key();
+        self.scene.bad.insert(key);
+        if kind == Kind::Unloadable {
+            self.scene.unloadable.insert(key);
+            return Mend::Unloadable(key);
+        }
+        self.scene.poison.insert(key);
+        self.look_again();
+        Mend::Poison(key)
     }
 
     /// Any of them; in a run about leaders mostly the one that leads.

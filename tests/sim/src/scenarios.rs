@@ -222,10 +222,7 @@ pub fn the_brake_bears_no_more_than_it_says() -> Outcome {
         alone.beats(beat_ms)?;
     }
     let given_up = alone.cluster.nodes().values().filter(|node| node.record.ended).count();
-    fails_if(
-        given_up > 0,
-        &format!("R4: {given_up} of 10 nodes are given up without a brake"),
-    )
+    fails_if(given_up > 0, &format!("R4: {given_up} of 10 nodes are given up without a brake"))
 }
 
 /// A standby misses a change of a map: who reads there is not led over the gap.

@@ -118,7 +118,6 @@ impl TryFrom<proto::CommandRequest> for json::CommandRequest {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "one exhaustive match, a line or two for each command")]
 impl TryFrom<command_request::Command> for json::Command {
     type Error = Malformed;
     fn try_from(form: command_request::Command) -> Result<Self, Malformed> {
