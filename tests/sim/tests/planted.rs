@@ -7,7 +7,6 @@ use sim::mutants;
 /// Whether the bug is seen, and nothing without it.
 fn is_found(bug: Planted) {
     let caught = mutants::hunt(bug).unwrap_or_else(|why| panic!("{why}"));
-    println!("{bug:?}: seed {:?}, {}", caught.seed, caught.by);
     assert_eq!(mutants::is_silent_without(bug, &caught), Ok(()));
 }
 
