@@ -17,7 +17,7 @@
 //! its tasks, and the counting of who is inside.
 //!
 //! ```no_run
-//! use partage_worker::{Assignment, Epoch, Failure, Handler, Peer, Role, Worker, http};
+//! use partage_worker::{Assignment, DropReason, Epoch, Failure, Handler, Peer, Role, Worker, http};
 //!
 //! struct Greeter;
 //!

@@ -174,7 +174,8 @@ impl Folder {
         let stored = Stored {
             replica: assignment.replica.clone(),
             bounds: assignment.bounds.clone(),
-            epoch: assignment.epoch,
+            // It has served nothing yet: how new its rows are is not known.
+            epoch: partage_worker::Epoch(0),
             store: self.store,
             damaged: false,
         };
@@ -186,7 +187,7 @@ impl Folder {
         let header = FileHeader { owner: cluster.0, file_number, step: STEP_BYTES };
         let book = self.write(&path, header, &stored, Vec::new())?;
         let mut shard = Shard::default();
-        shard.keep_in(Log { book: Some(book), epoch: assignment.epoch.0 });
+        shard.keep_in(Log { book: Some(book), epoch: 0 });
         Ok(shard)
     }
 

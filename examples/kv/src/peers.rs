@@ -35,6 +35,7 @@ impl Peers {
         Peers { client: Client::builder(TokioExecutor::new()).build(connector) }
     }
 
+    /// Gives back `OK` and `NOT_FOUND`; all else is an error.
     async fn call(
         &self,
         within: Duration,
@@ -45,7 +46,7 @@ impl Peers {
         let answer = answer.map_err(|_| format!("{uri}: no answer within {within:?}"))?;
         let answer = answer.map_err(|error| format!("{uri}: {error}"))?;
         match answer.status() {
-            StatusCode::OK => Ok(answer),
+            StatusCode::OK | StatusCode::NOT_FOUND => Ok(answer),
             status => Err(format!("{uri}: {status}").into()),
         }
     }
@@ -64,7 +65,10 @@ impl Peers {
         let uri = format!(
             "http://{address}/internal/export?keyspace={keyspace}&shard={id}&stay={stay}&since={since}&by={by}"
         );
-        let answer = self.call(limits::SILENCE, Request::get(uri).body(Body::empty())?).await?;
+        let answer = self.call(limits::SILENCE, Request::get(&uri).body(Body::empty())?).await?;
+        if answer.status() == StatusCode::NOT_FOUND {
+            return Err(format!("{uri}: it has no such shard").into());
+        }
         let number = |name: &str| answer.headers().get(name)?.to_str().ok()?.parse::<u64>().ok();
         let (stay, place) = number(STAY).zip(number(PLACE)).ok_or("the answer does not say what it holds")?;
         let (mut body, mut buffer) = (answer.into_body(), BytesMut::new());
@@ -86,12 +90,13 @@ impl Peers {
     }
 
     /// Sends records of a shard to `peer`.
-    pub async fn send(&self, peer: &Peer, keyspace: &str, records: Bytes) -> Result<(), Failure> {
+    pub async fn send(&self, peer: &Peer, keyspace: &str, records: Bytes) -> Result<bool, Failure> {
         let (address, shard) = (&peer.address, peer.shard.0);
         let uri = format!("http://{address}/internal/import?keyspace={keyspace}&shard={shard}");
         let answer = self.call(limits::REPLICATE, Request::post(uri).body(Body::from(records))?).await?;
         // Read to its end, so that the connection can be used again.
+        let has_begun = answer.status() != StatusCode::NOT_FOUND;
         answer.into_body().collect().await?;
-        Ok(())
+        Ok(has_begun)
     }
 }

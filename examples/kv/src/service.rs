@@ -97,7 +97,9 @@ impl Service {
                 if let Err(error) = &sent {
                     tracing::debug!(node = %peer.node, "did not take a write: {error}");
                 }
-                (peer.state == ReplicaState::Live).then_some(sent.is_ok())
+                // One that has begun to load may be asked to lead as soon as it is ready: it must not miss this.
+                let counts = peer.state == ReplicaState::Live || !matches!(sent, Ok(false));
+                counts.then_some(matches!(sent, Ok(true)))
             }
         });
         let live: Vec<bool> = join_all(sent).await.into_iter().flatten().collect();

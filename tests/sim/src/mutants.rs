@@ -72,7 +72,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::L8 => small(&["L8"]),
         Planted::R5 => Hunt::Scenario(scenarios::a_key_that_kills_is_set_aside),
         Planted::ClosedNode => small(&["M7"]),
-        Planted::AsideShard => Hunt::Scenario(scenarios::a_shard_that_is_set_aside_is_begun_nowhere),
+        Planted::AsideShard => small(&["R5"]),
         Planted::AnyReporter => small(&["O3"]),
         Planted::OwnSleep => Hunt::Scenario(scenarios::a_coordinator_that_slept_gives_nobody_up),
         Planted::BrakeMargin => Hunt::Scenario(scenarios::the_brake_bears_no_more_than_it_says),

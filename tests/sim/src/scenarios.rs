@@ -4,12 +4,10 @@
 use crate::clock::SECOND;
 use crate::model::KeyAt;
 use crate::world::{Shape, World};
-use partage_core::cluster::admin::{Command, Presplit};
 use partage_core::cluster::{Cluster, Moment, Records, Registration, Welcome};
 use partage_core::exchange::{Beat, KeyspaceBrief, LeaseRenewal, Order, Orders, Phase, Report};
-use partage_core::hash::HashFunction;
 use partage_core::id::{ClusterId, Generation, Incarnation, PlacementId, ShardId, TransactionId};
-use partage_core::keyspace::{Keyspace, Ownership, Throttle};
+use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::MapDiff;
 use partage_core::name::{KeyspaceName, NodeId};
@@ -254,27 +252,4 @@ pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
     }
     let lead = board.since(&keyspace, Some(at(2)));
     fails_if(lead != Since::Whole, &format!("W4: a reader at g2 is led to g5 by {lead:?}, without g4"))
-}
-
-/// A plan has a replica of it on three nodes, one after the other; the first cannot load it, and it is set aside.
-pub fn a_shard_that_is_set_aside_is_begun_nowhere() -> Outcome {
-    let settings = Settings { poison_deaths: 1, load_attempts: 1, ..Settings::default() };
-    let beat_ms = settings.heartbeat_ms;
-    let mut alone = Alone::new(3, settings)?;
-    let name = KeyspaceName::new("ledger").map_err(|error| error.to_string())?;
-    let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 };
-    let throttle = Throttle { moves: 1, ..Throttle::default() };
-    let keyspace = Box::new(Keyspace { replicas: 3, throttle, ..Keyspace::new(name.clone(), sharding) });
-    let command = Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false };
-    let (at, transaction) = (alone.at(), alone.transaction());
-    let created = alone.cluster.command(at, transaction, "somebody", command, false);
-    created.map_err(|error| error.to_string())?;
-    let mut tried = std::collections::BTreeSet::new();
-    for _ in 0..200 {
-        tried.extend(alone.beats(beat_ms)?.into_iter().map(|order| order.replica.placement));
-    }
-    let rules = alone.cluster.keyspaces().get(&name).map(|keyspace| &keyspace.record.rules);
-    let is_aside = rules.is_some_and(|rules| rules.values().any(|rule| rule.set_aside.is_some()));
-    fails_if(!is_aside, "a shard that nobody can load is not set aside")?;
-    fails_if(tried.len() != 1, &format!("R5: a shard that is set aside was begun as {tried:?}"))
 }

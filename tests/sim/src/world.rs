@@ -76,6 +76,9 @@ const SETTLED: True = 20 * SECOND;
 /// Runs in which a person is at hand, in thousandths.
 const PERSON: u64 = 50;
 
+/// Seconds within which a move ends in which nodes are stuck: the time to let go, and two leases.
+const STUCK_MOVES: u64 = 30;
+
 /// What is left of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -246,6 +249,7 @@ impl World {
         self.run_until(quiet_from);
         let commits = self.scene.oracles.maps.commits;
         self.run_until(self.shape.faulty + self.shape.calm);
+        self.let_moves_end();
         if self.scene.violation.is_none() {
             self.judge_liveness(commits);
         }
@@ -314,6 +318,17 @@ impl World {
             self.nodes[node].mood = Mood::FAIR;
             self.nodes[node].strays = 0;
             self.mend(Mend::Start(node));
+        }
+    }
+
+    /// What cannot be loaded on a node that is stuck is tried there again each minute, and then moved on: at any one
+    /// moment a move may be on its way.
+    fn let_moves_end(&mut self) {
+        for _ in 0..STUCK_MOVES {
+            if !self.shape.stuck || self.scene.violation.is_some() || self.unfinished().is_empty() {
+                return;
+            }
+            self.run_until(self.scene.now + SECOND);
         }
     }
 

@@ -116,11 +116,6 @@ fn m7_a_planted_move_onto_a_closed_node_is_found() {
 }
 
 #[test]
-fn r5_a_planted_plan_for_a_shard_that_is_set_aside_is_found() {
-    is_found(Planted::AsideShard);
-}
-
-#[test]
 fn o3_a_planted_report_from_anybody_is_found() {
     is_found(Planted::AnyReporter);
 }

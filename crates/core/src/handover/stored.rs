@@ -65,7 +65,9 @@ fn has_ended(replica: &Replica, sight: &dyn Sight) -> bool {
 fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let (ended, rest): (Vec<Replica>, Vec<Replica>) =
         edit.shard(id)?.live().cloned().partition(|r| has_ended(r, sight));
-    let is_heard = |r: &Replica| sight.is_heard(&r.node, r.incarnation);
+    // One that gets no lease, or that others do not reach, could not serve in place of those that are back.
+    let is_heard =
+        |r: &Replica| sight.is_heard(&r.node, r.incarnation) && !sight.is_silent(&r.node, r.incarnation);
     let lives_not = |r: &Replica| sight.is_silent(&r.node, r.incarnation);
     if ended.is_empty() {
         return Ok(());
@@ -101,10 +103,11 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
     Ok(())
 }
 
-/// Somebody whose process lives leads, or the next that may.
+/// A replica that serves leads, or else one whose process is heard.
 fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    let lives = |r: &&Replica| sight.is_heard(&r.node, r.incarnation);
+    let lives =
+        |r: &&Replica| sight.is_heard(&r.node, r.incarnation) && !sight.is_silent(&r.node, r.incarnation);
     if shard.leader().is_some_and(|leader| !has_ended(leader, sight)) {
         return Ok(());
     }

@@ -451,7 +451,7 @@ fn no_source(ReplicaKey { keyspace, shard, .. }: &ReplicaKey) -> String {
     format!(
         "shard {shard} of keyspace {keyspace} has had data, and no replica that could be loaded from is known: start \
          the nodes that stored it; if they are lost, choose another copy with `partage shard force-join {keyspace} {} \
-         --node NODE`",
+         --node NODE --generation G`",
         shard.0
     )
 }

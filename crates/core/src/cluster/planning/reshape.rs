@@ -12,13 +12,14 @@ use crate::reshard::{Candidate, Carried, Proposals, Terms};
 use std::collections::BTreeSet;
 
 impl Cluster {
-    /// Looks at the loads of a keyspace. Nothing is proposed in mode `manual`, or when no threshold is set.
+    /// Looks at the loads of a keyspace. Nothing is proposed in mode `manual`, for a durable keyspace, or when no threshold
+    /// is set.
     pub(super) fn reshape(&mut self, at: Moment, name: &KeyspaceName) -> Proposals {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return Proposals::default() };
         let settings = &keyspace.record.keyspace;
         let limits = &settings.resharding;
         let has_threshold = limits.split_bytes > 0 || limits.split_requests_per_s > 0.0;
-        if settings.mode == Mode::Manual || !has_threshold {
+        if settings.mode == Mode::Manual || settings.durable || !has_threshold {
             return Proposals::default();
         }
         let mut tracker = std::mem::take(&mut keyspace.tracker);

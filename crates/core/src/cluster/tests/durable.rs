@@ -1,6 +1,6 @@
 //! Durable keyspaces: what is stored survives its processes, whichever of them end, and whenever (A2, D10, O3).
 
-use super::super::admin::Command;
+use super::super::admin::{Command, KeyspaceChanges};
 use super::disks::Disks;
 use super::town::{BEAT_MS, Hang, Town, keyspace, name, node, slots};
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
@@ -374,6 +374,24 @@ proptest! {
     ) {
         survives(nodes, replicas, exclusive, &events);
     }
+}
+
+/// A part that is live is no whole copy of its parent: its processes may end before it has the last writes.
+#[test]
+fn d1_shards_of_a_durable_keyspace_are_neither_split_nor_merged() {
+    let slots_to = |shards| {
+        let changes = Box::new(KeyspaceChanges { shards: Some(shards), ..KeyspaceChanges::default() });
+        Command::UpdateKeyspace { keyspace: name(), changes, ahead: false }
+    };
+    let mut town = town_of(3, durable(8, 3));
+    for to in [4, 16] {
+        let at = town.at();
+        let answer = town.cluster.command(at, TransactionId([7; 20]), "mia", slots_to(to), false);
+        let refused = answer.unwrap_err().to_string();
+        assert!(refused.contains("is durable, and its shards are neither split nor merged"), "{refused}");
+    }
+    town.run(2_000);
+    assert_eq!(town.map().len(), 8);
 }
 
 fn force_join(town: &mut Town, id: ShardId, on: &str, generation: u64) -> Result<Vec<String>, String> {
