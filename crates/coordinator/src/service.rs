@@ -157,7 +157,7 @@ impl Coordinator {
             house.live(Some(begun), stopped).await;
             let _ = doors.await;
         });
-        // The sender goes without a word only with the task, which a panic alone ends.
+        // The sender is dropped without an answer only if the task panics.
         match has_begun.await {
             Ok(Err(error)) => Err(error),
             Ok(Ok(())) | Err(_) => Ok(Coordinator { address, stop, task }),

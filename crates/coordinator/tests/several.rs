@@ -291,7 +291,7 @@ async fn a15_those_that_stand_by_answer_questions_and_pass_changes_on(kept: Kept
     }
 }
 
-/// The session lives for ten minutes: only that the leader says goodbye can let another one lead.
+/// The session lives for ten minutes: another one can lead only because the leader gives its session up.
 async fn a15_a_leader_that_leaves_in_order_is_followed_at_once(kept: Kept) {
     let mut several = Several::start(kept, LONG, &["c1", "c2"]).await;
     let (first, term) = several.leader("c1").await;

@@ -8,11 +8,11 @@
 //! | who         | event                 | end of the lease becomes                                  |
 //! |-------------|-----------------------|-----------------------------------------------------------|
 //! | worker      | renewal               | max(end, sent_at + lease)                                 |
-//! | worker      | says goodbye          | now                                                       |
+//! | worker      | sends `leave`         | now                                                       |
 //! | coordinator | answers a beat        | max(end, now + lease + drift)                             |
 //! | coordinator | starts                | now + lease + drift: what a predecessor may have granted  |
 //! | coordinator | starts, among several | the same, from when a deposed leader certainly stops      |
-//! | coordinator | hears the goodbye     | now                                                       |
+//! | coordinator | receives `leave`      | now                                                       |
 
 use crate::time::Millis;
 

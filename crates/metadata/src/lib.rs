@@ -1,7 +1,7 @@
 //! Maps as replicated METADATA files: what drives the machines of [`partage_core::metadata`].
 //!
 //! ```text
-//!  whoever changes a map          metadata server                     coordination service
+//!  the client of a change         metadata server                     coordination service
 //!  ─────────────────────          ───────────────                     ────────────────────
 //!  Maps::prepare ──── line ─────► service ─► keeper ─► book (fsync)
 //!            ◄───── stored ──────    (a majority)

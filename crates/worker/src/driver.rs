@@ -61,7 +61,7 @@ pub enum Event {
     Progressed(ReplicaKey),
     /// Unload everything, say goodbye, and end.
     Stop,
-    /// End at once, without a word.
+    /// End at once, without sending `leave`.
     Abort,
 }
 
@@ -429,7 +429,7 @@ impl Driver {
         self.tell_leave(incarnation).await;
     }
 
-    /// Ends what runs, and says goodbye when nothing does: the next owners may begin then, without waiting for the
+    /// Ends what runs, and sends `leave` when nothing does: the next owners may begin then, without waiting for the
     /// lease.
     async fn stop(&mut self) {
         let Some(incarnation) = self.mind.incarnation().filter(|_| self.state.welcome.is_some()) else {
@@ -454,7 +454,7 @@ impl Driver {
                     }
                 },
                 () = tokio::time::sleep_until(deadline) => {
-                    tracing::warn!(node = %self.spec.id, "requests or callbacks do not end: it goes without a word");
+                    tracing::warn!(node = %self.spec.id, "requests or callbacks do not end: the worker stops without sending leave");
                     return;
                 }
             }

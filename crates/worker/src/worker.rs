@@ -321,7 +321,7 @@ impl Worker {
     }
 
     /// Leaves gracefully (A13): asks the coordinator to have everything served elsewhere, goes on serving
-    /// until it is, says goodbye, and waits for [`limits::LINGER`]: a client that has not heard yet is told
+    /// until it is, sends `leave`, and waits for [`limits::LINGER`]: a client that has not heard yet is told
     /// where to go, which a closed listener could not do. Call it on SIGTERM, keep the server running
     /// meanwhile, end afterwards.
     ///
@@ -413,15 +413,15 @@ impl Worker {
     }
 
     /// Stops without handing over: no further request is let in, those inside are told to end, `unload` is called, all
-    /// data stays. Then it says goodbye, so that other workers get its shards at once. When requests or `unload` take
-    /// longer than [`limits::SHUTDOWN`], it goes without a word, and the coordinator waits for its lease.
+    /// data stays. Then it sends `leave`, so that other workers get its shards at once. When requests or `unload` take
+    /// longer than [`limits::SHUTDOWN`], it stops without sending `leave`, and the coordinator waits for its lease.
     pub async fn shutdown(&self) {
         // When the driver is gone it has stopped already.
         let _ = self.events.send(Event::Stop).await;
         self.events.closed().await;
     }
 
-    /// Stops at once and without a word, as a process that crashes does: `unload` is not called, and the coordinator
+    /// Stops at once and without sending `leave`, as a process that crashes does: `unload` is not called, and the coordinator
     /// finds out when the lease has run out. For tests.
     pub async fn abort(&self) {
         // When the driver is gone it has stopped already.

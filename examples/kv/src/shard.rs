@@ -57,7 +57,7 @@ pub enum WriteError {
 #[derive(Default)]
 pub struct Shard {
     table: Mutex<Table>,
-    /// Its file, if it is durable. Locked by whoever changes the table, from before the write to the disk until after
+    /// Its file, if it is durable. Locked by each change of the table, from before the write to the disk until after
     /// that to the table.
     file: Mutex<Option<Log>>,
     /// Whether it has had all that was acknowledged, once.

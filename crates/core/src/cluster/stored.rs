@@ -45,7 +45,7 @@ pub(super) fn copy(
         return Copy::Away;
     }
     match node.kept.get(key) {
-        // Its data knows more than this coordinator, whose state was set back.
+        // It has a later epoch than this coordinator knows: the coordinator's state was set back.
         Some(kept) if kept.epoch > shard.epoch => Copy::Away,
         Some(kept) if kept.damaged => Copy::Damaged,
         Some(_) => Copy::Intact(node.record.incarnation),
@@ -83,7 +83,7 @@ impl KeyspaceState {
         }
     }
 
-    /// Whether somebody serves a shard, so that others can load it from there; or has never served it.
+    /// Whether a replica of the shard serves, so that others can load from it, or the shard has never had data.
     pub(super) fn has_source(&self, nodes: &Nodes, shard: &Shard) -> bool {
         let serves = |r: &Replica| {
             let phase = self.observed.get(&r.placement).map(|seen| seen.phase());
@@ -127,7 +127,7 @@ impl Cluster {
             state.observed.remove(&key.placement);
             state.debts.forget(key.placement);
             state.sourceless.remove(&key.placement);
-            // The leader is taken out again by who calls.
+            // The caller takes the leader out again.
             if serves {
                 state.never_led.insert(key.placement);
             } else {

@@ -1,6 +1,6 @@
 //! Which partitions a node takes, computed by each node alone (S11).
 //!
-//! Everybody at a table knows how many cards there are and who sits where. So everybody can tell, without a word, which
+//! Everybody at a table knows how many cards there are and who sits where. So each can tell, without asking, which
 //! cards are his: the dealing is a rule, not an event. Whoever sees the table as it was a moment ago deals a little
 //! differently; a card that two hold for that reason harms nobody, and what counts afterwards is what is held (S12).
 //!

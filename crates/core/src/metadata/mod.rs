@@ -8,7 +8,7 @@
 //!
 //! The line is a [`Head`]. A deed is a [`ShardMap`], the change of one a [`MapDiff`], which is the operation
 //! (with its base and its new transaction) and is applied in one place, [`ShardMap::apply`]. What a notary does
-//! is [`server`], what whoever changes a deed does is [`change`]; both are machines without I/O. What a node is
+//! is [`server`], what a client does that changes a deed is [`change`]; both are machines without I/O. What a node is
 //! told of a partition is [`discover`](discover::Discovery), and who takes the place of a server that is gone says
 //! [`upkeep`].
 //!

@@ -136,7 +136,7 @@ impl Town {
         }
     }
 
-    /// The node says goodbye; what its reader saw.
+    /// The node is stopped; what its reader saw.
     pub async fn stop(&mut self, node: u32) -> Vec<String> {
         let seen = match self.readers.remove(&node) {
             Some(reader) => reader.stop().await,

@@ -320,7 +320,7 @@ fn happen(mut town: Town, nodes: usize, event: &Event) -> Town {
     town
 }
 
-/// Whoever dies and comes back, and whenever: what was acknowledged is on some disk, nobody leads without it, no epoch
+/// Whichever processes die and come back, at whatever time: what was acknowledged is on some disk, nobody leads without it, no epoch
 /// names two starts, and when all are back everything serves, under higher epochs, without a person. (What is asserted
 /// meanwhile is in `disks.rs`.)
 fn survives(nodes: usize, replicas: u32, exclusive: bool, events: &[Event]) {
