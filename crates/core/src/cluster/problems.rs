@@ -7,7 +7,6 @@ use super::admin::DrainProgress;
 use super::status::Summary;
 use super::{Cluster, Moment};
 use crate::limits;
-use crate::name::NodeId;
 use crate::node::Health;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,6 +50,9 @@ impl Cluster {
             let what = format!("the brake is on, so the coordinator moves nothing by itself: {why}");
             told.push(problem(what, "look at the nodes and the network, then `partage brake release`"));
         }
+        let no_nodes = self.no_nodes_problem(summary);
+        let has_nodes = no_nodes.is_none();
+        told.extend(no_nodes);
         told.extend(self.unserved_problem(summary));
         told.extend(waiting_problem(summary));
         told.extend(self.silent_nodes_problem(at));
@@ -61,8 +63,22 @@ impl Cluster {
             told.push(problem(what, way_out));
         }
         told.extend(blocked_drains(summary));
-        told.extend(lacking(summary));
+        if has_nodes {
+            told.extend(lacking(summary));
+        }
         told
+    }
+
+    /// Shards, and no node at all: that explains all that they lack.
+    fn no_nodes_problem(&self, summary: &Summary) -> Option<Problem> {
+        let is_one_there = self.nodes.values().any(|node| !node.record.ended);
+        let has_shards = summary.shards.unserved() + summary.shards.led > 0;
+        let what = match self.nodes.is_empty() {
+            true => "no node has joined, so no shard is served",
+            false => "every node that had joined has left or is dead, so no shard is served",
+        };
+        let way_out = "start workers that know this coordinator's address";
+        (!is_one_there && has_shards).then(|| problem(what.to_owned(), way_out))
     }
 
     fn unserved_problem(&self, summary: &Summary) -> Option<Problem> {
@@ -90,12 +106,15 @@ impl Cluster {
 
     /// Nodes that should answer and do not. One that was given up is none of them: its shards are elsewhere.
     fn silent_nodes_problem(&self, at: Moment) -> Option<Problem> {
-        let mut silent: BTreeMap<Health, Vec<&NodeId>> = BTreeMap::new();
+        let mut silent: BTreeMap<Health, Vec<String>> = BTreeMap::new();
         for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended) {
             let health = node.signs.health(at.now, &self.settings);
-            if matches!(health, Health::Down | Health::Unreachable) {
-                silent.entry(health).or_default().push(id);
-            }
+            let name = match health {
+                Health::Down => id.to_string(),
+                Health::Unreachable => format!("{id} ({})", node.record.spec.address),
+                _ => continue,
+            };
+            silent.entry(health).or_default().push(name);
         }
         let told: Vec<_> =
             silent.iter().map(|(health, nodes)| format!("{} {health}", names(nodes))).collect();
@@ -126,8 +145,8 @@ fn waiting_problem(summary: &Summary) -> Option<Problem> {
     (count > 0).then(|| problem(what, way_out))
 }
 
-fn names(nodes: &[&NodeId]) -> String {
-    let told: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(|id| id.as_str()).collect();
+fn names(nodes: &[String]) -> String {
+    let told: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(String::as_str).collect();
     match nodes.len() - told.len() {
         0 => format!("{} {}", told.join(", "), if nodes.len() == 1 { "is" } else { "are" }),
         rest => format!("{} and {rest} more are", told.join(", ")),

@@ -1,7 +1,7 @@
 //! What the status counts: shards that are served, not what the map says of them.
 
 use super::super::status::Summary;
-use super::town::{Town, keyspace, slots};
+use super::town::{Town, keyspace, node, slots};
 use crate::node::Health;
 
 fn six() -> Town {
@@ -66,6 +66,14 @@ fn shards_that_no_node_has_are_told_in_one_line() {
     let empty = status(&town);
     assert_eq!((empty.shards.led, empty.shards.unplaced), (0, 48));
     let told: Vec<_> = empty.problems.iter().map(ToString::to_string).collect();
-    assert!(told[0].contains("48 of 48 shards are not served: 48 on no node"), "{told:?}");
-    assert!(told.len() <= 2 && told[1].starts_with("at least 20 shards of users lack replicas"), "{told:?}");
+    assert!(told[0].starts_with("no node has joined") && told[0].contains("start workers"), "{told:?}");
+    assert!(told[1].contains("48 of 48 shards are not served: 48 on no node"), "{told:?}");
+    assert_eq!(told.len(), 2, "that no node is there explains all that shards lack: {told:?}");
+
+    town.unreachable.insert(node("a"));
+    town.join("a");
+    town.run(10_000);
+    let told: Vec<_> = status(&town).problems.iter().map(ToString::to_string).collect();
+    assert!(told[1].contains("a (127.0.0.1:") && told[1].contains("is unreachable"), "{told:?}");
+    assert!(told.len() <= 3 && told[2].starts_with("at least 20 shards of users lack replicas"), "{told:?}");
 }
