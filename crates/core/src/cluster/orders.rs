@@ -300,8 +300,12 @@ impl Cluster {
         };
         let shards = std::iter::once(shard).chain(related.iter().filter_map(|id| map.shard(*id)));
         let others = shards.flat_map(|s| s.replicas.iter().map(move |r| (s, r)));
-        // What waits for its node can neither be copied from nor store anything.
-        let is_there = |r: &Replica| !(keyspace.record.keyspace.durable && stored::has_ended(&self.nodes, r));
+        // What waits for its node can neither be copied from nor store anything. But while the map calls it a copy,
+        // the leader must not acknowledge without it: it stays named until a commit has made it none.
+        let is_there = |r: &Replica| {
+            let ended = keyspace.record.keyspace.durable && stored::has_ended(&self.nodes, r);
+            !ended || r.state == ReplicaState::Live
+        };
         let useful = others.filter(|(_, r)| {
             r.placement != of.placement && r.state != ReplicaState::UnloadFinal && is_there(r)
         });

@@ -6,11 +6,11 @@
 //!
 //! | a replica, its process ended | the shard                           | its node                         | becomes                          |
 //! |------------------------------|-------------------------------------|----------------------------------|----------------------------------|
-//! | `Live`                       | another copy lives and is heard     | is away, or has it stored        | `Load`; who led follows          |
-//! | `Live`                       | another copy lives and is heard     | is back without it, or it is damaged | removed                      |
+//! | `Live`                       | another copy acts without it        | is away, or has it stored        | `Load`; who led follows          |
+//! | `Live`                       | another copy acts without it        | is back without it, or it is damaged | removed                      |
 //! | `Live`                       | another copy may live               | any                              | waits until that is known        |
-//! | `Live`                       | no copy lives                       | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
-//! | `Live`                       | no copy lives                       | any other                        | waits: the last copy is never removed (D10) |
+//! | `Live`                       | no copy acts                        | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
+//! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
 //! | `Load`, was to replace one, or nobody has ever led | any           | any                              | removed                          |
 //! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
 //! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
@@ -21,8 +21,9 @@
 
 use super::{Copy, Sight, heir, leader_serves};
 use crate::id::{PlacementId, ShardId};
+use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
-use crate::map::{Edit, EditError, Replica, Shard};
+use crate::map::{Edit, EditError, Replica, Role, Shard};
 
 /// Takes the steps of the table for the replicas of a serving shard. Returns whether there were any.
 pub(super) fn settle_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<bool, EditError> {
@@ -65,14 +66,11 @@ fn has_ended(replica: &Replica, sight: &dyn Sight) -> bool {
 fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let (ended, rest): (Vec<Replica>, Vec<Replica>) =
         edit.shard(id)?.live().cloned().partition(|r| has_ended(r, sight));
-    // One that gets no lease, or that others do not reach, could not serve in place of those that are back.
-    let is_heard =
-        |r: &Replica| sight.is_heard(&r.node, r.incarnation) && !sight.is_silent(&r.node, r.incarnation);
     let lives_not = |r: &Replica| sight.is_silent(&r.node, r.incarnation);
     if ended.is_empty() {
         return Ok(());
     }
-    if !rest.iter().any(is_heard) {
+    if !rest.iter().any(|r| acts_without_the_ended(r, sight)) {
         if !rest.iter().all(lives_not) {
             return Ok(());
         }
@@ -103,15 +101,30 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
     Ok(())
 }
 
+/// Whether a copy may acknowledge writes, or come to lead, without those whose processes have ended.
+///
+/// A leader that is heard follows its orders, and acknowledges writes without a replica that they do not name, even where
+/// its address no longer answers the coordinator: only the end of its lease ends that. A follower counts if it could lead.
+fn acts_without_the_ended(replica: &Replica, sight: &dyn Sight) -> bool {
+    let is_heard = sight.is_heard(&replica.node, replica.incarnation);
+    let may_acknowledge = replica.role == Role::Leader
+        && (sight.ownership() == Ownership::Eventual
+            || !sight.lease_is_over(&replica.node, replica.incarnation));
+    is_heard && (may_acknowledge || may_lead(replica, sight))
+}
+
+/// Whether it can lead: its process is heard, others reach it, and it gets a lease.
+fn may_lead(replica: &Replica, sight: &dyn Sight) -> bool {
+    sight.is_heard(&replica.node, replica.incarnation) && !sight.is_silent(&replica.node, replica.incarnation)
+}
+
 /// A replica that serves leads, or else one whose process is heard.
 fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    let lives =
-        |r: &&Replica| sight.is_heard(&r.node, r.incarnation) && !sight.is_silent(&r.node, r.incarnation);
     if shard.leader().is_some_and(|leader| !has_ended(leader, sight)) {
         return Ok(());
     }
-    let survivor = shard.live().find(lives).map(|r| r.placement);
+    let survivor = shard.live().find(|r| may_lead(r, sight)).map(|r| r.placement);
     let leads = heir(shard, PlacementId(0), sight).or(survivor);
     leads.map_or(Ok(()), |placement| edit.lead(id, placement))
 }

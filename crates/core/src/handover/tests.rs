@@ -1,1 +1,151 @@
+//! What becomes of copies whose processes have ended, by what is known of the others.
 
+use super::*;
+use crate::hash::HashFunction;
+use crate::id::TransactionId;
+use crate::key::HashRange;
+
+use crate::name::KeyspaceName;
+use crate::sharding::{Bounds, PartitionKey, Sharding};
+use std::collections::BTreeSet;
+
+/// What is seen of nodes, by name; all that is not said is "no".
+#[derive(Default)]
+struct Seen {
+    ended: BTreeSet<&'static str>,
+    /// Back in a second start, with everything stored.
+    back: BTreeSet<&'static str>,
+    silent: BTreeSet<&'static str>,
+    unheard: BTreeSet<&'static str>,
+    lease_over: BTreeSet<&'static str>,
+    eventual: bool,
+}
+
+impl Seen {
+    fn is_in(set: &BTreeSet<&'static str>, node: &NodeId, incarnation: Incarnation) -> bool {
+        incarnation == Incarnation(1) && set.contains(node.as_str())
+    }
+}
+
+impl Sight for Seen {
+    fn phase(&self, _: PlacementId) -> Option<&Phase> {
+        None
+    }
+
+    fn epoch(&self, _: PlacementId) -> Option<Epoch> {
+        None
+    }
+
+    fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        Seen::is_in(&self.lease_over, node, incarnation) || self.has_ended(node, incarnation)
+    }
+
+    fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        Seen::is_in(&self.ended, node, incarnation)
+    }
+
+    fn is_silent(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        Seen::is_in(&self.silent, node, incarnation)
+    }
+
+    fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        !Seen::is_in(&self.unheard, node, incarnation) && !self.has_ended(node, incarnation)
+    }
+
+    fn ownership(&self) -> Ownership {
+        if self.eventual { Ownership::Eventual } else { Ownership::Exclusive }
+    }
+
+    fn load_attempts(&self) -> u32 {
+        3
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    fn copy(&self, _: &Shard, replica: &Replica) -> Copy {
+        if self.back.contains(replica.node.as_str()) { Copy::Intact(Incarnation(2)) } else { Copy::Away }
+    }
+
+    fn wanted(&self, _: ShardId) -> usize {
+        2
+    }
+}
+
+fn committed(map: &ShardMap, change: impl FnOnce(&mut Edit<'_>)) -> ShardMap {
+    let mut edit = map.edit();
+    change(&mut edit);
+    let diff = edit.commit(TransactionId([map.generation().sequence as u8; 20]));
+    let mut next = map.clone();
+    next.apply(&diff).unwrap();
+    next
+}
+
+/// One shard: `a` leads, `b` follows, and has had data.
+fn led_by_a() -> ShardMap {
+    let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let empty = ShardMap::empty(KeyspaceName::new("ks").unwrap(), sharding, PartitionKey::default());
+    committed(&empty, |edit| {
+        let id = edit.create_shard(Bounds::Hashes(HashRange::ALL)).unwrap();
+        for node in ["a", "b"] {
+            let node = NodeId::new(node).unwrap();
+            let placement = edit.add_replica(id, &node, Incarnation(1), None).unwrap();
+            edit.step(id, placement, ReplicaState::Live).unwrap();
+        }
+        edit.lead(id, PlacementId(1)).unwrap();
+    })
+}
+
+/// The state and the start of each replica when nothing more is to be done, and who leads.
+fn settled(seen: &Seen) -> (Vec<(ReplicaState, u64)>, Option<PlacementId>) {
+    let mut map = led_by_a();
+    for _ in 0..4 {
+        map = committed(&map, |edit| settle(edit, ShardId(1), seen).unwrap());
+    }
+    let shard = map.shard(ShardId(1)).unwrap();
+    let states = shard.replicas.iter().map(|r| (r.state, r.incarnation.0)).collect();
+    (states, shard.leader().map(|r| r.placement))
+}
+
+use ReplicaState::{Live, Load};
+
+#[test]
+fn d1_a_follower_that_a_leader_may_go_on_without_is_no_copy_when_it_is_back() {
+    let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
+    // The leader serves; its address answers no more, while its lease runs; it needs no lease.
+    let leaders = [
+        Seen::default(),
+        Seen { silent: a.clone(), ..Seen::default() },
+        Seen { silent: a.clone(), lease_over: a, eventual: true, ..Seen::default() },
+    ];
+    for leader in leaders {
+        let seen = Seen { ended: b.clone(), back: b.clone(), ..leader };
+        let (replicas, leads) = settled(&seen);
+        assert_eq!((replicas[0], replicas[1].0, leads), ((Live, 1), Load, Some(PlacementId(1))));
+    }
+}
+
+#[test]
+fn d10_a_follower_whose_leader_cannot_act_any_more_is_a_copy_when_it_is_back() {
+    let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
+    let [ended, back] = [b.clone(), b];
+    let seen = Seen { ended, back, silent: a.clone(), lease_over: a, ..Seen::default() };
+    assert_eq!(settled(&seen).0, [(Live, 1), (Live, 2)]);
+}
+
+#[test]
+fn d10_a_leader_is_back_as_a_copy_where_its_follower_could_not_lead() {
+    let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
+    let seen = Seen { ended: a.clone(), back: a, silent: b, ..Seen::default() };
+    let (replicas, leads) = settled(&seen);
+    assert_eq!(replicas, [(Live, 2), (Live, 1)]);
+    assert_eq!(leads, Some(PlacementId(1)));
+}
+
+#[test]
+fn d1_nothing_is_decided_about_a_follower_while_its_leader_may_live() {
+    let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
+    let seen = Seen { ended: b.clone(), back: b, unheard: a, ..Seen::default() };
+    assert_eq!(settled(&seen).0, [(Live, 1), (Live, 1)]);
+}

@@ -3,10 +3,11 @@
 use super::super::admin::{Command, KeyspaceChanges};
 use super::disks::Disks;
 use super::town::{BEAT_MS, Hang, Town, keyspace, name, node, slots};
+use crate::exchange::Order;
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::lifecycle::ReplicaState;
-use crate::map::Shard;
+use crate::map::{Role, Shard};
 use crate::node::NodeSpec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -266,6 +267,31 @@ fn l8_a_drain_goes_on_while_another_node_is_away() {
     assert!(town.is_at_rest(2));
 }
 
+/// A decision settles so many shards at most: a leader may be given orders when a follower has ended and is not settled yet.
+#[test]
+fn d1_a_leader_does_not_go_on_without_a_follower_that_the_map_calls_live() {
+    let mut town = town_of(3, durable(8, 2));
+    let n0 = node("n0");
+    // Which replicas on n0 are named as live to those that lead their shards.
+    let named = |town: &Town| -> usize {
+        let orders = ["n1", "n2"].map(|name| town.cluster.orders_since(&node(name), 0, None).unwrap());
+        let leads = |order: &&Order| order.role == Role::Leader && order.state == ReplicaState::Live;
+        let leaders = orders.iter().flat_map(|orders| &orders.changed).filter(leads);
+        let peers = leaders.flat_map(|order| &order.peers);
+        peers.filter(|peer| peer.node == n0 && peer.state == ReplicaState::Live).count()
+    };
+    let before = named(&town);
+    assert!(before > 0);
+    kill(&mut town, 0);
+    town.cluster.nodes.get_mut(&n0).unwrap().record.ended = true;
+    assert_eq!(named(&town), before, "the map still calls them copies");
+    town.cluster.nodes.get_mut(&n0).unwrap().record.ended = false;
+    town.run(10_000);
+    assert!(town.cluster.nodes()[&n0].record.ended);
+    let on_n0 = |shard: &Shard| shard.live().any(|r| r.node == n0);
+    assert_eq!((named(&town), town.map().shards().filter(|shard| on_n0(shard)).count()), (0, 0));
+}
+
 /// What happens in a random history.
 #[derive(Debug, Clone)]
 enum Event {
@@ -273,6 +299,9 @@ enum Event {
     Start(usize),
     Pause(usize),
     Resume(usize),
+    /// Its address answers no more, though it beats.
+    Unreach(usize),
+    Reach(usize),
     KillAll,
     RestartCoordinator,
     Pass(u64),
@@ -284,6 +313,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         4 => (0usize..5).prop_map(Event::Start),
         2 => (0usize..5).prop_map(Event::Pause),
         2 => (0usize..5).prop_map(Event::Resume),
+        2 => (0usize..5).prop_map(Event::Unreach),
+        2 => (0usize..5).prop_map(Event::Reach),
         1 => Just(Event::KillAll),
         1 => Just(Event::RestartCoordinator),
         6 => (1u64..60).prop_map(|beats| Event::Pass(beats * BEAT_MS)),
@@ -308,6 +339,8 @@ fn happen(mut town: Town, nodes: usize, event: &Event) -> Town {
         Event::Start(at) if !lives(&town, at % nodes) => start(&mut town, at % nodes),
         Event::Pause(at) if lives(&town, at % nodes) => drop(town.cut_off.insert(spec(at % nodes).id)),
         Event::Resume(at) => resume(&mut town, at % nodes),
+        Event::Unreach(at) => drop(town.unreachable.insert(spec(at % nodes).id)),
+        Event::Reach(at) => drop(town.unreachable.remove(&spec(at % nodes).id)),
         Event::Kill(_) | Event::Start(_) | Event::Pause(_) => {}
         Event::KillAll => (0..nodes)
             .filter(|at| lives(&town, *at))
@@ -320,8 +353,8 @@ fn happen(mut town: Town, nodes: usize, event: &Event) -> Town {
     town
 }
 
-/// Whichever processes die and come back, at whatever time: what was acknowledged is on some disk, nobody leads without it, no epoch
-/// names two starts, and when all are back everything serves, under higher epochs, without a person. (What is asserted
+/// Whichever processes die and come back, at whatever time: what was acknowledged is on some disk, nobody leads
+/// without it, no epoch names two starts, and when all are back everything serves, under higher epochs, without a person. (What is asserted
 /// meanwhile is in `disks.rs`.)
 fn survives(nodes: usize, replicas: u32, exclusive: bool, events: &[Event]) {
     let ownership = if exclusive { Ownership::Exclusive } else { Ownership::Eventual };
@@ -331,6 +364,7 @@ fn survives(nodes: usize, replicas: u32, exclusive: bool, events: &[Event]) {
     }
     for at in 0..nodes {
         town = happen(town, nodes, &Event::Resume(at));
+        town = happen(town, nodes, &Event::Reach(at));
     }
     town = happen(town, nodes, &Event::KillAll);
     town.run(500);
