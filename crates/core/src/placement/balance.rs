@@ -1,7 +1,8 @@
 //! How even a placement is, and how good: the numbers by which placements are compared.
 
 use super::draft::Draft;
-use super::problem::{NodeIndex, Problem, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
+use super::problem::{Metric, NodeIndex, Problem, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
+use crate::limits;
 
 /// How even the load is, in each metric.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -47,6 +48,15 @@ impl Balance {
     pub(super) fn of(draft: &Draft<'_>) -> Balance {
         let metrics = (0..draft.metrics()).map(|metric| MetricBalance::of(draft, metric)).collect();
         Balance { metrics }
+    }
+
+    /// How uneven the nodes are in all metrics together: the squares of the variations, each in units of what is
+    /// tolerated, summed.
+    pub(super) fn unevenness(&self, problem: &Problem) -> f64 {
+        let tolerated = |metric: &Metric| metric.tolerance.max(limits::PLAIN_TOLERANCE);
+        let of_plain = std::iter::repeat(limits::PLAIN_TOLERANCE);
+        let units = problem.metrics.iter().map(tolerated).chain(of_plain);
+        self.metrics.iter().zip(units).map(|(metric, unit)| (metric.variation / unit).powi(2)).sum()
     }
 
     /// The worst of the metrics.

@@ -116,7 +116,33 @@ pub enum SolutionError {
     Decisions { shard: ShardId },
 }
 
+/// Less than that between two placements is noise of floating point.
+const NOISE: f64 = 1e-6;
+
 impl Solution {
+    /// Whether its moves are worth making, where nodes carry other keyspaces too.
+    ///
+    /// Each keyspace has marks of its own above which a node is relieved: what one of them mends may be too much for
+    /// another, which moves in turn, and so on for ever. So moves for the sake of load must make the nodes evener by a
+    /// measure that all share: the squares of [`MetricBalance::variation`], each in units of what is tolerated, summed over
+    /// the metrics. A plan changes the loads for all alike and only its own numbers of replicas, so the sum over all
+    /// keyspaces gets smaller with each plan: there is a last one. (That is exact where keyspaces have the same nodes and
+    /// look at the same loads.)
+    ///
+    /// [`MetricBalance::variation`]: super::MetricBalance::variation
+    pub fn is_worthwhile(&self, problem: &Problem) -> bool {
+        let is_alone = problem.background.iter().all(|load| *load == 0.0);
+        let is_for_load = |decision: &Decision| {
+            matches!(
+                decision.reason,
+                Reason::Overfull { .. } | Reason::Underfull { .. } | Reason::Exchanged { .. }
+            )
+        };
+        is_alone
+            || !self.decisions.iter().all(is_for_load)
+            || self.after.unevenness(problem) < self.before.unevenness(problem) - NOISE
+    }
+
     /// Whether it can be carried out: (pa), (pb) and (pg) of the module head, for all that moves.
     ///
     /// # Errors

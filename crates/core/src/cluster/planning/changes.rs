@@ -46,6 +46,9 @@ impl Wishes {
 
     pub(super) fn from(keyspace: &KeyspaceState, outlook: &Outlook, solution: &Solution) -> Wishes {
         let mut wishes = Wishes::default();
+        if !solution.is_worthwhile(&outlook.problem) {
+            return wishes;
+        }
         // A shard that nobody serves comes before one that lost a copy.
         let mut decisions: Vec<&Decision> = solution.decisions.iter().collect();
         decisions.sort_by_key(|decision| !outlook.problem.current.of(decision.shard).is_empty());

@@ -3,6 +3,7 @@ use super::super::solution::Unplaceable;
 use super::super::tests::{after, loaded, place};
 use super::super::{Metric, Placement, Score};
 use super::*;
+use proptest::prelude::*;
 
 fn run(problem: &Problem) -> Solution {
     place("balanced", problem)
@@ -313,4 +314,79 @@ fn bj_the_load_of_others_counts_where_it_is() {
     problem.background = vec![1.0, f64::NAN, 0.0, 0.0];
     let error = Balanced.place(&problem).unwrap_err().to_string();
     assert!(error.contains("on node n1 is NaN"), "{error}");
+}
+
+/// One of several keyspaces on the same nodes: loads in two metrics, replicas in a third.
+fn beside(own: &Keyspace, others: &[Keyspace], nodes: usize) -> Problem {
+    let replicas = own.current.iter().map(|held| held.len() as u8).collect();
+    let mut problem = Problem { replicas, ..loaded(nodes, 1, &[]) };
+    let count = own.current.len() as u64;
+    problem.shards = (0..count).map(crate::id::ShardId).collect();
+    problem.hashes = (0..count).map(spread_bits).collect();
+    let metric = |name: &str, tolerance| Metric { name: name.into(), tolerance, limit: None };
+    problem.metrics = vec![
+        metric("requests", limits::LOAD_TOLERANCE),
+        metric("bytes", limits::LOAD_TOLERANCE),
+        metric("replicas", limits::COUNT_TOLERANCE_BESIDE),
+    ];
+    problem.capacities = vec![1.0; 3 * nodes];
+    problem.loads = own.loads.iter().flat_map(|load| [load.0, load.1, 1.0]).collect();
+    problem.background = vec![0.0; 3 * nodes];
+    for other in others {
+        for (held, load) in other.current.iter().zip(&other.loads) {
+            for node in held {
+                problem.background[3 * *node as usize] += load.0;
+                problem.background[3 * *node as usize + 1] += load.1;
+            }
+        }
+    }
+    problem.current = own.current.iter().cloned().collect();
+    problem
+}
+
+#[derive(Debug, Clone)]
+struct Keyspace {
+    current: Vec<Vec<u32>>,
+    loads: Vec<(f64, f64)>,
+}
+
+fn keyspaces(nodes: u32) -> impl Strategy<Value = Vec<Keyspace>> {
+    let shard = (0..nodes, 1..3u32, 0u32..60, 0u32..60);
+    let keyspace = proptest::collection::vec(shard, 1..14).prop_map(move |shards| Keyspace {
+        current: shards
+            .iter()
+            .map(|(first, n, ..)| (0..*n).map(|at| (first + at) % nodes).collect())
+            .collect(),
+        loads: shards.iter().map(|(.., a, b)| (f64::from(*a), f64::from(*b))).collect(),
+    });
+    proptest::collection::vec(keyspace, 2..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// L2: keyspaces on the same nodes, of which each sees what the others carry, come to rest.
+    #[test]
+    fn l2_keyspaces_that_share_nodes_come_to_rest(mut all in keyspaces(5)) {
+        for round in 0.. {
+            prop_assert!(round < 60, "they move for ever: {:?}", all);
+            let mut rests = true;
+            for at in 0..all.len() {
+                let own = all.remove(at);
+                let problem = beside(&own, &all, 5);
+                let solution = run(&problem);
+                let moves = !solution.decisions.is_empty() && solution.is_worthwhile(&problem);
+                let current = match moves {
+                    true => after(&problem, &solution).current,
+                    false => problem.current,
+                };
+                rests &= !moves;
+                let current = (0..own.loads.len() as u32).map(|shard| current.of(shard).to_vec()).collect();
+                all.insert(at, Keyspace { current, ..own });
+            }
+            if rests {
+                break;
+            }
+        }
+    }
 }
