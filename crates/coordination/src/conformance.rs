@@ -71,6 +71,7 @@ where
     elections::a_deposed_leader_is_refused(&make().await).await;
     elections::terms_only_grow(&make().await).await;
     elections::a_term_that_was_set_back_is_not_given_again(&make().await).await;
+    elections::a_leader_key_of_no_session_is_nobodys(&make().await).await;
     elections::a_leader_hears_that_it_is_deposed(&make().await).await;
     elections::a_leader_hears_that_the_root_is_not_its_clusters(&make().await).await;
 }

@@ -24,6 +24,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::contract::Coordination;
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
+use crate::limits::MAX_TERM;
 use crate::session::Session;
 use crate::transaction::{Entry, Expected, Transaction, Version};
 
@@ -76,6 +77,7 @@ pub struct Leadership {
     term: Term,
     leader: Key,
     version: Version,
+    value: Bytes,
     set_back: Option<Term>,
 }
 
@@ -98,6 +100,11 @@ impl Leadership {
 
     pub(crate) fn version(&self) -> Version {
         self.version
+    }
+
+    /// What it wrote to its key.
+    pub(crate) fn value(&self) -> &Bytes {
+        &self.value
     }
 
     /// Adds the condition that this leadership still holds.
@@ -147,39 +154,49 @@ impl Election {
         Ok(leader)
     }
 
-    /// Takes the lead if nobody has it. `None`: somebody has.
+    /// Takes the lead if nobody has it. `None`: somebody has. A leader key that goes with no session is nobody's: a
+    /// process that leads writes it with its own, so somebody else has written there, and it would stay for ever.
     pub async fn try_lead(&self, session: &Session, candidate: &Bytes) -> Result<Option<Leadership>> {
         let there = self.coordination.read(&self.leader).await?;
-        let held = there.as_ref().map(|entry| self.decode(entry)).transpose()?.map(|leader| leader.term);
-        if let (Some(entry), Some(term)) = (&there, held) {
-            if entry.session != Some(session.id()) {
-                self.raise(term);
-                return Ok(None);
-            }
-            // Ours already: an earlier attempt whose outcome was not known has gone through. One of a term below the
-            // highest was set back together with all the rest, and is taken anew.
-            if term >= self.highest() {
-                return Ok(Some(self.leadership(term, entry.version, None)));
+        if let Some(entry) = &there {
+            let held = self.decode(entry).map(|leader| leader.term);
+            match entry.session {
+                Some(owner) if owner != session.id() => {
+                    self.raise(held.unwrap_or_default());
+                    return Ok(None);
+                }
+                // Ours already: an earlier attempt whose outcome was not known has gone through. One of a term below
+                // the highest was set back together with all the rest, and is taken anew, as is what cannot be read.
+                Some(_) if self.is_ours(entry, candidate) => {
+                    let term = held?;
+                    return Ok(Some(self.leadership(term, entry.version, entry.value.clone(), None)));
+                }
+                Some(_) | None => {}
             }
         }
         let last = self.coordination.read(&self.term).await?;
-        let stored = last.as_ref().map_or(Ok(0), |entry| self.decode_term(&entry.value))?;
         let highest = self.highest().0;
+        let stored = match last.as_ref().map_or(Ok(0), |entry| self.decode_term(&entry.value)) {
+            // What the count was is known all the same.
+            Err(_) if highest > 0 => 0,
+            stored => stored?,
+        };
         let set_back = (stored < highest).then_some(Term(stored));
         let number = stored.max(highest).checked_add(1).ok_or_else(|| self.malformed(&self.term))?;
         let term = Term(number);
         let mut value = BytesMut::with_capacity(8 + candidate.len());
         value.put_u64(term.0);
         value.put_slice(candidate);
+        let value = value.freeze();
         let transaction = Transaction::new()
             .when(&self.leader, Expected::unchanged(there.as_ref()))
             .when(&self.term, Expected::unchanged(last.as_ref()))
-            .put_ephemeral(&self.leader, value.freeze(), session.id())
+            .put_ephemeral(&self.leader, value.clone(), session.id())
             .put(&self.term, Bytes::copy_from_slice(&term.0.to_be_bytes()));
         match self.coordination.commit(transaction).await {
             Ok(version) => {
                 self.raise(term);
-                Ok(Some(self.leadership(term, version, set_back)))
+                Ok(Some(self.leadership(term, version, value, set_back)))
             }
             Err(Error::Refused { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -219,19 +236,28 @@ impl Election {
         self.coordination.commit(transaction).await.map(|_| ())
     }
 
-    fn leadership(&self, term: Term, version: Version, set_back: Option<Term>) -> Leadership {
-        Leadership { term, leader: self.leader.clone(), version, set_back }
+    fn leadership(&self, term: Term, version: Version, value: Bytes, set_back: Option<Term>) -> Leadership {
+        Leadership { term, leader: self.leader.clone(), version, value, set_back }
+    }
+
+    /// Whether the leader key is as `candidate` has written it, at a term that was not set back.
+    fn is_ours(&self, entry: &Entry, candidate: &Bytes) -> bool {
+        self.decode(entry).is_ok_and(|leader| leader.term >= self.highest() && leader.candidate == *candidate)
     }
 
     fn decode(&self, entry: &Entry) -> Result<Leader> {
         let (number, candidate) =
             entry.value.split_first_chunk::<8>().ok_or_else(|| self.malformed(&self.leader))?;
         let term = Term(u64::from_be_bytes(*number));
-        Ok(Leader { term, candidate: entry.value.slice_ref(candidate) })
+        match term.0 <= MAX_TERM {
+            true => Ok(Leader { term, candidate: entry.value.slice_ref(candidate) }),
+            false => Err(self.malformed(&self.leader)),
+        }
     }
 
     fn decode_term(&self, value: &[u8]) -> Result<u64> {
-        value.try_into().map(u64::from_be_bytes).map_err(|_| self.malformed(&self.term))
+        let number = value.try_into().map(u64::from_be_bytes).ok();
+        number.filter(|number| *number <= MAX_TERM).ok_or_else(|| self.malformed(&self.term))
     }
 
     fn malformed(&self, key: &Key) -> Error {

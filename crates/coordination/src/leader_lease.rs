@@ -100,7 +100,8 @@ impl LeaderLease {
         about: Option<Bytes>,
     ) -> Result<Self> {
         let about = about.map(|value| Ok::<_, Error>((Key::new("about")?, value))).transpose()?;
-        let held = Held { leader: leadership.key().clone(), version: leadership.version(), about };
+        let (leader, value) = (leadership.key().clone(), leadership.value().clone());
+        let held = Held { leader, version: leadership.version(), value, about };
         let asked = Instant::now();
         let first = match held.look(&*coordination).await? {
             None => Known::Until(asked + session.ttl()),
@@ -162,6 +163,8 @@ impl LeaderLease {
 struct Held {
     leader: Key,
     version: Version,
+    /// A tool of the engine may change the value and leave the version, as an `UPDATE` does.
+    value: Bytes,
     about: Option<(Key, Bytes)>,
 }
 
@@ -169,7 +172,7 @@ impl Held {
     /// Why its owner leads no more, if that is so.
     async fn look(&self, coordination: &dyn Coordination) -> Result<Option<Deposed>> {
         match coordination.read(&self.leader).await? {
-            Some(entry) if entry.version == self.version => {}
+            Some(entry) if entry.version == self.version && entry.value == self.value => {}
             Some(_) => return Ok(Some(Deposed::KeyReplaced(self.leader.clone()))),
             None => return Ok(Some(Deposed::KeyGone(self.leader.clone()))),
         }

@@ -8,7 +8,7 @@ use axum::Router;
 use bytes::Bytes;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
-    Backend, ClusterId, Coordination, Election, Error, Expected, Key, Leader, Scope, Session, Target,
+    Backend, ClusterId, Coordination, Election, Entry, Error, Expected, Key, Leader, Scope, Session, Target,
     Transaction, claim, connect,
 };
 use partage_core::settings::Settings;
@@ -182,11 +182,14 @@ impl Footing {
 
     /// Says that `presence` is here, for as long as the session lives: others come there for maps.
     pub async fn announce(&self, presence: &Presence) -> Result<(), StoreError> {
-        let own_key = Key::new(COORDINATORS)?.join(key_segment(&presence.id))?;
+        let own_key = presence_key(presence)?;
         loop {
             let there = self.coordination.read(&own_key).await?;
-            let other = there.as_ref().map(|there| Presence::from_bytes(own_key.as_str(), &there.value));
-            if let Some(other) = other.transpose()?
+            // What goes with our own session, or with none, no other coordinator holds.
+            let of_other = |there: &&Entry| there.session.is_some_and(|other| other != self.session.id());
+            let other = there.as_ref().filter(of_other);
+            let other = other.and_then(|there| Presence::from_bytes(own_key.as_str(), &there.value).ok());
+            if let Some(other) = other
                 && other.address != presence.address
             {
                 return Err(StoreError::IdTaken { id: other.id, address: other.address });
@@ -237,6 +240,11 @@ fn own(embedded: Arc<Embedded>) -> (Arc<dyn Coordination>, Option<Arc<Embedded>>
     (embedded.clone(), Some(embedded), Duration::from_millis(limits::SESSION_MS), cluster)
 }
 
+/// The key of a coordinator that is there.
+pub fn presence_key(presence: &Presence) -> Result<Key, StoreError> {
+    Ok(Key::new(COORDINATORS)?.join(key_segment(&presence.id))?)
+}
+
 /// A name as one segment of a key: what a key cannot carry is written as `%` and two hex digits.
 fn key_segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:[]".contains(&byte);
@@ -250,19 +258,33 @@ pub fn presence_of(leader: &Leader) -> Result<Presence, StoredError> {
     Presence::from_bytes("election/leader", &leader.candidate)
 }
 
+/// Notes what somebody else has written: its owner writes it again, if it has one.
+fn unreadable(problems: &mut Vec<String>) -> impl FnMut(StoredError) + '_ {
+    |error| problems.push(format!("{error}: somebody else wrote there; delete the key if this stays"))
+}
+
 /// The coordinators that are there, the leader first.
 pub async fn coordinators(
     coordination: &dyn Coordination,
     election: &Election,
 ) -> Result<Coordinators, StoreError> {
-    let leader = election.leader().await?;
-    let led_by = leader.as_ref().map(presence_of).transpose()?;
+    let mut problems = Vec::new();
+    let leader = match election.leader().await {
+        Err(Error::Invalid { what }) => {
+            problems.push(what);
+            None
+        }
+        leader => leader?,
+    };
+    let led_by =
+        leader.as_ref().and_then(|leader| presence_of(leader).map_err(unreadable(&mut problems)).ok());
     let mut present = Vec::new();
     let (scope, mut after) = (Scope::Children(Key::new(COORDINATORS)?), None);
     loop {
         let page = coordination.list(&scope, after.as_ref(), usize::MAX).await?;
         for (key, entry) in page.entries {
-            present.push(Presence::from_bytes(key.as_str(), &entry.value)?);
+            let one = Presence::from_bytes(key.as_str(), &entry.value);
+            present.extend(one.map_err(unreadable(&mut problems)));
         }
         after = page.next;
         if after.is_none() {
@@ -271,7 +293,7 @@ pub async fn coordinators(
     }
     let elected =
         led_by.as_ref().zip(leader.as_ref()).map(|(one, leader)| (one.id.as_str(), leader.term.get()));
-    let problems = leaders::problems(elected, &present).iter().map(ToString::to_string).collect();
+    problems.extend(leaders::problems(elected, &present).iter().map(ToString::to_string));
     Ok(Coordinators {
         backend: coordination.backend().to_owned(),
         coordinators: leaders::rows(elected, led_by.as_ref(), &present),

@@ -7,7 +7,7 @@
 //! first of them.
 
 use crate::audience::Herald;
-use crate::backing::Footing;
+use crate::backing::{Footing, presence_key};
 use crate::limits;
 use crate::mind::Audience;
 use crate::store::StoreError;
@@ -63,31 +63,71 @@ pub fn rows(
 /// returns.
 pub async fn say_and_watch(footing: &Footing, presence: Presence, herald: &Herald) {
     herald.leaders(1, vec![]);
-    loop {
-        if let Err(error) = until_broken(footing, &presence, herald).await {
-            tracing::debug!(%error, "who leads beside this coordinator cannot be seen; looking again");
-        }
-        tokio::time::sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
-    }
-}
-
-async fn until_broken(footing: &Footing, presence: &Presence, herald: &Herald) -> Result<(), StoreError> {
-    footing.announce(presence).await?;
-    let mut changes = footing.coordination.watch(Scope::Children(Key::new(COORDINATORS)?), None).await?;
-    let (mut view, mut alarmed) = (View::new(), false);
-    loop {
-        view.fold(changes.next().await?);
-        let said = view.entries().iter();
-        let present: Vec<_> =
-            said.filter_map(|(key, entry)| Presence::from_bytes(key.as_str(), &entry.value).ok()).collect();
+    let mut alarmed = false;
+    stay_present(footing, &presence, herald, |present| {
         let count = present.iter().filter(|one| one.leads.is_some() && one.id != presence.id).count() + 1;
         let elected = presence.leads.map(|term| (presence.id.as_str(), term));
-        let problems = if count > 1 { problems(elected, &present) } else { vec![] };
+        let problems = if count > 1 { problems(elected, present) } else { vec![] };
         if !alarmed {
             problems.iter().for_each(|problem| herald.notice(true, &problem.to_string()));
         }
         herald.leaders(count, problems);
         alarmed = count > 1;
+    })
+    .await;
+}
+
+/// Keeps the key that says that this coordinator is there as `presence` has it, while its session lives: without it the
+/// others take this one for gone, and give its part of the maps to another. `seen` hears who is there. Never returns.
+pub async fn stay_present(
+    footing: &Footing,
+    presence: &Presence,
+    herald: &Herald,
+    mut seen: impl FnMut(&[Presence]),
+) {
+    loop {
+        if let Err(error) = until_broken(footing, presence, herald, &mut seen).await {
+            tracing::debug!(%error, "who is there beside this coordinator cannot be seen; looking again");
+        }
+        tokio::time::sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
+    }
+}
+
+async fn until_broken(
+    footing: &Footing,
+    presence: &Presence,
+    herald: &Herald,
+    seen: &mut impl FnMut(&[Presence]),
+) -> Result<(), StoreError> {
+    footing.announce(presence).await?;
+    let own = presence_key(presence)?;
+    let mut changes = footing.coordination.watch(Scope::Children(Key::new(COORDINATORS)?), None).await?;
+    let mut view = View::new();
+    loop {
+        // A tool of the engine may change a value and leave its version, so that no watch wakes.
+        let late = Duration::from_millis(limits::PRESENCE_LOOK_MS);
+        let now = match tokio::time::timeout(late, changes.next()).await {
+            Ok(change) => {
+                view.fold(change?);
+                view.entries().get(&own).map(|entry| entry.value.clone())
+            }
+            Err(_) => footing.coordination.read(&own).await?.map(|entry| entry.value),
+        };
+        if now.as_ref().is_none_or(|now| *now != presence.to_bytes()) {
+            let done = if now.is_some() { "replaced" } else { "deleted" };
+            herald.notice(
+                true,
+                &format!(
+                    "the key `{own}` of this coordinator was {done} while its session lives; it writes the key again: \
+                     find out who did it"
+                ),
+            );
+            footing.announce(presence).await?;
+        }
+        let said = view.entries().iter();
+        let present: Vec<_> =
+            said.filter_map(|(key, entry)| Presence::from_bytes(key.as_str(), &entry.value).ok()).collect();
+        seen(&present);
     }
 }
 

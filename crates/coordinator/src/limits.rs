@@ -69,6 +69,10 @@ pub const GOODBYE_MS: u64 = 1_000;
 /// Rest before it is looked again who leads, or a leader is asked again, in milliseconds.
 pub const LOOK_AGAIN_MS: u64 = 100;
 
+/// Milliseconds between two looks of a coordinator at its own key, beside what its watch says. One read each time; a
+/// part of the maps is given to another coordinator after a minute without the key.
+pub const PRESENCE_LOOK_MS: u64 = 3_000;
+
 /// How long a request waits for somebody to lead, in milliseconds: longer than an election takes.
 pub const LEADER_WAIT_MS: u64 = 15_000;
 

@@ -263,6 +263,7 @@ impl House {
         }
         let won = tokio::select! {
             won = self.win(&footing) => won,
+            () = leaders::stay_present(&footing, &self.presence, &self.herald, |_| {}) => return Ok(()),
             _ = stopped.wait_for(|stop| *stop) => Err(None),
         };
         let ended = match won {
@@ -367,7 +368,7 @@ impl House {
             self.herald.notice(
                 true,
                 &format!(
-                    "the engine says that term {stored} was the last, and this coordinator knows of a later one: the key \
+                    "the engine says (key `election/term`) that term {stored} was the last, and this coordinator knows of a later one: the key \
                      was changed, or the engine was restored from an older state; this coordinator leads at term \
                      {term}. Stop all coordinators and see \"Restoring\" in the book's page on the backend if the \
                      engine was restored"

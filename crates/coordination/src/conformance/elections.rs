@@ -74,6 +74,23 @@ pub(super) async fn a_deposed_leader_is_refused(subject: &dyn Subject) {
     assert_eq!(ok(store.read(&map).await).map(|entry| entry.value), Some(Bytes::from_static(b"second")));
 }
 
+/// D20: somebody else has written to the leader key, and nobody's session ends it: it would stay for ever.
+pub(super) async fn a_leader_key_of_no_session_is_nobodys(subject: &dyn Subject) {
+    let (store, first, first_session) = candidate(subject).await;
+    let (_, second, second_session) = candidate(subject).await;
+    let (one, two) = (Bytes::from_static(b"one"), Bytes::from_static(b"two"));
+    let leader = key("election/leader");
+    for value in [&b"short"[..], b"not of this program", &[0xff; 20]] {
+        let old = leads(&first, &first_session, &one, TTL).await;
+        ok(store.commit(Transaction::new().put(&leader, Bytes::copy_from_slice(value))).await);
+        let new = leads(&second, &second_session, &two, TTL).await;
+        assert_eq!(new.term().get(), old.term().get() + 1, "terms go on as they were counted");
+        let late = store.commit(old.fence(Transaction::new().put(&key("map"), "late"))).await;
+        assert!(matches!(refused(late), Error::Refused { .. }), "the former leader changes nothing");
+        ok(second.resign(new).await);
+    }
+}
+
 /// Many candidates, many leaders, each term once, also over a restart.
 pub(super) async fn terms_only_grow(subject: &dyn Subject) {
     let mut tasks = tokio::task::JoinSet::new();
