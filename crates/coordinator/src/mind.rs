@@ -60,7 +60,7 @@ impl NotStored {
     /// The way out.
     pub fn way_out(&self) -> &'static str {
         match self.room_bytes {
-            Some(_) => "make room on that disk, and the coordinator makes changes again by itself",
+            Some(_) => "make room there, and the coordinator makes changes again by itself",
             None => "try again in a moment",
         }
     }
@@ -145,6 +145,7 @@ impl Mind {
             Mind { calls, beats, trays: trays.clone(), call_backs: call_backs.clone(), called, joined };
         begin(&mind, &leading.cluster);
         let Leading { mut cluster, store, lead, clock, full } = leading;
+        let room_looked_for = clock.now();
         cluster.set_storage_problem(full.as_ref().map(ToString::to_string));
         let (beats, waiting) = (beats_inbox, Vec::new());
         let task = Task {
@@ -153,6 +154,7 @@ impl Mind {
             lead,
             clock,
             full,
+            room_looked_for,
             audience,
             inbox,
             beats,
@@ -240,6 +242,8 @@ struct Task {
     clock: Clock,
     /// Why nothing can be stored; then nothing is decided either.
     full: Option<NotStored>,
+    /// When it last looked whether there is room again, or found that there is none.
+    room_looked_for: Millis,
     audience: Arc<dyn Audience>,
     inbox: mpsc::Receiver<Call>,
     beats: mpsc::Receiver<BeatCall>,
@@ -341,9 +345,10 @@ impl Task {
     /// Decides, unless nothing can be stored; then it looks whether there is room again. Returns when to look again.
     async fn look(&mut self, replies: Vec<Reply>, calls: usize) -> Result<Millis, Ended> {
         if let Some(full) = self.full.clone().filter(|_| self.cluster.is_stored()) {
-            if self.store.has_room(full.room_bytes.unwrap_or(0)).await.is_err() {
+            let next = self.room_looked_for + limits::ROOM_AGAIN_MS;
+            if self.clock.now() < next || !self.has_room(full.room_bytes.unwrap_or(0)).await {
                 self.audience.looked(&self.cluster, self.clock.now(), calls);
-                return Ok(self.clock.now() + limits::ROOM_AGAIN_MS);
+                return Ok(self.room_looked_for + limits::ROOM_AGAIN_MS);
             }
             self.full = None;
             self.cluster.set_storage_problem(None);
@@ -392,21 +397,8 @@ impl Task {
         let commit = self.store.prepare(writes, &self.cluster)?;
         let bytes = commit.bytes();
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
-        let mut carried = std::pin::pin!(store.carry_out(commit));
-        let outcome = loop {
-            let BeatCall { beat, answer } = tokio::select! {
-                outcome = &mut carried => break outcome,
-                Some(call) = beats.recv(), if waiting.len() < limits::CALLS => call,
-            };
-            let answered = match moment(lead, *clock) {
-                Ok(at) => cluster.beat_meanwhile(at, beat, changing),
-                Err(_) => Err(beat),
-            };
-            match answered {
-                Ok(orders) => drop(answer.send(Ok(orders))),
-                Err(beat) => waiting.push(BeatCall { beat, answer }),
-            }
-        };
+        let mut meanwhile = Meanwhile { cluster, lead, clock: *clock, beats, waiting };
+        let outcome = meanwhile.answers(changing, store.carry_out(commit)).await;
         if let Err(error) = outcome {
             let Some(not_stored) = NotStored::of(&error, bytes) else { return Err(error.into()) };
             replies.drain(..).for_each(|reply| reply(Err(not_stored.clone())));
@@ -414,6 +406,15 @@ impl Task {
         }
         self.cluster.listened(self.clock.moment());
         Ok(begun.elapsed())
+    }
+
+    /// Whether a commit of so many bytes would find room now; answers beats meanwhile.
+    async fn has_room(&mut self, bytes: u64) -> bool {
+        let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
+        let mut meanwhile = Meanwhile { cluster, lead, clock: *clock, beats, waiting };
+        let has_room = meanwhile.answers(&BTreeSet::new(), store.has_room(bytes)).await.is_ok();
+        self.room_looked_for = self.clock.now();
+        has_room
     }
 
     fn let_out(&mut self, outbox: Outbox) {
@@ -435,6 +436,37 @@ impl Task {
         if called.peek().is_some() {
             self.call_backs.lock().unwrap_or_else(PoisonError::into_inner).extend(called);
             self.call_back.send_replace(());
+        }
+    }
+}
+
+/// What it takes to answer beats while the store is at work.
+struct Meanwhile<'a> {
+    cluster: &'a mut Cluster,
+    lead: &'a LeaderLease,
+    clock: Clock,
+    beats: &'a mut mpsc::Receiver<BeatCall>,
+    waiting: &'a mut Vec<BeatCall>,
+}
+
+impl Meanwhile<'_> {
+    /// Answers beats until the store has done its `work`, which changes the orders of the nodes `changing`. Beats that
+    /// cannot be answered now wait.
+    async fn answers<T>(&mut self, changing: &BTreeSet<NodeId>, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let BeatCall { beat, answer } = tokio::select! {
+                done = &mut work => return done,
+                Some(call) = self.beats.recv(), if self.waiting.len() < limits::CALLS => call,
+            };
+            let answered = match moment(self.lead, self.clock) {
+                Ok(at) => self.cluster.beat_meanwhile(at, beat, changing),
+                Err(_) => Err(beat),
+            };
+            match answered {
+                Ok(orders) => drop(answer.send(Ok(orders))),
+                Err(beat) => self.waiting.push(BeatCall { beat, answer }),
+            }
         }
     }
 }

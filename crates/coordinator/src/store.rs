@@ -9,7 +9,7 @@ mod apart;
 use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS};
 use apart::Apart;
 use partage_coordination::{
-    ClusterId, Coordination, Deposed, Error, Key, KeyError, Leadership, Scope, Transaction,
+    ClusterId, Coordination, Deposed, Entry, Error, Expected, Key, KeyError, Leadership, Scope, Transaction,
 };
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
 use partage_core::map::ShardMap;
@@ -144,9 +144,15 @@ impl StoreError {
         self.full_disk().is_some()
     }
 
-    /// Which disk is full, if that is what is wrong.
+    /// Which disk is full, or which engine has no room, if that is what is wrong.
     pub fn full_disk(&self) -> Option<String> {
-        let StoreError::Coordination(Error::DiskFull { file, what }) = self else { return None };
+        let (file, what) = match self {
+            StoreError::Coordination(Error::DiskFull { file, what }) => (file, what),
+            StoreError::Coordination(Error::NoRoom { location, what }) => {
+                return Some(format!("{location} has no room: {what}"));
+            }
+            _ => return None,
+        };
         let dir = file.parent().unwrap_or(file).display();
         Some(format!("the disk that holds {dir} is full: `{}` cannot grow ({what})", file.display()))
     }
@@ -257,9 +263,16 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether a commit of so many bytes finds room.
+    /// Whether a commit of so many bytes finds room. An engine elsewhere says so only of a change: the manifest is
+    /// written again as it is.
     pub async fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
-        Ok(self.coordination.has_room(bytes).await?)
+        self.coordination.has_room(bytes).await?;
+        let key = Key::new(stored::MANIFEST)?;
+        if let Some(Entry { value, version, .. }) = self.coordination.read(&key).await? {
+            let again = Transaction::new().when(&key, Expected::At(version)).put(&key, value);
+            self.coordination.commit(self.leadership.fence(again)).await?;
+        }
+        Ok(())
     }
 
     /// Who keeps the maps; none where the backend does.

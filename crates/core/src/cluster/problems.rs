@@ -41,10 +41,7 @@ impl Cluster {
         let mut told = Vec::new();
         if let Some(why) = &self.storage_problem {
             let what = format!("changes cannot be stored: {why}");
-            told.push(problem(
-                what,
-                "make room on that disk, and the coordinator makes changes again by itself",
-            ));
+            told.push(problem(what, "make room there, and the coordinator makes changes again by itself"));
         }
         if let Some(why) = &summary.brake {
             let what = format!("the brake is on, so the coordinator moves nothing by itself: {why}");

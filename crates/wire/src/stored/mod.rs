@@ -57,7 +57,10 @@ pub use shelf::{Batch, EncodeError, Shelf, StoreOp};
 pub use show::{Shown, describe};
 
 /// The first segments of all keys: what to list.
-pub const ROOTS: [&str; 6] = ["cluster", "keyspaces", "manifest", "nodes", "plans", REDO];
+pub const ROOTS: [&str; 6] = ["cluster", "keyspaces", MANIFEST, "nodes", "plans", REDO];
+
+/// The key of the manifest of all that is no keyspace.
+pub const MANIFEST: &str = "manifest";
 
 /// Whether a key is below one of [`ROOTS`].
 pub fn is_record(key: &str) -> bool {
