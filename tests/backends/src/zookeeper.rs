@@ -137,6 +137,18 @@ impl ZooKeeper {
         client.delete(path, None).await.unwrap();
     }
 
+    /// What is in a znode.
+    pub async fn data(&self, path: &str) -> Vec<u8> {
+        let client = zookeeper_client::Client::connect(&self.address()).await.unwrap();
+        client.get_data(path).await.unwrap().0
+    }
+
+    /// Writes to a znode that is there, as `zkCli.sh` does.
+    pub async fn set(&self, path: &str, data: &[u8]) {
+        let client = zookeeper_client::Client::connect(&self.address()).await.unwrap();
+        client.set_data(path, data, None).await.unwrap();
+    }
+
     async fn ready(&self) {
         let answers = || async {
             let said = self.ask("srvr").await.map_err(|error| error.to_string())?;

@@ -101,6 +101,28 @@ impl Engine {
         }
     }
 
+    /// Writes a value to a key of the cluster that is there, past its coordinators: `etcdctl put`, `zkCli.sh set`, an
+    /// `UPDATE` that leaves the version as it was. `store` sees the same engine.
+    pub async fn overwrite(&self, store: &dyn Coordination, key: &str, value: &[u8]) {
+        match self {
+            Engine::Etcd(_) => {
+                let put = Transaction::new().put(&Key::new(key).unwrap(), value.to_vec());
+                store.commit(put).await.unwrap();
+            }
+            Engine::MariaDb(server) => {
+                let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+                let keys = "partage.partage_keys";
+                drop(server.sql(&format!("UPDATE {keys} SET value = x'{hex}' WHERE path = '{key}'")));
+            }
+            Engine::ZooKeeper(server) => {
+                // The first byte of a znode says that a value follows.
+                let path = format!("/{ROOT}/{key}");
+                let first = server.data(&path).await[0];
+                server.set(&path, &[&[first], value].concat()).await;
+            }
+        }
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         match self {

@@ -15,7 +15,7 @@ use crate::subnet::Subnet;
 use crate::until;
 use backends::link::Link;
 use backends::process::Process;
-use partage_coordination::{Backend, Coordination, Election, Key, Scope, connect};
+use partage_coordination::{Backend, Coordination, Election, Key, Scope, Transaction, connect};
 use partage_router::{Options, Router};
 use partage_wire::json::{Answer, Coordinators};
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence};
@@ -26,6 +26,9 @@ use tempfile::TempDir;
 
 /// Sessions, leases and the time after which a node is dead are the defaults. A test may take every node away.
 const SETTINGS: &str = "settle_ms = 500\nbrake_share = 1.0\n";
+
+/// What is said where the list of coordinators names several leaders.
+const AT_ONCE: &str = "lead at once";
 
 /// Who led, by term.
 pub type Reigns = BTreeMap<u64, BTreeSet<String>>;
@@ -191,6 +194,36 @@ impl Fleet {
         .await
     }
 
+    /// Every key of the coordination state, past all links.
+    pub async fn state(&self) -> BTreeMap<String, Vec<u8>> {
+        let (mut state, mut after) = (BTreeMap::new(), None);
+        loop {
+            let page = self.eyes.list(&Scope::All, after.as_ref(), usize::MAX).await.unwrap();
+            state
+                .extend(page.entries.into_iter().map(|(key, entry)| (key.to_string(), entry.value.to_vec())));
+            after = page.next;
+            if after.is_none() {
+                return state;
+            }
+        }
+    }
+
+    /// Writes a value past the coordinators, to a key that is there or is not.
+    pub async fn overwrite(&self, key: &str, value: &[u8]) {
+        let at = Key::new(key).unwrap();
+        match self.eyes.read(&at).await.unwrap() {
+            Some(_) => self.engine.overwrite(&*self.eyes, key, value).await,
+            None => drop(self.eyes.commit(Transaction::new().put(&at, value.to_vec())).await.unwrap()),
+        }
+    }
+
+    /// What each coordinator has warned of in its log.
+    pub fn warnings(&self) -> BTreeMap<String, Vec<String>> {
+        let warns = |line: &&str| line.contains(r#""level":"WARN""#) || line.contains(r#""level":"ERROR""#);
+        let of = |one: &One| one.process.log().lines().filter(warns).map(str::to_owned).collect();
+        self.coordinators.iter().map(|(id, one)| (id.clone(), of(one))).collect()
+    }
+
     /// Waits until the engine has ended every session: nobody leads, and nobody is there.
     pub async fn nobody_is_there(&self) {
         until("all sessions have ended", || async {
@@ -208,22 +241,30 @@ impl Fleet {
 
     /// Waits until each coordinator is ready, and says that all are there and one leads.
     pub async fn whole(&self) {
+        until("each coordinator sees all coordinators, and one that leads", || async {
+            let whole = self.try_whole().await;
+            assert!(!whole.as_ref().is_err_and(|why| why.contains(AT_ONCE)), "{whole:?}");
+            whole
+        })
+        .await;
+    }
+
+    /// The same at this moment, or what is not so.
+    pub async fn try_whole(&self) -> Result<(), String> {
         let http = Http::default();
         for one in self.all() {
-            until(&format!("{} sees all coordinators, and one that leads", one.address), || async {
-                let ready = http.get(&one.address, "/health/ready").await?;
-                let seen: Coordinators = Admin::new(&one.address).try_get("/v1/coordinators").await?;
-                let lead = seen.coordinators.iter().filter(|one| one.leads).count();
-                let whole = seen.coordinators.len() == self.coordinators.len();
-                assert!(lead <= 1, "{lead} lead at once: {seen:?}");
-                if ready.status.is_success() && lead == 1 && whole {
-                    Ok(())
-                } else {
-                    Err(format!("{}: {seen:?}", ready.status))
-                }
-            })
-            .await;
+            let ready = http.get(&one.address, "/health/ready").await?;
+            let seen: Coordinators = Admin::new(&one.address).try_get("/v1/coordinators").await?;
+            let lead = seen.coordinators.iter().filter(|one| one.leads).count();
+            let whole = seen.coordinators.len() == self.coordinators.len();
+            if lead > 1 {
+                return Err(format!("{lead} {AT_ONCE}: {seen:?}"));
+            }
+            if !ready.status.is_success() || lead != 1 || !whole {
+                return Err(format!("{}: {}: {seen:?}", one.address, ready.status));
+            }
         }
+        Ok(())
     }
 
     /// [`empty_keyspace`], asked of `id`, which passes it on if it does not lead.

@@ -11,6 +11,7 @@
 //! | `fleet`   | several coordinators on an engine, with workers and routers that know them all |
 //! | `engine`  | the engine they stand on: etcd, MariaDB or ZooKeeper                |
 //! | `trial`   | what is done to them, and what must hold afterwards                 |
+//! | `tamper`  | every key of the coordination state deleted, set back or replaced    |
 //! | `binary`  | the programs under test, built                                      |
 //! | `admin`   | the questions and commands of the admin API                         |
 //! | `load`    | clients that write and read, and the check of what they were told   |
@@ -31,6 +32,7 @@ pub mod fleet;
 pub mod http;
 pub mod load;
 pub mod subnet;
+pub mod tamper;
 pub mod trial;
 
 pub use backends::{DEADLINE, until};

@@ -372,6 +372,11 @@ impl Load {
         }
     }
 
+    /// What was answered that cannot be so: two owners, an acknowledged write that is lost.
+    pub fn lies(&self) -> Vec<String> {
+        self.shared.book().lies.clone()
+    }
+
     /// Waits until every key has been written by that many more writes and read by as many more reads.
     pub async fn rounds(&self, more: u64) {
         let begin = self.account();

@@ -104,9 +104,9 @@ const LONG_PAUSE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Where every shard is: by keyspace and shard, its epoch, and node, role and placement of its replicas.
-type Placement = BTreeMap<(String, u64), (u64, Vec<(String, String, u64)>)>;
+pub(crate) type Placement = BTreeMap<(String, u64), (u64, Vec<(String, String, u64)>)>;
 
-const KEYSPACES: [(&str, bool); 2] = [("exclusive", true), ("eventual", false)];
+pub(crate) const KEYSPACES: [(&str, bool); 2] = [("exclusive", true), ("eventual", false)];
 
 /// Puts three coordinators on `backend`, with `workers` workers, through `trials`.
 pub async fn undergo(backend: Backend, workers: usize, trials: &[Trial]) {
@@ -142,13 +142,13 @@ pub async fn undergo(backend: Backend, workers: usize, trials: &[Trial]) {
     watch.agrees_with(&fleet.reigns());
 }
 
-async fn rounds(loads: &[Load], rounds: u64) {
+pub(crate) async fn rounds(loads: &[Load], rounds: u64) {
     for load in loads {
         load.rounds(rounds).await;
     }
 }
 
-async fn placement(fleet: &Fleet) -> Placement {
+pub(crate) async fn placement(fleet: &Fleet) -> Placement {
     let mut all = Placement::new();
     for (name, _) in KEYSPACES {
         for shard in fleet.admin.shards(name).await {
@@ -229,13 +229,13 @@ async fn slow(fleet: &Fleet, loads: &[Load]) {
 }
 
 /// Asks every coordinator who leads, all along.
-struct Watch {
+pub(crate) struct Watch {
     seen: Arc<Mutex<Reigns>>,
     _asking: JoinSet<()>,
 }
 
 impl Watch {
-    fn start(addresses: Vec<String>) -> Watch {
+    pub(crate) fn start(addresses: Vec<String>) -> Watch {
         let seen = Arc::new(Mutex::new(Reigns::new()));
         let mut asking = JoinSet::new();
         for address in addresses {
@@ -245,7 +245,7 @@ impl Watch {
     }
 
     /// Fails if a term has had two leaders, or another than the one who wrote that it was its.
-    fn agrees_with(self, written: &Reigns) {
+    pub(crate) fn agrees_with(self, written: &Reigns) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         assert!(!seen.is_empty(), "nobody said who leads");
         for (term, leaders) in written.iter().chain(&seen) {

@@ -57,20 +57,37 @@ async fn l1_l4_two_workers_that_never_let_go_lose_their_shards_all_the_same() {
 /// Seen before: most shards were set aside for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_crash_loop_of_all_sets_nothing_aside_and_everything_serves_soon_after() {
-    let mut cluster = Cluster::start(3).await;
+    crash_loop(3, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "minutes: `./test long` runs it"]
+async fn r5_crash_loops_of_twenty_rounds_of_three_to_ten_nodes() {
+    for nodes in [3, 5, 7, 10] {
+        crash_loop(nodes, 20).await;
+    }
+}
+
+/// Every node is killed and started, again and again; then they stay.
+#[expect(clippy::print_stdout, reason = "the figure is wanted")]
+async fn crash_loop(nodes: usize, rounds: usize) {
+    let mut cluster = Cluster::start(nodes).await;
     cluster.keyspace("kv", "exclusive", "automatic").await;
-    for _ in 0..5 {
-        for node in ["n1", "n2", "n3"] {
+    let nodes: Vec<String> = (1..=nodes).map(|number| format!("n{number}")).collect();
+    for _ in 0..rounds {
+        for node in &nodes {
             cluster.node_mut(node).process.kill();
         }
-        for node in ["n1", "n2", "n3"] {
+        for node in &nodes {
             cluster.restart_node(node).await;
         }
         sleep(Duration::from_millis(1_000)).await;
     }
     let begun = Instant::now();
     let status = cluster.admin.settled().await;
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let took = begun.elapsed();
+    println!("{} nodes, {rounds} rounds: everything served after {took:?}", nodes.len());
+    assert!(took < Duration::from_secs(10), "{took:?}");
     assert!(status.set_aside.is_empty(), "{status:?}");
     let log = cluster.coordinator_log();
     assert!(!log.contains("is set aside and placed nowhere"), "{log}");
