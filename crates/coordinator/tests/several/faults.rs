@@ -33,6 +33,8 @@ impl Several {
         let (leader, _) = self.leader("c1").await;
         self.stop(&leader).await;
         self.add(&leader).await;
+        // It has read everything: what is touched from now on is for the one after it.
+        self.status().await;
     }
 
     async fn status(&self) -> Value {
