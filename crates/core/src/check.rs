@@ -9,7 +9,7 @@ mod layout;
 mod plans;
 mod records;
 
-pub use plans::plan;
+pub use plans::{plan, sift};
 pub use records::{RecordFinding, records};
 
 use crate::id::{PlacementId, ShardId};
@@ -20,7 +20,6 @@ use crate::map::{MapDiff, Role, Shard, ShardMap};
 use crate::name::NodeId;
 use crate::sharding::slot::common_multiple;
 use crate::sharding::{Bounds, Sharding};
-use std::collections::BTreeSet;
 
 /// Something that must never be, by the invariant it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -144,9 +143,9 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
     if shard.replicas.len() > 2 * limits::REPLICAS {
         findings.push(Finding::Limit(format!("shard {} has {} replicas", shard.id, shard.replicas.len())));
     }
-    let mut nodes = BTreeSet::new();
-    for replica in shard.staying() {
-        if !nodes.insert(&replica.node) {
+    for (at, replica) in shard.staying().enumerate() {
+        // A few at most: to compare them all takes less than to sort them.
+        if shard.staying().take(at).any(|other| other.node == replica.node) {
             findings.push(Finding::TwoOnOneNode(shard.id, replica.node.clone()));
         }
     }
@@ -160,9 +159,9 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
 
 fn ids_given_out(shard: &Shard, next_shard: ShardId, next_placement: PlacementId) -> Vec<Finding> {
     let shard_id = (shard.id >= next_shard).then(|| Finding::UnknownId(shard.id.to_string()));
-    let mut seen = BTreeSet::new();
-    let bad = |p: &PlacementId| *p >= next_placement || !seen.insert(*p);
-    let placements = shard.replicas.iter().map(|r| r.placement).filter(bad);
+    let all = || shard.replicas.iter().map(|r| r.placement);
+    let bad = |(at, p): &(usize, PlacementId)| *p >= next_placement || all().take(*at).any(|other| other == *p);
+    let placements = all().enumerate().filter(bad).map(|(_, placement)| placement);
     shard_id.into_iter().chain(placements.map(|p| Finding::UnknownId(p.to_string()))).collect()
 }
 

@@ -25,6 +25,10 @@ pub const SHARDS_SETTLED: usize = 2_048;
 /// Changes of plans that begin in one commit, for the same reason.
 pub const CHANGES_BEGUN: usize = 2_048;
 
+/// What one decision plans, for the same reason: shards and replicas that are looked at, changes that are written. A
+/// quarter of it is the most changes of one plan that the planner makes by itself.
+pub const WORK_PLANNED: usize = 32_768;
+
 /// Shards that one decision notes as having news because of their nodes: what it then looks at, ten times.
 pub const SHARDS_WOKEN: usize = 20_480;
 

@@ -23,6 +23,13 @@ pub fn plan(map: &ShardMap, changes: &[Planned], closed: &dyn Fn(&NodeId) -> Opt
     changes.iter().filter_map(|planned| sketch.follow(&planned.change).err()).collect()
 }
 
+/// Keeps of `changes` those that can be carried out, in their order, as things stand.
+pub fn sift(map: &ShardMap, changes: &mut Vec<Planned>, closed: &dyn Fn(&NodeId) -> Option<String>) {
+    let mut sketch =
+        Sketch { map, closed, replicas: BTreeMap::new(), ended: BTreeSet::new(), shards: map.len() };
+    changes.retain(|planned| sketch.follow(&planned.change).is_ok());
+}
+
 /// One replica of the sketch. Those that the plan adds have no placement id yet.
 #[derive(Clone)]
 struct Sketched {

@@ -5,6 +5,7 @@
 //! derived: [`Hosted::of`] makes it from a map, and each commit brings it up to date for the shards it touches.
 
 use super::PackedMap;
+use super::numbered::Numbered;
 use crate::id::ShardId;
 use crate::map::{Shard, ShardMap};
 use crate::name::NodeId;
@@ -16,14 +17,22 @@ pub(super) struct Hosted(BTreeMap<NodeId, PackedMap<ShardId, ()>>);
 
 impl Hosted {
     pub(super) fn of(map: &ShardMap) -> Hosted {
-        let mut shards: BTreeMap<&NodeId, Vec<ShardId>> = BTreeMap::new();
+        let mut shards: Vec<Vec<ShardId>> = Vec::new();
+        let mut nodes = Numbered::default();
         for shard in map.shards() {
             for replica in &shard.replicas {
-                shards.entry(&replica.node).or_default().push(shard.id);
+                let number = nodes.add(&replica.node) as usize;
+                shards.resize_with(shards.len().max(number + 1), Vec::new);
+                shards[number].push(shard.id);
             }
         }
         let packed = |ids: Vec<ShardId>| ids.into_iter().map(|id| (id, ())).collect();
-        Hosted(shards.into_iter().map(|(node, ids)| (node.clone(), packed(ids))).collect())
+        Hosted(nodes.names().cloned().zip(shards.into_iter().map(packed)).collect())
+    }
+
+    /// The nodes that the map names.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &NodeId> {
+        self.0.keys()
     }
 
     /// The shards that have a replica on `node`.

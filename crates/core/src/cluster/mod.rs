@@ -31,6 +31,7 @@
 //! | how much one call does, and when it stops       | `work.rs`       |
 //! | which nodes are forgotten                       | `forget.rs`     |
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
+//! | how a node is found quickly by its name         | `numbered.rs`   |
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
@@ -51,6 +52,7 @@ mod kept;
 mod meanwhile;
 mod membership;
 pub mod moves;
+mod numbered;
 mod observed;
 mod orders;
 mod overdue;
@@ -74,7 +76,7 @@ pub use problems::Problem;
 pub use record::{
     ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, RecoverError, ShardRule, Write,
 };
-pub use work::Work;
+pub use work::{Slice, Work};
 
 use crate::brake::Losses;
 use crate::exchange::ReplicaKey;
@@ -263,6 +265,9 @@ pub struct Cluster {
     storage_problem: Option<String>,
     /// The keyspace that the last decision had no room for.
     next_in_turn: Option<KeyspaceName>,
+    /// What is being planned; not stored.
+    round: planning::Round,
+    slice: Slice,
     work: Work,
     outbox: Outbox,
 }

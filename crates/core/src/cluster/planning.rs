@@ -15,8 +15,10 @@
 //! `rebalance_ms`:
 //!
 //! ```text
-//!  map, nodes, loads, rules ─► problem.rs ─► policy ─► changes.rs ─► plans: repair, drain, rebalance ─► submit
+//!  map, nodes, loads, rules ─► survey.rs ─► policy ─► changes.rs ─► plans: repair, drain, rebalance ─► submit
 //! ```
+//!
+//! [`Round`] does that in slices.
 //!
 //! While a plan of a keyspace is being carried out no rebalance is planned there; repairs and drains are, for
 //! the shards that it does not touch. If nothing should change there is no plan (M10). Nothing here depends
@@ -29,6 +31,9 @@ mod leaders;
 mod problem;
 mod rejected;
 mod reshape;
+mod round;
+mod survey;
+mod waiting;
 
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check;
@@ -39,10 +44,11 @@ use crate::map::ShardMap;
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::plan::{Origin, Plan, Planned, Progress, Status};
-use crate::reshard::Proposals;
 use crate::time::Millis;
 use changes::Wishes;
 pub(super) use footprint::Footprint;
+pub(super) use round::Round;
+use survey::Heard;
 
 impl Cluster {
     /// Numbers a plan, checks it, approves it or lets it wait, and stores it. A plan that breaks the check is
@@ -54,7 +60,19 @@ impl Cluster {
         origin: Origin,
         changes: Vec<Planned>,
     ) -> PlanId {
-        let plan = self.draft_plan(at, keyspace, origin, changes);
+        let objection = self.objection(at, keyspace, &origin, &changes);
+        self.submit_judged(at, keyspace, (origin, changes), objection)
+    }
+
+    /// The same, with what there is against it.
+    fn submit_judged(
+        &mut self,
+        at: Moment,
+        keyspace: &KeyspaceName,
+        (origin, changes): (Origin, Vec<Planned>),
+        objection: Option<String>,
+    ) -> PlanId {
+        let plan = self.draft_plan(at, keyspace, (origin, changes), objection);
         let id = plan.id;
         self.record.next_plan = id.next();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
@@ -73,9 +91,15 @@ impl Cluster {
         id
     }
 
-    fn draft_plan(&self, at: Moment, keyspace: &KeyspaceName, origin: Origin, changes: Vec<Planned>) -> Plan {
+    fn draft_plan(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceName,
+        (origin, changes): (Origin, Vec<Planned>),
+        objection: Option<String>,
+    ) -> Plan {
         let base = self.keyspaces.get(keyspace).map(|state| state.map.generation()).unwrap_or_default();
-        let status = match self.objection(at, keyspace, &origin, &changes) {
+        let status = match objection {
             Some(why) => Status::Refused(why),
             None => self.first_status(keyspace, &origin),
         };
@@ -188,98 +212,9 @@ impl KeyspaceState {
 }
 
 impl Cluster {
-    /// Plans every keyspace that is due. Returns whether a plan is ready to be carried out.
-    pub(super) fn plan(&mut self, at: Moment) -> bool {
-        let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.plan_due <= at.now);
-        let names: Vec<_> = due.map(|(name, _)| name.clone()).collect();
-        names.iter().for_each(|name| self.count_footprint(name));
-        let mut ready = false;
-        for name in names {
-            if self.plan_keyspace(at, &name) {
-                ready = true;
-                self.count_footprint(&name);
-            }
-        }
-        ready
-    }
-
     /// When the planner has to run next if nothing happens.
     pub(super) fn next_plan_due(&self) -> Millis {
         self.keyspaces.values().map(|keyspace| keyspace.plan_due).min().unwrap_or(Millis::NEVER)
-    }
-
-    fn plan_keyspace(&mut self, at: Moment, name: &KeyspaceName) -> bool {
-        let rebalance_ms = self.settings.rebalance_ms;
-        let settled_at = self.last_join + self.settings.settle_ms;
-        let replacement = self.keyspaces.get(name).map(|keyspace| self.next_replacement(at, keyspace));
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        keyspace.plan_due = (at.now + rebalance_ms).min(replacement.unwrap_or(Millis::NEVER));
-        if self.record.brake.is_some() || keyspace.record.brake.is_some() {
-            return false;
-        }
-        self.outbox.writes.extend(keyspace.clear_survivors(at, &self.settings));
-        keyspace.avoid.retain(|_, avoided| avoided.until > at.now);
-        let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
-        if nothing_placed && at.now < settled_at {
-            keyspace.plan_due = settled_at;
-            return false;
-        }
-        let shards = keyspace.map.len() as u64;
-        if self.waits_for_nodes(at) {
-            return false;
-        }
-        self.work.planned += shards;
-        let proposals = self.reshape(at, name);
-        match self.wishes(at, name, &proposals) {
-            Ok((mut wishes, unplaced)) => {
-                wishes.rebalance = reshape::with_reshapes(proposals, wishes.rebalance);
-                self.report_unplaced(at, name, unplaced);
-                self.make_plans(at, name, wishes)
-            }
-            Err(why) => {
-                self.fail(at, name, why);
-                false
-            }
-        }
-    }
-
-    /// What the policy would have changed, and what it cannot place.
-    fn wishes(
-        &self,
-        at: Moment,
-        name: &KeyspaceName,
-        proposals: &Proposals,
-    ) -> Result<(Wishes, Vec<String>), String> {
-        let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
-        let outlook = self.outlook(at, keyspace, &proposals.replicas);
-        let placed = self.policies.place(&keyspace.record.keyspace.policy, &outlook.problem);
-        let solution = placed.map_err(|error| error.to_string())?;
-        let mut wishes = Wishes::from(keyspace, &outlook, &solution);
-        if wishes.is_empty() {
-            let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());
-            wishes.rebalance = leaders::spread(keyspace, |node| Some(may_lead(node)?.record.spec.capacity));
-        }
-        let mut unplaced = solution.complaints(&outlook.problem);
-        if keyspace.record.keyspace.mode == Mode::Manual && !wishes.repair.is_empty() {
-            let count = wishes.repair.len();
-            unplaced.insert(0, format!(
-                "{count} replicas wait for a person, because the keyspace is in mode manual: place them with `partage shard add`, or set another mode"
-            ));
-        }
-        for (shard, rule) in &keyspace.record.rules {
-            if let Some(why) = rule.set_aside.as_ref().filter(|_| unplaced.len() < limits::COMPLAINTS) {
-                unplaced.push(format!("{shard} is set aside and placed nowhere new: {why}"));
-            }
-        }
-        let room = limits::COMPLAINTS.saturating_sub(unplaced.len());
-        unplaced.extend(
-            keyspace
-                .held_back
-                .keys()
-                .take(room)
-                .map(|shard| format!("{shard} is held back until it is known whether it kills its nodes")),
-        );
-        Ok((wishes, unplaced))
     }
 
     /// Keeps the list of what is not placed; tells when it begins and when it ends.
@@ -296,26 +231,6 @@ impl Cluster {
             }
             (false, None) => self.notice(false, format!("keyspace {name} is placed as it should be again")),
             (true, None) | (false, Some(_)) => {}
-        }
-    }
-
-    /// Submits what is allowed now, the most urgent first.
-    fn make_plans(&mut self, at: Moment, name: &KeyspaceName, mut wishes: Wishes) -> bool {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        let mode = keyspace.record.keyspace.mode;
-        let complete = wishes.blocked.is_empty();
-        keyspace.blocked = std::mem::take(&mut wishes.blocked);
-        let ready = self.submit_urgent(at, name, &mut wishes);
-        if ready || self.unrest().is_some() || self.is_carrying_out(at, name) || !self.may_rebalance(at, name)
-        {
-            return ready;
-        }
-        match mode {
-            Mode::Automatic if !wishes.rebalance.is_empty() => {
-                self.submit_own(at, name, Origin::Rebalance, wishes.rebalance)
-            }
-            Mode::Suggested => self.suggest(at, name, wishes.rebalance, complete),
-            Mode::Automatic | Mode::Manual => false,
         }
     }
 
@@ -341,12 +256,10 @@ impl Cluster {
         let known = std::mem::take(&mut keyspace.unplaced);
         keyspace.failing = None;
         let mode = keyspace.record.keyspace.mode;
-        let proposals = self.reshape(at, name);
-        let (mut wishes, mut told) = match self.wishes(at, name, &proposals) {
+        let (mut wishes, mut told) = match self.wishes_at_once(at, name) {
             Ok(found) => found,
             Err(why) => return vec![format!("keyspace {name} cannot be planned then: {why}")],
         };
-        wishes.rebalance = reshape::with_reshapes(proposals, wishes.rebalance);
         told.retain(|sentence| !known.contains(sentence));
         if !self.submit_urgent(at, name, &mut wishes) && !wishes.rebalance.is_empty() {
             match mode {
@@ -380,16 +293,17 @@ impl Cluster {
     /// taken for average, and be moved again as soon as it is known that it is not. So after a restart (R6) and
     /// after every change it is waited until all have reported, or have had `rebalance_ms` to do so. A keyspace
     /// whose workers report no loads at all waits after a restart only.
-    pub(super) fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName) -> bool {
+    fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName, heard: Heard) -> bool {
         let patience_ms = self.settings.rebalance_ms.max(self.settings.dead_after_ms);
         let inherited_until = self.inherited.then_some(self.started + patience_ms);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };
-        let measures = keyspace.observed.values().any(|seen| seen.load().is_some());
-        let since = measures.then(|| *keyspace.unmeasured_since.get_or_insert(at.now));
+        let since = heard.any.then(|| *keyspace.unmeasured_since.get_or_insert(at.now));
         let until = inherited_until.max(since.map(|since| since + patience_ms));
         let Some(until) = until else { return true };
-        let heard_all = self.has_heard_all(at, name);
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };
+        let unknown = |node: &super::NodeState| {
+            node.signs.health(at.now, &self.settings) == Health::Unknown && !node.record.ended
+        };
+        let heard_all = heard.all && !self.nodes.values().any(unknown);
         if heard_all {
             keyspace.unmeasured_since = None;
         }
@@ -400,32 +314,30 @@ impl Cluster {
         may
     }
 
-    fn has_heard_all(&self, at: Moment, name: &KeyspaceName) -> bool {
-        let unknown = |node: &super::NodeState| {
-            node.signs.health(at.now, &self.settings) == Health::Unknown && !node.record.ended
-        };
-        let Some(keyspace) = self.keyspaces.get(name) else { return false };
-        let mut live = keyspace.map.shards().flat_map(|shard| shard.live());
-        let knows = |r: &crate::map::Replica| {
-            keyspace.observed.get(&r.placement).is_some_and(|seen| seen.load().is_some())
-        };
-        live.all(knows) && !self.nodes.values().any(unknown)
+    /// The same by what is known now.
+    #[cfg(test)]
+    pub(super) fn may_rebalance_now(&mut self, at: Moment, name: &KeyspaceName) -> bool {
+        let Some(keyspace) = self.keyspaces.get(name) else { return true };
+        let mut survey = self.survey(at, keyspace);
+        self.go_on(at, keyspace, &mut survey, usize::MAX);
+        self.may_rebalance(at, name, survey.heard)
     }
 
     /// Returns whether the plan was approved. One that the check refuses is stored and told of once.
     fn submit_own(&mut self, at: Moment, name: &KeyspaceName, origin: Origin, changes: Vec<Planned>) -> bool {
-        if let Some(why) = self.objection(at, name, &origin, &changes) {
-            let repeated = self.keyspaces.get(name).is_some_and(|k| k.failing.as_ref() == Some(&why));
+        let objection = self.objection(at, name, &origin, &changes);
+        if let Some(why) = &objection {
+            let repeated = self.keyspaces.get(name).is_some_and(|k| k.failing.as_ref() == Some(why));
             if repeated {
                 return false;
             }
             if let Some(keyspace) = self.keyspaces.get_mut(name) {
-                keyspace.failing = Some(why);
+                keyspace.failing = Some(why.clone());
             }
         } else if let Some(keyspace) = self.keyspaces.get_mut(name) {
             keyspace.failing = None;
         }
-        let id = self.submit(at, name, origin, changes);
+        let id = self.submit_judged(at, name, (origin, changes), objection);
         self.plans.get(&id).is_some_and(|plan| plan.status == Status::Approved)
     }
 
@@ -460,7 +372,7 @@ impl Cluster {
         keyspace.failing = Some(why.clone());
         keyspace.unplaced = vec![format!("nothing can be planned: {why}")];
         self.notice(true, format!("keyspace {name} cannot be planned, its map stays as it is: {why}"));
-        let plan = Plan { status: Status::Refused(why), ..self.draft_plan(at, name, Origin::Repair, vec![]) };
+        let plan = Plan { status: Status::Refused(why), ..self.draft_plan(at, name, (Origin::Repair, vec![]), None) };
         self.record.next_plan = plan.id.next();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         self.store_plan(plan);

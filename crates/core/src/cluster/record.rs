@@ -5,6 +5,7 @@
 //! (R6); so a restart moves nothing.
 
 use super::hosted::Hosted;
+use super::numbered::Numbered;
 use super::{
     Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderBook,
     runs::Runs,
@@ -18,7 +19,7 @@ use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
 use crate::leap::Leap;
 use crate::lease::Granted;
 use crate::limits;
-use crate::map::{MapDiff, ShardMap};
+use crate::map::{MapDiff, Replica, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec};
 use crate::placement::Policies;
@@ -365,6 +366,8 @@ impl Cluster {
             calm_since: None,
             waiting: false,
             next_in_turn: None,
+            round: Default::default(),
+            slice: Default::default(),
             work: Work::default(),
             storage_problem: None,
             outbox: Outbox::default(),
@@ -386,11 +389,7 @@ impl Cluster {
             cluster.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
             cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, map, at));
         }
-        let names: Vec<_> = cluster.keyspaces.keys().cloned().collect();
-        for name in names {
-            let ids: Vec<_> = cluster.keyspaces[&name].map.shards().map(|shard| shard.id).collect();
-            cluster.refresh_orders(&name, ids);
-        }
+        cluster.recall_orders();
         Ok(cluster)
     }
 
@@ -427,10 +426,13 @@ impl Cluster {
 
     /// Incarnations that a map names and that are not the latest may have been waiting for their lease.
     fn recall_former_incarnations(&mut self, map: &ShardMap, at: Moment, lease: Granted) {
-        for replica in map.shards().flat_map(|shard| &shard.replicas) {
-            if let Some(node) = self.nodes.get_mut(&replica.node)
-                && replica.incarnation < node.record.incarnation
-            {
+        let numbers: Numbered = self.nodes.keys().collect();
+        let latest: Vec<Incarnation> = self.nodes.values().map(|node| node.record.incarnation).collect();
+        let is_former = |replica: &&Replica| {
+            numbers.of(&replica.node).is_some_and(|node| replica.incarnation < latest[node as usize])
+        };
+        for replica in map.shards().flat_map(|shard| &shard.replicas).filter(is_former) {
+            if let Some(node) = self.nodes.get_mut(&replica.node) {
                 node.former.entry(replica.incarnation).or_insert(Signs::new(at.now, lease));
             }
         }

@@ -17,11 +17,37 @@ pub struct Work {
     pub settled: u64,
     /// Shards that were noted as having news.
     pub woken: u64,
-    /// Shards that a placement policy was asked about.
+    /// What was planned, in the units of [`Slice::planned`].
     pub planned: u64,
 }
 
+/// How much one decision does at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// What of planning: shards and replicas that were looked at, changes that were written or made a plan.
+    pub planned: usize,
+}
+
+impl Default for Slice {
+    fn default() -> Slice {
+        Slice { planned: limits::WORK_PLANNED }
+    }
+}
+
+impl Slice {
+    /// The most changes of one plan that the planner makes by itself.
+    pub(super) fn plan_lines(self) -> usize {
+        (self.planned / 4).max(1)
+    }
+}
+
 impl Cluster {
+    /// Does at most so much in one decision. A simulator makes it so little that every plan is interrupted.
+    #[must_use]
+    pub fn with_slice(self, slice: Slice) -> Cluster {
+        Cluster { slice, ..self }
+    }
+
     /// What was done since this coordinator started. A simulator charges time for the difference.
     pub fn work_done(&self) -> Work {
         self.work

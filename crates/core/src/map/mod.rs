@@ -283,6 +283,11 @@ impl ShardMap {
         self.shards.values()
     }
 
+    /// Those of that id and of later ones.
+    pub fn shards_from(&self, from: ShardId) -> impl Iterator<Item = &Shard> {
+        self.shards.range(from..).map(|(_, shard)| shard)
+    }
+
     /// How many shards, of any stage.
     pub fn len(&self) -> usize {
         self.shards.len()

@@ -99,7 +99,7 @@ pub struct Terms<'a> {
 }
 
 /// What should be done.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Proposals {
     /// Cuts and joins with their reasons, at most [`limits::RESHAPES`].
     pub changes: Vec<(Change, String)>,

@@ -12,8 +12,10 @@
 //! A shard with something under way gets nothing but missing replicas; what it should have got is asked
 //! again when it has settled.
 
-use super::super::KeyspaceState;
+use super::super::{Cluster, KeyspaceState};
 use super::problem::Outlook;
+use super::survey::known;
+use super::waiting::Waiting;
 use crate::id::ShardId;
 use crate::map::{Replica, Shard};
 use crate::name::NodeId;
@@ -22,13 +24,15 @@ use crate::plan::{Change, Planned};
 use std::collections::BTreeSet;
 
 /// What should change, by urgency.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Wishes {
     pub(super) repair: Vec<Planned>,
     pub(super) drain: Vec<Planned>,
     pub(super) rebalance: Vec<Planned>,
     /// Shards for which something waits until they have settled.
     pub(super) blocked: BTreeSet<ShardId>,
+    /// Something has changed since the policy was asked, so that not all of its answer holds.
+    pub(super) is_stale: bool,
 }
 
 enum Urgency {
@@ -37,37 +41,97 @@ enum Urgency {
     Rebalance,
 }
 
+/// A solution that becomes changes, decision by decision.
+#[derive(Debug, Clone)]
+pub(super) struct Writing {
+    pub(super) outlook: Outlook,
+    pub(super) solution: Solution,
+    /// The decisions in the order in which they become changes, and how many have.
+    order: Vec<u32>,
+    done: usize,
+    pub(super) wishes: Wishes,
+}
+
+impl Writing {
+    pub(super) fn of(outlook: Outlook, solution: Solution) -> Writing {
+        // A shard that nobody serves comes before one that lost a copy.
+        let is_nowhere = |at: &u32| {
+            let shard = solution.decisions[*at as usize].shard;
+            outlook.problem.current.of(shard).is_empty()
+        };
+        let worthwhile = if solution.is_worthwhile(&outlook.problem) { solution.decisions.len() } else { 0 };
+        let (mut order, others): (Vec<u32>, Vec<u32>) = (0..worthwhile as u32).partition(is_nowhere);
+        order.extend(others);
+        Writing { outlook, solution, order, done: 0, wishes: Wishes::default() }
+    }
+
+    /// Whether every decision has become a change, or none.
+    pub(super) fn is_over(&self) -> bool {
+        self.done >= self.order.len()
+    }
+}
+
 impl Wishes {
     /// Whether everything is as the policy wants it.
     pub(super) fn is_empty(&self) -> bool {
-        let Wishes { repair, drain, rebalance, blocked } = self;
-        repair.is_empty() && drain.is_empty() && rebalance.is_empty() && blocked.is_empty()
+        let Wishes { repair, drain, rebalance, blocked, is_stale } = self;
+        repair.is_empty() && drain.is_empty() && rebalance.is_empty() && blocked.is_empty() && !is_stale
     }
+}
 
-    pub(super) fn from(keyspace: &KeyspaceState, outlook: &Outlook, solution: &Solution) -> Wishes {
-        let mut wishes = Wishes::default();
-        if !solution.is_worthwhile(&outlook.problem) {
-            return wishes;
-        }
-        // A shard that nobody serves comes before one that lost a copy.
-        let mut decisions: Vec<&Decision> = solution.decisions.iter().collect();
-        decisions.sort_by_key(|decision| !outlook.problem.current.of(decision.shard).is_empty());
-        for decision in decisions {
-            let id = outlook.problem.shards[decision.shard as usize];
-            let Some(shard) = keyspace.map.shard(id) else { continue };
-            match change(outlook, shard, decision) {
-                Some(change) => {
-                    let planned = Planned::new(change, decision.sentence(&outlook.problem));
-                    match urgency(outlook, id, decision) {
-                        Urgency::Repair => wishes.repair.push(planned),
-                        Urgency::Drain => wishes.drain.push(planned),
-                        Urgency::Rebalance => wishes.rebalance.push(planned),
-                    }
-                }
-                None => drop(wishes.blocked.insert(id)),
+impl Cluster {
+    /// Writes at most `most` changes more; returns how many decisions it looked at.
+    pub(super) fn write(&self, keyspace: &KeyspaceState, writing: &mut Writing, most: usize) -> usize {
+        let begin = writing.done;
+        let end = writing.order.len().min(begin.saturating_add(most));
+        // Plans that were approved since the shards were looked at.
+        let later = self.waiting(keyspace, writing.outlook.waiting.until);
+        for at in begin..end {
+            let decision = writing.solution.decisions[writing.order[at] as usize];
+            let id = writing.outlook.problem.shards[decision.shard as usize];
+            let planned = keyspace.map.shard(id).filter(|shard| shard.is_serving()).and_then(|shard| {
+                self.still_holds(keyspace, &writing.outlook, shard, (&decision, &later))
+            });
+            let Some(planned) = planned else {
+                writing.wishes.is_stale = true;
+                continue;
+            };
+            let wishes = &mut writing.wishes;
+            match (planned, urgency(&writing.outlook, id, &decision)) {
+                (None, _) => drop(wishes.blocked.insert(id)),
+                (Some(planned), Urgency::Repair) => wishes.repair.push(planned),
+                (Some(planned), Urgency::Drain) => wishes.drain.push(planned),
+                (Some(planned), Urgency::Rebalance) => wishes.rebalance.push(planned),
             }
         }
-        wishes
+        writing.done = end;
+        end - begin
+    }
+
+    /// The change that carries a decision out, if what was decided upon is still so. None inside when something under
+    /// way is in its way.
+    #[expect(clippy::option_option, reason = "that it is too late is another thing than that it must wait")]
+    fn still_holds(
+        &self,
+        keyspace: &KeyspaceState,
+        outlook: &Outlook,
+        shard: &Shard,
+        (decision, later): (&Decision, &Waiting),
+    ) -> Option<Option<Planned>> {
+        let mut waiting = self.waiting_for(&outlook.waiting, shard.id);
+        waiting.extend(self.waiting_for(later, shard.id));
+        let is_as_it_was =
+            known(&outlook.nodes, shard, &waiting) == outlook.problem.current.of(decision.shard);
+        let to = decision.to.and_then(|to| self.nodes.get(outlook.nodes.name(to)?));
+        let may_go_there = decision.to.is_none() || to.is_some_and(|to| keyspace.allows(shard.id, to));
+        if !is_as_it_was || !may_go_there {
+            return None;
+        }
+        let is_busy = self.is_busy(keyspace, shard, &waiting)
+            || keyspace.is_withheld(shard.id)
+            || keyspace.waits_for_copy(&self.nodes, shard);
+        let change = change(outlook, shard, decision, is_busy);
+        Some(change.map(|change| Planned::new(change, decision.sentence(&outlook.problem))))
     }
 }
 
@@ -87,11 +151,10 @@ fn urgency(outlook: &Outlook, shard: ShardId, decision: &Decision) -> Urgency {
 }
 
 /// The change that carries a decision out, unless something under way is in its way.
-fn change(outlook: &Outlook, shard: &Shard, decision: &Decision) -> Option<Change> {
+fn change(outlook: &Outlook, shard: &Shard, decision: &Decision, busy: bool) -> Option<Change> {
     let name = |node: NodeIndex| &outlook.problem.nodes[node as usize].name;
     let is_free = |to: &NodeId| !shard.bars(to);
     let staying = |from: NodeIndex| shard.staying().find(|r: &&Replica| r.node == *name(from));
-    let busy = outlook.busy.contains(&shard.id);
     let to = decision.to.map(name);
     match (decision.from.and_then(staying), to) {
         (None, Some(to)) if is_free(to) => Some(Change::Add { shard: shard.id, node: to.clone() }),

@@ -9,6 +9,8 @@
 
 use super::super::{Cluster, KeyspaceState};
 use super::problem;
+use super::waiting::Waiting;
+use crate::id::{PlanId, ShardId};
 use crate::load::METRICS;
 use crate::name::{KeyspaceName, NodeId};
 use std::collections::BTreeMap;
@@ -46,37 +48,63 @@ impl Footprint {
     }
 }
 
+/// A footprint that is being counted.
+#[derive(Debug, Clone)]
+pub(super) struct Count {
+    waiting: Waiting,
+    /// The first shard that has not been counted; none when all have.
+    next: Option<ShardId>,
+    sum: Footprint,
+}
+
 impl Cluster {
     /// Counts what a keyspace carries, or will when all that is approved is done. One alone need not know.
     pub(in crate::cluster) fn count_footprint(&mut self, name: &KeyspaceName) {
-        if self.keyspaces.len() < 2 {
-            return;
+        if let Some(mut count) = self.begin_count(name) {
+            let mut left = usize::MAX;
+            while !self.go_on_counting(name, &mut count, &mut left) {}
         }
-        let Some(keyspace) = self.keyspaces.get(name) else { return };
-        let footprint = self.footprint(keyspace);
+    }
+
+    /// Begins to count it, in as many pieces as it takes.
+    pub(super) fn begin_count(&self, name: &KeyspaceName) -> Option<Count> {
+        let keyspace = self.keyspaces.get(name).filter(|_| self.keyspaces.len() > 1)?;
+        let waiting = self.waiting(keyspace, PlanId::default());
+        Some(Count { waiting, next: Some(ShardId(0)), sum: Footprint::default() })
+    }
+
+    /// Goes on with it, for at most so many units of work as are `left`. Returns whether it is done.
+    pub(super) fn go_on_counting(
+        &mut self,
+        name: &KeyspaceName,
+        count: &mut Count,
+        left: &mut usize,
+    ) -> bool {
+        let Some(keyspace) = self.keyspaces.get(name) else { return true };
+        for shard in count.next.take().into_iter().flat_map(|from| keyspace.map.shards_from(from)) {
+            if *left == 0 {
+                count.next = Some(shard.id);
+                return false;
+            }
+            *left = left.saturating_sub(1 + shard.replicas.len());
+            let loads = if shard.is_serving() { problem::measured(keyspace, shard) } else { None };
+            let Some(loads) = loads else { continue };
+            for (_, node) in problem::expected(shard, &self.waiting_for(&count.waiting, shard.id)) {
+                count.sum.add(node, loads);
+            }
+        }
+        let footprint = std::mem::take(&mut count.sum);
         self.carried.change(&footprint, u64::saturating_add);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             let before = std::mem::replace(&mut keyspace.footprint, footprint);
             self.carried.change(&before, u64::saturating_sub);
         }
+        true
     }
 
     /// A keyspace is gone, and what it carried.
     pub(in crate::cluster) fn forget_footprint(&mut self, keyspace: &KeyspaceState) {
         self.carried.change(&keyspace.footprint, u64::saturating_sub);
-    }
-
-    fn footprint(&self, keyspace: &KeyspaceState) -> Footprint {
-        let pending = self.pending(keyspace);
-        let mut footprint = Footprint::default();
-        for shard in keyspace.map.shards().filter(|shard| shard.is_serving()) {
-            let Some(loads) = problem::measured(keyspace, shard) else { continue };
-            let waiting = pending.get(&shard.id).map_or(&[][..], Vec::as_slice);
-            for (_, node) in problem::expected(shard, waiting) {
-                footprint.add(node, loads);
-            }
-        }
-        footprint
     }
 }
 

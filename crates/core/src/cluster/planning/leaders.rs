@@ -6,10 +6,9 @@
 //! go on until none would bring two nodes nearer to each other.
 
 use super::super::KeyspaceState;
-use crate::map::Shard;
+use super::super::numbered::Numbered;
 use crate::name::NodeId;
 use crate::plan::{Change, Planned};
-use std::collections::BTreeMap;
 
 /// How far above its share a node's leaders may be: the same as work stealing allows for replicas (A6).
 const TRIGGER: f64 = 1.3;
@@ -20,38 +19,44 @@ pub(super) fn spread(keyspace: &KeyspaceState, capacity: impl Fn(&NodeId) -> Opt
     if !keyspace.unsettled.is_empty() {
         return Vec::new();
     }
-    let shards: Vec<&Shard> = keyspace.map.shards().filter(|shard| shard.is_serving()).collect();
-    let nodes = shards.iter().flat_map(|shard| shard.live()).map(|r| &r.node);
-    let mut leads: BTreeMap<&NodeId, (u32, f64)> =
-        nodes.filter_map(|node| Some((node, (0, capacity(node)?)))).collect();
-    for leader in shards.iter().filter_map(|shard| shard.leader()) {
-        if let Some((count, _)) = leads.get_mut(&leader.node) {
-            *count += 1;
+    // Nothing is under way, so whoever is named by the map holds something live; or its process has ended.
+    let named: Vec<(&NodeId, f64)> =
+        keyspace.hosted.nodes().filter_map(|node| Some((node, capacity(node)?))).collect();
+    let nodes: Numbered = named.iter().map(|(node, _)| *node).collect();
+    let mut leads: Vec<(u32, f64)> = named.iter().map(|(_, capacity)| (0, *capacity)).collect();
+    let serving = || keyspace.map.shards().filter(|shard| shard.is_serving());
+    let mut shards = 0;
+    for shard in serving() {
+        shards += 1;
+        if let Some(leader) = shard.leader().and_then(|leader| nodes.of(&leader.node)) {
+            leads[leader as usize].0 += 1;
         }
     }
-    let whole: f64 = leads.values().map(|(_, capacity)| capacity).sum();
-    let share = |capacity: f64| shards.len() as f64 * capacity / whole;
-    if !leads.values().any(|(count, capacity)| f64::from(*count) > TRIGGER * share(*capacity) + 1.0) {
+    let whole: f64 = leads.iter().map(|(_, capacity)| capacity).sum();
+    let share = |capacity: f64| f64::from(shards) * capacity / whole;
+    if !leads.iter().any(|(count, capacity)| f64::from(*count) > TRIGGER * share(*capacity) + 1.0) {
         return Vec::new();
     }
     let mut planned = Vec::new();
-    for shard in shards {
-        let Some(from) = shard.leader().and_then(|leader| Some((&leader.node, *leads.get(&leader.node)?)))
-        else {
+    for shard in serving() {
+        let Some((leader, at)) = shard.leader().and_then(|r| Some((r, nodes.of(&r.node)? as usize))) else {
             continue;
         };
         let relative = |(count, capacity): (u32, f64), more: f64| (f64::from(count) + more) / capacity;
-        let others = shard.live().filter(|r| r.node != *from.0);
-        let heir = others.filter_map(|r| Some((r, *leads.get(&r.node)?))).min_by(|a, b| {
-            relative(a.1, 0.0).total_cmp(&relative(b.1, 0.0)).then(a.0.placement.cmp(&b.0.placement))
+        let others = shard.live().filter(|r| r.node != leader.node);
+        let heir = others.filter_map(|r| Some((r, nodes.of(&r.node)? as usize))).min_by(|a, b| {
+            let of = |at: usize| relative(leads[at], 0.0);
+            of(a.1).total_cmp(&of(b.1)).then(a.0.placement.cmp(&b.0.placement))
         });
-        let Some((heir, to)) = heir.filter(|(_, to)| relative(*to, 1.0) < relative(from.1, 0.0)) else {
+        let Some((heir, to)) = heir.filter(|(_, to)| relative(leads[*to], 1.0) < relative(leads[at], 0.0))
+        else {
             continue;
         };
-        let reason = format!("{} leads {} shards and {} only {}", from.0, from.1.0, heir.node, to.0);
+        let (many, few) = (leads[at].0, leads[to].0);
+        let reason = format!("{} leads {many} shards and {} only {few}", leader.node, heir.node);
         planned.push(Planned::new(Change::Lead { shard: shard.id, placement: heir.placement }, reason));
-        leads.insert(from.0, (from.1.0 - 1, from.1.1));
-        leads.insert(&heir.node, (to.0 + 1, to.1));
+        leads[at].0 -= 1;
+        leads[to].0 += 1;
     }
     planned
 }

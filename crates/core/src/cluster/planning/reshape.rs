@@ -1,62 +1,55 @@
 //! Which shards of a keyspace may be cut or joined now, and what [`crate::reshard`] says about them.
 
 use super::super::{Cluster, KeyspaceState, Moment};
-use super::problem::is_set_aside;
 use crate::id::ShardId;
 use crate::keyspace::Mode;
 use crate::limits;
-use crate::map::{Role, Shard};
-use crate::name::{KeyspaceName, NodeId};
+use crate::map::{Replica, Role, Shard};
+use crate::name::KeyspaceName;
 use crate::plan::{Change, Planned};
 use crate::reshard::{Candidate, Carried, Proposals, Terms};
 use std::collections::BTreeSet;
 
 impl Cluster {
-    /// Looks at the loads of a keyspace. Nothing is proposed in mode `manual`, for a durable keyspace, or when no threshold
-    /// is set.
-    pub(super) fn reshape(&mut self, at: Moment, name: &KeyspaceName) -> Proposals {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return Proposals::default() };
-        let settings = &keyspace.record.keyspace;
-        let limits = &settings.resharding;
-        let has_threshold = limits.split_bytes > 0 || limits.split_requests_per_s > 0.0;
-        if settings.mode == Mode::Manual || settings.durable || !has_threshold {
+    /// What follows from what the shards of a keyspace carry. One that has changed hands since then has no part in it.
+    pub(super) fn reshape(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+        carried: Vec<(ShardId, Carried)>,
+    ) -> Proposals {
+        let Some(keyspace) = self.keyspaces.get_mut(name).filter(|keyspace| keyspace.may_reshape()) else {
             return Proposals::default();
-        }
+        };
         let mut tracker = std::mem::take(&mut keyspace.tracker);
-        let Some(keyspace) = self.keyspaces.get(name) else { return Proposals::default() };
         let settings = &keyspace.record.keyspace;
-        let busy = self.busy(keyspace);
-        let shards: Vec<&Shard> = keyspace.map.shards().filter(|shard| shard.is_serving()).collect();
-        let free = shards.iter().copied().filter(|s| !busy.contains(&s.id) && !is_set_aside(keyspace, s.id));
-        let candidates: Vec<_> = free.filter_map(|shard| self.candidate(at, keyspace, shard)).collect();
+        let candidate = |(id, carried): (ShardId, Carried)| {
+            let shard = keyspace.map.shard(id).filter(|shard| shard.is_serving())?;
+            let nodes = nodes_of(shard).into_iter().map(|r| r.node.clone()).collect();
+            Some(Candidate { shard, carried, nodes })
+        };
+        let candidates: Vec<_> = carried.into_iter().filter_map(candidate).collect();
         let terms = Terms {
             resharding: &settings.resharding,
             sharding: settings.sharding,
             partition_key: settings.partition_key,
             replicas: settings.replicas,
-            shards: shards.len(),
+            shards: keyspace.map.shards().filter(|shard| shard.is_serving()).count(),
         };
         let proposals = tracker.look(&candidates, &terms, at.now);
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.tracker = tracker;
-            keyspace.look_again(at, &proposals);
-        }
+        keyspace.tracker = tracker;
+        keyspace.look_again(at, &proposals);
         self.report_advice(name, proposals.advice.clone());
         proposals
     }
 
-    fn candidate<'a>(&self, at: Moment, keyspace: &KeyspaceState, shard: &'a Shard) -> Option<Candidate<'a>> {
-        let mut replicas: Vec<_> = shard.live().collect();
-        replicas.sort_by_key(|r| (r.role != Role::Leader, r.placement));
+    /// What a shard carries that may be cut or joined as far as its nodes are concerned.
+    pub(super) fn carried_by(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Option<Carried> {
+        let replicas = nodes_of(shard);
         let reports = replicas.iter().filter_map(|r| keyspace.observed.get(&r.placement)?.load());
         let carried = Carried::of(reports)?;
-        let nodes: Vec<NodeId> = replicas.iter().map(|r| r.node.clone()).collect();
         // Children begin on these nodes, and nothing new is placed on a closed one (M7).
-        nodes.iter().all(|node| self.closed(at, node).is_none()).then_some(Candidate {
-            shard,
-            carried,
-            nodes,
-        })
+        replicas.iter().all(|r| self.closed(at, &r.node).is_none()).then_some(carried)
     }
 
     fn report_advice(&mut self, name: &KeyspaceName, advice: Vec<String>) {
@@ -69,7 +62,23 @@ impl Cluster {
     }
 }
 
+/// The live replicas, the leader first.
+fn nodes_of(shard: &Shard) -> Vec<&Replica> {
+    let mut replicas: Vec<_> = shard.live().collect();
+    replicas.sort_by_key(|r| (r.role != Role::Leader, r.placement));
+    replicas
+}
+
 impl KeyspaceState {
+    /// Whether its shards are cut or joined by their loads: not in mode `manual`, for a durable keyspace, or when no
+    /// threshold is set.
+    pub(super) fn may_reshape(&self) -> bool {
+        let settings = &self.record.keyspace;
+        let limits = &settings.resharding;
+        let has_threshold = limits.split_bytes > 0 || limits.split_requests_per_s > 0.0;
+        settings.mode != Mode::Manual && !settings.durable && has_threshold
+    }
+
     /// Sentences about hot shards that no plan can help, at most [`limits::COMPLAINTS`].
     pub fn advice(&self) -> &[String] {
         &self.advice

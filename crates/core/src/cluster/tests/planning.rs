@@ -168,7 +168,7 @@ fn r6_a_restart_moves_nothing() {
 fn r6_after_a_restart_nothing_is_improved_before_loads_are_known() {
     let may = |town: &mut Town| {
         let at = town.at();
-        town.cluster.may_rebalance(at, &name())
+        town.cluster.may_rebalance_now(at, &name())
     };
     let mut town = settled(keyspace(30), 30);
     assert!(may(&mut town), "a new cluster has nothing to hear first");
@@ -188,7 +188,7 @@ fn r6_after_a_restart_nothing_is_improved_before_loads_are_known() {
 fn nothing_is_improved_while_the_load_of_a_newcomer_is_not_known() {
     let may = |town: &mut Town| {
         let at = town.at();
-        town.cluster.may_rebalance(at, &name())
+        town.cluster.may_rebalance_now(at, &name())
     };
     let mut town = settled(keyspace(30), 30);
     assert!(may(&mut town), "nobody measures, so nobody is waited for");

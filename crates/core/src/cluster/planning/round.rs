@@ -1,0 +1,421 @@
+//! One round of the planner: the keyspaces that are due, one after another, in slices of bounded work.
+//!
+//! A plan of a large keyspace takes longer than a worker may wait for the answer to its beat. So what is planned is
+//! kept between decisions, and each does a slice of it ([`super::super::Slice`]); beats are answered between them:
+//!
+//! ```text
+//!  count ──► survey ──► place ──► write ──► submit ──► the next keyspace
+//!  footprints  shards    policy    changes    plans
+//! ```
+//!
+//! | what                                          | in slices                                             |
+//! |-----------------------------------------------|-------------------------------------------------------|
+//! | footprints, survey, changes                   | of so many shards, replicas or changes                |
+//! | the policy                                    | no: it is one call, in a slice of its own             |
+//! | plans                                         | of so many changes; what is left is the next plan     |
+//!
+//! A round always ends, whatever happens meanwhile, and nothing sets it back: so no change of the world, however often,
+//! keeps a keyspace from being planned. What has become false is left out when the changes are written
+//! ([`super::changes`]) and again when a plan is made ([`check::sift`]), and the keyspace is looked at again. A repair
+//! waits for the rest of a round at most: every run makes repairs first, whatever else it was begun for.
+//!
+//! Not done: a policy that stops in the middle.
+
+use super::changes::{Wishes, Writing};
+use super::footprint::Count;
+use super::problem::Outlook;
+use super::survey::{Heard, Survey};
+use super::{leaders, reshape};
+use crate::check;
+use crate::cluster::{Cluster, KeyspaceState, Moment};
+use crate::id::ShardId;
+use crate::keyspace::Mode;
+use crate::limits;
+use crate::name::{KeyspaceName, NodeId};
+use crate::plan::{Origin, Planned};
+use crate::reshard::Proposals;
+use crate::time::Millis;
+use std::collections::VecDeque;
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(in crate::cluster) struct Round {
+    /// Keyspaces of which it is counted first what they carry.
+    counts: VecDeque<KeyspaceName>,
+    /// Keyspaces that have not had their turn.
+    names: VecDeque<KeyspaceName>,
+    /// What is being done for which.
+    under_way: Option<(KeyspaceName, Step)>,
+}
+
+/// Where a run over one keyspace is.
+#[derive(Debug, Clone)]
+enum Step {
+    Count(Box<Count>),
+    Survey(Box<Run>, Box<Survey>),
+    Place(Box<Run>, Box<Outlook>),
+    Write(Box<Run>, Box<Writing>),
+    Submit(Box<Run>, Box<Submission>),
+}
+
+/// What holds for a run from its beginning on.
+#[derive(Debug, Clone)]
+struct Run {
+    /// The keyspace, as another of the same name has later shards.
+    first_shard: ShardId,
+    /// More than one decision has worked on it.
+    is_interrupted: bool,
+    proposals: Proposals,
+    heard: Heard,
+}
+
+/// Changes that become plans.
+#[derive(Debug, Clone)]
+struct Submission {
+    repair: std::vec::IntoIter<Planned>,
+    drain: std::vec::IntoIter<Planned>,
+    rebalance: std::vec::IntoIter<Planned>,
+    /// Nothing was left out because something else is under way.
+    is_complete: bool,
+    /// Plans of changes that somebody waits for were made.
+    is_ready: bool,
+    /// What could only be better may be made, too.
+    is_rebalancing: bool,
+}
+
+impl Round {
+    /// Whether nothing is left of it.
+    pub(in crate::cluster) fn is_over(&self) -> bool {
+        self.counts.is_empty() && self.names.is_empty() && self.under_way.is_none()
+    }
+}
+
+impl Cluster {
+    /// Plans every keyspace that is due, or a slice of that. Returns whether a plan is ready to be carried out, or there
+    /// is more to plan.
+    pub(in crate::cluster) fn plan(&mut self, at: Moment) -> bool {
+        let mut round = std::mem::take(&mut self.round);
+        if round.is_over() {
+            let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.plan_due <= at.now);
+            round.names = due.map(|(name, _)| name.clone()).collect();
+            round.counts = round.names.clone();
+        }
+        let mut left = self.slice.planned;
+        let mut ready = false;
+        while left > 0 && !round.is_over() {
+            let before = left;
+            ready |= self.plan_on(at, &mut round, &mut left);
+            self.work.planned += (before - left) as u64;
+        }
+        if let Some((_, step)) = &mut round.under_way {
+            step.interrupt();
+        }
+        self.round = round;
+        ready || !self.round.is_over()
+    }
+
+    /// Does the next step, or a part of it, and takes its work from what is `left`. Returns whether a plan is ready.
+    fn plan_on(&mut self, at: Moment, round: &mut Round, left: &mut usize) -> bool {
+        let Some((name, step)) = round.under_way.take() else {
+            round.under_way = self.begin_next(at, round);
+            // Also what is done at once is done.
+            *left = left.saturating_sub(1);
+            return false;
+        };
+        let is_still_there = |run: &Run| {
+            self.keyspaces.get(&name).is_some_and(|state| state.record.first_shard == run.first_shard)
+        };
+        if step.run().is_some_and(|run| !is_still_there(run)) {
+            return false;
+        }
+        let mut ready = false;
+        let next = match step {
+            Step::Count(mut count) => {
+                let is_done = self.go_on_counting(&name, &mut count, left);
+                (!is_done).then_some(Step::Count(count))
+            }
+            Step::Survey(run, survey) => self.survey_on(at, &name, (run, survey), left),
+            Step::Place(run, outlook) => self.place(at, &name, (run, outlook), left),
+            Step::Write(run, writing) => self.write_on(at, &name, (run, writing), left),
+            Step::Submit(run, submission) => {
+                let (next, submitted) = self.submit_on(at, &name, (run, submission), left);
+                ready = submitted;
+                next
+            }
+        };
+        if ready && !matches!(next, Some(Step::Submit(..))) {
+            // The others see what this one will carry.
+            round.counts.push_front(name.clone());
+        }
+        round.under_way = next.map(|step| (name, step));
+        ready
+    }
+
+    fn begin_next(&mut self, at: Moment, round: &mut Round) -> Option<(KeyspaceName, Step)> {
+        if let Some(name) = round.counts.pop_front() {
+            let count = self.begin_count(&name)?;
+            return Some((name, Step::Count(Box::new(count))));
+        }
+        let name = round.names.pop_front()?;
+        let step = self.begin_run(at, &name)?;
+        Some((name, step))
+    }
+
+    /// Begins to plan a keyspace, unless it waits for something.
+    fn begin_run(&mut self, at: Moment, name: &KeyspaceName) -> Option<Step> {
+        let rebalance_ms = self.settings.rebalance_ms;
+        let settled_at = self.last_join + self.settings.settle_ms;
+        let replacement = self.keyspaces.get(name).map(|keyspace| self.next_replacement(at, keyspace));
+        let keyspace = self.keyspaces.get_mut(name)?;
+        keyspace.plan_due = (at.now + rebalance_ms).min(replacement.unwrap_or(Millis::NEVER));
+        if self.record.brake.is_some() || keyspace.record.brake.is_some() {
+            return None;
+        }
+        self.outbox.writes.extend(keyspace.clear_survivors(at, &self.settings));
+        keyspace.avoid.retain(|_, avoided| avoided.until > at.now);
+        let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
+        if nothing_placed && at.now < settled_at {
+            keyspace.plan_due = settled_at;
+            return None;
+        }
+        if self.waits_for_nodes(at) {
+            return None;
+        }
+        let keyspace = self.keyspaces.get(name)?;
+        Some(self.first_step(at, keyspace))
+    }
+
+    fn first_step(&self, at: Moment, keyspace: &KeyspaceState) -> Step {
+        let run = Run {
+            first_shard: keyspace.record.first_shard,
+            is_interrupted: false,
+            proposals: Proposals::default(),
+            heard: Heard { any: false, all: true },
+        };
+        Step::Survey(Box::new(run), Box::new(self.survey(at, keyspace)))
+    }
+
+    fn survey_on(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+        (mut run, mut survey): (Box<Run>, Box<Survey>),
+        left: &mut usize,
+    ) -> Option<Step> {
+        let keyspace = self.keyspaces.get(name)?;
+        *left = left.saturating_sub(self.go_on(at, keyspace, &mut survey, *left));
+        if !survey.is_over() {
+            return Some(Step::Survey(run, survey));
+        }
+        run.heard = survey.heard;
+        run.proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
+        let keyspace = self.keyspaces.get(name)?;
+        let outlook = self.outlook(at, keyspace, *survey, &run.proposals);
+        Some(Step::Place(run, Box::new(outlook)))
+    }
+
+    /// Asks the policy.
+    fn place(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+        (run, outlook): (Box<Run>, Box<Outlook>),
+        left: &mut usize,
+    ) -> Option<Step> {
+        let work = outlook.problem.shard_count() + outlook.problem.current.replicas();
+        // It cannot be cut, so where it is much it has a slice of its own.
+        if work > *left && *left < self.slice.planned {
+            *left = 0;
+            return Some(Step::Place(run, outlook));
+        }
+        *left = left.saturating_sub(work.max(1));
+        let keyspace = self.keyspaces.get(name)?;
+        match self.policies.place(&keyspace.record.keyspace.policy, &outlook.problem) {
+            Ok(solution) => Some(Step::Write(run, Box::new(Writing::of(*outlook, solution)))),
+            Err(error) => {
+                self.fail(at, name, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn write_on(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+        (mut run, mut writing): (Box<Run>, Box<Writing>),
+        left: &mut usize,
+    ) -> Option<Step> {
+        let keyspace = self.keyspaces.get(name)?;
+        *left = left.saturating_sub(self.write(keyspace, &mut writing, *left));
+        if !writing.is_over() {
+            return Some(Step::Write(run, writing));
+        }
+        let (wishes, unplaced) = self.wishes(at, name, *writing)?;
+        self.report_unplaced(at, name, unplaced);
+        let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), wishes.rebalance);
+        let keyspace = self.keyspaces.get_mut(name)?;
+        let is_complete = wishes.blocked.is_empty() && !wishes.is_stale;
+        keyspace.blocked = wishes.blocked;
+        if wishes.is_stale {
+            keyspace.plan_again(at);
+        }
+        let submission = Submission {
+            repair: wishes.repair.into_iter(),
+            drain: wishes.drain.into_iter(),
+            rebalance: rebalance.into_iter(),
+            is_complete,
+            is_ready: false,
+            is_rebalancing: false,
+        };
+        Some(Step::Submit(run, Box::new(submission)))
+    }
+
+    /// What the policy would have changed, and what it cannot place.
+    fn wishes(
+        &self,
+        at: Moment,
+        name: &KeyspaceName,
+        writing: Writing,
+    ) -> Option<(Wishes, Vec<String>)> {
+        let keyspace = self.keyspaces.get(name)?;
+        let Writing { outlook, solution, mut wishes, .. } = writing;
+        if wishes.is_empty() {
+            let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());
+            wishes.rebalance = leaders::spread(keyspace, |node| Some(may_lead(node)?.record.spec.capacity));
+        }
+        let mut unplaced = solution.complaints(&outlook.problem);
+        if keyspace.record.keyspace.mode == Mode::Manual && !wishes.repair.is_empty() {
+            let count = wishes.repair.len();
+            unplaced.insert(0, format!(
+                "{count} replicas wait for a person, because the keyspace is in mode manual: place them with `partage shard add`, or set another mode"
+            ));
+        }
+        for (shard, rule) in &keyspace.record.rules {
+            if let Some(why) = rule.set_aside.as_ref().filter(|_| unplaced.len() < limits::COMPLAINTS) {
+                unplaced.push(format!("{shard} is set aside and placed nowhere new: {why}"));
+            }
+        }
+        let room = limits::COMPLAINTS.saturating_sub(unplaced.len());
+        unplaced.extend(
+            keyspace
+                .held_back
+                .keys()
+                .take(room)
+                .map(|shard| format!("{shard} is held back until it is known whether it kills its nodes")),
+        );
+        Some((wishes, unplaced))
+    }
+
+    /// Makes the next plan of what is allowed now, the most urgent first. Returns whether it is ready to be carried out.
+    fn submit_on(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+        (run, mut rest): (Box<Run>, Box<Submission>),
+        left: &mut usize,
+    ) -> (Option<Step>, bool) {
+        let Some(mode) = self.keyspaces.get(name).map(|keyspace| keyspace.record.keyspace.mode) else {
+            return (None, false);
+        };
+        let Some((origin, mut changes)) = self.next_part(at, name, &run, (&mut rest, mode)) else {
+            return (None, rest.is_ready);
+        };
+        *left = left.saturating_sub(changes.len().max(1));
+        if run.is_interrupted && self.sift(at, name, &mut changes) {
+            rest.is_complete = false;
+        }
+        let ready = match (&origin, mode) {
+            (Origin::Rebalance, Mode::Suggested) => self.suggest(at, name, changes, rest.is_complete),
+            _ if changes.is_empty() => false,
+            _ => self.submit_own(at, name, origin, changes),
+        };
+        rest.is_ready |= ready;
+        let is_over = rest.is_rebalancing && rest.rebalance.len() == 0;
+        let is_ready = rest.is_ready;
+        ((!is_over).then_some(Step::Submit(run, rest)), is_ready)
+    }
+
+    /// What the next plan is made of, and for what; none when nothing more is planned now.
+    fn next_part(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+        run: &Run,
+        (rest, mode): (&mut Submission, Mode),
+    ) -> Option<(Origin, Vec<Planned>)> {
+        let most = self.slice.plan_lines();
+        if rest.repair.len() > 0 && mode != Mode::Manual {
+            return Some((Origin::Repair, rest.repair.by_ref().take(most).collect()));
+        }
+        if rest.drain.len() > 0 {
+            return Some((Origin::Drain, rest.drain.by_ref().take(most).collect()));
+        }
+        rest.is_rebalancing = rest.is_rebalancing || self.begins_to_rebalance(at, name, run, rest);
+        let most = match mode {
+            Mode::Automatic => most,
+            // A person is asked once, about all of it.
+            Mode::Suggested => usize::MAX,
+            Mode::Manual => return None,
+        };
+        rest.is_rebalancing.then(|| (Origin::Rebalance, rest.rebalance.by_ref().take(most).collect()))
+    }
+
+    /// Everything that the policy would have changed, in one piece, and what it cannot place: for a dry run.
+    pub(super) fn wishes_at_once(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+    ) -> Result<(Wishes, Vec<String>), String> {
+        let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
+        let mut survey = self.survey(at, keyspace);
+        self.go_on(at, keyspace, &mut survey, usize::MAX);
+        let proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
+        let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
+        let outlook = self.outlook(at, keyspace, survey, &proposals);
+        let placed = self.policies.place(&keyspace.record.keyspace.policy, &outlook.problem);
+        let mut writing = Writing::of(outlook, placed.map_err(|error| error.to_string())?);
+        self.write(keyspace, &mut writing, usize::MAX);
+        let (mut wishes, unplaced) = self.wishes(at, name, writing).unwrap_or_default();
+        wishes.rebalance = reshape::with_reshapes(proposals, wishes.rebalance);
+        Ok((wishes, unplaced))
+    }
+
+    /// Whether what could only be better is planned now.
+    fn begins_to_rebalance(&mut self, at: Moment, name: &KeyspaceName, run: &Run, rest: &Submission) -> bool {
+        let waits = rest.is_ready || self.unrest().is_some() || self.is_carrying_out(at, name);
+        !waits && self.may_rebalance(at, name, run.heard)
+    }
+
+    /// Leaves out what cannot be done any more, so that the rest can. Returns whether there was something.
+    fn sift(&mut self, at: Moment, name: &KeyspaceName, changes: &mut Vec<Planned>) -> bool {
+        let Some(keyspace) = self.keyspaces.get(name) else { return false };
+        let before = changes.len();
+        check::sift(&keyspace.map, changes, &|node| self.closed(at, node));
+        let has_changed = changes.len() < before;
+        if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| has_changed) {
+            keyspace.plan_again(at);
+        }
+        has_changed
+    }
+}
+
+impl Step {
+    /// None while footprints are counted.
+    fn run(&self) -> Option<&Run> {
+        match self {
+            Step::Count(_) => None,
+            Step::Survey(run, _) | Step::Place(run, _) | Step::Write(run, _) | Step::Submit(run, _) => Some(run),
+        }
+    }
+
+    /// It goes on in another decision.
+    fn interrupt(&mut self) {
+        match self {
+            Step::Count(_) => {}
+            Step::Survey(run, _) | Step::Place(run, _) | Step::Write(run, _) | Step::Submit(run, _) => {
+                run.is_interrupted = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What a run of the planner gathers of its keyspace, shard by shard, until it is a [`Problem`] for the policy.
+//!
+//! The policy sees the keyspace as it will be when everything that is under way has arrived: a replica that
+//! is being moved counts on the node it goes to, one that waits in an approved plan counts already. So two
+//! runs never ask for the same thing twice.
+//!
+//! Like a census: it is taken street by street, and people move meanwhile. Nodes, rules and what is approved are
+//! noted at its beginning, each shard when its turn comes. What a shard was when it was noted is in the problem, so
+//! that who carries the answer out can tell whether it still is so ([`super::changes`]).
+
+use super::super::numbered::Numbered;
+use super::super::{Cluster, KeyspaceState, Moment};
+use super::problem::{self, Outlook};
+use super::waiting::Waiting;
+use crate::id::ShardId;
+use crate::limits;
+use crate::load::{Load, METRICS};
+use crate::map::Shard;
+use crate::name::NodeId;
+use crate::placement::{self, NodeSpec, Placement, Problem, Rule};
+use crate::plan::Change;
+use crate::reshard::{Carried, Proposals};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Survey {
+    /// The nodes, in the keyspace's own order.
+    nodes: Numbered,
+    specs: Vec<NodeSpec>,
+    capacities: Vec<f64>,
+    /// What other keyspaces carry on each.
+    beside: Vec<[f64; METRICS.len()]>,
+    rules: Vec<Rule>,
+    /// Shards that follow another rule than the first.
+    rule_of: BTreeMap<ShardId, u32>,
+    waiting: Waiting,
+    seed: u64,
+    /// The first shard that has not been looked at; none when all have.
+    next: Option<ShardId>,
+    shards: Vec<ShardId>,
+    hashes: Vec<u64>,
+    current: Placement,
+    replicas: Vec<u8>,
+    measured: Vec<Option<[f64; METRICS.len()]>>,
+    bytes: Vec<u64>,
+    /// The loads of the shards may make it cut and join them.
+    reshapes: bool,
+    /// What shards carry that may be cut or joined.
+    pub(super) carried: Vec<(ShardId, Carried)>,
+    pub(super) heard: Heard,
+}
+
+/// Of which live replicas the loads are known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heard {
+    /// Of one at least.
+    pub(super) any: bool,
+    /// Of all of them.
+    pub(super) all: bool,
+}
+
+impl Survey {
+    /// Whether every shard has been looked at.
+    pub(super) fn is_over(&self) -> bool {
+        self.next.is_none()
+    }
+}
+
+impl Cluster {
+    /// Begins to gather what the policy of `keyspace` is asked.
+    pub(super) fn survey(&self, at: Moment, keyspace: &KeyspaceState) -> Survey {
+        let name = keyspace.record.keyspace.name.as_str();
+        let nodes = self.nodes_for(&keyspace.record.keyspace);
+        let specs = self.specs(at, keyspace, &nodes);
+        let avoided = self.avoided(at, keyspace, &nodes, &specs);
+        let (rules, rule_of) = problem::rules(keyspace, &nodes, &avoided);
+        let beside = nodes.iter().map(|node| self.carried.without(&keyspace.footprint, &node.record.spec.id));
+        let shards = keyspace.map.len();
+        Survey {
+            beside: beside.collect(),
+            capacities: nodes.iter().map(|node| node.record.spec.capacity).collect(),
+            nodes: nodes.iter().map(|node| &node.record.spec.id).collect(),
+            specs,
+            rules,
+            rule_of,
+            waiting: self.waiting(keyspace, Default::default()),
+            seed: problem::hash(name, &keyspace.map.generation().sequence.to_le_bytes()),
+            next: Some(ShardId(0)),
+            shards: Vec::with_capacity(shards),
+            hashes: Vec::with_capacity(shards),
+            current: Placement::with_capacity(shards, shards),
+            replicas: Vec::with_capacity(shards),
+            measured: Vec::with_capacity(shards),
+            bytes: Vec::with_capacity(shards),
+            reshapes: keyspace.may_reshape(),
+            carried: Vec::new(),
+            heard: Heard { any: false, all: true },
+        }
+    }
+
+    /// Goes on with it for about `most` units of work; returns how many it took. A unit is a shard, or a replica.
+    pub(super) fn go_on(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        survey: &mut Survey,
+        most: usize,
+    ) -> usize {
+        let Some(from) = survey.next else { return 0 };
+        let mut work = 0;
+        survey.next = None;
+        for shard in keyspace.map.shards_from(from) {
+            if work >= most {
+                survey.next = Some(shard.id);
+                break;
+            }
+            work += 1 + shard.replicas.len();
+            if shard.is_serving() {
+                self.look_at(at, keyspace, survey, shard);
+            }
+        }
+        work
+    }
+
+    fn look_at(&self, at: Moment, keyspace: &KeyspaceState, survey: &mut Survey, shard: &Shard) {
+        let waiting = self.waiting_for(&survey.waiting, shard.id);
+        let known = known(&survey.nodes, shard, &waiting);
+        let name = keyspace.record.keyspace.name.as_str();
+        survey.shards.push(shard.id);
+        survey.hashes.push(problem::hash(name, &shard.id.0.to_le_bytes()));
+        survey.replicas.push(self.replicas_for(at, keyspace, shard, known.len(), None));
+        survey.current.push(known);
+        let mut loads: Vec<&Load> = Vec::with_capacity(shard.replicas.len());
+        for replica in shard.live() {
+            let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load());
+            survey.heard.any |= load.is_some();
+            survey.heard.all &= load.is_some();
+            loads.extend(load);
+        }
+        survey.measured.push(problem::mean(&loads));
+        survey.bytes.push(loads.iter().map(|load| load.size_bytes).max().unwrap_or(0).max(1));
+        if survey.reshapes && !loads.is_empty() && !keyspace.is_withheld(shard.id) {
+            let free = !self.is_busy(keyspace, shard, &waiting);
+            let carried = free.then(|| self.carried_by(at, keyspace, shard)).flatten();
+            survey.carried.extend(carried.map(|carried| (shard.id, carried)));
+        }
+    }
+
+    /// The replicas that a shard should have, by what `has` already and by the count of a hot shard.
+    fn replicas_for(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        has: usize,
+        hot: Option<u32>,
+    ) -> u8 {
+        let away = self.waited_for(at, keyspace, shard);
+        let count = problem::count_wanted(keyspace, shard.id, has, hot);
+        // What is waited for is not replaced; and without a copy there is nothing to load from.
+        match keyspace.waits_for_copy(&self.nodes, shard) {
+            true => has.min(limits::REPLICAS) as u8,
+            false => count.saturating_sub(away as u8).max(count.min(has as u8)),
+        }
+    }
+
+    /// Ends it: what the policy is asked. `proposals` say how many replicas hot shards get.
+    pub(super) fn outlook(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        mut survey: Survey,
+        proposals: &Proposals,
+    ) -> Outlook {
+        for (id, count) in &proposals.replicas {
+            let (Ok(index), Some(shard)) = (survey.shards.binary_search(id), keyspace.map.shard(*id)) else {
+                continue;
+            };
+            let has = survey.current.of(index as u32).len();
+            survey.replicas[index] = self.replicas_for(at, keyspace, shard, has, Some(*count));
+        }
+        let (metrics, loads, background) = problem::loads(&survey.measured, &survey.beside);
+        let mut rule_of = vec![0; survey.shards.len()];
+        for (id, rule) in &survey.rule_of {
+            if let Ok(index) = survey.shards.binary_search(id) {
+                rule_of[index] = *rule;
+            }
+        }
+        let capacities = survey.capacities.iter().flat_map(|capacity| vec![*capacity; metrics.len()]);
+        let problem = Problem {
+            capacities: capacities.collect(),
+            nodes: survey.specs,
+            shards: survey.shards,
+            hashes: survey.hashes,
+            bytes: survey.bytes,
+            metrics,
+            replicas: survey.replicas,
+            loads,
+            background,
+            rule_of,
+            rules: survey.rules,
+            current: survey.current,
+            budget: None,
+            seed: survey.seed,
+            settings: placement::Settings::default(),
+        };
+        Outlook {
+            problem,
+            nodes: survey.nodes,
+            waiting: survey.waiting,
+            hot: proposals.replicas.keys().copied().collect(),
+        }
+    }
+}
+
+/// The nodes of a shard when everything under way has arrived, as far as they count, the leader's first.
+pub(super) fn known(nodes: &Numbered, shard: &Shard, waiting: &[&Change]) -> Vec<u32> {
+    // Nothing is under way for most shards, most of the time.
+    if waiting.is_empty() && shard.is_settled() && shard.replicas.iter().all(|r| r.replaces().is_none()) {
+        let leader = shard.leader().map(|r| &r.node);
+        let followers = shard.replicas.iter().map(|r| &r.node).filter(|node| Some(*node) != leader);
+        return leader.into_iter().chain(followers).filter_map(|node| nodes.of(node)).collect();
+    }
+    let expected = problem::expected(shard, waiting);
+    expected.iter().filter_map(|(_, node): &(_, &NodeId)| nodes.of(node)).collect()
+}
