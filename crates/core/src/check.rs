@@ -160,7 +160,8 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
 fn ids_given_out(shard: &Shard, next_shard: ShardId, next_placement: PlacementId) -> Vec<Finding> {
     let shard_id = (shard.id >= next_shard).then(|| Finding::UnknownId(shard.id.to_string()));
     let all = || shard.replicas.iter().map(|r| r.placement);
-    let bad = |(at, p): &(usize, PlacementId)| *p >= next_placement || all().take(*at).any(|other| other == *p);
+    let bad =
+        |(at, p): &(usize, PlacementId)| *p >= next_placement || all().take(*at).any(|other| other == *p);
     let placements = all().enumerate().filter(bad).map(|(_, placement)| placement);
     shard_id.into_iter().chain(placements.map(|p| Finding::UnknownId(p.to_string()))).collect()
 }

@@ -372,7 +372,10 @@ impl Cluster {
         keyspace.failing = Some(why.clone());
         keyspace.unplaced = vec![format!("nothing can be planned: {why}")];
         self.notice(true, format!("keyspace {name} cannot be planned, its map stays as it is: {why}"));
-        let plan = Plan { status: Status::Refused(why), ..self.draft_plan(at, name, (Origin::Repair, vec![]), None) };
+        let plan = Plan {
+            status: Status::Refused(why),
+            ..self.draft_plan(at, name, (Origin::Repair, vec![]), None)
+        };
         self.record.next_plan = plan.id.next();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         self.store_plan(plan);

@@ -89,9 +89,10 @@ impl Cluster {
         for at in begin..end {
             let decision = writing.solution.decisions[writing.order[at] as usize];
             let id = writing.outlook.problem.shards[decision.shard as usize];
-            let planned = keyspace.map.shard(id).filter(|shard| shard.is_serving()).and_then(|shard| {
-                self.still_holds(keyspace, &writing.outlook, shard, (&decision, &later))
-            });
+            let planned =
+                keyspace.map.shard(id).filter(|shard| shard.is_serving()).and_then(|shard| {
+                    self.still_holds(keyspace, &writing.outlook, shard, (&decision, &later))
+                });
             let Some(planned) = planned else {
                 writing.wishes.is_stale = true;
                 continue;

@@ -86,7 +86,12 @@ impl Cluster {
         avoided
     }
 
-    pub(super) fn specs<'a>(&self, at: Moment, keyspace: &KeyspaceState, nodes: &[&'a NodeState]) -> Vec<NodeSpec> {
+    pub(super) fn specs<'a>(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        nodes: &[&'a NodeState],
+    ) -> Vec<NodeSpec> {
         let mut by_name: Vec<&NodeId> = nodes.iter().map(|node| &node.record.spec.id).collect();
         by_name.sort();
         let ring: BTreeMap<&NodeId, u32> = by_name.into_iter().zip(0..).collect();

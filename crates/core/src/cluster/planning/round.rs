@@ -272,12 +272,7 @@ impl Cluster {
     }
 
     /// What the policy would have changed, and what it cannot place.
-    fn wishes(
-        &self,
-        at: Moment,
-        name: &KeyspaceName,
-        writing: Writing,
-    ) -> Option<(Wishes, Vec<String>)> {
+    fn wishes(&self, at: Moment, name: &KeyspaceName, writing: Writing) -> Option<(Wishes, Vec<String>)> {
         let keyspace = self.keyspaces.get(name)?;
         let Writing { outlook, solution, mut wishes, .. } = writing;
         if wishes.is_empty() {
@@ -405,7 +400,9 @@ impl Step {
     fn run(&self) -> Option<&Run> {
         match self {
             Step::Count(_) => None,
-            Step::Survey(run, _) | Step::Place(run, _) | Step::Write(run, _) | Step::Submit(run, _) => Some(run),
+            Step::Survey(run, _) | Step::Place(run, _) | Step::Write(run, _) | Step::Submit(run, _) => {
+                Some(run)
+            }
         }
     }
 

@@ -1,8 +1,9 @@
 //! What one decision does, and what is remembered, while much happens (B7, B9). Counted in shards, not in time.
 
-use super::super::{Moment, RegisterError, Registration, Work};
+use super::super::{Moment, RegisterError, Registration, Slice, Work};
 use super::town::{Town, keyspace, node, settings, slots};
 use crate::id::{ShardId, TransactionId};
+use crate::keyspace::Keyspace;
 use crate::limits;
 use crate::load::Load;
 use crate::node::NodeSpec;
@@ -19,6 +20,7 @@ fn dearest_decision(town: &mut Town) -> Work {
         let after = town.cluster.work_done();
         dearest.settled = dearest.settled.max(after.settled - before.settled);
         dearest.woken = dearest.woken.max(after.woken - before.woken);
+        dearest.planned = dearest.planned.max(after.planned - before.planned);
         if wake.0 > town.now {
             return dearest;
         }
@@ -52,6 +54,62 @@ fn b7_a_decision_looks_at_a_bounded_number_of_shards_and_all_get_their_turn() {
         assert!(work.settled <= most, "at {}: {work:?}", town.now);
     }
     assert_eq!(town.served().len(), shards as usize);
+}
+
+/// The nodes of each shard after a first placement and the loss of a node, planned in slices of that much.
+fn placed_in_slices(planned: usize) -> Vec<Vec<String>> {
+    let shards = 60;
+    let mut town = Town::new(Keyspace { replicas: 2, ..keyspace(shards) }, slots(shards));
+    town.cluster = town.cluster.clone().with_slice(Slice { planned });
+    (0..5).for_each(|number| town.join(&format!("n{number}")));
+    for _ in 0..50 {
+        town.now += 100;
+        let names: Vec<_> = town.workers.keys().cloned().collect();
+        names.iter().for_each(|name| town.beat(name));
+        let work = dearest_decision(&mut town);
+        // The policy is one call, of all shards and replicas; else a shard more than a slice at most.
+        let most = planned.max(3 * shards as usize) + 3;
+        assert!(work.planned <= most as u64, "{planned} at {}: {work:?}", town.now);
+    }
+    town.kill("n3");
+    town.run(8_000);
+    assert_eq!(town.served().len(), shards as usize, "slices of {planned}");
+    let nodes = |shard: &crate::map::Shard| {
+        let mut nodes: Vec<_> = shard.replicas.iter().map(|r| r.node.to_string()).collect();
+        nodes.sort();
+        nodes
+    };
+    town.map().shards().map(nodes).collect()
+}
+
+#[test]
+fn b7_a_plan_that_is_made_in_slices_places_everything_and_as_evenly() {
+    for planned in [1, 7, 50, limits::WORK_PLANNED] {
+        let placed = placed_in_slices(planned);
+        assert!(placed.iter().all(|nodes| nodes.len() == 2), "slices of {planned}: {placed:?}");
+        for node in ["n0", "n1", "n2", "n4"] {
+            let held = placed.iter().flatten().filter(|name| *name == node).count();
+            assert!((27..=33).contains(&held), "slices of {planned}: {node} holds {held} of 120");
+        }
+    }
+}
+
+#[test]
+fn b7_a_plan_is_finished_though_the_world_changes_with_every_slice() {
+    let shards = 60;
+    let mut town = settled(shards, 4);
+    town.cluster = town.cluster.clone().with_slice(Slice { planned: 3 });
+    town.drain("n3");
+    // A node comes or goes between any two beats, so each slice sees other nodes than the one before.
+    for round in 0..40 {
+        let pod = format!("pod{round}");
+        town.join(&pod);
+        town.run(200);
+        town.workers.get_mut(&node(&pod)).unwrap().leaving = true;
+        town.run(200);
+    }
+    assert_eq!(town.served().len(), shards as usize, "{:#?}", town.notices);
+    assert_eq!(town.cluster.nodes()[&node("n3")].held(), 0, "{:#?}", town.notices);
 }
 
 #[test]
