@@ -32,7 +32,8 @@ pub struct Shape {
     pub routers: usize,
     /// How long faults come.
     pub faulty: True,
-    /// How long everything then has to become good.
+    /// How long everything then has to become good: restarts hold rebalancing up for a minute (`brake_window_ms`), then the
+    /// keyspaces become even, one after the other as each sees what the others carry, and at the end all is at rest.
     pub calm: True,
     /// Up to half of the workers get stuck, for ever: see [`Stuck`].
     pub stuck: bool,
@@ -49,7 +50,7 @@ impl Shape {
         nodes: 10,
         routers: 5,
         faulty: 60 * SECOND,
-        calm: 90 * SECOND,
+        calm: 105 * SECOND,
         stuck: false,
         person: false,
         leaders: false,
@@ -72,6 +73,9 @@ pub enum Verdict {
 
 /// In a run about leaders, before the first of them is in trouble: everything has its place by then.
 const SETTLED: True = 20 * SECOND;
+
+/// For so long nothing is committed at the end: longer than a plan and what it makes another keyspace do.
+const QUIET: True = 15 * SECOND;
 
 /// Runs in which a person is at hand, in thousandths.
 const PERSON: u64 = 50;
@@ -245,7 +249,7 @@ impl World {
         self.begin();
         self.run_until(self.shape.faulty);
         self.calm();
-        let quiet_from = self.shape.faulty + self.shape.calm * 5 / 6;
+        let quiet_from = (self.shape.faulty + self.shape.calm).saturating_sub(QUIET);
         self.run_until(quiet_from);
         let commits = self.scene.oracles.maps.commits;
         self.run_until(self.shape.faulty + self.shape.calm);
@@ -322,14 +326,25 @@ impl World {
     }
 
     /// What cannot be loaded on a node that is stuck is tried there again each minute, and then moved on: at any one
-    /// moment a move may be on its way.
+    /// moment a move may be on its way, or what it leaves behind.
     fn let_moves_end(&mut self) {
         for _ in 0..STUCK_MOVES {
-            if !self.shape.stuck || self.scene.violation.is_some() || self.unfinished().is_empty() {
+            if !self.shape.stuck || self.scene.violation.is_some() || self.has_ended() {
                 return;
             }
             self.run_until(self.scene.now + SECOND);
         }
+    }
+
+    /// Whether nothing is on its way, and nothing is held that no map names.
+    fn has_ended(&self) -> bool {
+        self.unfinished().is_empty() && self.leaks().is_empty()
+    }
+
+    /// What healthy workers hold and no map names (L7).
+    fn leaks(&self) -> Vec<Finding> {
+        let healthy = self.nodes.iter().filter(|node| node.stuck == Stuck::No);
+        healthy.flat_map(|node| liveness::leaks(&self.scene.oracles, node)).collect()
     }
 
     /// What is still not as it should be (L1, L3).
@@ -349,8 +364,7 @@ impl World {
         let is_stuck = self.shape.stuck;
         findings.extend(liveness::quiet(oracles, commits).into_iter().filter(|_| !is_stuck));
         findings.extend(oracles.data.at_the_end(&oracles.storage));
-        let healthy = self.nodes.iter().filter(|node| node.stuck == Stuck::No);
-        findings.extend(healthy.flat_map(|node| liveness::leaks(oracles, node)));
+        findings.extend(self.leaks());
         findings.extend(self.settled.iter().flat_map(|before| liveness::unnoticed(oracles, *before)));
         let now = self.scene.now;
         let drains = self.coordinators.iter_mut().filter_map(|coordinator| {
