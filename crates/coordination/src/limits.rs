@@ -261,6 +261,7 @@ pub const GOSSIP_MAX_VALUE_BYTES: usize = 8 << 10;
 /// Gossip: keys that one handle publishes; every other handle keeps a copy.
 pub const GOSSIP_MAX_KEYS: usize = 10_000;
 
-/// The highest term that a leader may have: a million elections a second would reach it in nine years. What is above
-/// was not written by an election, and to count on from there would leave no term for anybody.
-pub const MAX_TERM: u64 = 1 << 48;
+/// The highest term that a leader may have: far above the terms of a restored cluster, which begin above microseconds of
+/// Unix time, and below any eight letters. What is above was not written by an election, and to count on from there
+/// would leave no term for anybody.
+pub const MAX_TERM: u64 = 1 << 60;
