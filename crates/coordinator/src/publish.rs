@@ -9,7 +9,7 @@ use crate::limits;
 use crate::mind::{Gone, Mind};
 use bytes::Bytes;
 use partage_core::cluster::Cluster;
-use partage_core::exchange::KeyspaceBrief;
+use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
 use partage_core::id::Generation;
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
@@ -66,6 +66,8 @@ struct Current {
 pub struct Publisher {
     board: Mutex<Board>,
     source: Mutex<Current>,
+    /// Which cluster the board is of, once that is known.
+    identity: Mutex<Option<ClusterIdentity>>,
     /// Whether the board has everything that there is.
     current: watch::Sender<bool>,
     bell: watch::Sender<u64>,
@@ -83,6 +85,7 @@ impl Default for Publisher {
         Publisher {
             board: Mutex::new(Board::new(limits::KEPT)),
             source: Mutex::default(),
+            identity: Mutex::default(),
             current: watch::Sender::default(),
             bell: watch::Sender::default(),
             widest_ms: AtomicU64::new(reconnect::router_spread_ms(0)),
@@ -96,6 +99,7 @@ impl Publisher {
     /// From here on this coordinator says what the maps are.
     pub fn lead(&self, mind: Mind, cluster: &Cluster, now: Millis) {
         self.listen_to(Source::Mind(mind));
+        *lock(&self.identity) = Some(cluster.identity());
         self.refresh(cluster, now);
         self.current.send_replace(true);
     }
@@ -135,6 +139,7 @@ impl Publisher {
             }
             MapNews::Deleted(keyspace) => board.pass_on_end(&keyspace),
             MapNews::Current => drop(self.current.send_replace(true)),
+            MapNews::Cluster(identity) => *lock(&self.identity) = Some(identity),
             // How many listen to the leader says nothing about how many listen here.
             MapNews::Nothing | MapNews::Spread(_) => {}
         }
@@ -146,6 +151,11 @@ impl Publisher {
     pub async fn current(&self) {
         // The sender is ours, so there is no other end to this.
         let _ = self.current.subscribe().wait_for(|current| *current).await;
+    }
+
+    /// Which cluster the board is of.
+    pub fn identity(&self) -> Option<ClusterIdentity> {
+        lock(&self.identity).clone()
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {

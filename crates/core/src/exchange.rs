@@ -201,6 +201,22 @@ pub struct Order {
     pub drop: Option<DropReason>,
 }
 
+/// Which cluster a coordinator is of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClusterIdentity {
+    /// Its id.
+    pub cluster: ClusterId,
+    /// The clusters that it was restored from.
+    pub continues: Vec<ClusterId>,
+}
+
+impl ClusterIdentity {
+    /// Whether what is known of `other` is also said of this cluster.
+    pub fn is_or_continues(&self, other: ClusterId) -> bool {
+        self.cluster == other || self.continues.contains(&other)
+    }
+}
+
 /// What a worker must know of a keyspace to tell whose a key is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceBrief {

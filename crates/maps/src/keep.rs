@@ -58,7 +58,9 @@ pub fn events(table: &RouteTable) -> Vec<MapEvent> {
         let news = MapNews::Changed { brief: Some(brief), resync: true, diff: Box::new(map.whole()) };
         Some(MapEvent { news, nodes: vec![], forgotten: vec![] })
     });
-    std::iter::once(addresses).chain(maps).collect()
+    let cluster = table.cluster().cloned().map(MapNews::Cluster);
+    let cluster = cluster.map(|news| MapEvent { news, nodes: vec![], forgotten: vec![] });
+    cluster.into_iter().chain([addresses]).chain(maps).collect()
 }
 
 /// What was in the file, and where it goes again.

@@ -87,6 +87,15 @@ impl Watcher {
                     "the coordinator offers an older map, which is refused: somebody has set its state back; look with \
                      `partage check`"
                 );
+            } else if let Ended::Refused(TableError::OtherCluster { .. } | TableError::Nameless { .. }) =
+                &ended
+            {
+                tracing::error!(
+                    %coordinator, error = %ended,
+                    "the coordinator is refused, and routing goes on by the last maps: its data folder is empty or another \
+                     one's, or the address is wrong; if this cluster is meant to be replaced, delete the kept maps, if \
+                     there are any, and start this process anew"
+                );
             } else if in_vain && said {
                 tracing::debug!(%coordinator, %ended, "no map stream");
             } else {
@@ -134,8 +143,11 @@ impl Watcher {
         let answer = timeout(limits::COORDINATOR_CONNECT, client.watch(proto::WatchRequest::from(&watch)));
         let answer = answer.await.map_err(|_| Ended::Unreachable("no answer".to_owned()))?;
         let mut events = answer.map_err(|status| Ended::Closed(status.message().to_owned()))?.into_inner();
-        self.cache.connected(true);
         let mut joiner = Joiner::default();
+        // Its cluster comes first: what one of another cluster says of our keyspaces is not to be believed.
+        let ours = self.table().cluster().map(|ours| ours.cluster);
+        let mut nameless = ours;
+        let mut accepted = false;
         let mut lag: Option<(Refresh, Instant)> = None;
         let opened = Instant::now();
         loop {
@@ -144,9 +156,18 @@ impl Watcher {
                 message = events.message() => {
                     let message = message.map_err(|status| Ended::Closed(status.message().to_owned()))?;
                     let message = message.ok_or_else(|| Ended::Closed("it is over".to_owned()))?;
-                    self.cache.heard_now();
                     if let Some(event) = joiner.take(message)? {
+                        nameless = nameless.filter(|_| !matches!(event.news, MapNews::Cluster(_)));
+                        if let Some(ours) = nameless {
+                            return Err(TableError::Nameless { ours }.into());
+                        }
                         self.take(event)?;
+                        if !std::mem::replace(&mut accepted, true) {
+                            self.cache.connected(true);
+                        }
+                    }
+                    if accepted {
+                        self.cache.heard_now();
                     }
                 }
                 Some(refresh) = self.refreshes.recv() => {
@@ -212,6 +233,7 @@ pub fn take(table: &mut RouteTable, event: MapEvent) -> Result<(), TableError> {
             table.delete(&keyspace);
             Ok(())
         }
+        MapNews::Cluster(identity) => table.belongs(identity),
         MapNews::Nothing | MapNews::Current | MapNews::Spread(_) => Ok(()),
     };
     table.forget(&event.forgotten);

@@ -7,7 +7,7 @@ use crate::form::{at_most, node};
 use crate::limits::{ADDRESS_BYTES, SHARDS_IN_PART};
 use crate::malformed::{At, Inside, each, name_unless_empty, names, optional, required};
 use crate::{Malformed, proto};
-use partage_core::exchange::KeyspaceBrief;
+use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
 use partage_core::id::{Generation, Incarnation};
 use partage_core::map::MapDiff;
 use partage_core::name::{KeyspaceName, NodeId};
@@ -45,6 +45,8 @@ pub enum MapNews {
     Current,
     /// Over how long routers spread, in milliseconds, when this coordinator is lost.
     Spread(u64),
+    /// Which cluster the coordinator is of: said first on each stream.
+    Cluster(ClusterIdentity),
     /// Nothing: the event is about nodes only.
     Nothing,
 }
@@ -124,6 +126,11 @@ pub fn in_parts(event: &MapEvent) -> Vec<proto::MapEvent> {
         }
         MapNews::Spread(ms) => {
             first.spread_ms = *ms;
+            vec![first]
+        }
+        MapNews::Cluster(identity) => {
+            first.cluster = identity.cluster.to_string();
+            first.continues = identity.continues.iter().map(ToString::to_string).collect();
             vec![first]
         }
         MapNews::Deleted(keyspace) => {
@@ -216,6 +223,10 @@ impl TryFrom<proto::MapEvent> for MapEvent {
         let news = match (keyspace, form.deleted, form.diff) {
             (None, false, None) if form.current => MapNews::Current,
             (None, false, None) if form.spread_ms > 0 => MapNews::Spread(form.spread_ms),
+            (None, false, None) if !form.cluster.is_empty() => MapNews::Cluster(ClusterIdentity {
+                cluster: form.cluster.parse().at("cluster")?,
+                continues: names(&form.continues, "continues")?,
+            }),
             (None, false, None) => MapNews::Nothing,
             (Some(keyspace), true, None) => MapNews::Deleted(keyspace),
             (Some(keyspace), false, Some(diff)) => {

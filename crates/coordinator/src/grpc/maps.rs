@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
+use partage_core::exchange::ClusterIdentity;
 use partage_core::id::Generation;
 use partage_core::name::KeyspaceName;
 use partage_core::publication::Since;
@@ -47,6 +48,7 @@ impl MapsDoor {
             briefed: BTreeSet::new(),
             nodes: 0,
             spread_ms: reconnect::router_spread_ms(0),
+            identity: None,
             begun: false,
             due: VecDeque::new(),
         };
@@ -110,6 +112,8 @@ struct Session {
     nodes: u64,
     /// Over how long it knows that it is to spread.
     spread_ms: u64,
+    /// The cluster that it was told of.
+    identity: Option<ClusterIdentity>,
     begun: bool,
     /// Found and not taken yet; the bytes are everybody's.
     due: VecDeque<Bytes>,
@@ -124,16 +128,32 @@ impl Session {
             }
             if self.begun {
                 self.bell.changed().await.ok()?;
+                self.tell_cluster();
                 self.look().await.ok()?;
                 self.tell_spread();
             } else {
                 self.publisher.current().await;
+                self.tell_cluster();
                 self.look().await.ok()?;
                 self.begun = true;
                 let everything = MapEvent { news: MapNews::Current, nodes: vec![], forgotten: vec![] };
                 self.due.extend(encoded(&everything));
                 self.tell_spread();
             }
+        }
+    }
+
+    /// Says which cluster this is, before anything else.
+    fn tell_cluster(&mut self) {
+        let identity = self.publisher.identity();
+        if self.identity != identity {
+            self.identity.clone_from(&identity);
+            let news = identity.map(|identity| MapEvent {
+                news: MapNews::Cluster(identity),
+                nodes: vec![],
+                forgotten: vec![],
+            });
+            self.due.extend(news.iter().flat_map(encoded));
         }
     }
 

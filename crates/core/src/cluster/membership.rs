@@ -6,7 +6,7 @@
 //! lease is over.
 
 use super::{Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, Write, orders, work};
-use crate::exchange::{Beat, LeaseRenewal, Orders, Phase, ReplicaKey, Report, Stored};
+use crate::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, ReplicaKey, Report, Stored};
 use crate::health::Signs;
 use crate::id::{ClusterId, Incarnation};
 use crate::lease::Granted;
@@ -210,7 +210,7 @@ impl Cluster {
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
         let Registration { spec, incarnation, cluster, stored } = registration;
         spec.check()?;
-        if let Some(theirs) = cluster.filter(|theirs| !self.is_or_continues(*theirs)) {
+        if let Some(theirs) = cluster.filter(|theirs| !self.identity().is_or_continues(*theirs)) {
             let (node, ours) = (spec.id, self.record.id);
             return Err(RegisterError::OtherCluster { node, ours, theirs });
         }
@@ -243,8 +243,9 @@ impl Cluster {
         }
     }
 
-    fn is_or_continues(&self, cluster: ClusterId) -> bool {
-        self.record.id == cluster || self.record.continues.contains(&cluster)
+    /// Which cluster it is.
+    pub fn identity(&self) -> ClusterIdentity {
+        ClusterIdentity { cluster: self.record.id, continues: self.record.continues.clone() }
     }
 
     fn is_alive(&self, node: &NodeState, at: Moment) -> bool {

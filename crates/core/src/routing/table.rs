@@ -5,12 +5,15 @@
 //! asked for. A map never goes back (M2): a coordinator that has an older one is refused, and the router
 //! keeps what it has, for ever if need be. The only lower generation that is taken is that of a keyspace
 //! which was deleted and created anew, told by ids that are all new (M5).
+//!
+//! A table belongs to the first cluster that it hears of, and to those that continue it. A coordinator of another one, or
+//! one whose state is gone, knows nothing of these keyspaces: it is refused before it can say that they are deleted (D11).
 
 use super::NodeAddress;
 use super::layout::LayoutError;
 use super::routes::{KeyspaceRoutes, RouteNode, Routes, Seat, ShardRoute};
-use crate::exchange::KeyspaceBrief;
-use crate::id::{Generation, ShardId};
+use crate::exchange::{ClusterIdentity, KeyspaceBrief};
+use crate::id::{ClusterId, Generation, ShardId};
 use crate::map::{DiffError, MapDiff, Role, Shard, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
@@ -42,6 +45,20 @@ pub enum TableError {
         at: Generation,
         /// What was offered.
         to: Generation,
+    },
+    /// A coordinator of another cluster, or of this one with its state gone. Keep the maps, ask another.
+    #[error("the maps here are of cluster {ours}, and this coordinator is of cluster {theirs}")]
+    OtherCluster {
+        /// What the maps are of.
+        ours: ClusterId,
+        /// What it says that it is of.
+        theirs: ClusterId,
+    },
+    /// A coordinator that does not say which cluster it is of, while ours is known.
+    #[error("the maps here are of cluster {ours}, and this coordinator does not say which it is of")]
+    Nameless {
+        /// What the maps are of.
+        ours: ClusterId,
     },
     /// A change of a keyspace whose settings were never sent: resync.
     #[error("keyspace {keyspace} was changed before its settings were sent: resync")]
@@ -80,6 +97,7 @@ struct Numbers {
 /// Maps and addresses, and the routes made of them.
 #[derive(Debug, Default)]
 pub struct RouteTable {
+    cluster: Option<ClusterIdentity>,
     spaces: BTreeMap<KeyspaceName, Space>,
     numbers: Numbers,
 }
@@ -88,6 +106,27 @@ impl RouteTable {
     /// What it has, for the request that resumes: all maps, at their generations.
     pub fn known(&self) -> BTreeMap<KeyspaceName, Generation> {
         self.spaces.iter().map(|(name, space)| (name.clone(), space.map.generation())).collect()
+    }
+
+    /// Which cluster its maps are of, once that is known.
+    pub fn cluster(&self) -> Option<&ClusterIdentity> {
+        self.cluster.as_ref()
+    }
+
+    /// A coordinator says which cluster it is of, before anything else.
+    ///
+    /// # Errors
+    /// [`TableError::OtherCluster`] when the maps are of another one that it does not continue.
+    pub fn belongs(&mut self, identity: ClusterIdentity) -> Result<(), TableError> {
+        match self.cluster.as_ref().map(|ours| ours.cluster) {
+            Some(ours) if !identity.is_or_continues(ours) => {
+                Err(TableError::OtherCluster { ours, theirs: identity.cluster })
+            }
+            Some(_) | None => {
+                self.cluster = Some(identity);
+                Ok(())
+            }
+        }
     }
 
     /// The map of a keyspace.

@@ -3,8 +3,8 @@
 use super::{Joiner, MapEvent, MapNews, NodeAddress, Watch, encoded, in_parts, with_brief};
 use crate::limits::SHARDS_IN_PART;
 use crate::{proto, testing};
-use partage_core::exchange::KeyspaceBrief;
-use partage_core::id::{Incarnation, TransactionId};
+use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
+use partage_core::id::{ClusterId, Incarnation, TransactionId};
 use partage_core::keyspace::Keyspace;
 use partage_core::map::MapDiff;
 use partage_core::node::Health;
@@ -102,7 +102,8 @@ fn a_part_of_another_event_is_refused() {
 
 #[test]
 fn events_about_no_keyspace_come_in_the_same() {
-    for news in [MapNews::Nothing, MapNews::Current, MapNews::Spread(1_638)] {
+    let identity = ClusterIdentity { cluster: ClusterId(7), continues: vec![ClusterId(1), ClusterId(2)] };
+    for news in [MapNews::Nothing, MapNews::Current, MapNews::Spread(1_638), MapNews::Cluster(identity)] {
         let event = MapEvent { news, nodes: vec![], forgotten: vec![] };
         assert_eq!(joined(in_parts(&event)), Ok(vec![event]));
     }

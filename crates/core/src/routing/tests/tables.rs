@@ -1,8 +1,8 @@
 //! What is pushed, in every order: routes are those of the map, and never go back.
 
-use crate::exchange::KeyspaceBrief;
+use crate::exchange::{ClusterIdentity, KeyspaceBrief};
 use crate::hash::HashFunction;
-use crate::id::{Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use crate::id::{ClusterId, Generation, Incarnation, PlacementId, ShardId, TransactionId};
 use crate::key::{HashRange, Key, KeyRange};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
@@ -315,4 +315,20 @@ fn a_hint_leads_once_and_a_later_map_is_asked_for() {
     let Followed { to, refresh } = follow(&moved, &route, Some(&node(1)), known);
     assert_eq!((to, refresh), (Some(HintedNode::Told { address: "10.0.0.9:80".into() }), true));
     assert_eq!(follow(&hint, &route, Some(&node(2)), known).to, None, "it leads back");
+}
+
+/// D11: what a coordinator of another cluster says is not taken, and nothing changes.
+#[test]
+fn d11_a_table_belongs_to_one_cluster_and_to_those_that_continue_it() {
+    let of = |cluster: u128, continues: &[u128]| ClusterIdentity {
+        cluster: ClusterId(cluster),
+        continues: continues.iter().copied().map(ClusterId).collect(),
+    };
+    let mut table = RouteTable::default();
+    assert_eq!((table.belongs(of(1, &[])), table.belongs(of(1, &[]))), (Ok(()), Ok(())));
+    let refused = TableError::OtherCluster { ours: ClusterId(1), theirs: ClusterId(2) };
+    assert_eq!(table.belongs(of(2, &[3])), Err(refused));
+    assert_eq!(table.cluster(), Some(&of(1, &[])));
+    assert_eq!(table.belongs(of(2, &[3, 1])), Ok(()), "a restored cluster continues the one before");
+    assert!(table.belongs(of(1, &[])).is_err(), "and who has gone on does not go back");
 }
