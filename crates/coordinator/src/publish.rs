@@ -104,6 +104,11 @@ impl Publisher {
         self.current.send_replace(true);
     }
 
+    /// A table for [`Publisher::stand_by`]: it takes nothing that is older than what is on the board.
+    pub fn table(&self) -> RouteTable {
+        RouteTable::not_before(self.board().briefs())
+    }
+
     /// From here on another says it, and `table` has what has come of it. Gives the number for
     /// [`Publisher::pass_on`].
     pub fn stand_by(&self, table: Arc<Mutex<RouteTable>>) -> u64 {

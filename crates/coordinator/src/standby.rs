@@ -77,7 +77,7 @@ impl Standby {
     /// Knows nobody yet. `publisher` is from here on told what the leader says.
     pub fn begin(publisher: Arc<Publisher>, own: String) -> Standby {
         let leads = Arc::new(watch::Sender::default());
-        let table = Arc::new(Mutex::new(RouteTable::default()));
+        let table = Arc::new(Mutex::new(publisher.table()));
         let board = Board { number: publisher.stand_by(table.clone()), publisher };
         let relay = tokio::spawn(relay(leads.subscribe(), table.clone(), board)).abort_handle();
         Standby { own, leads, table, relay, watching: None }

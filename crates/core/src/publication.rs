@@ -183,6 +183,11 @@ impl Board {
         self.keyspaces.keys()
     }
 
+    /// The settings of all keyspaces, each at its latest generation.
+    pub fn briefs(&self) -> impl Iterator<Item = &KeyspaceBrief> {
+        self.keyspaces.values().map(|history| &history.brief)
+    }
+
     /// A keyspace's settings, at its latest generation.
     pub fn brief(&self, keyspace: &KeyspaceName) -> Option<&KeyspaceBrief> {
         self.keyspaces.get(keyspace).map(|history| &history.brief)

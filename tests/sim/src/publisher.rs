@@ -80,10 +80,10 @@ impl Publisher {
         self.board.refresh(cluster, now);
     }
 
-    /// Its coordinator leads no more: what others will say is taken from the beginning.
+    /// Its coordinator leads no more: what others will say is taken from the beginning, unless it is older.
     pub fn stand_by(&mut self, scene: &mut Scene, here: Place) {
         self.leave_leader(scene, here);
-        self.table = RouteTable::default();
+        self.table = RouteTable::not_before(self.board.briefs());
     }
 
     /// Follows whoever leads, from here on; none = nobody knows, and the last one is believed.

@@ -99,10 +99,19 @@ struct Numbers {
 pub struct RouteTable {
     cluster: Option<ClusterIdentity>,
     spaces: BTreeMap<KeyspaceName, Space>,
+    /// Of keyspaces whose maps are not here yet: the latest that was known before.
+    not_before: BTreeMap<KeyspaceName, KeyspaceBrief>,
     numbers: Numbers,
 }
 
 impl RouteTable {
+    /// A table without maps, of which `latest` was known before: what is older is refused (M2). For a coordinator that
+    /// has led and stands by from here on. The next leader may have lagged behind, and says so until it has recovered.
+    pub fn not_before<'a>(latest: impl IntoIterator<Item = &'a KeyspaceBrief>) -> RouteTable {
+        let not_before = latest.into_iter().map(|brief| (brief.name.clone(), brief.clone())).collect();
+        RouteTable { not_before, ..RouteTable::default() }
+    }
+
     /// What it has, for the request that resumes: all maps, at their generations.
     pub fn known(&self) -> BTreeMap<KeyspaceName, Generation> {
         self.spaces.iter().map(|(name, space)| (name.clone(), space.map.generation())).collect()
@@ -184,6 +193,7 @@ impl RouteTable {
 
     /// A keyspace is gone. Says whether it was there.
     pub fn delete(&mut self, keyspace: &KeyspaceName) -> bool {
+        self.not_before.remove(keyspace);
         let Some(space) = self.spaces.remove(keyspace) else { return false };
         space.map.shards().filter(|shard| shard.is_serving()).for_each(|shard| self.numbers.leave(shard));
         true
@@ -205,7 +215,7 @@ impl RouteTable {
             return Err(TableError::Unbriefed { keyspace: keyspace.clone() });
         };
         let brief = KeyspaceBrief { generation: diff.to, ..settings };
-        let Some(held) = held else { return self.whole(brief, diff).map(|()| true) };
+        let Some(held) = held else { return self.first(brief, diff).map(|()| true) };
         let at = held.map.generation();
         if at == diff.to {
             return Ok(self.rebrief(brief));
@@ -230,6 +240,21 @@ impl RouteTable {
             space.routes = Arc::new(space.routes.with(brief, std::iter::empty()));
         }
         differs
+    }
+
+    /// The first map of a keyspace.
+    fn first(&mut self, brief: KeyspaceBrief, diff: &MapDiff) -> Result<(), TableError> {
+        let keyspace = brief.name.clone();
+        if let Some(latest) = self.not_before.get(&keyspace) {
+            let at = latest.generation;
+            let is_anew = brief.first_shard > latest.first_shard;
+            if diff.to != at && diff.to.sequence <= at.sequence && !is_anew {
+                return Err(TableError::Back { keyspace, at, to: diff.to });
+            }
+        }
+        self.whole(brief, diff)?;
+        self.not_before.remove(&keyspace);
+        Ok(())
     }
 
     /// A map from nothing, in place of whatever was there.

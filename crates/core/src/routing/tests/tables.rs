@@ -244,6 +244,31 @@ fn a_keyspace_created_anew_is_taken_and_an_older_map_is_not() {
     assert_eq!(table.routes().route("ks", b"x").unwrap().shard(), ShardId(2));
 }
 
+/// Who has led and stands by has no maps of its own at first, and still takes none that is older than what it said.
+#[test]
+fn m2_a_table_that_begins_anew_takes_nothing_older_than_what_was_known() {
+    let (_, map) = three();
+    let mut later = map.clone();
+    let diff = later.edit().commit(TransactionId([9; 20]));
+    later.apply(&diff).unwrap();
+    let mut table = RouteTable::not_before([&brief(&later)]);
+    assert!(table.known().is_empty(), "it asks for whole maps");
+    let error = table.change(Some(brief(&map)), true, &map.whole()).unwrap_err();
+    assert!(matches!(error, TableError::Back { at, .. } if at == later.generation()), "{error}");
+    assert!(table.map(map.keyspace()).is_none());
+    assert_eq!(table.change(Some(brief(&later)), true, &later.whole()), Ok(true));
+    assert_eq!(table.known()[map.keyspace()], later.generation());
+
+    // A keyspace that was deleted and created anew has other shards; and one whose end was heard of may begin anywhere.
+    let first_shard = later.next_shard();
+    let mut table = RouteTable::not_before([&brief(&later)]);
+    let anew = KeyspaceBrief { first_shard, ..brief(&map) };
+    assert_eq!(table.change(Some(anew), true, &map.whole()), Ok(true));
+    let mut table = RouteTable::not_before([&brief(&later)]);
+    table.delete(map.keyspace());
+    assert_eq!(table.change(Some(brief(&map)), true, &map.whole()), Ok(true));
+}
+
 #[test]
 fn a_map_with_a_gap_is_refused_and_the_former_stays() {
     let (mut table, map) = three();
