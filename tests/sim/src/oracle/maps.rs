@@ -87,7 +87,12 @@ impl Maps {
 
     /// Whether a shard is set aside.
     pub fn is_aside(&self, name: &KeyspaceName, shard: ShardId) -> bool {
-        self.rules.is_aside(name, shard)
+        self.blamed(name, shard).is_some()
+    }
+
+    /// The shard that was blamed, if this one is set aside: itself, or the one that it was split or merged from.
+    pub fn blamed(&self, name: &KeyspaceName, shard: ShardId) -> Option<ShardId> {
+        self.rules.blamed(name, shard)
     }
 
     /// Somebody was elected, whether he knows it or not.
@@ -159,7 +164,11 @@ impl Maps {
         }
         self.term = self.term.max(term);
         for write in writes {
-            self.rules.committed(now, term, write);
+            let map = |name: &KeyspaceName| {
+                let mut all = records.keyspaces.iter();
+                all.find(|(record, _)| record.keyspace.name == *name).map(|(_, map)| map)
+            };
+            self.rules.committed(now, term, write, map);
             match write {
                 Write::Map(diff) => {
                     self.committed_at.insert(diff.keyspace.clone(), now);

@@ -9,11 +9,11 @@
 
 use super::Finding;
 use crate::clock::{MS, True};
-use partage_core::cluster::{NodeRecord, Write};
+use partage_core::cluster::{KeyspaceRecord, NodeRecord, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::Shard;
+use partage_core::map::{Shard, ShardMap};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::plan::{Origin, Plan, Status};
 use partage_core::poison;
@@ -43,7 +43,8 @@ struct Loss {
 #[derive(Debug, Default)]
 pub struct Rules {
     nodes: BTreeMap<NodeId, Known>,
-    aside: BTreeMap<KeyspaceName, BTreeSet<ShardId>>,
+    /// Shards that are set aside, each with the one that was blamed: itself, or the ancestor from which it has the rule.
+    aside: BTreeMap<KeyspaceName, BTreeMap<ShardId, ShardId>>,
     /// When a shard was last set aside.
     last_aside: Option<True>,
     /// Shards that a person has asked to be moved, split, copied.
@@ -67,24 +68,30 @@ impl Rules {
         }
     }
 
-    /// Whether a shard is set aside.
-    pub fn is_aside(&self, name: &KeyspaceName, shard: ShardId) -> bool {
-        self.aside.get(name).is_some_and(|aside| aside.contains(&shard))
+    /// The shard that was blamed, if this one is set aside: itself, or the one that it was split or merged from.
+    pub fn blamed(&self, name: &KeyspaceName, shard: ShardId) -> Option<ShardId> {
+        self.aside.get(name)?.get(&shard).copied()
     }
 
-    /// Takes in what is not a map.
-    pub fn committed(&mut self, now: True, term: u64, write: &Write) {
+    /// Takes in what is not a map; `map` is that of a keyspace after the transaction.
+    pub fn committed<'a>(
+        &mut self,
+        now: True,
+        term: u64,
+        write: &Write,
+        map: impl Fn(&KeyspaceName) -> Option<&'a ShardMap>,
+    ) {
         match write {
             Write::Node(node) => self.node(now, term, node),
             Write::DropNode(id) => drop(self.nodes.remove(id)),
             Write::Plan(plan) => self.plan(plan),
             Write::Keyspace(record) => {
-                let rules = record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
-                let aside: BTreeSet<_> = rules.map(|(shard, _)| *shard).collect();
-                let before = self.aside.insert(record.keyspace.name.clone(), aside.clone());
-                if !aside.is_subset(&before.unwrap_or_default()) {
+                let before = self.aside.remove(&record.keyspace.name).unwrap_or_default();
+                let aside = all_aside(record, &before, map(&record.keyspace.name));
+                if aside.keys().any(|shard| !before.contains_key(shard)) {
                     self.last_aside = Some(now);
                 }
+                self.aside.insert(record.keyspace.name.clone(), aside);
             }
             Write::Cluster(record) => {
                 if self.braked && record.brake.is_none() {
@@ -130,7 +137,7 @@ impl Rules {
                 let text = format!("{name} {shard} is newly placed on {node}, which is {known:?}");
                 findings.push(("M7", text));
             }
-            if self.is_aside(name, shard) && !self.by_hand.contains(&(name.clone(), shard)) {
+            if self.blamed(name, shard).is_some() && !self.by_hand.contains(&(name.clone(), shard)) {
                 let text = format!("{name} {shard} is set aside, and newly placed on {node}");
                 findings.push(("R5", text));
             }
@@ -172,4 +179,19 @@ impl Rules {
         };
         (now - since > held).then(|| ("R4", text()))
     }
+}
+
+/// What a record sets aside, each with the shard that was blamed, when `before` was set aside before.
+fn all_aside(
+    record: &KeyspaceRecord,
+    before: &BTreeMap<ShardId, ShardId>,
+    map: Option<&ShardMap>,
+) -> BTreeMap<ShardId, ShardId> {
+    let rules = record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
+    let inherited = |shard: ShardId| {
+        let parents = map?.shard(shard)?.parents();
+        parents.iter().find_map(|parent| before.get(parent).copied())
+    };
+    let blamed = |shard: ShardId| before.get(&shard).copied().or_else(|| inherited(shard)).unwrap_or(shard);
+    rules.map(|(shard, _)| (*shard, blamed(*shard))).collect()
 }
