@@ -334,12 +334,7 @@ impl Worker {
     pub async fn leave(&self, within: Duration) -> Result<(), LeaveError> {
         let (leaver, left) = oneshot::channel();
         self.events.send(Event::Leave(leaver)).await.map_err(|_| LeaveError::Stopped)?;
-        let left = async {
-            tokio::select! {
-                left = left => Some(left),
-                () = self.is_abandoned() => None,
-            }
-        };
+        let left = unless_abandoned(left, self.is_abandoned());
         match timeout(within, left).await {
             Ok(None) => Err(LeaveError::NoCoordinator { held: self.shared.published.load().replicas.len() }),
             Ok(Some(Ok(()))) => {
@@ -433,5 +428,32 @@ impl Worker {
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker").field("node", self.node()).field("health", &self.health()).finish()
+    }
+}
+
+/// What `left` says, or nothing when the worker is abandoned first. A worker that has left has no coordinator any more
+/// either, so that both may be true when the caller looks: then it has left.
+async fn unless_abandoned<T>(
+    left: impl Future<Output = T>,
+    abandoned: impl Future<Output = ()>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        left = left => Some(left),
+        () = abandoned => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unless_abandoned;
+    use std::future::{pending, ready};
+
+    #[tokio::test]
+    async fn a13_who_has_left_is_not_abandoned() {
+        for _ in 0..100 {
+            assert_eq!(unless_abandoned(ready("left"), ready(())).await, Some("left"));
+        }
+        assert_eq!(unless_abandoned(pending::<()>(), ready(())).await, None);
     }
 }

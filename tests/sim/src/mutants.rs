@@ -80,7 +80,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::OvertakenOrders => Hunt::Scenario(scenarios::overtaken_orders_change_nothing),
         Planted::RefusedLease => Hunt::Scenario(scenarios::refused_orders_give_no_lease),
         Planted::EndedLease => Hunt::Scenario(scenarios::an_end_ends_the_lease),
-        Planted::TenureEpoch => small(&["O7"]),
+        Planted::TenureEpoch => Hunt::Scenario(scenarios::a_permit_ends_with_its_epoch),
         Planted::UnknownHeir => small(&["O11"]),
         Planted::Removals => small(&["L7"]),
         Planted::StandbyGap => {

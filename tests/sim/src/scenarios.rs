@@ -5,18 +5,21 @@ use crate::clock::SECOND;
 use crate::model::KeyAt;
 use crate::world::{Shape, World};
 use partage_core::cluster::{Cluster, Moment, Records, Registration, Welcome};
-use partage_core::exchange::{Beat, KeyspaceBrief, LeaseRenewal, Order, Orders, Phase, Report};
-use partage_core::id::{ClusterId, Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use partage_core::exchange::{Beat, KeyspaceBrief, LeaseRenewal, Order, Orders, Phase, ReplicaKey, Report};
+use partage_core::hash::HashFunction;
+use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use partage_core::key::HashRange;
 use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::MapDiff;
+use partage_core::map::{MapDiff, Role};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::node::NodeSpec;
 use partage_core::publication::{Board, Kept, Since};
 use partage_core::settings::Settings;
-use partage_core::sharding::{PartitionKey, Sharding};
+use partage_core::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::time::Millis;
-use partage_core::worker::{Patience, Worker};
+use partage_core::worker::gates::{Access, Verdict};
+use partage_core::worker::{Callback, Patience, Worker};
 
 /// What was seen instead.
 type Outcome = Result<(), String>;
@@ -104,6 +107,64 @@ pub fn an_end_ends_the_lease() -> Outcome {
     let had = worker.lease().holds(Millis(40));
     let _nothing_to_do = worker.ended(Millis(40));
     fails_if(!had || worker.lease().holds(Millis(40)), "O6: an incarnation that has ended keeps its lease")
+}
+
+/// A permit of an earlier epoch is none: others may have led between it and the lead of now (O7).
+pub fn a_permit_ends_with_its_epoch() -> Outcome {
+    let mut worker = ordered_worker();
+    let replica = only_replica()?;
+    let (first, second) = (Epoch(17), Epoch(21));
+    let orders = |version, state, role, epoch, granted| {
+        let order = Order {
+            replica: replica.clone(),
+            bounds: Bounds::Hashes(HashRange::ALL),
+            role,
+            state,
+            epoch,
+            granted,
+            peers: Vec::new(),
+            had_data: false,
+            drop: None,
+        };
+        let keyspaces = vec![whole_keyspace(&replica.keyspace)];
+        Orders { keyspaces, changed: vec![order], ..leased(version, version - 1) }
+    };
+    let load = orders(6, ReplicaState::Load, Role::Follower, Epoch(0), true);
+    let _calls_load = worker.ordered(Millis(20), load);
+    let _nothing_to_do = worker.returned(Millis(20), &replica, Callback::Load, Ok(()));
+    let mut permit = None;
+    for (version, epoch) in [(7, first), (8, second)] {
+        let lead = orders(version, ReplicaState::Live, Role::Leader, epoch, true);
+        let _calls_serve = worker.ordered(Millis(20), lead);
+        let _calls_serve = worker.drained(Millis(20), &replica);
+        let serve = Callback::Serve(Role::Leader, epoch);
+        let _nothing_to_do = worker.returned(Millis(20), &replica, serve, Ok(()));
+        let judged = worker.gates().judge(Millis(30), &replica.keyspace, b"key", Access::Write);
+        let Verdict::Serve(given) = judged else { return Err(format!("it does not lead: {judged:?}")) };
+        if given.epoch != epoch || !worker.gates().still_holds(Millis(30), &given) {
+            return Err(format!("it does not lead under {epoch:?}: {given:?}"));
+        }
+        permit = permit.or(Some(given));
+    }
+    let holds = permit.is_some_and(|permit| worker.gates().still_holds(Millis(30), &permit));
+    fails_if(holds, "O7: a request that was let in under epoch 17 is answered under epoch 21")
+}
+
+fn only_replica() -> Result<ReplicaKey, String> {
+    let keyspace = KeyspaceName::new("ledger").map_err(|error| error.to_string())?;
+    Ok(ReplicaKey { keyspace, shard: ShardId(1), placement: PlacementId(1) })
+}
+
+fn whole_keyspace(name: &KeyspaceName) -> KeyspaceBrief {
+    KeyspaceBrief {
+        name: name.clone(),
+        sharding: Sharding::HashRange { hash: HashFunction::Xxh3_64 },
+        partition_key: PartitionKey::default(),
+        ownership: Ownership::Exclusive,
+        generation: Generation::default(),
+        first_shard: ShardId(1),
+        durable: false,
+    }
 }
 
 /// A coordinator's decisions without a world: nodes that beat when they are told to.
