@@ -33,9 +33,9 @@ use chitchat::transport::UdpTransport;
 use chitchat::{
     ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, ProtocolVersion, spawn_chitchat,
 };
+use partage_clock::{Instant, sleep_until};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
 
 use crate::claim::ClusterId;
 use crate::contract::{Coordination, Limits, Listing};

@@ -25,8 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use partage_clock::{Instant, before, sleep_until};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::sleep;
 
 use crate::contract::Coordination;
 use crate::election::Leadership;
@@ -216,17 +217,17 @@ async fn ask(
         if asked >= until {
             return;
         }
-        match timeout_at(until, held.look(coordination)).await {
+        match before(until, held.look(coordination)).await {
             // An answer that came after the end does not revive what the leader may have given up.
-            Ok(Ok(None)) if Instant::now() < until => {
+            Some(Ok(None)) if Instant::now() < until => {
                 known.send_replace(Known::Until(asked + ttl));
             }
-            Ok(Ok(Some(deposed))) => {
+            Some(Ok(Some(deposed))) => {
                 known.send_replace(Known::Over(deposed));
                 return;
             }
-            Ok(Err(error)) => tracing::warn!(%error, "the lead is not confirmed, asking again"),
-            Ok(Ok(None)) | Err(_) => return,
+            Some(Err(error)) => tracing::warn!(%error, "the lead is not confirmed, asking again"),
+            Some(Ok(None)) | None => return,
         }
     }
 }

@@ -2,18 +2,19 @@
 //!
 //! The owner counts its time-to-live from before it asked, the backend from when it heard. So the owner
 //! always gives up first (C4), whatever the network does, and no wall clock is involved. Renewals run in
-//! a task of their own; a process that was stopped for too long finds the deadline passed when it wakes,
-//! before any renewal is answered.
+//! a task of their own; a process that was stopped for too long, or a machine that slept, finds the deadline passed when
+//! it wakes, before any renewal is answered.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use partage_clock::{Instant, before, sleep_until};
 use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::sleep;
 
 use crate::contract::Coordination;
 use crate::error::{Error, Result};
@@ -178,17 +179,17 @@ async fn renew(
         if asked >= until {
             return;
         }
-        match timeout_at(until, coordination.renew_session(id)).await {
+        match before(until, coordination.renew_session(id)).await {
             // An answer that came after the deadline does not revive what the owner may have given up.
-            Ok(Ok(())) if Instant::now() < until => {
+            Some(Ok(())) if Instant::now() < until => {
                 deadline.send_replace(asked + ttl);
             }
-            Ok(Err(Error::SessionEnded { .. })) => {
+            Some(Err(Error::SessionEnded { .. })) => {
                 deadline.send_replace(asked);
                 return;
             }
-            Ok(Err(error)) => tracing::warn!(session = %id, %error, "session not renewed, trying again"),
-            Ok(Ok(())) | Err(_) => return,
+            Some(Err(error)) => tracing::warn!(session = %id, %error, "session not renewed, trying again"),
+            Some(Ok(())) | None => return,
         }
     }
 }

@@ -93,6 +93,9 @@ impl Backing {
     }
 }
 
+/// Time-to-live of the session of a coordinator that is alone.
+const OWN_SESSION: Duration = Duration::from_millis(limits::SESSION_MS);
+
 /// An open backend, and this coordinator's session in it.
 pub struct Footing {
     /// The backend.
@@ -109,7 +112,17 @@ pub struct Footing {
     pub terms: Arc<Terms>,
     /// What the key `about` holds, where the root has one.
     pub about: Option<Bytes>,
+    /// What is closed with it.
     embedded: Option<Arc<Embedded>>,
+}
+
+/// What a process keeps of its backing from one leadership to the next.
+#[derive(Debug, Default)]
+pub struct Remembered {
+    /// Of which cluster it is, once that is known.
+    cluster: OnceLock<ClusterId>,
+    /// The state, for [`Backing::Memory`]: a session that ended must not end the cluster.
+    memory: OnceLock<Arc<Embedded>>,
 }
 
 /// A root, and what it says about itself.
@@ -136,18 +149,24 @@ async fn belong(
 }
 
 impl Footing {
-    /// Opens the backend, makes sure that it is ours, and says there that `presence` is here. `known` is the cluster
-    /// that this process has been of.
+    /// Opens the backend, makes sure that it is ours, and says there that `presence` is here.
     pub async fn open(
         backing: &Backing,
         presence: &Presence,
-        known: &OnceLock<ClusterId>,
+        remembered: &Remembered,
     ) -> Result<Footing, StoreError> {
+        let known = &remembered.cluster;
         let mut files = None;
         let mut about = None;
         let (coordination, embedded, ttl, cluster): (Arc<dyn Coordination>, _, _, _) = match backing {
-            Backing::Memory => own(Embedded::in_memory()),
-            Backing::Directory(dir) => own(Embedded::open(dir, Options::default()).await?),
+            Backing::Memory => {
+                let memory = remembered.memory.get_or_init(Embedded::in_memory);
+                (memory.clone(), None, OWN_SESSION, memory.cluster())
+            }
+            Backing::Directory(dir) => {
+                let embedded = Embedded::open(dir, Options::default()).await?;
+                (embedded.clone(), Some(embedded.clone()), OWN_SESSION, embedded.cluster())
+            }
             Backing::Shared { target, data_dir, session } => {
                 let keeps_none = keeps_maps(target.backend);
                 if !keeps_none && data_dir.is_none() {
@@ -233,11 +252,6 @@ impl Footing {
             embedded.close().await;
         }
     }
-}
-
-fn own(embedded: Arc<Embedded>) -> (Arc<dyn Coordination>, Option<Arc<Embedded>>, Duration, ClusterId) {
-    let cluster = embedded.cluster();
-    (embedded.clone(), Some(embedded), Duration::from_millis(limits::SESSION_MS), cluster)
 }
 
 /// The key of a coordinator that is there.

@@ -2,19 +2,16 @@
 
 use partage_core::cluster::Moment;
 use partage_core::time::Millis;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Counts from its own start; a copy counts from the same.
+/// Counts from its own start, through a sleep of the machine; a copy counts from the same.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    start: Instant,
-}
+pub struct Clock(partage_clock::Clock);
 
 impl Clock {
     /// Begins to count.
-    #[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
     pub fn start() -> Clock {
-        Clock { start: Instant::now() }
+        Clock(partage_clock::Clock::start())
     }
 
     /// What time it is, for `core`.
@@ -25,8 +22,7 @@ impl Clock {
     }
 
     /// Milliseconds since the start.
-    #[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
     pub fn now(&self) -> Millis {
-        Millis(self.start.elapsed().as_millis() as u64)
+        self.0.now()
     }
 }

@@ -13,7 +13,7 @@
 //! The embedded backend has one coordinator, which is elected at once.
 
 use crate::audience::Herald;
-use crate::backing::{Backing, Footing};
+use crate::backing::{Backing, Footing, Remembered};
 use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::front::Front;
@@ -25,7 +25,7 @@ use crate::standby::{LastFailure, Leads, Standby};
 use crate::store::{self, Store, StoreError};
 use crate::{callback, check_back, leaders, limits, listen, upkeep};
 use axum::Router;
-use partage_coordination::{Advice, ClusterId, Error, LeaderLease, Leadership};
+use partage_coordination::{Advice, Error, LeaderLease, Leadership};
 use partage_core::cluster::{Cluster, RecoverError};
 use partage_core::name::KeyspaceName;
 use partage_core::placement::Policies;
@@ -35,7 +35,7 @@ use partage_wire::proto::worker_server::WorkerServer;
 use partage_wire::stored::Presence;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -193,8 +193,7 @@ struct House {
     herald: Arc<Herald>,
     /// Why it does not lead.
     failure: LastFailure,
-    /// Of which it is, once that is known.
-    cluster: OnceLock<ClusterId>,
+    remembered: Remembered,
 }
 
 /// One leadership, with all that hangs on it.
@@ -220,7 +219,16 @@ impl House {
         let herald = Arc::new(Herald::new(publisher.clone(), clock));
         let front = Front::new(crate::http::closed());
         let failure = LastFailure::default();
-        House { config, presence, clock, front, publisher, herald, failure, cluster: OnceLock::new() }
+        House {
+            config,
+            presence,
+            clock,
+            front,
+            publisher,
+            herald,
+            failure,
+            remembered: Remembered::default(),
+        }
     }
 
     /// Stands by and leads, in turns, until it is told to stop.
@@ -253,7 +261,7 @@ impl House {
         let mut standby = Standby::begin(self.publisher.clone(), self.presence.address.clone());
         self.stand_by(&standby, None);
         let footing = tokio::select! {
-            footing = Footing::open(&self.config.backing, &self.presence, &self.cluster) => footing?,
+            footing = Footing::open(&self.config.backing, &self.presence, &self.remembered) => footing?,
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
         };
         if self.config.backing.is_shared() {

@@ -13,7 +13,6 @@
 //! that its map catches up.
 
 mod call;
-mod clock;
 mod counters;
 mod entropy;
 mod error;

@@ -2,12 +2,12 @@
 
 use crate::call::Caller;
 use crate::call::body::{AnswerBody, Outgoing};
-use crate::clock::Clock;
 use crate::counters::Counts;
 use crate::error::CallError;
 use crate::limits;
 use crate::options::{CallOptions, Options};
 use http::{Request, Response};
+use partage_clock::Clock;
 use partage_core::id::{Epoch, Generation, ShardId};
 use partage_core::map::Role;
 use partage_core::name::KeyspaceName;

@@ -4,11 +4,11 @@
 //! waits for no lock and no other request, and the lease is asked by the clock each time: a process that was
 //! paused beyond it answers nothing after it wakes.
 
-use crate::clock::{Clock, thread_cpu};
 use crate::handler::Assignment;
 use crate::inside::Inside;
 use crate::limits;
 use arc_swap::ArcSwap;
+use partage_clock::{Clock, thread_cpu};
 use partage_core::exchange::{Phase, ReplicaKey};
 use partage_core::id::{Epoch, Generation, Incarnation, ShardId};
 use partage_core::map::Role;

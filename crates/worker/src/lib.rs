@@ -68,7 +68,6 @@ struct Book;
 
 mod admission;
 mod calls;
-mod clock;
 mod driver;
 mod entropy;
 mod error;

@@ -2,12 +2,12 @@
 
 use crate::admission::{Entrance, Shared, Tenure};
 use crate::calls::{Calls, sentence};
-use crate::clock::Clock;
 use crate::driver::{Driver, Event, State};
 use crate::error::{LeaveError, StartError};
 use crate::handler::{Assignment, Closures, Failure, Handler};
 use crate::line::Lines;
 use crate::{limits, measure, metrics};
+use partage_clock::Clock;
 use partage_core::exchange::{Phase, ReplicaKey};
 use partage_core::id::{Generation, Incarnation, ShardId};
 use partage_core::keyspace::KeyspaceKind;

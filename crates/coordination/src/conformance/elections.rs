@@ -66,7 +66,7 @@ pub(super) async fn a_deposed_leader_is_refused(subject: &dyn Subject) {
     // Dropped, not ended: as if the process had been stopped.
     drop(first_session);
     let new = leads(&second, &second_session, &two, TTL + subject.expiry_bound()).await;
-    assert!(tokio::time::Instant::now() >= deadline, "elected while the old leader could think it led");
+    assert!(partage_clock::Instant::now() >= deadline, "elected while the old leader could think it led");
     assert!(new.term() > old.term());
     ok(store.commit(new.fence(Transaction::new().put(&map, "second"))).await);
     let late = store.commit(old.fence(Transaction::new().put(&map, "late"))).await;

@@ -90,7 +90,7 @@ pub(super) async fn a_renewed_session_lives_on(subject: &dyn Subject) {
     let deadline = session.deadline();
     drop(session);
     wait_until_gone(&*other, &at, TTL + subject.expiry_bound()).await;
-    assert!(Instant::now() >= deadline);
+    assert!(partage_clock::Instant::now() >= deadline);
 }
 
 /// What has ended cannot be renewed, ended again, or used; its owner is told.

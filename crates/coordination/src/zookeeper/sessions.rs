@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use partage_clock::{Instant, sleep_until};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 use zookeeper_client::{Client, Error as Fault, SessionState};
 
 use super::connection::Connection;

@@ -11,7 +11,6 @@ pub mod body;
 mod journey;
 pub mod pool;
 
-use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::entropy;
 use crate::error::CallError;
@@ -21,6 +20,7 @@ use body::{AnswerBody, Outgoing};
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use journey::Journey;
+use partage_clock::Clock;
 use partage_core::hash::mix;
 use partage_core::name::KeyspaceName;
 use partage_core::routing::Access;
