@@ -4,17 +4,26 @@
 //! nobody is inside. Against the race with a request that has read the old gates and is about to come in:
 //!
 //! ```text
-//!  request: count + 1 ── fence ── read gates again ── still open? stay : count - 1, ask again
-//!  driver:  publish gates ── fence ── read count ── 0? empty : wait
+//!  request: one more inside ── read gates again ── still open? stay : one less inside, ask again
+//!  driver:  publish gates ── one more waits ── nobody inside? empty : wait
 //! ```
 //!
-//! Of the two fences one comes first. If the request's, the driver sees its count and waits; if the driver's,
-//! the request sees the shut gate and goes. Nobody slips through, and a request pays two atomic operations.
+//! Who is inside and who waits are one number, so one of the two comes first. If the request, the driver sees it and
+//! waits; if the driver, the request sees the shut gate and goes. Nobody slips through, and a request pays two atomic
+//! operations.
+
+mod occupancy;
+
+/// What [`occupancy`] is built of; its test has it built of others.
+mod atomics {
+    pub use std::sync::atomic::{AtomicU64, Ordering};
+}
 
 use crate::handler::Assignment;
 use crate::heavy::HeavyKeys;
 use arc_swap::ArcSwap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use atomics::{AtomicU64, Ordering};
+use occupancy::Occupancy;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -24,9 +33,7 @@ use tokio::sync::{Notify, watch};
 pub struct Inside {
     /// The newest order, for whoever is inside.
     assignment: ArcSwap<Assignment>,
-    count: AtomicUsize,
-    /// Somebody waits in [`Inside::emptied`].
-    awaited: AtomicBool,
+    occupancy: Occupancy,
     empty: Notify,
     /// Counts evictions: whoever came in before the last one has to go.
     evictions: watch::Sender<u64>,
@@ -40,8 +47,7 @@ impl Inside {
     pub fn new(assignment: Assignment) -> Inside {
         Inside {
             assignment: ArcSwap::from_pointee(assignment),
-            count: AtomicUsize::new(0),
-            awaited: AtomicBool::new(false),
+            occupancy: Occupancy::new(),
             empty: Notify::new(),
             evictions: watch::Sender::new(0),
             requests: AtomicU64::new(0),
@@ -62,36 +68,32 @@ impl Inside {
 
     /// Comes in. Read the gates again afterwards, and leave if they are shut.
     pub fn come(&self) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.occupancy.come();
     }
 
     /// Goes out.
     pub fn go(&self) {
-        let before = self.count.fetch_sub(1, Ordering::SeqCst);
-        if before == 1 && self.awaited.load(Ordering::SeqCst) {
+        if self.occupancy.go() {
             self.empty.notify_waiters();
         }
     }
 
     /// Returns when nobody is inside. Publish shut gates first: else others come in.
     pub async fn emptied(&self) {
-        fence(Ordering::SeqCst);
-        self.awaited.store(true, Ordering::SeqCst);
+        let _waiting = Waiting::begin(&self.occupancy);
         loop {
             let mut told = std::pin::pin!(self.empty.notified());
             told.as_mut().enable();
-            if self.count.load(Ordering::SeqCst) == 0 {
-                break;
+            if self.occupancy.count() == 0 {
+                return;
             }
             told.await;
         }
-        self.awaited.store(false, Ordering::SeqCst);
     }
 
     /// How many are inside.
     pub fn count(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
+        self.occupancy.count()
     }
 
     /// Tells everybody inside to go.
@@ -136,5 +138,21 @@ impl Inside {
 
     pub fn heavy(&self) -> MutexGuard<'_, HeavyKeys> {
         self.heavy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until nobody is inside, or until whoever waited is dropped.
+struct Waiting<'a>(&'a Occupancy);
+
+impl Waiting<'_> {
+    fn begin(occupancy: &Occupancy) -> Waiting<'_> {
+        occupancy.begin_to_wait();
+        Waiting(occupancy)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.end_to_wait();
     }
 }

@@ -8,9 +8,11 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, Request};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use common::{KS, Town, eventually, keyspace};
 use futures::StreamExt;
 use http::{Method, StatusCode};
+use http_body::Frame;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -18,7 +20,9 @@ use partage_worker::http::{Aim, METRICS_PATH, Sharded, Target, WORKER_PATH, rout
 use partage_worker::{
     Access, Assignment, Closures, Entrance, Failure, Guard, NodeId, Ownership, Patience, Worker,
 };
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tower::Layer;
 
@@ -58,18 +62,37 @@ async fn service(guard: Option<Extension<Arc<Guard>>>, request: Request) -> Resp
             });
             Body::from_stream(endless).into_response()
         }
-        "/key/paused" => {
-            #[expect(clippy::disallowed_methods, reason = "a thread that stands still is what is tested")]
-            let paused = futures::stream::once(async {
-                std::thread::sleep(Duration::from_millis(2 * common::settings().lease_ms));
-                Ok::<_, std::convert::Infallible>("read after the lease")
-            });
-            Body::from_stream(paused.chain(futures::stream::pending())).into_response()
-        }
+        "/key/paused" => Body::new(Paused { is_read: false }).into_response(),
         _ => {
             let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
             format!("{} {}", guard.shard(), String::from_utf8_lossy(&body)).into_response()
         }
+    }
+}
+
+/// A body of one frame, the last, as its end says: who sends it does not come back to ask for more.
+struct Paused {
+    is_read: bool,
+}
+
+impl http_body::Body for Paused {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    #[expect(clippy::disallowed_methods, reason = "a thread that stands still is what is tested")]
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if std::mem::replace(&mut self.is_read, true) {
+            return Poll::Ready(None);
+        }
+        std::thread::sleep(Duration::from_millis(2 * common::settings().lease_ms));
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"read after the lease")))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_read
     }
 }
 

@@ -1,0 +1,109 @@
+//! Where the threads of requests meet the driver: every order in which they can, and every value that a weak memory lets
+//! them see, by loom. The source that is tried is the worker's own, with loom's atomics in the place of the standard ones;
+//! a flag stands for the gates, and a counter with a condition for tokio's `Notify`.
+
+#[path = "../src/inside/occupancy.rs"]
+mod occupancy;
+
+mod atomics {
+    pub use loom::sync::atomic::{AtomicU64, Ordering};
+}
+
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use occupancy::Occupancy;
+
+struct House {
+    occupancy: Occupancy,
+    is_open: AtomicBool,
+    is_handed_over: AtomicBool,
+    woken: Mutex<u64>,
+    wake: Condvar,
+}
+
+impl House {
+    fn open() -> Arc<House> {
+        Arc::new(House {
+            occupancy: Occupancy::new(),
+            is_open: AtomicBool::new(true),
+            is_handed_over: AtomicBool::new(false),
+            woken: Mutex::new(0),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// As `Shared::enter` and the drop of its guard do.
+    fn request(&self) {
+        self.occupancy.come();
+        if self.is_open.load(Ordering::Acquire) {
+            assert!(!self.is_handed_over.load(Ordering::Relaxed), "O1: inside, and the shard is another's");
+        }
+        self.leave();
+    }
+
+    fn leave(&self) {
+        if self.occupancy.go() {
+            *self.woken.lock().unwrap() += 1;
+            self.wake.notify_all();
+        }
+    }
+
+    /// As `Inside::emptied` does.
+    fn emptied(&self) {
+        self.occupancy.begin_to_wait();
+        loop {
+            let enabled = *self.woken.lock().unwrap();
+            if self.occupancy.count() == 0 {
+                break;
+            }
+            let mut woken = self.woken.lock().unwrap();
+            while *woken == enabled {
+                woken = self.wake.wait(woken).unwrap();
+            }
+        }
+        self.occupancy.end_to_wait();
+    }
+
+    /// As the driver does: publishes shut gates, and waits.
+    fn hand_over(&self) {
+        self.is_open.store(false, Ordering::Release);
+        self.emptied();
+        self.is_handed_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// All orders with at most three switches of a thread that could go on: more find nothing more, as a rule, and take hours.
+fn all_orders(act: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(act);
+}
+
+fn beside(house: &Arc<House>, act: fn(&House)) -> thread::JoinHandle<()> {
+    let house = house.clone();
+    thread::spawn(move || act(&house))
+}
+
+#[test]
+fn o1_nobody_is_inside_when_a_shard_is_handed_over() {
+    all_orders(|| {
+        let house = House::open();
+        let requests = [beside(&house, House::request), beside(&house, House::request)];
+        house.hand_over();
+        requests.into_iter().for_each(|request| request.join().unwrap());
+    });
+}
+
+/// A wake-up that is lost shows as a deadlock.
+#[test]
+fn l1_all_who_wait_for_the_last_request_are_woken() {
+    all_orders(|| {
+        let house = House::open();
+        house.occupancy.come();
+        let waiting = [beside(&house, House::emptied), beside(&house, House::hand_over)];
+        house.leave();
+        waiting.into_iter().for_each(|waits| waits.join().unwrap());
+        assert_eq!(house.occupancy.count(), 0);
+    });
+}
