@@ -2,6 +2,8 @@
 //! them see, by loom. The source that is tried is the worker's own, with loom's atomics in the place of the standard ones;
 //! a flag stands for the gates, and a counter with a condition for tokio's `Notify`.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 #[path = "../src/inside/occupancy.rs"]
 mod occupancy;
 
