@@ -29,6 +29,12 @@ pub const CHANGES_BEGUN: usize = 2_048;
 /// quarter of it is the most changes of one plan that the planner makes by itself.
 pub const WORK_PLANNED: usize = 32_768;
 
+/// Steps that replicas owe of which one decision sees whether they are overdue, for the same reason.
+pub const STEPS_CALLED_IN: usize = 8_192;
+
+/// Changes of approved plans of which one decision sees how far they are; a plan is looked at as a whole.
+pub const CHANGES_TRACKED: usize = 8_192;
+
 /// Shards that one decision notes as having news because of their nodes: what it then looks at, ten times.
 pub const SHARDS_WOKEN: usize = 20_480;
 

@@ -147,13 +147,15 @@ impl Cluster {
             keyspace.copies_due = due;
         }
         self.work.settled += progress.len() as u64;
+        let has_begun = !progress.is_empty();
         for (plan, index, progress) in progress {
             if let Some(plan) = self.plans.get_mut(&plan) {
                 plan.changes[index].progress = progress;
             }
         }
-        self.track_plans(at, name);
-        committed || more || is_cut_short
+        let has_news = committed || has_begun || !awake.is_empty();
+        let untracked = self.track_plans(at, name, has_news);
+        committed || more || is_cut_short || untracked
     }
 
     /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, those
@@ -254,6 +256,9 @@ impl Cluster {
             .filter_map(|r| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now)))
             .map(|(before, now)| (before, now.state == ReplicaState::Live))
             .collect();
+        if let Some(old) = old.filter(|_| keyspace.unsettled.remove(&id)) {
+            keyspace.under_way.count(old, -1);
+        }
         keyspace.note_resting(&self.nodes, [id]);
         let new = keyspace.map.shard(id);
         match new {
@@ -348,7 +353,9 @@ impl Cluster {
             |shard: &&Shard| shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight);
         let ids: BTreeSet<_> = waiting.filter(granted).map(|shard| shard.id).collect();
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.ungranted = &keyspace.ungranted - &ids;
+            for id in &ids {
+                keyspace.ungranted.remove(id);
+            }
         }
         self.refresh_orders(name, ids);
     }

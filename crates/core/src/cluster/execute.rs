@@ -19,12 +19,19 @@ use crate::throttle::{self, Meter};
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Moves and loads under way, per node and in all, and what else the throttle counts.
-#[derive(Debug, Default)]
-struct UnderWay {
+/// Moves and loads under way in a keyspace, per node and in all. Kept up to date shard by shard: a large keyspace has
+/// so many under way that no decision could count them anew.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Counts {
     moves: u32,
     moves_on: BTreeMap<NodeId, u32>,
     loads_on: BTreeMap<NodeId, u32>,
+}
+
+/// The same, and what else the throttle counts, while changes begin.
+#[derive(Debug, Default)]
+struct UnderWay {
+    counts: Counts,
     meter: Meter,
     /// When the meter lets the next move begin.
     meter_due: Option<Millis>,
@@ -42,36 +49,44 @@ pub(super) struct Beginnings {
     pub(super) is_cut_short: bool,
 }
 
-impl UnderWay {
-    fn of(keyspace: &KeyspaceState) -> UnderWay {
-        let mut under_way = UnderWay { meter: keyspace.meter.clone(), ..UnderWay::default() };
-        for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
-            for replica in shard.replicas.iter().filter(|r| r.state == ReplicaState::Load) {
-                match replica.replaces().and_then(|old| shard.replica(old)) {
-                    Some(old) => under_way.count_move(&old.node, &replica.node),
-                    None => *under_way.loads_on.entry(replica.node.clone()).or_default() += 1,
-                }
-            }
-            // One of the children stands for all.
-            if matches!(shard.stage(), Stage::Forming(children) if children.first() == Some(&shard.id)) {
-                under_way.count_reshape(shard.staying().map(|r| &r.node));
+impl Counts {
+    /// What is under way in these shards.
+    pub(super) fn of<'a>(shards: impl IntoIterator<Item = &'a Shard>) -> Counts {
+        let mut counts = Counts::default();
+        shards.into_iter().for_each(|shard| counts.count(shard, 1));
+        counts
+    }
+
+    /// A shard has something under way from now on (`by` is 1), or no longer (-1).
+    pub(super) fn count(&mut self, shard: &Shard, by: i32) {
+        for replica in shard.replicas.iter().filter(|r| r.state == ReplicaState::Load) {
+            match replica.replaces().and_then(|old| shard.replica(old)) {
+                Some(old) => self.count_move([&old.node, &replica.node], by),
+                None => add(&mut self.loads_on, &replica.node, by),
             }
         }
-        under_way
+        // One of the children stands for all. A split or merge takes part in the work of each node where its children
+        // begin.
+        if matches!(shard.stage(), Stage::Forming(children) if children.first() == Some(&shard.id)) {
+            self.count_move(shard.staying().map(|r| &r.node), by);
+        }
     }
 
-    fn count_move(&mut self, from: &NodeId, to: &NodeId) {
-        self.moves += 1;
-        *self.moves_on.entry(from.clone()).or_default() += 1;
-        *self.moves_on.entry(to.clone()).or_default() += 1;
+    fn count_move<'a>(&mut self, nodes: impl IntoIterator<Item = &'a NodeId>, by: i32) {
+        self.moves = self.moves.saturating_add_signed(by);
+        nodes.into_iter().for_each(|node| add(&mut self.moves_on, node, by));
     }
+}
 
-    /// A split or merge takes part in the work of each node where its children begin.
-    fn count_reshape<'a>(&mut self, nodes: impl Iterator<Item = &'a NodeId>) {
-        self.moves += 1;
-        nodes.for_each(|node| *self.moves_on.entry(node.clone()).or_default() += 1);
+fn add(to: &mut BTreeMap<NodeId, u32>, node: &NodeId, by: i32) {
+    let count = to.entry(node.clone()).or_default();
+    *count = count.saturating_add_signed(by);
+    if *count == 0 {
+        to.remove(node);
     }
+}
 
+impl UnderWay {
     /// K17: whether a change that copies something may begin now.
     fn may_copy(&mut self, throttle: &Throttle, at: Moment) -> Result<(), NotNow> {
         self.meter.is_open(throttle, at.now).map_err(|due| {
@@ -104,7 +119,11 @@ impl Cluster {
         plans: &[PlanId],
         at: Moment,
     ) -> Beginnings {
-        let mut under_way = UnderWay::of(keyspace);
+        let mut under_way = UnderWay {
+            counts: keyspace.under_way.clone(),
+            meter: keyspace.meter.clone(),
+            ..UnderWay::default()
+        };
         let mut progress = Vec::new();
         let mut is_cut_short = false;
         'plans: for plan in plans.iter().filter_map(|id| self.plans.get(id)) {
@@ -153,11 +172,11 @@ impl Cluster {
                 self.open(at, node)?;
                 let most = throttle.loads_per_node;
                 let most = if is_repair { most } else { self.beside_foreground(node, most) };
-                if under_way.loads_on.get(node).is_some_and(|loads| *loads >= most) {
+                if under_way.counts.loads_on.get(node).is_some_and(|loads| *loads >= most) {
                     return Err(NotNow::Throttled);
                 }
                 self.add(edit, *shard, node, None, at)?;
-                *under_way.loads_on.entry(node.clone()).or_default() += 1;
+                add(&mut under_way.counts.loads_on, node, 1);
                 Ok(())
             }
             Change::Move { shard, from, to } => {
@@ -218,15 +237,18 @@ impl Cluster {
         self.open(at, to)?;
         let throttle = &keyspace.record.keyspace.throttle;
         let limit = |node: &NodeId| self.beside_foreground(node, throttle.moves_per_node);
-        let on = |node: &NodeId| under_way.moves_on.get(node).copied().unwrap_or(0);
-        if under_way.moves >= throttle.moves || on(&old.node) >= limit(&old.node) || on(to) >= limit(to) {
+        let on = |node: &NodeId| under_way.counts.moves_on.get(node).copied().unwrap_or(0);
+        if under_way.counts.moves >= throttle.moves
+            || on(&old.node) >= limit(&old.node)
+            || on(to) >= limit(to)
+        {
             return Err(NotNow::Throttled);
         }
         self.add(edit, shard, to, Some(from), at)?;
         if planted::is(Planted::O11) {
             edit.leave(shard, from)?;
         }
-        under_way.count_move(&old.node, to);
+        under_way.counts.count_move([&old.node, to], 1);
         Ok(())
     }
 
@@ -247,14 +269,14 @@ impl Cluster {
         let throttle = &keyspace.record.keyspace.throttle;
         let nodes: BTreeSet<&NodeId> = children.iter().flat_map(|(_, nodes)| nodes).collect();
         let is_full = |node: &NodeId| {
-            let on = under_way.moves_on.get(node).copied().unwrap_or(0);
+            let on = under_way.counts.moves_on.get(node).copied().unwrap_or(0);
             on >= self.beside_foreground(node, throttle.moves_per_node)
         };
-        if under_way.moves >= throttle.moves || nodes.iter().any(|node| is_full(node)) {
+        if under_way.counts.moves >= throttle.moves || nodes.iter().any(|node| is_full(node)) {
             return Err(NotNow::Throttled);
         }
         self.form(edit, parents, children, at)?;
-        under_way.count_reshape(nodes.into_iter());
+        under_way.counts.count_move(nodes, 1);
         Ok(())
     }
 
@@ -300,13 +322,25 @@ impl Cluster {
         Ok(())
     }
 
-    /// Brings the progress of approved plans up to date with the map; finished plans are stored.
-    pub(super) fn track_plans(&mut self, at: Moment, name: &KeyspaceName) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let approved =
-            self.plans.values_mut().filter(|p| p.keyspace == *name && p.status == Status::Approved);
+    /// Brings the progress of approved plans up to date with the map, plan after plan; finished plans are stored. `anew`
+    /// when something has happened since. Returns whether there are more plans than one decision looks at.
+    pub(super) fn track_plans(&mut self, at: Moment, name: &KeyspaceName, anew: bool) -> bool {
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
+        let is_its = |plan: &Plan| plan.keyspace == *name && plan.status == Status::Approved;
+        let approved = self.plans.values().filter(|plan| is_its(plan)).map(|plan| plan.id);
+        let (before, from): (Vec<PlanId>, Vec<PlanId>) =
+            approved.partition(|id| *id < keyspace.tracked_until);
+        let all = before.len() + from.len();
+        keyspace.untracked = if anew { all } else { keyspace.untracked.min(all) };
         let mut finished = false;
-        for plan in approved {
+        let (mut looked_at, mut lines) = (0, 0);
+        for id in from.into_iter().chain(before) {
+            let Some(plan) = self.plans.get_mut(&id).filter(|_| lines < limits::CHANGES_TRACKED) else {
+                break;
+            };
+            looked_at += 1;
+            lines += plan.changes.len();
+            keyspace.tracked_until = id.next();
             for planned in &mut plan.changes {
                 if planned.progress == Progress::Started {
                     planned.progress = progress_of(&planned.change, keyspace);
@@ -319,9 +353,12 @@ impl Cluster {
                 finished = true;
             }
         }
+        keyspace.untracked = keyspace.untracked.saturating_sub(looked_at);
+        let is_cut_short = keyspace.untracked > 0;
         if finished {
             self.drop_old_plans();
         }
+        is_cut_short
     }
 }
 

@@ -136,6 +136,11 @@ pub struct KeyspaceState {
     pub observed: PackedMap<PlacementId, Observed>,
     /// Shards with something under way.
     unsettled: BTreeSet<ShardId>,
+    /// What of `unsettled` the throttle counts.
+    under_way: execute::Counts,
+    /// Approved plans before this one were looked at last, and how many have not been since something happened.
+    tracked_until: PlanId,
+    untracked: usize,
     /// The map by nodes instead of by shards.
     hosted: hosted::Hosted,
     /// Children that prepare, by their parents.

@@ -56,6 +56,10 @@ pub(super) struct Debts {
     owed: BTreeMap<PlacementId, Debt>,
     /// None is overdue before; [`Millis::NEVER`] when there are none.
     due: Option<Millis>,
+    /// Where the next decision goes on, when there are more than one decision looks at.
+    next: Option<PlacementId>,
+    /// The same as `due` for those that have been looked at since, and for those that came.
+    due_then: Option<Millis>,
 }
 
 impl Debts {
@@ -177,6 +181,7 @@ impl KeyspaceState {
                     let due = at.now + patience_ms(self, (placement, state), settings);
                     self.debts.owed.insert(placement, debt);
                     self.debts.due = Some(self.debts.due().min(due));
+                    self.debts.due_then = Some(self.debts.due_then.unwrap_or(Millis::NEVER).min(due));
                 }
                 (Some(debt), false) if debt.is_overdue && state == ReplicaState::Live => {
                     self.redeem(at, id, placement);
@@ -319,11 +324,17 @@ impl Cluster {
     fn call_in(&mut self, at: Moment, name: &KeyspaceName) {
         let settings = self.settings.clone();
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let mut next = Millis::NEVER;
+        let from = keyspace.debts.next.take();
+        let before = from.and(keyspace.debts.due_then.take()).unwrap_or(Millis::NEVER);
+        let mut next = before;
         let mut overdue = Vec::new();
         let mut holding_up = BTreeSet::new();
         let mut owed = std::mem::take(&mut keyspace.debts.owed);
-        for (placement, debt) in &mut owed {
+        for (looked_at, (placement, debt)) in owed.range_mut(from.unwrap_or_default()..).enumerate() {
+            if looked_at >= limits::STEPS_CALLED_IN {
+                keyspace.debts.next = Some(*placement);
+                break;
+            }
             let replica = keyspace.map.shard(debt.shard).and_then(|shard| shard.replica(*placement));
             let Some(replica) = replica else { continue };
             let patience_ms = patience_ms(keyspace, (*placement, debt.state), &settings);
@@ -348,7 +359,11 @@ impl Cluster {
         keyspace.debts.owed = owed;
         let again = !overdue.is_empty() || !holding_up.is_empty();
         let next = if again { next.min(at.now + settings.lease_ms) } else { next };
-        keyspace.debts.due = (next < Millis::NEVER).then_some(next);
+        keyspace.debts.due_then = (next < Millis::NEVER).then_some(next);
+        keyspace.debts.due = match keyspace.debts.next {
+            Some(_) => Some(at.now),
+            None => keyspace.debts.due_then,
+        };
         for (shard, replica) in overdue {
             self.give_up(at, name, shard, &replica);
         }

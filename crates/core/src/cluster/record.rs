@@ -4,6 +4,7 @@
 //! granted the moment before it started, and listens for `dead_after_ms` before it declares anybody dead
 //! (R6); so a restart moves nothing.
 
+use super::execute::Counts;
 use super::hosted::Hosted;
 use super::numbered::Numbered;
 use super::{
@@ -441,13 +442,16 @@ impl Cluster {
 
 impl KeyspaceState {
     pub(super) fn new(record: KeyspaceRecord, map: ShardMap, at: Moment) -> KeyspaceState {
-        let unsettled = map.shards().filter(|shard| !shard.is_settled()).map(|shard| shard.id);
+        let unsettled = || map.shards().filter(|shard| !shard.is_settled());
         let mut state = KeyspaceState {
             record,
             awake: map.shards().map(|shard| shard.id).collect(),
             looked_until: ShardId(0),
             observed: PackedMap::default(),
-            unsettled: unsettled.collect(),
+            unsettled: unsettled().map(|shard| shard.id).collect(),
+            under_way: Counts::of(unsettled()),
+            tracked_until: PlanId::default(),
+            untracked: 0,
             ungranted: map.shards().map(|shard| shard.id).collect(),
             avoid: BTreeMap::new(),
             debts: Default::default(),

@@ -75,11 +75,10 @@ impl KeyspaceState {
     pub(super) fn note_resting(&mut self, nodes: &Nodes, ids: impl IntoIterator<Item = ShardId>) {
         for id in ids {
             let rests = self.map.shard(id).is_none_or(|shard| self.rests(nodes, shard));
-            if rests {
-                self.unsettled.remove(&id)
-            } else {
-                self.unsettled.insert(id)
-            };
+            let has_changed = if rests { self.unsettled.remove(&id) } else { self.unsettled.insert(id) };
+            if let Some(shard) = self.map.shard(id).filter(|_| has_changed) {
+                self.under_way.count(shard, if rests { -1 } else { 1 });
+            }
         }
     }
 

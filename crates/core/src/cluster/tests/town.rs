@@ -1,6 +1,7 @@
 //! A cluster with its workers and its disk, on simulated time: everybody is honest and quick, nothing is lost
 //! on the way. What the network and the disk may do to it is another test's matter.
 
+use super::super::execute::Counts;
 use super::super::hosted::Hosted;
 use super::super::{BeatError, Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
 use super::disks::Disks;
@@ -362,6 +363,8 @@ impl Town {
         for keyspace in self.cluster.keyspaces.values() {
             let scanned = Hosted::of(&keyspace.map);
             assert_eq!(keyspace.hosted.table(), scanned.table(), "what nodes hold, at {}", self.now);
+            let unsettled = keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
+            assert_eq!(keyspace.under_way, Counts::of(unsettled), "what is under way, at {}", self.now);
         }
         let now = self.cluster.records();
         assert!(in_order(&now) == in_order(&self.disk), "at {}: {now:#?}", self.now);
