@@ -5,9 +5,10 @@ use partage_core::cluster::admin::{Command, Presplit};
 use partage_core::cluster::{Cluster, Moment, Records, Registration};
 use partage_core::exchange::{Beat, Order, Phase, Report};
 use partage_core::hash::HashFunction;
-use partage_core::id::{Incarnation, TransactionId};
+use partage_core::id::{Incarnation, ShardId, TransactionId};
 use partage_core::keyspace::{Keyspace, Throttle};
 use partage_core::lifecycle::ReplicaState;
+use partage_core::load::Load;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::node::NodeSpec;
 use partage_core::settings::Settings;
@@ -63,6 +64,8 @@ pub struct Town {
     now: u64,
     workers: Vec<Worker>,
     transactions: u64,
+    /// Workers report what each replica carries.
+    loads: bool,
     costs: Costs,
 }
 
@@ -87,8 +90,8 @@ fn spec(number: u64) -> Result<NodeSpec, String> {
 }
 
 impl Town {
-    /// Nodes, and nothing on them.
-    pub fn new(nodes: u64) -> Result<Town, String> {
+    /// Nodes, and nothing on them, that will report `loads` or not.
+    pub fn new(nodes: u64, loads: bool) -> Result<Town, String> {
         let at = Moment { now: Millis(1_000), wall_ms: 1_000 };
         let cluster = Cluster::recover(at, Settings::default(), Records::default());
         let mut town = Town {
@@ -97,6 +100,7 @@ impl Town {
             now: 1_000,
             workers: Vec::new(),
             transactions: 0,
+            loads,
             costs: Costs::default(),
         };
         (0..nodes).try_for_each(|number| town.join(number))?;
@@ -253,7 +257,7 @@ impl Town {
         let orders = answer.map_err(|error| error.to_string())?;
         worker.applied = orders.version;
         orders.removed.iter().for_each(|key| drop(worker.reports.remove(key)));
-        let reports: Vec<Report> = orders.changed.iter().map(report).collect();
+        let reports: Vec<Report> = orders.changed.iter().map(|order| report(order, self.loads)).collect();
         worker.reports.extend(reports.iter().map(|report| (report.replica.clone(), report.clone())));
         Ok(reports)
     }
@@ -289,7 +293,7 @@ impl Town {
 }
 
 /// What a quick worker says of a replica right after its order.
-fn report(order: &Order) -> Report {
+fn report(order: &Order, loads: bool) -> Report {
     let phase = match order.state {
         ReplicaState::Load => Phase::Ready,
         ReplicaState::Live if order.granted => Phase::Serving,
@@ -297,5 +301,17 @@ fn report(order: &Order) -> Report {
         ReplicaState::Unload => Phase::Unloaded,
         ReplicaState::UnloadFinal => Phase::Dropped,
     };
-    Report { replica: order.replica.clone(), phase, epoch: order.epoch, load: None }
+    let load = loads.then(|| load(order.replica.shard));
+    Report { replica: order.replica.clone(), phase, epoch: order.epoch, load }
+}
+
+/// What each replica of a shard carries: up to three times as much as another's, by its id.
+fn load(shard: ShardId) -> Load {
+    let part = (shard.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as f64 / 1_024.0;
+    Load {
+        requests_per_s: 5.0 + 10.0 * part,
+        cpu_ms_per_s: 2.0 + 4.0 * part,
+        size_bytes: (16 << 20) + (part * f64::from(32 << 20)) as u64,
+        ..Load::default()
+    }
 }

@@ -42,7 +42,7 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
 use crate::settings::Settings;
 use crate::time::Millis;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Losses that are always borne, however small the cluster: one, and another while it is being repaired.
 const ALWAYS_BORNE: usize = 2;
@@ -122,6 +122,26 @@ impl Losses {
     pub fn are_all_back(&mut self, now: Millis, settings: &Settings) -> bool {
         self.lost.retain(|_, loss| now.since(loss.at) < settings.brake_window_ms);
         self.lost.is_empty()
+    }
+
+    /// Whether it matters what `dying` had taken on: where far too many are dying no shard is to blame, and to find out
+    /// would take as long as to look at all that they hold.
+    pub fn asks_for_suspects(
+        &self,
+        dying: &BTreeSet<NodeId>,
+        fleet: Fleet,
+        now: Millis,
+        settings: &Settings,
+    ) -> bool {
+        let is_earlier = |(node, loss): &(&NodeId, &Loss)| {
+            now.since(loss.at) < settings.brake_window_ms && !dying.contains(*node)
+        };
+        let earlier = self.lost.iter().filter(is_earlier).count();
+        let (count, borne) = (earlier + dying.len(), borne(earlier + fleet.standing, settings));
+        let waits = count <= borne && count + fleet.silent > borne;
+        let is_within = count < borne + settings.poison_deaths as usize
+            || planted::is(Planted::BrakeMargin) && count <= borne + 1;
+        !waits && is_within
     }
 
     /// Whether giving up `dying` now would be too much.
@@ -280,6 +300,35 @@ mod tests {
             let verdict = judge(&mut Losses::default(), &nodes(dying), count, 0);
             let allowed = f64::max(2.0, 0.2 * count as f64);
             prop_assert_eq!(is_too_many(&verdict), dying as f64 > allowed + 1e-9);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn k18_what_nobody_asks_for_changes_no_verdict(
+            earlier in proptest::collection::vec((0usize..40, 0u64..6), 0..12),
+            dying in proptest::collection::btree_map(0usize..40, proptest::collection::btree_map(0u64..3, 0u64..70_000, 0..3), 0..16),
+            standing in 16usize..40,
+            (silent, able) in (0usize..4, 0usize..2),
+        ) {
+            let (settings, all, now) = (Settings::default(), nodes(40), Millis(70_000));
+            let keyspace = KeyspaceName::new("k").unwrap();
+            let named = |shards: &BTreeMap<u64, u64>| -> Suspects {
+                shards.iter().map(|(id, taken)| ((keyspace.clone(), ShardId(*id)), Millis(*taken))).collect()
+            };
+            let mut losses = Losses::default();
+            for (node, minute) in earlier {
+                losses.add(all[node].clone(), Millis(minute * 12_000), named(&[(1, minute * 11_000)].into()));
+            }
+            let fleet = Fleet { standing, silent, able, laden: true };
+            let dying: BTreeMap<NodeId, Suspects> =
+                dying.iter().map(|(node, shards)| (all[*node].clone(), named(shards))).collect();
+            let names: BTreeSet<NodeId> = dying.keys().cloned().collect();
+            let asked = losses.asks_for_suspects(&names, fleet, now, &settings);
+            let unasked = names.into_iter().map(|node| (node, Suspects::new())).collect();
+            let with = losses.clone().judge(&dying, fleet, now, &settings);
+            let without = losses.judge(&unasked, fleet, now, &settings);
+            prop_assert!(asked || with == without, "{with:?}, and {without:?}");
         }
     }
 

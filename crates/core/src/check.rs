@@ -5,6 +5,7 @@
 //! of which a running cluster ever shows. [`plan`] looks at what a plan would do, before anybody approves it,
 //! [`records`] at everything durable.
 
+mod edge;
 mod layout;
 mod plans;
 mod records;
@@ -20,6 +21,7 @@ use crate::map::{MapDiff, Role, Shard, ShardMap};
 use crate::name::NodeId;
 use crate::sharding::slot::common_multiple;
 use crate::sharding::{Bounds, Sharding};
+use edge::Edge;
 
 /// Something that must never be, by the invariant it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,9 +93,11 @@ pub enum Finding {
 
 /// Everything wrong with a map.
 pub fn map(map: &ShardMap) -> Vec<Finding> {
-    let mut findings: Vec<_> = map.shards().flat_map(|shard| shard_alone(map.sharding(), shard)).collect();
-    findings
-        .extend(map.shards().flat_map(|shard| ids_given_out(shard, map.next_shard(), map.next_placement())));
+    let mut findings = Vec::new();
+    for shard in map.shards() {
+        findings.extend(shard_alone(map.sharding(), shard));
+        findings.extend(ids_given_out(shard, map.next_shard(), map.next_placement()));
+    }
     findings.extend(cover(map.sharding(), &map.shards().filter(|s| s.is_serving()).collect::<Vec<_>>()));
     findings
 }
@@ -149,11 +153,11 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
             findings.push(Finding::TwoOnOneNode(shard.id, replica.node.clone()));
         }
     }
-    let leaders: Vec<_> = shard.replicas.iter().filter(|r| r.role == Role::Leader).collect();
-    let idle = leaders.iter().filter(|r| r.state != ReplicaState::Live);
+    let leaders = || shard.replicas.iter().filter(|r| r.role == Role::Leader);
+    let idle = leaders().filter(|r| r.state != ReplicaState::Live);
     findings.extend(idle.map(|r| Finding::Leader(shard.id, r.placement)));
-    let pairs = leaders.windows(2);
-    findings.extend(pairs.map(|p| Finding::TwoLeaders(shard.id, p[0].placement, p[1].placement)));
+    let pairs = leaders().zip(leaders().skip(1));
+    findings.extend(pairs.map(|(one, two)| Finding::TwoLeaders(shard.id, one.placement, two.placement)));
     findings
 }
 
@@ -203,10 +207,10 @@ fn hold_the_same(these: &[&Bounds], those: &[&Bounds]) -> bool {
 }
 
 /// The stretches that bounds hold together, adjacent ones joined.
-fn extent(bounds: &[&Bounds], ring: u32) -> Vec<Stretch> {
+fn extent<'a>(bounds: &[&'a Bounds], ring: u32) -> Vec<Stretch<'a>> {
     let mut all: Vec<_> = bounds.iter().flat_map(|bounds| stretches(bounds, ring)).collect();
     all.sort();
-    let mut joined: Vec<Stretch> = Vec::new();
+    let mut joined: Vec<Stretch<'_>> = Vec::new();
     for (begin, end) in all {
         match joined.last_mut() {
             Some((_, last)) if last.as_ref() == Some(&begin) => *last = end,
@@ -228,30 +232,30 @@ fn ring<'a>(bounds: impl Iterator<Item = &'a Bounds>) -> Option<u32> {
     }))
 }
 
-/// From begin to end, in bytes that order alike; no end is beyond everything.
-type Stretch = (Vec<u8>, Option<Vec<u8>>);
+/// From begin to end, as bytes order them; no end is beyond everything.
+type Stretch<'a> = (Edge<'a>, Option<Edge<'a>>);
 
 /// What bounds hold: one stretch, or for a slot as many as it has among the slots of `ring`.
-fn stretches(bounds: &Bounds, ring: u32) -> Vec<Stretch> {
-    vec![match bounds {
+fn stretches(bounds: &Bounds, ring: u32) -> impl Iterator<Item = Stretch<'_>> {
+    let (one, slots) = match bounds {
         Bounds::Keys(KeyRange { begin, end }) => {
-            (begin.as_bytes().to_vec(), (!end.is_empty()).then(|| end.as_bytes().to_vec()))
+            let end = (!end.is_empty()).then(|| Edge::of(end.as_bytes()));
+            (Some((Edge::of(begin.as_bytes()), end)), None)
         }
         Bounds::Hashes(HashRange { first, last }) => {
-            (first.to_be_bytes().to_vec(), last.checked_add(1).map(|end| end.to_be_bytes().to_vec()))
+            let end = last.checked_add(1).map(Edge::at_hash);
+            (Some((Edge::at_hash(*first), end)), None)
         }
         Bounds::Slot(slot) => {
-            let stretch = |number: u32| {
-                (number.to_be_bytes().to_vec(), number.checked_add(1).map(|end| end.to_be_bytes().to_vec()))
-            };
-            return slot.among(ring).map(stretch).collect();
+            let stretch = |number: u32| (Edge::at_slot(number), number.checked_add(1).map(Edge::at_slot));
+            (None, Some(slot.among(ring).map(stretch)))
         }
         Bounds::Name(name) => {
-            let begin = name.as_str().as_bytes().to_vec();
-            let end = [begin.as_slice(), &[0]].concat();
-            (begin, Some(end))
+            let begin = name.as_str().as_bytes();
+            (Some((Edge::of(begin), Some(Edge::Bytes([begin, &[0]].concat().into())))), None)
         }
-    }]
+    };
+    one.into_iter().chain(slots.into_iter().flatten())
 }
 
 /// M1: serving shards are disjoint and, unless partitions are named, cover the keyspace. A keyspace without
@@ -260,9 +264,8 @@ fn cover(sharding: Sharding, serving: &[&Shard]) -> Vec<Finding> {
     let Some(ring) = ring(serving.iter().map(|shard| &shard.bounds)) else {
         return vec![Finding::Limit("its slots are of too many different numbers".to_owned())];
     };
-    let held = serving
-        .iter()
-        .flat_map(|shard| stretches(&shard.bounds, ring).into_iter().map(|stretch| (stretch, shard.id)));
+    let held =
+        serving.iter().flat_map(|shard| stretches(&shard.bounds, ring).map(|stretch| (stretch, shard.id)));
     let mut stretches: Vec<_> = held.collect();
     stretches.sort();
     let mut findings = Vec::new();
@@ -292,14 +295,14 @@ fn place(sharding: Sharding, at: &[u8]) -> String {
     }
 }
 
-fn cover_ends(sharding: Sharding, ring: u32, stretches: &[(Stretch, ShardId)]) -> Vec<Finding> {
+fn cover_ends(sharding: Sharding, ring: u32, stretches: &[(Stretch<'_>, ShardId)]) -> Vec<Finding> {
     let (Some(((first, _), _)), Some(((_, last), _))) = (stretches.first(), stretches.last()) else {
         return vec![];
     };
     let (lowest, highest) = match sharding {
-        Sharding::KeyRange => (vec![], None),
-        Sharding::HashRange { .. } => (0u64.to_be_bytes().to_vec(), None),
-        Sharding::Fixed { .. } => (0u32.to_be_bytes().to_vec(), Some(ring.to_be_bytes().to_vec())),
+        Sharding::KeyRange => (Edge::of(&[]), None),
+        Sharding::HashRange { .. } => (Edge::at_hash(0), None),
+        Sharding::Fixed { .. } => (Edge::at_slot(0), Some(Edge::at_slot(ring))),
         Sharding::Named => return vec![],
     };
     let below = (*first != lowest).then(|| Finding::Gap(format!("below {}", place(sharding, first))));

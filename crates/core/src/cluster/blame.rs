@@ -4,7 +4,7 @@
 use super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule, Write};
 use crate::brake::{ShardName, Suspects};
 use crate::exchange::Phase;
-use crate::id::ShardId;
+use crate::id::{PlacementId, ShardId};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::planted::{self, Planted};
@@ -33,12 +33,7 @@ impl Cluster {
     pub(super) fn suspects(&self, node: &NodeId) -> Suspects {
         let Some(state) = self.nodes.get(node) else { return Suspects::new() };
         let died = state.signs.last_beat.unwrap_or(state.signs.since);
-        let suspect = |(keyspace, shard, replica): super::orders::Held<'_>| {
-            let (_, taken) = keyspace.taken.get(&replica.placement)?;
-            let is_suspect = replica.state.is_staying() && poison::is_suspect(*taken, died, &self.settings);
-            is_suspect.then(|| ((keyspace.map.keyspace().clone(), shard.id), *taken))
-        };
-        self.held(state).filter_map(suspect).collect()
+        self.keyspaces.values().flat_map(|keyspace| keyspace.suspects(state, died, &self.settings)).collect()
     }
 
     /// A node has died: strikes against the shards that it had just taken on, as far as the evidence points to them.
@@ -287,6 +282,28 @@ impl KeyspaceState {
     pub(super) fn is_withheld(&self, shard: ShardId) -> bool {
         let is_aside = self.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some());
         is_aside || self.held_back.contains_key(&shard)
+    }
+
+    /// The shards that a node had taken on shortly before it `died`. What was taken on lately is little as a rule, what a
+    /// node holds is not: the smaller of both is looked through.
+    fn suspects(&self, node: &NodeState, died: Millis, settings: &Settings) -> Suspects {
+        let name = self.map.keyspace();
+        let held_here = |shard: &ShardId, placement: &PlacementId| {
+            let replica = self.map.shard(*shard).and_then(|shard| shard.replica(*placement));
+            replica.is_some_and(|r| r.state.is_staying() && node.is_start_of(r))
+        };
+        if self.taken.len() <= node.orders.len() {
+            let lately =
+                self.taken.iter().filter(|(_, (_, taken))| poison::is_suspect(*taken, died, settings));
+            let here = lately.filter(|(placement, (shard, _))| held_here(shard, placement));
+            return here.map(|(_, (shard, taken))| ((name.clone(), *shard), *taken)).collect();
+        }
+        let shards = node.orders.shards_of(name).filter_map(|id| self.map.shard(id));
+        let replicas = shards.flat_map(|shard| shard.replicas.iter().map(move |replica| (shard, replica)));
+        let staying = replicas.filter(|(_, r)| r.state.is_staying() && node.is_start_of(r));
+        let taken = staying.filter_map(|(shard, r)| Some((shard.id, self.taken.get(&r.placement)?.1)));
+        let lately = taken.filter(|(_, taken)| poison::is_suspect(*taken, died, settings));
+        lately.map(|(shard, taken)| ((name.clone(), shard), taken)).collect()
     }
 
     /// Takes over what a person has changed. A shard that is released is tried everywhere again.

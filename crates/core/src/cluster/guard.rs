@@ -30,9 +30,12 @@ impl Cluster {
         if self.record.brake.is_some() {
             return true;
         }
-        let dying: BTreeMap<_, _> =
-            self.dying(at).into_iter().map(|id| (id.clone(), self.suspects(&id))).collect();
-        let why = match self.losses.judge(&dying, self.fleet(at, &dying), at.now, &self.settings) {
+        let dying: BTreeSet<NodeId> = self.dying(at).into_iter().collect();
+        let fleet = self.fleet(at, &dying);
+        let asks = self.losses.asks_for_suspects(&dying, fleet, at.now, &self.settings);
+        let suspects = |id: &NodeId| if asks { self.suspects(id) } else { Suspects::new() };
+        let dying: BTreeMap<_, _> = dying.iter().map(|id| (id.clone(), suspects(id))).collect();
+        let why = match self.losses.judge(&dying, fleet, at.now, &self.settings) {
             Verdict::Borne => return false,
             Verdict::Waits => return true,
             Verdict::Poisoned { shards, deaths, otherwise } => {
@@ -59,7 +62,7 @@ impl Cluster {
     }
 
     /// The nodes that have not been given up, of which so many are dying.
-    fn fleet(&self, at: Moment, dying: &BTreeMap<NodeId, Suspects>) -> Fleet {
+    fn fleet(&self, at: Moment, dying: &BTreeSet<NodeId>) -> Fleet {
         let counts = |node: &&super::NodeState| !node.record.ended && !node.is_unproven();
         let standing = || self.nodes.values().filter(counts);
         let is_silent = |node: &&super::NodeState| {
@@ -69,7 +72,7 @@ impl Cluster {
             standing: standing().count(),
             silent: standing().filter(is_silent).count().saturating_sub(dying.len()),
             able: standing().filter(|node| node.accepts(at.now, &self.settings)).count(),
-            laden: dying.keys().filter_map(|id| self.nodes.get(id)).any(|node| node.held() > 0),
+            laden: dying.iter().filter_map(|id| self.nodes.get(id)).any(|node| node.held() > 0),
         }
     }
 

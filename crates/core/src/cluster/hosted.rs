@@ -2,10 +2,10 @@
 //! as that node holds, and not as much as the cluster holds.
 //!
 //! The map says it shard by shard; this is the same the other way round, as the index at the end of a book. It is
-//! derived: [`Hosted::of`] makes it from a map, and each commit brings it up to date for the shards it touches.
+//! derived: made from the map that a coordinator takes over ([`super::recall`]), and each commit brings it up to date for
+//! the shards it touches.
 
 use super::PackedMap;
-use super::numbered::Numbered;
 use crate::id::ShardId;
 use crate::map::{Shard, ShardMap};
 use crate::name::NodeId;
@@ -16,18 +16,18 @@ use std::collections::BTreeMap;
 pub(super) struct Hosted(BTreeMap<NodeId, PackedMap<ShardId, ()>>);
 
 impl Hosted {
+    /// Of a map that few or no replicas are in.
     pub(super) fn of(map: &ShardMap) -> Hosted {
-        let mut shards: Vec<Vec<ShardId>> = Vec::new();
-        let mut nodes = Numbered::default();
-        for shard in map.shards() {
-            for replica in &shard.replicas {
-                let number = nodes.add(&replica.node) as usize;
-                shards.resize_with(shards.len().max(number + 1), Vec::new);
-                shards[number].push(shard.id);
-            }
-        }
+        let mut hosted = Hosted::default();
+        map.shards().for_each(|shard| hosted.note(shard.id, None, Some(shard)));
+        hosted
+    }
+
+    /// By nodes, each with its shards in order.
+    pub(super) fn from_lists(lists: impl Iterator<Item = (NodeId, Vec<ShardId>)>) -> Hosted {
         let packed = |ids: Vec<ShardId>| ids.into_iter().map(|id| (id, ())).collect();
-        Hosted(nodes.names().cloned().zip(shards.into_iter().map(packed)).collect())
+        let named = lists.filter(|(_, ids)| !ids.is_empty());
+        Hosted(named.map(|(node, ids)| (node, packed(ids))).collect())
     }
 
     /// The nodes that the map names.

@@ -182,6 +182,11 @@ impl NodeState {
         }
     }
 
+    /// Whether a replica is of its current incarnation.
+    pub(super) fn is_start_of(&self, replica: &Replica) -> bool {
+        (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)
+    }
+
     /// Whether it was found dead when last looked at, and its lease is over.
     pub(super) fn is_silent(&self, now: Millis) -> bool {
         self.told == Health::Down && self.signs.lease.is_over(now)

@@ -60,6 +60,7 @@ mod packed;
 mod planning;
 mod problems;
 mod reach;
+mod recall;
 mod record;
 mod runs;
 pub mod serving;

@@ -4,7 +4,6 @@
 //! worker has not confirmed it yet; the order itself is computed from the map when it is sent. So a coordinator of
 //! a million replicas holds a number for each, not a message.
 
-use super::numbered::Numbered;
 use super::{Cluster, KeyspaceState, NodeState, PackedMap, stored};
 use crate::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
 use crate::handover::{Copy, Sight};
@@ -47,10 +46,10 @@ impl OrderBook {
     }
 
     /// Shards of a keyspace, in order, that a coordinator before this one has ordered.
-    fn recall(&mut self, keyspace: &KeyspaceName, shards: Vec<(ShardId, ())>) {
+    pub(super) fn recall(&mut self, keyspace: &KeyspaceName, shards: &[ShardId]) {
         self.version += shards.len() as u64;
         self.floor = self.version;
-        self.held.insert(keyspace.clone(), shards.into_iter().collect());
+        self.held.insert(keyspace.clone(), shards.iter().map(|id| (*id, ())).collect());
     }
 
     /// A replica is gone; another of the same shard may still be there.
@@ -94,6 +93,11 @@ impl OrderBook {
     /// The version that differences from `applied` are given to: itself, or 0 for everything.
     fn base(&self, applied: u64) -> u64 {
         if applied < self.floor || applied > self.version { 0 } else { applied }
+    }
+
+    /// The shards of one keyspace of which it has a replica.
+    pub(super) fn shards_of(&self, keyspace: &KeyspaceName) -> impl Iterator<Item = ShardId> {
+        self.held.get(keyspace).into_iter().flat_map(|held| held.keys().copied())
     }
 
     /// All shards of which it has a replica.
@@ -213,29 +217,6 @@ impl Cluster {
                 if node.record.incarnation == replica.incarnation {
                     node.orders.touch(name, shard.id);
                     self.outbox.orders.insert(replica.node.clone());
-                }
-            }
-        }
-    }
-
-    /// Notes what every node should hold, in a cluster that has just come back: each is given all of it.
-    pub(super) fn recall_orders(&mut self) {
-        let numbers: Numbered = self.nodes.keys().collect();
-        let starts: Vec<Incarnation> = self.nodes.values().map(|node| node.record.incarnation).collect();
-        for (name, keyspace) in &self.keyspaces {
-            let mut held: Vec<Vec<(ShardId, ())>> = vec![Vec::new(); numbers.len()];
-            for shard in keyspace.map.shards() {
-                for replica in &shard.replicas {
-                    let Some(node) = numbers.of(&replica.node).map(|node| node as usize) else { continue };
-                    if starts[node] == replica.incarnation {
-                        held[node].push((shard.id, ()));
-                    }
-                }
-            }
-            for ((id, node), held) in self.nodes.iter_mut().zip(held) {
-                if !held.is_empty() {
-                    node.orders.recall(name, held);
-                    self.outbox.orders.insert(id.clone());
                 }
             }
         }

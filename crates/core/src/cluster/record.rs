@@ -6,7 +6,7 @@
 
 use super::execute::Counts;
 use super::hosted::Hosted;
-use super::numbered::Numbered;
+use super::recall::Starts;
 use super::{
     Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderBook,
     runs::Runs,
@@ -20,7 +20,7 @@ use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
 use crate::leap::Leap;
 use crate::lease::Granted;
 use crate::limits;
-use crate::map::{MapDiff, Replica, ShardMap};
+use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec};
 use crate::placement::Policies;
@@ -381,16 +381,16 @@ impl Cluster {
             let node = NodeState::recalled(record, at, lease);
             cluster.nodes.insert(node.record.spec.id.clone(), node);
         }
+        let starts = Starts::of(&cluster);
         for (record, map) in records.keyspaces {
             record.keyspace.check()?;
             if let Some(finding) = check::map(&map).into_iter().next() {
                 return Err(RecoverError::Map { keyspace: map.keyspace().clone(), finding });
             }
-            cluster.recall_former_incarnations(&map, at, lease);
+            let hosted = cluster.recall(&map, &starts, at, lease);
             cluster.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
-            cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, map, at));
+            cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, (map, hosted), at));
         }
-        cluster.recall_orders();
         Ok(cluster)
     }
 
@@ -424,24 +424,15 @@ impl Cluster {
             }
         }
     }
-
-    /// Incarnations that a map names and that are not the latest may have been waiting for their lease.
-    fn recall_former_incarnations(&mut self, map: &ShardMap, at: Moment, lease: Granted) {
-        let numbers: Numbered = self.nodes.keys().collect();
-        let latest: Vec<Incarnation> = self.nodes.values().map(|node| node.record.incarnation).collect();
-        let is_former = |replica: &&Replica| {
-            numbers.of(&replica.node).is_some_and(|node| replica.incarnation < latest[node as usize])
-        };
-        for replica in map.shards().flat_map(|shard| &shard.replicas).filter(is_former) {
-            if let Some(node) = self.nodes.get_mut(&replica.node) {
-                node.former.entry(replica.incarnation).or_insert(Signs::new(at.now, lease));
-            }
-        }
-    }
 }
 
 impl KeyspaceState {
-    pub(super) fn new(record: KeyspaceRecord, map: ShardMap, at: Moment) -> KeyspaceState {
+    /// Of a keyspace whose map is this, by shards and by nodes.
+    pub(super) fn new(
+        record: KeyspaceRecord,
+        (map, hosted): (ShardMap, Hosted),
+        at: Moment,
+    ) -> KeyspaceState {
         let unsettled = || map.shards().filter(|shard| !shard.is_settled());
         let mut state = KeyspaceState {
             record,
@@ -474,7 +465,7 @@ impl KeyspaceState {
             meter: Meter::default(),
             copies_due: Millis::NEVER,
             forming: BTreeMap::new(),
-            hosted: Hosted::of(&map),
+            hosted,
             map,
         };
         let ids: Vec<_> = state.unsettled.iter().copied().collect();

@@ -2,6 +2,7 @@
 
 use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
 use crate::check;
+use crate::cluster::hosted::Hosted;
 use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
 use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
@@ -102,7 +103,8 @@ impl Cluster {
         self.outbox.writes.push(Write::Keyspace(record.clone()));
         self.outbox.writes.push(Write::Map(diff.clone()));
         self.outbox.maps.push(diff);
-        let mut keyspace = KeyspaceState::new(record, map, at);
+        let hosted = Hosted::of(&map);
+        let mut keyspace = KeyspaceState::new(record, (map, hosted), at);
         keyspace.map.shards().for_each(|shard| keyspace.since.insert(shard.id, at.wall_ms));
         self.deleted.remove(&name);
         if self.record.deleted_keyspaces.remove(&name).is_some() {

@@ -1,0 +1,108 @@
+//! What a coordinator derives from a map that it takes over: one look at every replica.
+//!
+//! Workers wait meanwhile, so replicas are looked at once, and their nodes are numbers from then on.
+
+use super::hosted::Hosted;
+use super::numbered::Numbered;
+use super::{Cluster, Moment};
+use crate::health::Signs;
+use crate::id::{Incarnation, ShardId};
+use crate::lease::Granted;
+use crate::map::ShardMap;
+use crate::name::NodeId;
+use std::collections::BTreeSet;
+
+/// The nodes of a cluster and their latest starts.
+pub(super) struct Starts {
+    nodes: Numbered,
+    latest: Vec<Incarnation>,
+}
+
+/// The replicas of a map by their nodes.
+#[derive(Default)]
+struct Held {
+    /// The nodes of the cluster under its numbers, then others that the map names.
+    nodes: Numbered,
+    /// The shards that have a replica on each.
+    shards: Vec<Vec<ShardId>>,
+    /// The same for the latest start of the node, where that is not the same.
+    of_latest: Vec<Option<Vec<ShardId>>>,
+    /// Earlier starts that the map names.
+    former: BTreeSet<(u32, Incarnation)>,
+}
+
+impl Starts {
+    /// Of the nodes that a cluster has.
+    pub(super) fn of(cluster: &Cluster) -> Starts {
+        Starts {
+            nodes: cluster.nodes.keys().collect(),
+            latest: cluster.nodes.values().map(|node| node.record.incarnation).collect(),
+        }
+    }
+
+    fn latest(&self, node: u32) -> Option<Incarnation> {
+        self.latest.get(node as usize).copied()
+    }
+}
+
+impl Held {
+    fn of(map: &ShardMap, starts: &Starts) -> Held {
+        let mut held = Held { nodes: starts.nodes.clone(), ..Held::default() };
+        held.shards.resize_with(held.nodes.len(), Vec::new);
+        held.of_latest.resize_with(held.nodes.len(), || None);
+        for shard in map.shards() {
+            for replica in &shard.replicas {
+                held.note(shard.id, &replica.node, replica.incarnation, starts);
+            }
+        }
+        held
+    }
+
+    fn note(&mut self, shard: ShardId, node: &NodeId, incarnation: Incarnation, starts: &Starts) {
+        let number = self.nodes.add(node);
+        let at = number as usize;
+        if at >= self.shards.len() {
+            self.shards.push(Vec::new());
+            self.of_latest.push(None);
+        }
+        match starts.latest(number) {
+            Some(latest) if latest == incarnation => {
+                if let Some(shards) = &mut self.of_latest[at] {
+                    shards.push(shard);
+                }
+            }
+            latest => {
+                if latest.is_some_and(|latest| incarnation < latest) {
+                    self.former.insert((number, incarnation));
+                }
+                if self.of_latest[at].is_none() {
+                    self.of_latest[at] = Some(self.shards[at].clone());
+                }
+            }
+        }
+        self.shards[at].push(shard);
+    }
+}
+
+impl Cluster {
+    /// Notes what follows from `map` for the nodes: which starts before the latest may still act until their leases
+    /// are over, and what each should hold. Returns the map by nodes.
+    pub(super) fn recall(&mut self, map: &ShardMap, starts: &Starts, at: Moment, lease: Granted) -> Hosted {
+        let mut held = Held::of(map, starts);
+        for (number, incarnation) in std::mem::take(&mut held.former) {
+            let node = held.nodes.name(number).and_then(|name| self.nodes.get_mut(name));
+            if let Some(node) = node {
+                node.former.entry(incarnation).or_insert(Signs::new(at.now, lease));
+            }
+        }
+        for (number, shards) in held.shards.iter().enumerate() {
+            let shards = held.of_latest[number].as_ref().unwrap_or(shards);
+            let Some(id) = held.nodes.name(number as u32).filter(|_| !shards.is_empty()) else { continue };
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.orders.recall(map.keyspace(), shards);
+                self.outbox.orders.insert(id.clone());
+            }
+        }
+        Hosted::from_lists(held.nodes.names().cloned().zip(held.shards))
+    }
+}
