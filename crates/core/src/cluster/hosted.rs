@@ -68,8 +68,8 @@ impl Hosted {
         }
     }
 
-    pub(super) fn pack(&mut self) {
-        self.0.values_mut().for_each(PackedMap::pack);
+    pub(super) fn pack(&mut self, room: &mut i64) {
+        self.0.values_mut().for_each(|shards| shards.pack(room));
     }
 
     /// Node by node, for tests that compare.

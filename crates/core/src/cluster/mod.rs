@@ -83,6 +83,7 @@ use crate::brake::Losses;
 use crate::exchange::ReplicaKey;
 use crate::health::Signs;
 use crate::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
@@ -328,15 +329,17 @@ impl Cluster {
         self.promised
     }
 
-    /// What is kept for each replica takes no more room than it must, once nothing is under way.
+    /// What is kept for each replica takes no more room than it must, once nothing is under way. What is much is
+    /// packed in several decisions.
     fn pack(&mut self) {
+        let mut room = limits::ENTRIES_PACKED;
         if self.keyspaces.values().all(|keyspace| keyspace.unsettled.is_empty()) {
             for keyspace in self.keyspaces.values_mut() {
-                keyspace.observed.pack();
-                keyspace.since.pack();
-                keyspace.hosted.pack();
+                keyspace.observed.pack(&mut room);
+                keyspace.since.pack(&mut room);
+                keyspace.hosted.pack(&mut room);
             }
-            self.nodes.values_mut().for_each(|node| node.orders.pack());
+            self.nodes.values_mut().for_each(|node| node.orders.pack(&mut room));
         }
     }
 

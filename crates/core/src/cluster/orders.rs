@@ -82,8 +82,8 @@ impl OrderBook {
         self.removed.retain(|_, removed| *removed > version);
     }
 
-    pub(super) fn pack(&mut self) {
-        self.held.values_mut().for_each(PackedMap::pack);
+    pub(super) fn pack(&mut self, room: &mut i64) {
+        self.held.values_mut().for_each(|held| held.pack(room));
     }
 
     pub(super) fn is_empty(&self) -> bool {

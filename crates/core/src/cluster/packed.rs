@@ -35,9 +35,11 @@ impl<K: Ord, V> PackedMap<K, V> {
         removed
     }
 
-    /// Fills its nodes, if much has changed since they were full.
-    pub(super) fn pack(&mut self) {
-        if self.changes > self.entries.len() / WORTH_IT {
+    /// Fills its nodes, if much has changed since they were full and there is room left: takes the entries from that,
+    /// which may so fall below 0. What is not packed now is as before, and may be packed later.
+    pub(super) fn pack(&mut self, room: &mut i64) {
+        if *room > 0 && self.changes > self.entries.len() / WORTH_IT {
+            *room -= self.entries.len() as i64;
             // Collecting builds full nodes; moving a whole tree over would keep the old ones.
             self.entries = std::mem::take(&mut self.entries).into_iter().collect();
             self.changes = 0;
@@ -70,7 +72,7 @@ mod tests {
             for (key, what) in steps {
                 match what {
                     0 => prop_assert_eq!(packed.remove(&key), map.remove(&key)),
-                    1 => packed.pack(),
+                    1 => packed.pack(&mut 1),
                     value => {
                         packed.insert(key, value);
                         map.insert(key, value);
@@ -86,11 +88,18 @@ mod tests {
         let mut map: PackedMap<u32, u32> = (0..80).map(|i| (i, i)).collect();
         (0..10).for_each(|i| map.insert(100 + i, i));
         (0..10).for_each(|i| map.insert(i, i));
-        map.pack();
-        assert_eq!(map.changes, 10, "10 of 90 are below an eighth, and what is replaced does not count");
+        let mut room = 1_000;
+        map.pack(&mut room);
+        assert_eq!(
+            (map.changes, room),
+            (10, 1_000),
+            "10 of 90 are below an eighth, and what is replaced does not count"
+        );
         map.remove(&1);
         map.remove(&2);
-        map.pack();
-        assert_eq!(map.changes, 0);
+        map.pack(&mut 0);
+        assert_eq!(map.changes, 12, "there was no room");
+        map.pack(&mut room);
+        assert_eq!((map.changes, room), (0, 1_000 - 88));
     }
 }

@@ -33,8 +33,8 @@ impl Runs {
         self.set(id, NONE);
     }
 
-    pub(super) fn pack(&mut self) {
-        self.steps.pack();
+    pub(super) fn pack(&mut self, room: &mut i64) {
+        self.steps.pack(room);
     }
 
     fn at(&self, id: ShardId) -> u64 {
