@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Response, server};
 use hyper_util::rt::TokioIo;
 use partage_core::exchange::KeyspaceBrief;
-use partage_core::id::{Incarnation, TransactionId};
+use partage_core::id::{Incarnation, ShardId, TransactionId};
 use partage_core::key::{Key, KeyRange};
 use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
@@ -106,5 +106,5 @@ fn maps(nodes: &[String]) -> Result<Vec<MapEvent>, Failure> {
     };
     let news = MapNews::Changed { brief: Some(brief), resync: true, diff: Box::new(diff) };
     let maps = MapEvent { news, nodes: addresses, forgotten: vec![] };
-    Ok(vec![maps, MapEvent { news: MapNews::Current, nodes: vec![], forgotten: vec![] }])
+    Ok(vec![maps, MapEvent { news: MapNews::Current(ShardId(1)), nodes: vec![], forgotten: vec![] }])
 }

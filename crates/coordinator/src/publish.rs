@@ -10,7 +10,7 @@ use crate::mind::{Gone, Mind};
 use bytes::Bytes;
 use partage_core::cluster::Cluster;
 use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
-use partage_core::id::Generation;
+use partage_core::id::{Generation, ShardId};
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
 use partage_core::publication::{Board, Since};
@@ -142,8 +142,11 @@ impl Publisher {
                     board.pass_on(brief.clone(), *diff);
                 }
             }
-            MapNews::Deleted(keyspace) => board.pass_on_end(&keyspace),
-            MapNews::Current => drop(self.current.send_replace(true)),
+            MapNews::Deleted(keyspace, horizon) => board.pass_on_end(&keyspace, horizon),
+            MapNews::Current(horizon) => {
+                board.pass_on_horizon(horizon);
+                self.current.send_replace(true);
+            }
             MapNews::Cluster(identity) => *lock(&self.identity) = Some(identity),
             // How many listen to the leader says nothing about how many listen here.
             MapNews::Nothing | MapNews::Spread(_) => {}
@@ -202,6 +205,11 @@ impl Publisher {
     /// Over how long subscribers spread when this coordinator is lost.
     pub fn spread_ms(&self) -> u64 {
         reconnect::router_spread_ms(self.subscribers())
+    }
+
+    /// Said with what is gone: [`Board::horizon`].
+    pub fn horizon(&self) -> ShardId {
+        self.board().horizon()
     }
 
     /// A keyspace's settings, at its latest generation.

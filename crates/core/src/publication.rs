@@ -10,7 +10,7 @@
 
 use crate::cluster::Cluster;
 use crate::exchange::KeyspaceBrief;
-use crate::id::Generation;
+use crate::id::{Generation, ShardId};
 use crate::map::MapDiff;
 use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
@@ -39,7 +39,7 @@ pub enum Since {
     Changes(Vec<Arc<MapDiff>>),
     /// Its generation is not known any more: it needs the whole map.
     Whole,
-    /// The keyspace is gone.
+    /// The keyspace is gone, if its shards began below [`Board::horizon`]; else it is not known here yet.
     Deleted,
 }
 
@@ -68,6 +68,9 @@ pub struct Board {
     keyspaces: BTreeMap<KeyspaceName, History>,
     /// Keyspaces of which nothing is published: neither a map nor that they are gone.
     quarantine: BTreeSet<KeyspaceName>,
+    /// Keyspaces whose shards begin below this are on the board, or are gone. One that begins above may be there all the
+    /// same: who publishes here may lag behind.
+    horizon: ShardId,
     /// Addresses, each with the version at which it changed.
     nodes: BTreeMap<NodeId, (NodeAddress, u64)>,
     /// Nodes that were forgotten, each with the version at which it was.
@@ -82,6 +85,7 @@ impl Board {
             kept,
             keyspaces: BTreeMap::new(),
             quarantine: BTreeSet::new(),
+            horizon: ShardId(0),
             nodes: BTreeMap::new(),
             forgotten: VecDeque::new(),
             version: 0,
@@ -101,6 +105,7 @@ impl Board {
     /// Brings settings and addresses up to date.
     pub fn refresh(&mut self, cluster: &Cluster, now: Millis) {
         self.keyspaces.retain(|name, _| cluster.keyspaces().contains_key(name));
+        self.horizon = self.horizon.max(cluster.horizon());
         self.quarantine = cluster.faults().quarantine.keys().cloned().collect();
         for state in cluster.keyspaces().values() {
             let brief = state.brief();
@@ -168,9 +173,22 @@ impl Board {
         self.addresses(changed, forgotten);
     }
 
-    /// Passes on that a keyspace is gone.
-    pub fn pass_on_end(&mut self, keyspace: &KeyspaceName) {
-        self.keyspaces.remove(keyspace);
+    /// Passes on that a keyspace is gone whose shards began below `horizon`.
+    pub fn pass_on_end(&mut self, keyspace: &KeyspaceName, horizon: ShardId) {
+        if self.brief(keyspace).is_some_and(|brief| brief.first_shard < horizon) {
+            self.keyspaces.remove(keyspace);
+        }
+        self.pass_on_horizon(horizon);
+    }
+
+    /// Passes on that keyspaces whose shards begin below `horizon` are on the board, or are gone.
+    pub fn pass_on_horizon(&mut self, horizon: ShardId) {
+        self.horizon = self.horizon.max(horizon);
+    }
+
+    /// Said with each [`Since::Deleted`]: a subscriber whose map of that keyspace begins above keeps it.
+    pub fn horizon(&self) -> ShardId {
+        self.horizon
     }
 
     /// Of the addresses: grows with each change of them.
@@ -323,7 +341,7 @@ mod tests {
         }
         second.pass_on(brief(3), maps[3].whole());
         assert_eq!(second.since(&name, Some(maps[2].generation())), Since::Whole, "a gap begins it anew");
-        second.pass_on_end(&name);
+        second.pass_on_end(&name, ShardId(99));
         assert_eq!(second.since(&name, None), Since::Deleted);
     }
 

@@ -203,7 +203,7 @@ impl Watcher {
     fn take(&mut self, event: MapEvent) -> Result<(), TableError> {
         let mut table = lock(&self.table);
         let told = self.listener.is_some().then(|| event.clone());
-        let current = event.news == MapNews::Current;
+        let current = matches!(event.news, MapNews::Current(_));
         if let MapNews::Spread(spread_ms) = event.news {
             self.rests.told(spread_ms);
         }
@@ -229,12 +229,12 @@ pub fn take(table: &mut RouteTable, event: MapEvent) -> Result<(), TableError> {
     table.nodes(event.nodes);
     let taken = match event.news {
         MapNews::Changed { brief, resync, diff } => table.change(brief, resync, &diff).map(|_| ()),
-        MapNews::Deleted(keyspace) => {
-            table.delete(&keyspace);
+        MapNews::Deleted(keyspace, horizon) => {
+            table.delete(&keyspace, horizon);
             Ok(())
         }
         MapNews::Cluster(identity) => table.belongs(identity),
-        MapNews::Nothing | MapNews::Current | MapNews::Spread(_) => Ok(()),
+        MapNews::Nothing | MapNews::Current(_) | MapNews::Spread(_) => Ok(()),
     };
     table.forget(&event.forgotten);
     taken

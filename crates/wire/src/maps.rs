@@ -8,7 +8,7 @@ use crate::limits::{ADDRESS_BYTES, SHARDS_IN_PART};
 use crate::malformed::{At, Inside, each, name_unless_empty, names, optional, required};
 use crate::{Malformed, proto};
 use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
-use partage_core::id::{Generation, Incarnation};
+use partage_core::id::{Generation, Incarnation, ShardId};
 use partage_core::map::MapDiff;
 use partage_core::name::{KeyspaceName, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,10 +39,11 @@ pub enum MapNews {
         /// What changed.
         diff: Box<MapDiff>,
     },
-    /// It is gone.
-    Deleted(KeyspaceName),
-    /// Everything that there was when the stream began has been sent: said once on each stream.
-    Current,
+    /// It is gone, if its shards began below that: who says so may lag behind, and not know a later one of that name yet.
+    Deleted(KeyspaceName, ShardId),
+    /// Everything that there was when the stream began has been sent: said once on each stream. Keyspaces whose shards
+    /// begin below that are among it, or are gone.
+    Current(ShardId),
     /// Over how long routers spread, in milliseconds, when this coordinator is lost.
     Spread(u64),
     /// Which cluster the coordinator is of: said first on each stream.
@@ -120,8 +121,9 @@ pub fn in_parts(event: &MapEvent) -> Vec<proto::MapEvent> {
     };
     match &event.news {
         MapNews::Nothing => vec![first],
-        MapNews::Current => {
+        MapNews::Current(horizon) => {
             first.current = true;
+            first.horizon = horizon.0;
             vec![first]
         }
         MapNews::Spread(ms) => {
@@ -133,7 +135,8 @@ pub fn in_parts(event: &MapEvent) -> Vec<proto::MapEvent> {
             first.continues = identity.continues.iter().map(ToString::to_string).collect();
             vec![first]
         }
-        MapNews::Deleted(keyspace) => {
+        MapNews::Deleted(keyspace, horizon) => {
+            first.horizon = horizon.0;
             first.keyspace = keyspace.to_string();
             first.deleted = true;
             vec![first]
@@ -221,14 +224,14 @@ impl TryFrom<proto::MapEvent> for MapEvent {
     fn try_from(form: proto::MapEvent) -> Result<Self, Malformed> {
         let keyspace: Option<KeyspaceName> = name_unless_empty(&form.keyspace, "keyspace")?;
         let news = match (keyspace, form.deleted, form.diff) {
-            (None, false, None) if form.current => MapNews::Current,
+            (None, false, None) if form.current => MapNews::Current(ShardId(form.horizon)),
             (None, false, None) if form.spread_ms > 0 => MapNews::Spread(form.spread_ms),
             (None, false, None) if !form.cluster.is_empty() => MapNews::Cluster(ClusterIdentity {
                 cluster: form.cluster.parse().at("cluster")?,
                 continues: names(&form.continues, "continues")?,
             }),
             (None, false, None) => MapNews::Nothing,
-            (Some(keyspace), true, None) => MapNews::Deleted(keyspace),
+            (Some(keyspace), true, None) => MapNews::Deleted(keyspace, ShardId(form.horizon)),
             (Some(keyspace), false, Some(diff)) => {
                 let diff: MapDiff = diff.try_into().inside("diff")?;
                 if diff.keyspace != keyspace {

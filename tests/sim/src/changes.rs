@@ -8,7 +8,7 @@ use crate::coordinator::transaction;
 use crate::model::{KEYS, Space};
 use crate::scene::Scene;
 use crate::world::World;
-use partage_core::cluster::admin::{Command, KeyspaceChanges, SplitAt};
+use partage_core::cluster::admin::{Command, KeyspaceChanges, Presplit, SplitAt};
 use partage_core::cluster::{Cluster, Moment};
 use partage_core::key::Key;
 use partage_core::map::{Role, Shard};
@@ -29,7 +29,10 @@ const DRAINS: usize = 2;
 pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
     let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
     let space = &spaces[scene.draw.index(spaces.len())];
-    if let Some(command) = anything(scene, cluster, space) {
+    let asked = if space.comes_and_goes { comes_or_goes(scene, cluster, space) } else { None };
+    if let Some(command) = asked {
+        command_it(scene, cluster, at, command);
+    } else if let Some(command) = anything(scene, cluster, space) {
         command_it(scene, cluster, at, command);
     }
 }
@@ -77,6 +80,17 @@ fn command_it(scene: &mut Scene, cluster: &mut Cluster, at: Moment, command: Com
         Ok(answer) => format!("ASKED {words}: {}", answer.summary),
         Err(error) => format!("ASKED {words}: refused: {error}"),
     });
+}
+
+/// A keyspace is created, or deleted with all that is in it.
+fn comes_or_goes(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Command> {
+    let keyspace = space.keyspace.name.clone();
+    if cluster.keyspaces().contains_key(&keyspace) {
+        return scene.draw.chance(150).then_some(Command::DeleteKeyspace { keyspace });
+    }
+    let presplit = Presplit::Points(space.cuts());
+    let keyspace = Box::new(space.keyspace.clone());
+    scene.draw.chance(700).then_some(Command::CreateKeyspace { keyspace, presplit, ahead: true })
 }
 
 fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Command> {

@@ -250,7 +250,10 @@ impl Coordinator {
             }
             Attended::StandsBy(leader) => {
                 self.session = Some((session, held));
-                self.publisher.follow(scene, Place::Coordinator(self.at), leader);
+                // An answer from before it was elected: whoever leads follows nobody.
+                if self.leading.is_none() {
+                    self.publisher.follow(scene, Place::Coordinator(self.at), leader);
+                }
             }
             Attended::Leads(term) => {
                 self.session = Some((session, held));
@@ -303,6 +306,9 @@ impl Coordinator {
         match message {
             Message::Subscribe(has) => self.publisher.subscribe(from, stream, has),
             Message::Taken(keyspace, generation) => self.publisher.taken(stream, keyspace, *generation),
+            Message::Deleted(..) | Message::Current(_) => {
+                self.publisher.told(Via::Stream(stream), message, scene.now);
+            }
             Message::Publication(publication) => {
                 self.publisher.passed_on(scene, here, Via::Stream(stream), publication.clone());
             }
@@ -447,7 +453,7 @@ impl Coordinator {
         };
         if committed == Committed::Yes {
             let term = leading.term;
-            let findings = scene.oracles.maps.committed(scene.now, term, writes, &store.records);
+            let findings = scene.oracles.committed(scene.now, term, writes, &store.records);
             scene.trace.event(scene.now, (6u8, term, writes.len()), || {
                 format!("term {term} commits {}", words(writes))
             });

@@ -5,7 +5,7 @@ use crate::model::{Deed, KeyAt, Op, Seen};
 use crate::store::Attended;
 use partage_core::cluster::{BeatError, RegisterError, Registration, Welcome};
 use partage_core::exchange::{Beat, KeyspaceBrief, Orders, ReplicaKey};
-use partage_core::id::{Epoch, Generation, Incarnation};
+use partage_core::id::{Epoch, Generation, Incarnation, ShardId};
 use partage_core::map::MapDiff;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::publication::NodesSince;
@@ -61,6 +61,10 @@ pub enum Message {
     Subscribe(BTreeMap<KeyspaceName, Generation>),
     /// Coordinator to router: the next map.
     Publication(Publication),
+    /// Coordinator to router: a keyspace is gone whose shards began below that.
+    Deleted(KeyspaceName, ShardId),
+    /// Coordinator to router: that was everything that there is of keyspaces whose shards begin below that.
+    Current(ShardId),
     /// Router to coordinator: taken in.
     Taken(KeyspaceName, Generation),
     /// Router to node, or forwarded from node to node.
@@ -146,7 +150,16 @@ pub enum Event {
     /// A service asks whether it has been the owner all along.
     Tenure { node: usize, process: u32, permit: Box<Permit>, key: KeyAt, owners: u64 },
     /// Storage takes in a write.
-    StorageWrite { node: usize, process: u32, op: Op, attempt: u32, key: KeyAt, epoch: Epoch, deed: Deed },
+    StorageWrite {
+        node: usize,
+        process: u32,
+        op: Op,
+        attempt: u32,
+        key: KeyAt,
+        shard: ShardId,
+        epoch: Epoch,
+        deed: Deed,
+    },
     /// Storage has answered.
     StorageAnswers { node: usize, process: u32, op: Op, attempt: u32, seen: Option<Seen> },
     /// What a worker serves kills it.

@@ -10,7 +10,7 @@
 
 use partage_core::cluster::KeyspaceRecord;
 use partage_core::hash::HashFunction;
-use partage_core::id::{Epoch, PlacementId, TransactionId};
+use partage_core::id::{Epoch, PlacementId, ShardId, TransactionId};
 use partage_core::key::{Key, KeyRange};
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Resharding, Throttle};
 use partage_core::map::ShardMap;
@@ -27,6 +27,10 @@ const SHARDS: usize = 4;
 
 /// Numbers an operation of a client.
 pub type Op = u64;
+
+/// A life of a keyspace, from its creation to its deletion, by the lowest id that its shards can have. Of what is there
+/// from the beginning it is 0.
+pub type Life = u64;
 
 /// A key of the run: keyspace and key, by their positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +50,8 @@ pub struct Space {
     pub keys: Vec<Vec<u8>>,
     /// Its data goes from owner to owner instead of lying in storage that refuses older epochs.
     pub is_carried: bool,
+    /// People create and delete it while the run goes on.
+    pub comes_and_goes: bool,
 }
 
 impl Space {
@@ -73,6 +79,15 @@ impl Space {
         map.apply(&diff).expect("the diff was made from this map");
         let record = KeyspaceRecord::new(self.keyspace.clone(), 0, partage_core::id::ShardId(1));
         (record, map)
+    }
+
+    /// Where its first shards are cut, when people create it.
+    pub fn cuts(&self) -> Vec<Key> {
+        let begin = |bounds: Bounds| match bounds {
+            Bounds::Keys(range) => Some(range.begin).filter(|begin| !begin.is_empty()),
+            Bounds::Hashes(_) | Bounds::Slot(_) | Bounds::Name(_) => None,
+        };
+        self.first_bounds().into_iter().filter_map(begin).collect()
     }
 
     fn first_bounds(&self) -> Vec<Bounds> {
@@ -113,6 +128,8 @@ pub struct Cast {
     pub is_hasty: bool,
     /// Whether one move goes on at a time, so that what was planned waits and finds another world when it begins.
     pub is_slow: bool,
+    /// Whether there is a keyspace that people create and delete.
+    pub drafts: bool,
     /// Whether `sessions` has fixed slots, whose number people change (K7), instead of hash ranges.
     pub slots: bool,
 }
@@ -138,26 +155,30 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
         max_shards: 9,
         ..Resharding::default()
     };
-    [
+    let drafts = ("drafts", Sharding::KeyRange, Ownership::Exclusive, cast.replicas.min(2), cast.carries);
+    let all = [
         ("ledger", Sharding::KeyRange, Ownership::Exclusive, 1, cast.carries),
         ("sessions", hashes, Ownership::Exclusive, cast.replicas, false),
         ("pages", Sharding::KeyRange, Ownership::Eventual, 2, false),
-    ]
-    .into_iter()
-    .map(|(name, sharding, ownership, replicas, is_carried)| {
-        let name = KeyspaceName::new(name).expect("a plain word is a name");
-        let keyspace = Keyspace {
-            ownership,
-            replicas,
-            mode: Mode::Automatic,
-            partition_key: PartitionKey::default(),
-            throttle: throttle.clone(),
-            resharding: if cast.reshards { by_load.clone() } else { Resharding::default() },
-            ..Keyspace::new(name, sharding)
-        };
-        Space { keyspace, keys: (0..KEYS).map(|i| format!("k{i:02}").into_bytes()).collect(), is_carried }
-    })
-    .collect()
+    ];
+    all.into_iter()
+        .chain(cast.drafts.then_some(drafts))
+        .map(|(name, sharding, ownership, replicas, is_carried)| {
+            let name = KeyspaceName::new(name).expect("a plain word is a name");
+            let keyspace = Keyspace {
+                ownership,
+                replicas,
+                mode: Mode::Automatic,
+                partition_key: PartitionKey::default(),
+                throttle: throttle.clone(),
+                resharding: if cast.reshards { by_load.clone() } else { Resharding::default() },
+                ..Keyspace::new(name, sharding)
+            };
+            let keys = (0..KEYS).map(|i| format!("k{i:02}").into_bytes()).collect();
+            let comes_and_goes = keyspace.name.as_str() == "drafts";
+            Space { keyspace, keys, is_carried, comes_and_goes }
+        })
+        .collect()
 }
 
 /// What a write does to its register.
@@ -172,6 +193,8 @@ pub enum Deed {
 /// What somebody saw of a register: how many writes it had, and whether a value was there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
+    /// In which life of its keyspace.
+    pub life: Life,
     /// Counts writes.
     pub version: u64,
     /// The last one put a value.
@@ -186,9 +209,9 @@ pub struct Register {
 
 impl Register {
     /// As it is.
-    pub fn seen(&self) -> Seen {
+    fn seen(&self, life: Life) -> Seen {
         let is_there = self.writes.last().is_some_and(|(_, deed)| *deed == Deed::Put);
-        Seen { version: self.writes.len() as u64, is_there }
+        Seen { life, version: self.writes.len() as u64, is_there }
     }
 
     /// Which operation made that version.
@@ -196,9 +219,9 @@ impl Register {
         self.writes.get((version as usize).checked_sub(1)?).map(|(op, _)| *op)
     }
 
-    fn write(&mut self, op: Op, deed: Deed) -> Seen {
+    fn write(&mut self, life: Life, op: Op, deed: Deed) -> Seen {
         self.writes.push((op, deed));
-        self.seen()
+        self.seen(life)
     }
 
     /// As the next owner copies it.
@@ -231,12 +254,15 @@ struct Carried {
     register: Register,
 }
 
-/// Where values are.
+/// Where values are. A service that is right has them by the ids of shards, which are never used again, and so apart for
+/// each life of a keyspace.
 #[derive(Debug, Default)]
 pub struct Storage {
-    shared: BTreeMap<KeyAt, Shared>,
-    carried: BTreeMap<KeyAt, BTreeMap<Epoch, Carried>>,
+    shared: BTreeMap<(KeyAt, Life), Shared>,
+    carried: BTreeMap<(KeyAt, Life), BTreeMap<Epoch, Carried>>,
     carries: Vec<bool>,
+    /// Of each keyspace that was created in the run.
+    lives: BTreeMap<usize, Vec<Life>>,
 }
 
 impl Storage {
@@ -245,57 +271,81 @@ impl Storage {
         Storage { carries: spaces.iter().map(|space| space.is_carried).collect(), ..Storage::default() }
     }
 
+    /// A keyspace is created, whose shards have this id or a later one.
+    pub fn begin_life(&mut self, keyspace: usize, first: ShardId) {
+        self.lives.entry(keyspace).or_default().push(first.0);
+    }
+
+    /// The latest life of a keyspace.
+    pub fn life(&self, keyspace: usize) -> Life {
+        self.lives.get(&keyspace).and_then(|lives| lives.last().copied()).unwrap_or_default()
+    }
+
+    /// The life that a shard is of.
+    pub fn life_of(&self, keyspace: usize, shard: ShardId) -> Life {
+        let lives = self.lives.get(&keyspace).into_iter().flatten();
+        lives.rev().copied().find(|life| *life <= shard.0).unwrap_or_default()
+    }
+
     fn carries(&self, key: KeyAt) -> bool {
         self.carries[key.keyspace]
     }
 
-    /// What is there, by the latest epoch.
+    /// What is there in the latest life, by the latest epoch.
     pub fn read(&self, key: KeyAt) -> Option<&Register> {
+        self.read_in(key, self.life(key.keyspace))
+    }
+
+    fn read_in(&self, key: KeyAt, life: Life) -> Option<&Register> {
+        let at = (key, life);
         if self.carries(key) {
-            self.carried.get(&key).and_then(|files| files.values().next_back()).map(|file| &file.register)
+            self.carried.get(&at).and_then(|files| files.values().next_back()).map(|file| &file.register)
         } else {
-            self.shared.get(&key).map(|shared| &shared.register)
+            self.shared.get(&at).map(|shared| &shared.register)
         }
     }
 
-    /// What a reader sees of it.
-    pub fn seen(&self, key: KeyAt) -> Seen {
-        self.read(key).map(Register::seen).unwrap_or_default()
+    /// What a reader sees of it in that life.
+    pub fn seen(&self, key: KeyAt, life: Life) -> Seen {
+        let nothing = Seen { life, ..Seen::default() };
+        self.read_in(key, life).map_or(nothing, |register| register.seen(life))
     }
 
     /// An owner begins under `epoch`: older ones are refused from now on, or its file is made from the last
     /// one. None when storage has seen a later epoch.
-    pub fn open(&mut self, key: KeyAt, epoch: Epoch, placement: PlacementId) -> Option<Seen> {
+    pub fn open(&mut self, key: KeyAt, shard: ShardId, epoch: Epoch, placement: PlacementId) -> Option<Seen> {
+        let life = self.life_of(key.keyspace, shard);
         if self.carries(key) {
-            let files = self.carried.entry(key).or_default();
+            let files = self.carried.entry((key, life)).or_default();
             let last = files.range(..epoch).next_back().map(|(_, file)| file.register.carried());
             let file = Carried { placement, register: last.unwrap_or_default() };
-            return Some(files.entry(epoch).or_insert(file).register.seen());
+            return Some(files.entry(epoch).or_insert(file).register.seen(life));
         }
-        let shared = self.shared.entry(key).or_default();
+        let shared = self.shared.entry((key, life)).or_default();
         (epoch >= shared.epoch).then(|| {
             shared.epoch = epoch;
-            shared.register.seen()
+            shared.register.seen(life)
         })
     }
 
     /// Writes under `epoch`. None when storage refuses: a later epoch has been here, or there is no such file.
-    pub fn write(&mut self, key: KeyAt, epoch: Epoch, op: Op, deed: Deed) -> Option<Seen> {
+    pub fn write(&mut self, key: KeyAt, shard: ShardId, epoch: Epoch, op: Op, deed: Deed) -> Option<Seen> {
+        let life = self.life_of(key.keyspace, shard);
         if self.carries(key) {
-            let file = self.carried.get_mut(&key)?.get_mut(&epoch)?;
-            return Some(file.register.write(op, deed));
+            let file = self.carried.get_mut(&(key, life))?.get_mut(&epoch)?;
+            return Some(file.register.write(life, op, deed));
         }
-        let shared = self.shared.entry(key).or_default();
+        let shared = self.shared.entry((key, life)).or_default();
         if epoch < shared.epoch {
             return None;
         }
         shared.epoch = epoch;
-        Some(shared.register.write(op, deed))
+        Some(shared.register.write(life, op, deed))
     }
 
     /// The files that a replica made are deleted.
     pub fn discard(&mut self, placement: PlacementId, keyspace: usize) {
-        let of_it = self.carried.iter_mut().filter(|(key, _)| key.keyspace == keyspace);
+        let of_it = self.carried.iter_mut().filter(|((key, _), _)| key.keyspace == keyspace);
         of_it.for_each(|(_, files)| files.retain(|_, file| file.placement != placement));
     }
 }

@@ -40,6 +40,8 @@ struct Subscription {
 #[derive(Debug)]
 struct Subscriber {
     place: Place,
+    /// It was told everything that there was once.
+    is_current: bool,
     keyspaces: BTreeMap<KeyspaceName, Subscription>,
     /// Which addresses it has heard of.
     nodes: u64,
@@ -60,6 +62,8 @@ pub struct Publisher {
     subscribers: BTreeMap<u64, Subscriber>,
     table: RouteTable,
     following: Option<Following>,
+    /// What is not on the board does not exist, as far as is known here.
+    is_current: bool,
 }
 
 impl Default for Publisher {
@@ -69,6 +73,7 @@ impl Default for Publisher {
             subscribers: BTreeMap::new(),
             table: RouteTable::default(),
             following: None,
+            is_current: false,
         }
     }
 }
@@ -78,12 +83,14 @@ impl Publisher {
     pub fn lead(&mut self, scene: &mut Scene, here: Place, cluster: &Cluster, now: Millis) {
         self.leave_leader(scene, here);
         self.board.refresh(cluster, now);
+        self.is_current = true;
     }
 
     /// Its coordinator leads no more: what others will say is taken from the beginning, unless it is older.
     pub fn stand_by(&mut self, scene: &mut Scene, here: Place) {
         self.leave_leader(scene, here);
         self.table = RouteTable::not_before(self.board.briefs());
+        self.is_current = false;
     }
 
     /// Follows whoever leads, from here on; none = nobody knows, and the last one is believed.
@@ -115,7 +122,7 @@ impl Publisher {
     pub fn subscribe(&mut self, from: Place, stream: u64, has: &BTreeMap<KeyspaceName, Generation>) {
         let subscription = |has: &Generation| Subscription { has: Some(*has), under_way: false };
         let keyspaces = has.iter().map(|(name, has)| (name.clone(), subscription(has))).collect();
-        self.subscribers.insert(stream, Subscriber { place: from, keyspaces, nodes: 0 });
+        self.subscribers.insert(stream, Subscriber { place: from, is_current: false, keyspaces, nodes: 0 });
     }
 
     /// A subscriber has taken what it was sent.
@@ -137,6 +144,7 @@ impl Publisher {
         self.board.pass_on_nodes(publication.nodes.changed, publication.nodes.forgotten);
         for diff in &publication.diffs {
             let before = (self.sequence(&name), self.table.map(&name).map(ShardMap::generation));
+            let life = self.board.brief(&name).map(|brief| brief.first_shard);
             match self.table.change(Some(publication.brief.clone()), publication.resync, diff) {
                 Ok(_) => {}
                 // It lags behind: whoever leads is asked for again.
@@ -150,13 +158,34 @@ impl Publisher {
             scene.trace.event(scene.now, (22u8, here, after.0), || {
                 format!("{here:?} passes on {name} {} from {}", diff.to, diff.from)
             });
-            if after.0 < before.0 || after.1.map(|at| at.sequence) < before.1.map(|at| at.sequence) {
+            let is_same = life == self.board.brief(&name).map(|brief| brief.first_shard);
+            let goes_back =
+                after.0 < before.0 || after.1.map(|at| at.sequence) < before.1.map(|at| at.sequence);
+            if is_same && goes_back {
                 let text = format!("{here:?} has {name} {:?} after {:?}", after.0, before.0);
                 scene.violate("M2", text);
             }
         }
         if let Some(generation) = self.table.map(&name).map(ShardMap::generation) {
             scene.send(here, leader, via, Message::Taken(name, generation));
+        }
+    }
+
+    /// The leader says that a keyspace is gone, or that it has said everything.
+    pub fn told(&mut self, via: Via, message: &Message, now: True) {
+        let of_it = |following: &&mut Following| Via::Stream(following.stream) == via;
+        let Some(following) = self.following.as_mut().filter(of_it) else { return };
+        following.heard = now;
+        match message {
+            Message::Deleted(name, horizon) => {
+                self.table.delete(name, *horizon);
+                self.board.pass_on_end(name, *horizon);
+            }
+            Message::Current(horizon) => {
+                self.board.pass_on_horizon(*horizon);
+                self.is_current = true;
+            }
+            _ => {}
         }
     }
 
@@ -178,6 +207,23 @@ impl Publisher {
             None => table.map(name).map(ShardMap::whole),
         };
         for (stream, subscriber) in &mut self.subscribers {
+            if !self.is_current && !subscriber.is_current {
+                continue;
+            }
+            let has = |held: &Subscription| held.has.is_some() && !held.under_way;
+            let gone = subscriber
+                .keyspaces
+                .iter()
+                .filter(|(name, held)| has(held) && board.since(name, held.has) == Since::Deleted);
+            for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                subscriber.keyspaces.remove(&name);
+                scene.send(
+                    here,
+                    subscriber.place,
+                    Via::Stream(*stream),
+                    Message::Deleted(name, board.horizon()),
+                );
+            }
             for name in board.keyspaces() {
                 let held = subscriber.keyspaces.entry(name.clone()).or_default();
                 let Some(publication) = lacks(board, name, held, subscriber.nodes, &whole) else { continue };
@@ -185,6 +231,9 @@ impl Publisher {
                 subscriber.nodes = publication.nodes.version;
                 let message = Message::Publication(publication);
                 scene.send(here, subscriber.place, Via::Stream(*stream), message);
+            }
+            if !std::mem::replace(&mut subscriber.is_current, true) {
+                scene.send(here, subscriber.place, Via::Stream(*stream), Message::Current(board.horizon()));
             }
         }
     }
@@ -203,6 +252,7 @@ fn lacks(
     let is_news = !(nodes.changed.is_empty() && nodes.forgotten.is_empty());
     let (diffs, resync) = match board.since(name, held.has) {
         Since::Nothing if is_news => (Vec::new(), false),
+        // Of what is gone its subscribers are told apart.
         Since::Nothing | Since::Deleted => return None,
         Since::Changes(diffs) => (diffs, false),
         Since::Whole => (vec![Arc::new(whole(name)?)], true),

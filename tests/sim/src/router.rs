@@ -9,7 +9,7 @@ use crate::coordinator::node_at;
 use crate::message::{Event, Message, Outcome, Place, Publication, Request, Response, Via};
 use crate::model::{Deed, KeyAt, Op};
 use crate::scene::Scene;
-use partage_core::id::Generation;
+use partage_core::id::{Generation, ShardId};
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::routing::budget::{Budget, BudgetPolicy};
@@ -133,6 +133,10 @@ impl Router {
                     None => self.leave(scene, via),
                 }
             }
+            Message::Deleted(name, horizon) if self.stream.map(Via::Stream) == Some(via) => {
+                self.heard = scene.now;
+                self.deleted(scene, &name, horizon);
+            }
             Message::Response(response) => self.answered(scene, response),
             _ => {}
         }
@@ -155,6 +159,7 @@ impl Router {
         let name = brief.name.clone();
         for diff in diffs {
             let (router, at) = (self.at, self.map(&name).map(ShardMap::generation));
+            let life = self.table.brief(&name).map(|brief| brief.first_shard);
             scene.trace.event(scene.now, (20u8, router, diff.to.sequence), || {
                 format!("router {router} is sent {name} {} from {}, resync {resync}", diff.to, diff.from)
             });
@@ -164,7 +169,8 @@ impl Router {
                 Err(error) => scene.violate("W4", format!("router {router}: {error}")),
             }
             let now = self.map(&name).map(ShardMap::generation);
-            if now.map(|now| now.sequence) < at.map(|at| at.sequence) {
+            let is_same = life == self.table.brief(&name).map(|brief| brief.first_shard);
+            if is_same && now.map(|now| now.sequence) < at.map(|at| at.sequence) {
                 scene.violate("M2", format!("router {router} has {name} {now:?} after {at:?}"));
             }
         }
@@ -172,19 +178,33 @@ impl Router {
         Some(Message::Taken(name.clone(), self.map(&name)?.generation()))
     }
 
+    /// M2, D11: what a router is told to forget is gone.
+    fn deleted(&mut self, scene: &mut Scene, name: &KeyspaceName, horizon: ShardId) {
+        let (router, held) = (self.at, self.table.brief(name).map(|brief| brief.first_shard));
+        scene
+            .trace
+            .event(scene.now, (23u8, router), || format!("router {router} is told that {name} is gone"));
+        let there = scene.oracles.maps.first_shard(name);
+        if self.table.delete(name, horizon) && held == there {
+            scene.violate("M2", format!("router {router} is told that {name} is gone, and it is there"));
+        }
+        self.routes = self.table.routes();
+    }
+
     fn is_committed(&self, scene: &mut Scene, name: &KeyspaceName) {
         let (Some(held), Some(latest)) = (self.map(name), scene.oracles.maps.latest(name)) else { return };
         let (at, router): (Generation, usize) = (held.generation(), self.at);
         if latest.generation() == at && latest.whole() != held.whole() {
             scene.violate("W3", format!("router {router} has another {name} {at}"));
-        } else if scene.oracles.maps.generation(name, at.sequence) != Some(at) {
+        } else if !scene.oracles.maps.was_committed(name, at) {
             scene.violate("M3", format!("router {router} is sent {name} {at}, never committed"));
         }
     }
 
     /// A client begins an operation.
     pub fn operate(&mut self, scene: &mut Scene, op: Op, key: KeyAt, access: Access, deed: Option<Deed>) {
-        scene.oracles.data.begins(op, key, deed);
+        let life = scene.oracles.storage.life(key.keyspace);
+        scene.oracles.data.begins(op, key, life, deed);
         self.purse.earn(1);
         let nature = Nature { idempotent: deed.is_none(), hedged: false, replayable: true };
         let now = self.clock.read(scene.now);
@@ -300,10 +320,12 @@ impl Router {
         });
         let event = match outcome {
             Outcome::Done(seen, by_leader) => {
+                let keyspace = under_way.key.keyspace;
                 self.ops.remove(&op);
                 let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
                 let oracles = &mut scene.oracles;
-                let finding = oracles.data.done(op, seen, by_leader, &spaces, &oracles.storage);
+                let is_alive = oracles.exists(keyspace);
+                let finding = oracles.data.done(op, seen, by_leader, &spaces, &oracles.storage, is_alive);
                 return finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
             }
             Outcome::Elsewhere(other) => {

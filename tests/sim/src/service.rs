@@ -8,7 +8,7 @@
 
 use crate::clock::{MS, SECOND};
 use crate::message::{Event, Message, Outcome, Place, Request, Response, Via};
-use crate::model::{KeyAt, Op, Seen};
+use crate::model::{KeyAt, Life, Op, Seen};
 use crate::node::Node;
 use crate::scene::Scene;
 use partage_core::exchange::{Order, ReplicaKey};
@@ -55,7 +55,7 @@ struct Inside {
 pub struct Service {
     inside: BTreeMap<(Op, u32), Inside>,
     draining: BTreeSet<ReplicaKey>,
-    copies: BTreeMap<KeyAt, Seen>,
+    copies: BTreeMap<(KeyAt, Life), Seen>,
     held: BTreeMap<(Op, u32), u32>,
 }
 
@@ -98,11 +98,11 @@ impl Service {
         for key in space.keys_in(&order.bounds) {
             let (at, storage) = (KeyAt { keyspace, key }, &mut scene.oracles.storage);
             let seen = match order.role {
-                Role::Leader => storage.open(at, epoch, order.replica.placement),
-                Role::Follower => Some(storage.seen(at)),
+                Role::Leader => storage.open(at, order.replica.shard, epoch, order.replica.placement),
+                Role::Follower => Some(storage.seen(at, storage.life_of(keyspace, order.replica.shard))),
             };
             let seen = seen.ok_or_else(|| format!("storage has seen an epoch later than {epoch}"))?;
-            self.copies.insert(at, seen);
+            self.copies.insert((at, seen.life), seen);
         }
         Ok(())
     }
@@ -196,10 +196,11 @@ impl Node {
         let Some(inside) = process.service.inside.get(&(op, attempt)) else { return };
         let key = inside.request.key;
         if let Some(deed) = inside.request.deed {
-            let epoch = inside.permit.epoch;
+            let (shard, epoch) = (inside.permit.replica.shard, inside.permit.epoch);
             let way = scene.draw.around(300);
             let process = process_number;
-            return scene.after(way, Event::StorageWrite { node, process, op, attempt, key, epoch, deed });
+            return scene
+                .after(way, Event::StorageWrite { node, process, op, attempt, key, shard, epoch, deed });
         }
         let owns = process.gates.still_holds(now, &inside.permit) && !inside.evicted;
         let holds = planted::is(Planted::D2) || owns;
@@ -207,7 +208,9 @@ impl Node {
         let outcome = if holds {
             let findings = scene.oracles.still_held(scene.now, node, &inside.permit, key, inside.owners);
             findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
-            Outcome::Done(process.service.copies.get(&key).copied().unwrap_or_default(), leads)
+            let life = scene.oracles.storage.life_of(key.keyspace, inside.permit.replica.shard);
+            let nothing = Seen { life, ..Seen::default() };
+            Outcome::Done(process.service.copies.get(&(key, life)).copied().unwrap_or(nothing), leads)
         } else {
             Outcome::NotNow("not the owner any more")
         };
@@ -229,7 +232,7 @@ impl Node {
         let outcome = match seen {
             Some(_) if space.is_carried && !owns => Outcome::Indefinite,
             Some(seen) => {
-                let copy = process.service.copies.entry(key).or_default();
+                let copy = process.service.copies.entry((key, seen.life)).or_default();
                 if seen.version > copy.version {
                     *copy = seen;
                 }

@@ -80,6 +80,9 @@ const QUIET: True = 15 * SECOND;
 /// Runs in which a person is at hand, in thousandths.
 const PERSON: u64 = 50;
 
+/// Runs in which people create and delete a keyspace, in thousandths.
+const DRAFTS: u64 = 600;
+
 /// Seconds within which a move ends in which nodes are stuck: the time to let go, and two leases.
 const STUCK_MOVES: u64 = 30;
 
@@ -161,6 +164,7 @@ impl World {
             is_hasty: shape.stuck,
             is_slow: draw.chance(250),
             slots: draw.chance(350),
+            drafts: draw.chance(DRAFTS) && !shape.leaders,
         };
         let settings = settings(&mut draw, shape);
         let all: &[Kind] = if shape.leaders { &Kind::LEADERS } else { &Kind::ALL };
@@ -185,6 +189,7 @@ impl World {
             slots: false,
             is_hasty: false,
             is_slow: false,
+            drafts: false,
         };
         let settings = Settings {
             heartbeat_ms: 200,
@@ -200,7 +205,8 @@ impl World {
     fn made(mut draw: Draw, shape: Shape, cast: Cast, settings: Settings, trace: Trace) -> World {
         let spaces: Rc<[_]> = model::spaces(cast).into();
         let mut store = Store::default();
-        store.records.keyspaces = spaces.iter().map(model::Space::first_records).collect();
+        let there = spaces.iter().filter(|space| !space.comes_and_goes);
+        store.records.keyspaces = there.map(model::Space::first_records).collect();
         let oracles = Oracles::new(Rc::clone(&spaces), shape.nodes);
         let clock = |draw: &mut Draw| Clock::drawn(draw, 0);
         let coordinator = |at, draw: &mut Draw| Coordinator::new(at, settings.clone(), clock(draw));
@@ -480,8 +486,8 @@ impl World {
                 self.nodes[node].callback_ends(scene, &replica, callback, call);
             }
             Event::Worked { node, op, attempt, .. } => self.nodes[node].worked(scene, op, attempt),
-            Event::StorageWrite { node, process, op, attempt, key, epoch, deed } => {
-                let seen = scene.oracles.storage.write(key, epoch, op, deed);
+            Event::StorageWrite { node, process, op, attempt, key, shard, epoch, deed } => {
+                let seen = scene.oracles.storage.write(key, shard, epoch, op, deed);
                 let way = scene.draw.around(300);
                 scene.after(way, Event::StorageAnswers { node, process, op, attempt, seen });
             }
@@ -568,7 +574,10 @@ impl World {
     fn operate(&mut self) {
         let scene = &mut self.scene;
         self.ops += 1;
-        let (op, keyspace) = (self.ops, scene.draw.index(scene.oracles.spaces.len()));
+        let op = self.ops;
+        let is_there = |at: &usize| scene.oracles.exists(*at);
+        let there: Vec<usize> = (0..scene.oracles.spaces.len()).filter(is_there).collect();
+        let keyspace = there[scene.draw.index(there.len())];
         let key = KeyAt { keyspace, key: scene.draw.index(KEYS) };
         let router = scene.draw.index(self.routers.len());
         let (access, deed) = match scene.draw.index(10) {

@@ -136,7 +136,8 @@ impl Session {
                 self.tell_cluster();
                 self.look().await.ok()?;
                 self.begun = true;
-                let everything = MapEvent { news: MapNews::Current, nodes: vec![], forgotten: vec![] };
+                let news = MapNews::Current(self.publisher.horizon());
+                let everything = MapEvent { news, nodes: vec![], forgotten: vec![] };
                 self.due.extend(encoded(&everything));
                 self.tell_spread();
             }
@@ -215,7 +216,7 @@ impl Session {
             Since::Deleted => {
                 self.has.remove(&name);
                 self.briefed.remove(&name);
-                let news = MapNews::Deleted(name);
+                let news = MapNews::Deleted(name, self.publisher.horizon());
                 self.due.extend(encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }));
                 Ok(false)
             }
@@ -226,6 +227,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::id::ShardId;
     use partage_core::routing::table::RouteTable;
     use std::sync::Mutex;
 
@@ -242,16 +244,16 @@ mod tests {
     async fn r7_routers_are_told_over_how_long_to_spread() {
         let publisher = Arc::new(Publisher::default());
         let number = publisher.stand_by(Arc::new(Mutex::new(RouteTable::default())));
-        publisher.pass_on(number, &RouteTable::default(), about_nothing(MapNews::Current));
+        publisher.pass_on(number, &RouteTable::default(), about_nothing(MapNews::Current(ShardId(7))));
         let door = MapsDoor::new(publisher.clone());
         let watch = || door.watch(WatchRequest::default()).unwrap();
         let mut first = watch();
-        assert_next(&mut first, MapNews::Current).await;
+        assert_next(&mut first, MapNews::Current(ShardId(7))).await;
         let others: Vec<_> = (0..999).map(|_| watch()).collect();
         // Nothing else has happened.
         assert_next(&mut first, MapNews::Spread(205)).await;
         let mut last = watch();
-        assert_next(&mut last, MapNews::Current).await;
+        assert_next(&mut last, MapNews::Current(ShardId(7))).await;
         assert_next(&mut last, MapNews::Spread(205)).await;
         drop(others);
         publisher.pass_on(number, &RouteTable::default(), about_nothing(MapNews::Nothing));

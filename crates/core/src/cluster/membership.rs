@@ -8,7 +8,7 @@
 use super::{Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, Write, orders, work};
 use crate::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, ReplicaKey, Report, Stored};
 use crate::health::Signs;
-use crate::id::{ClusterId, Incarnation};
+use crate::id::{ClusterId, Incarnation, ShardId};
 use crate::lease::Granted;
 use crate::limits;
 use crate::load::{BadLoad, Load};
@@ -251,6 +251,11 @@ impl Cluster {
     /// Which cluster it is.
     pub fn identity(&self) -> ClusterIdentity {
         ClusterIdentity { cluster: self.record.id, continues: self.record.continues.clone() }
+    }
+
+    /// All keyspaces whose shards begin below this are known here, those that were deleted too.
+    pub fn horizon(&self) -> ShardId {
+        self.record.next_shard
     }
 
     fn is_alive(&self, node: &NodeState, at: Moment) -> bool {

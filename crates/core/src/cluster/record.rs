@@ -357,7 +357,13 @@ impl Cluster {
             nodes: BTreeMap::new(),
             plans: records.plans.into_iter().map(|plan| (plan.id, plan)).collect(),
             carried: Default::default(),
-            deleted: BTreeMap::new(),
+            // When they were deleted is not stored: it may have been just now.
+            deleted: records
+                .cluster
+                .deleted_keyspaces
+                .keys()
+                .map(|name| (name.clone(), lease.end()))
+                .collect(),
             faults: StoredFaults::default(),
             inherited: false,
             promised: at.now,

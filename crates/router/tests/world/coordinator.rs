@@ -1,7 +1,7 @@
 //! A coordinator that knows one keyspace and pushes it, by the rules of `maps.proto`.
 
 use super::{LONG, Maps};
-use partage_core::id::Generation;
+use partage_core::id::{Generation, ShardId};
 use partage_core::map::MapDiff;
 use partage_wire::maps::{MapEvent, MapNews, Watch, in_parts};
 use partage_wire::proto;
@@ -56,7 +56,7 @@ impl maps_server::Maps for Door {
             (_, Some(first)) => maps.diffs[first..].iter().map(|diff| event(maps, diff, false)).collect(),
             (_, None) => vec![event(maps, &maps.map.whole(), true)],
         };
-        let everything = MapEvent { news: MapNews::Current, nodes: vec![], forgotten: vec![] };
+        let everything = MapEvent { news: MapNews::Current(ShardId(1)), nodes: vec![], forgotten: vec![] };
         for part in events_now.iter().chain([&everything]).flat_map(in_parts) {
             out.try_send(Ok(part)).unwrap();
         }

@@ -4,7 +4,7 @@ use super::{Joiner, MapEvent, MapNews, NodeAddress, Watch, encoded, in_parts, wi
 use crate::limits::SHARDS_IN_PART;
 use crate::{proto, testing};
 use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
-use partage_core::id::{ClusterId, Incarnation, TransactionId};
+use partage_core::id::{ClusterId, Incarnation, ShardId, TransactionId};
 use partage_core::keyspace::Keyspace;
 use partage_core::map::MapDiff;
 use partage_core::node::Health;
@@ -93,8 +93,11 @@ fn a_part_of_another_event_is_refused() {
     let mut other = parts.clone();
     other[1].diff.as_mut().unwrap().to.as_mut().unwrap().sequence += 1;
     assert_eq!(joined(other).unwrap_err().field, "diff");
-    let gone =
-        MapEvent { news: MapNews::Deleted("large".parse().unwrap()), nodes: vec![], forgotten: vec![] };
+    let gone = MapEvent {
+        news: MapNews::Deleted("large".parse().unwrap(), ShardId(9)),
+        nodes: vec![],
+        forgotten: vec![],
+    };
     let interrupted = vec![parts[0].clone(), in_parts(&gone).remove(0)];
     assert_eq!(joined(interrupted).unwrap_err().field, "more");
     assert_eq!(joined(in_parts(&gone)), Ok(vec![gone]));
@@ -103,7 +106,9 @@ fn a_part_of_another_event_is_refused() {
 #[test]
 fn events_about_no_keyspace_come_in_the_same() {
     let identity = ClusterIdentity { cluster: ClusterId(7), continues: vec![ClusterId(1), ClusterId(2)] };
-    for news in [MapNews::Nothing, MapNews::Current, MapNews::Spread(1_638), MapNews::Cluster(identity)] {
+    for news in
+        [MapNews::Nothing, MapNews::Current(ShardId(4)), MapNews::Spread(1_638), MapNews::Cluster(identity)]
+    {
         let event = MapEvent { news, nodes: vec![], forgotten: vec![] };
         assert_eq!(joined(in_parts(&event)), Ok(vec![event]));
     }

@@ -7,7 +7,7 @@
 //! nobody knows stay open: they forbid nothing.
 
 use super::Finding;
-use crate::model::{Deed, KeyAt, Op, Seen, Space, Storage};
+use crate::model::{Deed, KeyAt, Life, Op, Seen, Space, Storage};
 use std::collections::BTreeMap;
 
 /// Counts of operations by their end.
@@ -48,9 +48,15 @@ pub struct Data {
 }
 
 impl Data {
-    /// A client begins.
-    pub fn begins(&mut self, op: Op, key: KeyAt, deed: Option<Deed>) {
-        let floor = self.known.get(&key).copied().unwrap_or_default();
+    /// A keyspace is deleted, and all that was in it.
+    pub fn end_life(&mut self, keyspace: usize) {
+        self.known.retain(|key, _| key.keyspace != keyspace);
+        self.acknowledged.retain(|(key, _), _| key.keyspace != keyspace);
+    }
+
+    /// A client begins, in that life of the keyspace.
+    pub fn begins(&mut self, op: Op, key: KeyAt, life: Life, deed: Option<Deed>) {
+        let floor = self.known.get(&key).copied().unwrap_or(Seen { life, ..Seen::default() });
         self.tally.begun += 1;
         self.open.insert(op, Open { key, deed, floor });
     }
@@ -63,11 +69,22 @@ impl Data {
         by_leader: bool,
         spaces: &[Space],
         storage: &Storage,
+        is_alive: bool,
     ) -> Option<Finding> {
         let Open { key, deed, floor } = self.open.remove(&op)?;
         self.tally.done += 1;
         let version = seen.version;
-        if version > storage.seen(key).version {
+        if seen.life < floor.life {
+            let text =
+                format!("op {op} on {key:?} began in life {}, and life {} answers", floor.life, seen.life);
+            return Some(("M5", text));
+        }
+        // Of a life that began after the operation nothing was known; of one that is over nothing matters.
+        let floor = if seen.life == floor.life { floor } else { Seen { life: seen.life, ..Seen::default() } };
+        if !is_alive || seen.life < storage.life(key.keyspace) {
+            return None;
+        }
+        if version > storage.seen(key, seen.life).version {
             return Some(("D1", format!("op {op} saw version {version} of {key:?}, which is not there")));
         }
         let exclusive = spaces[key.keyspace].is_exclusive();

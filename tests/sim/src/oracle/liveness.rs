@@ -177,6 +177,7 @@ mod tests {
                 reshards: false,
                 is_hasty: false,
                 is_slow: false,
+                drafts: false,
                 slots: false,
             };
             let mut spaces = model::spaces(cast);

@@ -6,7 +6,7 @@ use crate::clock::True;
 use crate::message::Request;
 use crate::model::Space;
 use partage_core::check;
-use partage_core::cluster::{NodeRecord, Records, Write};
+use partage_core::cluster::{KeyspaceRecord, NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
@@ -24,7 +24,12 @@ type Home = (NodeId, Incarnation);
 #[derive(Debug)]
 pub struct Maps {
     maps: BTreeMap<KeyspaceName, ShardMap>,
+    /// Of each keyspace since it was created, by their numbers.
     generations: BTreeMap<(KeyspaceName, u64), Generation>,
+    /// Of earlier lives of keyspaces, too.
+    ever: BTreeSet<(KeyspaceName, Generation)>,
+    /// The lowest id that shards of each keyspace can have.
+    first_shards: BTreeMap<KeyspaceName, ShardId>,
     bounds: BTreeMap<(KeyspaceName, ShardId), Bounds>,
     leaders: BTreeMap<(KeyspaceName, ShardId, Epoch), Home>,
     placements: BTreeMap<(KeyspaceName, PlacementId), Home>,
@@ -50,8 +55,9 @@ pub struct Maps {
 impl Maps {
     /// Before the first commit.
     pub fn new(spaces: &[Space]) -> Maps {
+        let there = spaces.iter().filter(|space| !space.comes_and_goes);
         let maps: BTreeMap<_, _> =
-            spaces.iter().map(|space| (space.keyspace.name.clone(), space.first_records().1)).collect();
+            there.map(|space| (space.keyspace.name.clone(), space.first_records().1)).collect();
         let bounds = maps
             .iter()
             .flat_map(|(name, map)| map.shards().map(|s| ((name.clone(), s.id), s.bounds.clone())))
@@ -60,9 +66,13 @@ impl Maps {
             ((name.clone(), map.generation().sequence), map.generation())
         };
         let generations = maps.iter().map(first).collect();
+        let ever = maps.iter().map(|(name, map)| (name.clone(), map.generation())).collect();
+        let first_shards = maps.keys().map(|name| (name.clone(), ShardId(1))).collect();
         Maps {
             maps,
             generations,
+            ever,
+            first_shards,
             bounds,
             leaders: BTreeMap::new(),
             placements: BTreeMap::new(),
@@ -127,9 +137,34 @@ impl Maps {
         self.maps.values()
     }
 
-    /// A generation that was committed under that number.
-    pub fn generation(&self, name: &KeyspaceName, sequence: u64) -> Option<Generation> {
-        self.generations.get(&(name.clone(), sequence)).copied()
+    /// Whether a generation was ever committed.
+    pub fn was_committed(&self, name: &KeyspaceName, generation: Generation) -> bool {
+        self.ever.contains(&(name.clone(), generation))
+    }
+
+    /// The lowest id that shards of a keyspace can have, if it is there.
+    pub fn first_shard(&self, name: &KeyspaceName) -> Option<ShardId> {
+        self.first_shards.get(name).copied()
+    }
+
+    /// A keyspace is created; its first map comes in the same transaction.
+    pub fn begin_life(&mut self, record: &KeyspaceRecord) {
+        let settings = &record.keyspace;
+        let map = ShardMap::empty(settings.name.clone(), settings.sharding, settings.partition_key);
+        self.first_shards.insert(settings.name.clone(), record.first_shard);
+        // Routers may have it from the empty map that it begins with.
+        self.ever.insert((settings.name.clone(), map.generation()));
+        self.maps.insert(settings.name.clone(), map);
+    }
+
+    /// A keyspace is deleted. Its ids are never used again.
+    pub fn end_life(&mut self, name: &KeyspaceName) {
+        self.first_shards.remove(name);
+        self.committed_at.remove(name);
+        self.generations.retain(|(keyspace, _), _| keyspace != name);
+        if let Some(map) = self.maps.remove(name) {
+            self.removed.extend(map.shards().map(|shard| (name.clone(), shard.id)));
+        }
     }
 
     /// Whether an incarnation was declared dead, or has left.
@@ -204,7 +239,10 @@ impl Maps {
             return vec![("M3", error.to_string())];
         }
         findings.extend(check::map(map).into_iter().map(|finding| ("M1", format!("{name}: {finding}"))));
-        if diff.parent != Some(before.generation()) {
+        self.ever.insert((name.clone(), diff.to));
+        // The first map of a keyspace follows none.
+        let parent = diff.parent.unwrap_or_default();
+        if parent != before.generation() {
             findings.push(("M3", format!("{name} {} has another parent than the map before", diff.to)));
         }
         if self.generations.insert((name.clone(), diff.to.sequence), diff.to).is_some() {

@@ -18,6 +18,7 @@ use crate::clock::True;
 use crate::message::Request;
 use crate::model::{KeyAt, Space, Storage};
 use ownership::Claim;
+use partage_core::cluster::{Records, Write};
 use partage_core::exchange::Order;
 use partage_core::id::Incarnation;
 use partage_core::lifecycle::ReplicaState;
@@ -56,6 +57,37 @@ impl Oracles {
             data: data::Data::default(),
             spaces,
         }
+    }
+
+    /// A transaction is durable: `records` are what it gave.
+    pub fn committed(&mut self, now: True, term: u64, writes: &[Write], records: &Records) -> Vec<Finding> {
+        for write in writes {
+            let name = match write {
+                Write::Keyspace(record) => &record.keyspace.name,
+                Write::DropKeyspace(name) => name,
+                _ => continue,
+            };
+            let Some(keyspace) = self.spaces.iter().position(|space| space.keyspace.name == *name) else {
+                continue;
+            };
+            match write {
+                Write::Keyspace(record) if self.maps.latest(name).is_none() => {
+                    self.maps.begin_life(record);
+                    self.storage.begin_life(keyspace, record.first_shard);
+                }
+                Write::DropKeyspace(_) => {
+                    self.maps.end_life(name);
+                    self.data.end_life(keyspace);
+                }
+                _ => {}
+            }
+        }
+        self.maps.committed(now, term, writes, records)
+    }
+
+    /// Whether a keyspace is there, by the latest commit.
+    pub fn exists(&self, keyspace: usize) -> bool {
+        self.maps.latest(&self.spaces[keyspace].keyspace.name).is_some()
     }
 
     /// A process believes to own exactly `claims`, until `until` if nothing happens (O1, O6).

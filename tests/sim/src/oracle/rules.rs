@@ -93,6 +93,7 @@ impl Rules {
                 }
                 self.aside.insert(record.keyspace.name.clone(), aside);
             }
+            Write::DropKeyspace(name) => drop(self.aside.remove(name)),
             Write::Cluster(record) => {
                 if self.braked && record.brake.is_none() {
                     // Who is given up now was waited for, and counts no more.

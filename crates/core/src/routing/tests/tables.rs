@@ -179,7 +179,7 @@ proptest! {
             }
         }
         if at.is_some() {
-            table.delete(map.keyspace());
+            table.delete(map.keyspace(), map.next_shard());
         }
         table.forget(&(0..7).map(node).collect::<Vec<_>>());
         let left = table.routes();
@@ -265,7 +265,7 @@ fn m2_a_table_that_begins_anew_takes_nothing_older_than_what_was_known() {
     let anew = KeyspaceBrief { first_shard, ..brief(&map) };
     assert_eq!(table.change(Some(anew), true, &map.whole()), Ok(true));
     let mut table = RouteTable::not_before([&brief(&later)]);
-    table.delete(map.keyspace());
+    table.delete(map.keyspace(), later.next_shard());
     assert_eq!(table.change(Some(brief(&map)), true, &map.whole()), Ok(true));
 }
 
