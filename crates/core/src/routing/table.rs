@@ -134,7 +134,7 @@ impl RouteTable {
                 Err(TableError::OtherCluster { ours, theirs: identity.cluster })
             }
             ours => {
-                if ours != Some(identity.cluster) {
+                if ours.is_some_and(|ours| ours != identity.cluster) {
                     // A restored cluster may be of before a keyspace was deleted and created anew.
                     self.lives.clear();
                 }

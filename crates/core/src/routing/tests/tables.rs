@@ -244,6 +244,33 @@ fn a_keyspace_created_anew_is_taken_and_an_older_map_is_not() {
     assert_eq!(table.routes().route("ks", b"x").unwrap().shard(), ShardId(2));
 }
 
+/// A coordinator that lags behind does not know a keyspace yet, or only the one of that name that was deleted before.
+#[test]
+fn m2_d11_who_lags_behind_takes_no_keyspace_away() {
+    let (_, map) = three();
+    let mut table = RouteTable::default();
+    let first = ShardId(7);
+    let later = KeyspaceBrief { first_shard: first, ..brief(&map) };
+    assert_eq!(table.change(Some(later), true, &map.whole()), Ok(true));
+    assert!(!table.delete(map.keyspace(), first), "it knows shards below 7 only");
+    assert!(table.map(map.keyspace()).is_some());
+
+    let mut older = map.clone();
+    let diff = older.edit().commit(TransactionId([9; 20]));
+    older.apply(&diff).unwrap();
+    let earlier = KeyspaceBrief { first_shard: ShardId(1), ..brief(&older) };
+    let error = table.change(Some(earlier.clone()), true, &older.whole()).unwrap_err();
+    assert!(matches!(error, TableError::Back { .. }), "an earlier life, at a later generation: {error}");
+    let identity = |cluster| ClusterIdentity { cluster: ClusterId(cluster), continues: vec![ClusterId(1)] };
+    table.belongs(identity(1)).unwrap();
+    assert!(table.change(Some(earlier.clone()), true, &older.whole()).is_err());
+    table.belongs(identity(2)).unwrap();
+    assert_eq!(table.change(Some(earlier), true, &older.whole()), Ok(true), "a restored cluster may go back");
+
+    assert!(table.delete(map.keyspace(), ShardId(8)));
+    assert!(table.map(map.keyspace()).is_none());
+}
+
 /// Who has led and stands by has no maps of its own at first, and still takes none that is older than what it said.
 #[test]
 fn m2_a_table_that_begins_anew_takes_nothing_older_than_what_was_known() {

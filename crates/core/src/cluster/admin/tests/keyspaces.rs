@@ -100,6 +100,11 @@ fn a_deleted_keyspace_is_gone_everywhere_and_its_ids_are_never_used_again() {
 
     let again = create(Keyspace { mode: Mode::Manual, ..settings("users", HASHES) }, Presplit::None);
     town.refused(again.clone(), Kind::Conflict, "its last owners may not know yet");
+    // The next leader does not know when that was.
+    let (settings, records) = (town.cluster.settings().clone(), town.cluster.records());
+    let mut next = Cluster::recover(town.at, settings, records).unwrap();
+    let refused = next.command(town.at, town.transaction(), "ada", again.clone(), false).unwrap_err();
+    assert!(refused.to_string().contains("its last owners may not know yet"), "{refused}");
     // A lease of 3 s is over by every clock only when its drift is over too.
     town.rounds(6);
     town.refused(again.clone(), Kind::Conflict, "its last owners may not know yet");
