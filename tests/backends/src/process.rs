@@ -49,9 +49,27 @@ impl Process {
         self.signal(Signal::HUP);
     }
 
-    /// It sleeps, wherever it is.
+    /// It sleeps, wherever it is. Returns when all of its threads do: a signal is taken when a thread is next looked at,
+    /// and until then one may still answer.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        let latest = Instant::now() + DEADLINE;
+        while !self.stands_still() {
+            assert!(Instant::now() < latest, "it does not stop");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether each of its threads is stopped, as the kernel says; what has ended stands still, too.
+    fn stands_still(&self) -> bool {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.child.id())) else { return true };
+        let states =
+            threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        // The name, in brackets, may hold anything; the state follows it.
+        states.into_iter().all(|stat| {
+            let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+            matches!(state, Some('T' | 't' | 'Z' | 'X'))
+        })
     }
 
     /// It goes on as if nothing had happened.
