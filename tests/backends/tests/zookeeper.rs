@@ -25,8 +25,9 @@ struct Root {
 
 #[async_trait]
 impl Subject for Root {
+    /// Tried again for a while: the client gives a handshake a third of a second, and a busy machine may need more.
     async fn connect(&self) -> Arc<dyn Coordination> {
-        connect(&self.target).await.unwrap()
+        until("connected", async || connect(&self.target).await.map_err(|error| error.to_string())).await
     }
     async fn restart(&self) -> bool {
         self.server.lock().await.restart().await;
