@@ -81,6 +81,8 @@ pub enum TableError {
 #[derive(Debug)]
 struct Space {
     map: ShardMap,
+    /// No life of the keyspace is taken whose shards begin below that.
+    life: ShardId,
     routes: Arc<KeyspaceRoutes>,
 }
 
@@ -101,8 +103,6 @@ pub struct RouteTable {
     spaces: BTreeMap<KeyspaceName, Space>,
     /// Of keyspaces whose maps are not here yet: the latest that was known before.
     not_before: BTreeMap<KeyspaceName, KeyspaceBrief>,
-    /// The life of each keyspace that is here, by the lowest id of its shards: no earlier one is taken.
-    lives: BTreeMap<KeyspaceName, ShardId>,
     numbers: Numbers,
 }
 
@@ -136,7 +136,7 @@ impl RouteTable {
             ours => {
                 if ours.is_some_and(|ours| ours != identity.cluster) {
                     // A restored cluster may be of before a keyspace was deleted and created anew.
-                    self.lives.clear();
+                    self.spaces.values_mut().for_each(|space| space.life = ShardId(0));
                 }
                 self.cluster = Some(identity);
                 Ok(())
@@ -198,13 +198,12 @@ impl RouteTable {
     }
 
     /// A keyspace is gone whose shards began below `horizon`. Says whether it was here. A later one of that name stays:
-    /// who says so lags behind (M2).
+    /// the coordinator that says so lags behind (M2).
     pub fn delete(&mut self, keyspace: &KeyspaceName, horizon: ShardId) -> bool {
         self.not_before.retain(|name, latest| name != keyspace || latest.first_shard >= horizon);
         if self.brief(keyspace).is_some_and(|brief| brief.first_shard >= horizon) {
             return false;
         }
-        self.lives.remove(keyspace);
         let Some(space) = self.spaces.remove(keyspace) else { return false };
         space.map.shards().filter(|shard| shard.is_serving()).for_each(|shard| self.numbers.leave(shard));
         true
@@ -226,14 +225,11 @@ impl RouteTable {
             return Err(TableError::Unbriefed { keyspace: keyspace.clone() });
         };
         let brief = KeyspaceBrief { generation: diff.to, ..settings };
-        if let Some(life) = self.lives.get(keyspace)
-            && brief.first_shard < *life
-        {
-            let at = held.map(|space| space.map.generation()).unwrap_or_default();
-            return Err(TableError::Back { keyspace: keyspace.clone(), at, to: diff.to });
-        }
         let Some(held) = held else { return self.first(brief, diff).map(|()| true) };
         let at = held.map.generation();
+        if brief.first_shard < held.life {
+            return Err(TableError::Back { keyspace: keyspace.clone(), at, to: diff.to });
+        }
         if at == diff.to {
             return Ok(self.rebrief(brief));
         }
@@ -312,8 +308,8 @@ impl RouteTable {
         let numbers = &self.numbers;
         match KeyspaceRoutes::build(brief, &map, |shard| numbers.route(shard)) {
             Ok(routes) => {
-                self.lives.insert(keyspace.clone(), routes.brief().first_shard);
-                let before = self.spaces.insert(keyspace, Space { map, routes: Arc::new(routes) });
+                let life = routes.brief().first_shard;
+                let before = self.spaces.insert(keyspace, Space { map, life, routes: Arc::new(routes) });
                 let shards = before.iter().flat_map(|space| space.map.shards());
                 shards.filter(|shard| shard.is_serving()).for_each(|shard| self.numbers.leave(shard));
                 Ok(())
