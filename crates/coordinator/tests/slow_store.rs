@@ -3,52 +3,27 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, also in its own small functions")]
 
 mod altered;
+mod crew;
 mod door;
 
 use altered::Altered;
-use async_trait::async_trait;
+use crew::worker;
 use door::{Door, PATIENCE};
 use partage_coordination::embedded::Embedded;
 use partage_coordinator::{Backing, Config};
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
-use partage_worker::{Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Peer, Role, Worker};
+use partage_worker::{Access, Entrance, Worker};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
 const COMMIT: Duration = Duration::from_secs(3);
 /// As of a coordinator that is alone: as long as a commit takes.
 const LEASE_MS: u64 = 3_000;
-
-struct Idle;
-
-#[async_trait]
-impl Handler for Idle {
-    async fn load(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
-        Ok(())
-    }
-    async fn serve(&self, _: &Assignment, _: Role, _: Epoch) -> Result<(), Failure> {
-        Ok(())
-    }
-    async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
-        Ok(())
-    }
-    async fn drop(&self, _: &Assignment, _: DropReason) -> Result<(), Failure> {
-        Ok(())
-    }
-}
-
-async fn worker(door: &Door, node: &str) -> (Worker, TcpListener) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let coordinator = door.coordinator.address().to_string();
-    let starting = Worker::builder(node, [coordinator], address).register_within(PATIENCE).start(Idle);
-    (starting.await.unwrap(), listener)
-}
 
 /// The longest time in which a key had no owner; two owners at once are a panic.
 async fn longest_gap(workers: &[&Worker], keys: usize, over: &AtomicBool) -> Duration {
@@ -100,8 +75,9 @@ async fn l1_no_lease_runs_out_while_each_commit_takes_as_long_as_a_lease() {
         Settings { settle_ms: 100, lease_ms: LEASE_MS, dead_after_ms: 4_000, ..Settings::default() };
     let config = Config { backing, settings, ..Config::new("127.0.0.1:0".parse().unwrap()) };
     let door = Door::serving(config).await;
-    let (a, _a) = worker(&door, "a").await;
-    let (b, _b) = worker(&door, "b").await;
+    let counts = Arc::default();
+    let (a, _a) = worker(&door, "a", &counts).await;
+    let (b, _b) = worker(&door, "b", &counts).await;
     door.done(create("kv")).await;
     led(&door, 12).await;
 
