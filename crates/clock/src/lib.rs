@@ -6,7 +6,7 @@
 //! had happened. [`Instant`] reads `CLOCK_BOOTTIME` there. On other systems it is the monotonic clock; a machine of those
 //! that may be suspended is no place for exclusive shards.
 //!
-//! Whoever *waits* for the right of another to end may use either clock: one that stands still waits for longer.
+//! A process that *waits* for the right of another one to end may use either clock: one that stands still waits for longer.
 //!
 //! Timers of tokio stand still in a suspended machine. [`sleep_until`] looks at the clock once a second for that reason.
 
@@ -47,7 +47,7 @@ impl Instant {
     }
 
     /// It, as timers want it, unless the machine sleeps before.
-    pub fn timer(&self) -> tokio::time::Instant {
+    fn timer(&self) -> tokio::time::Instant {
         tokio::time::Instant::now() + self.since(Instant::now()).min(FAR)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a5_time_goes_on_while_the_machine_sleeps() {
+async fn o1_time_goes_on_while_the_machine_sleeps() {
     let (clock, begin) = (Clock::start(), Instant::now());
     let waiting = tokio::spawn(sleep_until(begin + HOUR));
     let working = tokio::spawn(before(begin + HOUR, pending::<()>()));

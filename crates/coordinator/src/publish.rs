@@ -207,7 +207,7 @@ impl Publisher {
         reconnect::router_spread_ms(self.subscribers())
     }
 
-    /// Said with what is gone: [`Board::horizon`].
+    /// What the publisher says with each keyspace that is gone: [`Board::horizon`].
     pub fn horizon(&self) -> ShardId {
         self.board().horizon()
     }

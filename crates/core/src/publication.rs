@@ -69,7 +69,7 @@ pub struct Board {
     /// Keyspaces of which nothing is published: neither a map nor that they are gone.
     quarantine: BTreeSet<KeyspaceName>,
     /// Keyspaces whose shards begin below this are on the board, or are gone. One that begins above may be there all the
-    /// same: who publishes here may lag behind.
+    /// same: this coordinator may lag behind.
     horizon: ShardId,
     /// Addresses, each with the version at which it changed.
     nodes: BTreeMap<NodeId, (NodeAddress, u64)>,

@@ -39,7 +39,7 @@ pub enum MapNews {
         /// What changed.
         diff: Box<MapDiff>,
     },
-    /// It is gone, if its shards began below that: who says so may lag behind, and not know a later one of that name yet.
+    /// It is gone, if its shards began below that: the coordinator may lag behind, and not know a later one of that name yet.
     Deleted(KeyspaceName, ShardId),
     /// Everything that there was when the stream began has been sent: said once on each stream. Keyspaces whose shards
     /// begin below that are among it, or are gone.

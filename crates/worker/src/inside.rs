@@ -141,7 +141,7 @@ impl Inside {
     }
 }
 
-/// Waits until nobody is inside, or until whoever waited is dropped.
+/// One wait for nobody to be inside: it counts until it is dropped.
 struct Waiting<'a>(&'a Occupancy);
 
 impl Waiting<'_> {

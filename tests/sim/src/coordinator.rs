@@ -250,7 +250,7 @@ impl Coordinator {
             }
             Attended::StandsBy(leader) => {
                 self.session = Some((session, held));
-                // An answer from before it was elected: whoever leads follows nobody.
+                // An answer from before it was elected: a leader follows nobody.
                 if self.leading.is_none() {
                     self.publisher.follow(scene, Place::Coordinator(self.at), leader);
                 }

@@ -40,7 +40,7 @@ struct Subscription {
 #[derive(Debug)]
 struct Subscriber {
     place: Place,
-    /// It was told everything that there was once.
+    /// The board has sent it everything once.
     is_current: bool,
     keyspaces: BTreeMap<KeyspaceName, Subscription>,
     /// Which addresses it has heard of.
@@ -252,7 +252,7 @@ fn lacks(
     let is_news = !(nodes.changed.is_empty() && nodes.forgotten.is_empty());
     let (diffs, resync) = match board.since(name, held.has) {
         Since::Nothing if is_news => (Vec::new(), false),
-        // Of what is gone its subscribers are told apart.
+        // `publish` tells its subscribers of what is gone.
         Since::Nothing | Since::Deleted => return None,
         Since::Changes(diffs) => (diffs, false),
         Since::Whole => (vec![Arc::new(whole(name)?)], true),

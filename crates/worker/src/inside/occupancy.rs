@@ -1,5 +1,5 @@
-//! How many are inside, and how many wait for nobody to be: one number, so that the last to go sees whether somebody
-//! waits, and who waits sees whether somebody is left. `tests/loom.rs` tries all orders in which threads can meet here.
+//! How many are inside, and how many wait for nobody to be: one number, so that the last request to go sees whether
+//! a driver waits, and a driver that waits sees whether a request is left. `tests/loom.rs` tries all orders in which threads can meet here.
 
 use super::atomics::{AtomicU64, Ordering};
 
