@@ -32,12 +32,15 @@
 //! Overdue is whatever its worker has owed for too long, see `cluster/overdue.rs`. In eventual mode an overdue
 //! `Unload` counts as `Unloaded`; in exclusive mode never, as nobody else may begin before (O1).
 //!
-//! In a durable keyspace a replica whose incarnation has ended stays: see [`stored`].
+//! In a durable keyspace a replica whose incarnation has ended stays, and a child begins with its parents' last writes
+//! only: see [`stored`].
 //!
 //! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`. A
 //! partition that was unregistered only unloads: see `unload_all`.
 
 mod stored;
+
+pub(crate) use stored::handing_over;
 
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, ShardId};
@@ -112,6 +115,9 @@ pub trait Sight {
 
 /// Whether the leader of `shard` may begin under its epoch: nobody else can still own any of its keys.
 pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
+    if sight.is_durable() && !stored::last_writes_are_there(shard, map, sight) {
+        return false;
+    }
     if sight.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
         return true;
     }
@@ -129,7 +135,7 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
 }
 
 /// Parents that the shard was split or merged from and that have not gone yet.
-fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Item = &'a Shard> {
+pub(crate) fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Item = &'a Shard> {
     let parents = if planted::is(Planted::O8) { &[] } else { shard.parents() };
     parents.iter().filter_map(|parent| map.shard(*parent))
 }
@@ -141,8 +147,9 @@ pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
         // What begins anew takes its next step in the next commit, which is seen by itself.
         Stage::Serving if sight.is_durable() && stored::settle_ended(edit, id, sight)? => return Ok(()),
         Stage::Serving if sight.is_durable() => {}
-        // The children may still need what their parents have.
-        Stage::Closing(_) if sight.is_durable() => {}
+        Stage::Closing(children) if sight.is_durable() => {
+            stored::settle_parent(edit, id, children, sight)?;
+        }
         _ => remove_ended(edit, id, sight)?,
     }
     match stage {
@@ -259,7 +266,8 @@ fn heir(shard: &Shard, except: PlacementId, sight: &dyn Sight) -> Option<Placeme
     shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
 }
 
-fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
+/// Whether the leader is known to serve under the shard's epoch.
+pub(crate) fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
     shard.leader().is_some_and(|leader| {
         sight.phase(leader.placement) == Some(&Phase::Serving)
             && sight.epoch(leader.placement).is_some_and(|epoch| epoch >= shard.epoch)
@@ -313,7 +321,10 @@ fn settle_children(
     // Who has lost every replica is loaded anew first: its children may take the place that it needs.
     let serves = |parent: &Shard| parent.is_serving() && parent.staying().next().is_some();
     let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(serves));
-    let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, sight)));
+    let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, sight)));
+    let had_source = parents_lead || !sight.is_durable();
+    let hopeful =
+        siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, had_source, sight)));
     if !(parents_serve && hopeful) {
         return unload_all(edit, id, sight);
     }
@@ -323,8 +334,7 @@ fn settle_children(
     if parents.iter().any(|parent| edit.has_begun_anew(*parent)) {
         return Ok(());
     }
-    let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, sight)));
-    if !(all_ready && parents_lead) {
+    if !(all_ready && parents_lead && stored::are_whole(edit, &parents, sight)) {
         return Ok(());
     }
     edit.switch(&parents, siblings)?;
@@ -337,8 +347,8 @@ fn settle_children(
 }
 
 /// Whether a child can still come to serve: it prepares somewhere, and nowhere in vain.
-fn is_hopeful(child: &Shard, sight: &dyn Sight) -> bool {
-    let loads = |r: &Replica| r.state == ReplicaState::Load && !is_in_vain(r, sight);
+fn is_hopeful(child: &Shard, had_source: bool, sight: &dyn Sight) -> bool {
+    let loads = |r: &Replica| r.state == ReplicaState::Load && !(had_source && is_in_vain(r, sight));
     !child.replicas.is_empty() && child.replicas.iter().all(loads)
 }
 
@@ -361,6 +371,15 @@ fn unload_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
     if edit.shard(id)?.replicas.is_empty() { edit.remove_shard(id) } else { Ok(()) }
 }
 
+/// Whether everything that the parents of `children` had is with these.
+fn is_handed_over(edit: &Edit<'_>, children: &[ShardId], sight: &dyn Sight) -> bool {
+    let has_begun = |child: &Shard| {
+        leader_serves(child, sight) && (!sight.is_durable() || stored::is_whole(child, sight))
+    };
+    // A child that is gone was itself split or merged after it had served: its data has moved on.
+    children.iter().all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_begun(c)))
+}
+
 /// A parent after the switch: its replicas go when every child's leader serves, and it goes with the last.
 fn settle_closing(
     edit: &mut Edit<'_>,
@@ -368,16 +387,13 @@ fn settle_closing(
     children: &[ShardId],
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
-    // A child that is gone was itself split or merged after it had served: its data has moved on.
-    let handed_over = children
-        .iter()
-        .all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || leader_serves(c, sight)));
+    let handed_over = is_handed_over(edit, children, sight);
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
-        let has_ended = sight.is_durable() && sight.has_ended(&replica.node, replica.incarnation);
+        if sight.is_durable() && sight.has_ended(&replica.node, replica.incarnation) {
+            continue;
+        }
         match replica.state {
-            _ if has_ended && handed_over => edit.remove_replica(id, replica.placement)?,
-            _ if has_ended => {}
             ReplicaState::Unload if handed_over && has_let_go(replica, sight) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }

@@ -21,6 +21,7 @@
 //! | `Live`   | `Live`         | nobody has served the shard without it                                  |
 //! | `Live`   | `Load`         | others go on without it: it catches up before it serves again           |
 //! | `Load`   | `Load`         | it had not caught up                                                    |
+//! | `Unload` | `Unload`       | what its shard was split or merged into has not served yet, and may lack its last writes |
 //! | `Load`, `Unload` | `Live` | a person chooses its copy (`partage shard force-join`)                  |
 
 use crate::id::PlacementId;
@@ -74,7 +75,7 @@ impl ReplicaState {
     pub fn may_begin_anew_as(self, to: ReplicaState) -> bool {
         use ReplicaState::*;
         match (self, to) {
-            (Live, Live | Load) | (Load, Load | Live) | (Unload, Live) => true,
+            (Live, Live | Load) | (Load, Load | Live) | (Unload, Unload | Live) => true,
             (Load | Live | Unload | UnloadFinal, Load | Live | Unload | UnloadFinal) => false,
         }
     }

@@ -16,7 +16,12 @@
 //! [`Assignment::has_data`].
 //!
 //! A service whose data outlives its process (keyspaces that are `durable`) names what it finds on its disk by
-//! [`Handler::stored`]. The worker keeps that, and calls `load` when the coordinator orders it again.
+//! [`Handler::stored`]. The worker keeps that, and calls `load` when the coordinator orders it again. Other workers may
+//! ask for it before, or though it is never loaded again: after a split or merge that all processes died in, the
+//! new shards fetch their last writes from the stored replicas of the old ones. So in a durable keyspace
+//! `serve` must fail where [`Assignment::peers`] names replicas of other shards that are `Live` or in `Unload`, and of one of
+//! these shards none could be read (as leader), or the leader could not be read (as follower; the worker calls it after
+//! the leader serves). The coordinator keeps each of the old replicas until all new ones serve.
 //!
 //! `serve` comes again when role or epoch change; a leader's requests are then let out first, a follower's go
 //! on. A call that fails, panics or hangs is reported to the coordinator with what it said, and made again

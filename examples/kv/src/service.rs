@@ -10,7 +10,7 @@
 //! | `stored`         | open every file of the folder                                                |
 //!
 //! In a durable keyspace a write is acknowledged when all replicas that are `Live` have it on their disks, and a leader
-//! serves when it has heard most of them.
+//! serves when it has heard most of them, and, after a split or merge, one replica of each parent.
 
 use crate::disk::{Folder, Found};
 use crate::peers::Peers;
@@ -141,8 +141,8 @@ impl Service {
         Ok(shard)
     }
 
-    /// Fetches from everybody who has data; of a durable shard, and of each parent, from most of the replicas at least:
-    /// a replica that has become `Live` a moment ago may lack the last writes.
+    /// Fetches from everybody who has data; of a durable shard from most of the replicas at least, as one that has become
+    /// `Live` a moment ago may lack the last writes, and from one of each parent: each of these has everything.
     async fn catch_up(&self, assignment: &Assignment, shard: &Arc<Shard>) -> Result<(), Failure> {
         let mut reached: BTreeMap<_, (usize, usize)> = BTreeMap::new();
         let mut failure = None;
@@ -157,14 +157,15 @@ impl Service {
             }
         }
         for (part, (ok, of)) in reached {
-            let own = usize::from(part == assignment.shard());
-            if ok + own < majority(of + own) {
-                let (ok, of) = (ok + own, of + own);
+            let (ok, of, least) = match part == assignment.shard() {
+                true => (ok + 1, of + 1, majority(of + 1)),
+                false => (ok, of, 1),
+            };
+            if ok < least {
                 let why = failure.take().map(|why| why.to_string()).unwrap_or_default();
-                return Err(format!(
-                    "{ok} of {of} replicas of shard {part} answer, which is not most: {why}"
-                )
-                .into());
+                return Err(
+                    format!("{ok} of {of} replicas of shard {part} answer, {least} must: {why}").into()
+                );
             }
         }
         Ok(())
@@ -189,6 +190,11 @@ impl Service {
 
 fn has_data(peer: &&Peer) -> bool {
     matches!(peer.state, ReplicaState::Live | ReplicaState::Unload)
+}
+
+/// Whether its parents may have acknowledged writes that it lacks: the coordinator names them until all of it serves.
+fn inherits(assignment: &Assignment) -> bool {
+    assignment.peers.iter().any(|peer| peer.shard != assignment.shard() && has_data(&peer))
 }
 
 fn majority(of: usize) -> usize {
@@ -216,7 +222,9 @@ impl Handler for Service {
         let shard = self.open(assignment).await?;
         if assignment.brief.durable && assignment.has_data && assignment.state == ReplicaState::Live {
             // It is a copy that counts: what others have besides comes with `serve`.
-            shard.has_caught_up();
+            if !inherits(assignment) {
+                shard.has_caught_up();
+            }
             return Ok(());
         }
         if sources.is_empty() {

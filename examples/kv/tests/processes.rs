@@ -143,6 +143,49 @@ async fn d10_every_process_is_killed_and_nothing_acknowledged_is_lost() {
     everything_is_killed(3, 20).await;
 }
 
+/// D1, D10: the number of shards changes back and forth, and everything is killed at another moment of it each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d10_everything_is_killed_while_shards_are_split_and_nothing_acknowledged_is_lost() {
+    let mut town = Town::start(&[]).await;
+    let nodes = ["n1", "n2", "n3"];
+    for node in nodes {
+        town.add(node, &["--durable"]).await;
+    }
+    town.create(json!({ "name": "users", "sharding": town::fixed(4), "replicas": 2, "durable": true })).await;
+    town.serves("users", 4, Duration::from_secs(60)).await;
+    let mut acknowledged = BTreeMap::new();
+    let mut shards = 4;
+    for round in 0..4 {
+        let to = if shards == 4 { 8 } else { 4 };
+        let written = town.write_meanwhile("users", round).await;
+        town.command(
+            json!({ "command": "update_keyspace", "keyspace": "users", "changes": { "shards": to } }),
+        )
+        .await;
+        if round % 2 == 0 {
+            town.has_switched("users", Duration::from_secs(20)).await;
+        } else {
+            sleep(Duration::from_millis(150 * round as u64)).await;
+        }
+        town.kill_coordinator();
+        for node in nodes {
+            town.node(node).signal("KILL");
+        }
+        acknowledged.extend(written.acknowledged().await);
+        town.start_coordinator("state").await;
+        for node in nodes {
+            town.restart(node).await;
+        }
+        shards = town.settles("users", &[4, 8], Duration::from_secs(60)).await;
+        for (key, value) in &acknowledged {
+            let found: u64 =
+                town.get("users", key).await.unwrap().unwrap_or_default().parse().unwrap_or_default();
+            assert!(found >= *value, "round {round}: {key} was {value}, and is {found}");
+        }
+    }
+    assert!(!acknowledged.is_empty());
+}
+
 /// `cargo test --release -p partage-kv --test processes -- --ignored d10_long --nocapture`; `KV_TEST_ROUNDS` and
 /// `KV_TEST_SHARDS` say otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

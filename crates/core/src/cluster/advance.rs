@@ -250,11 +250,11 @@ impl Cluster {
             .filter(|r| new.is_none_or(|shard| shard.replica(r.placement).is_none()))
             .collect();
         let now = |r: &Replica| new.and_then(|shard| shard.replica(r.placement));
-        let anew: Vec<(&Replica, bool)> = old
+        let anew: Vec<(&Replica, ReplicaState)> = old
             .into_iter()
             .flat_map(|shard| &shard.replicas)
             .filter_map(|r| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now)))
-            .map(|(before, now)| (before, now.state == ReplicaState::Live))
+            .map(|(before, now)| (before, now.state))
             .collect();
         if let Some(old) = old.filter(|_| keyspace.unsettled.remove(&id)) {
             keyspace.under_way.count(old, -1);
@@ -289,9 +289,9 @@ impl Cluster {
         for replica in gone {
             self.withdraw_order(name, id, replica);
         }
-        for (replica, serves) in anew {
+        for (replica, state) in anew {
             let key = ReplicaKey { keyspace: name.clone(), shard: id, placement: replica.placement };
-            self.note_begun_anew(&key, &replica.node, serves);
+            self.note_begun_anew(&key, &replica.node, state);
         }
         if let Some(keyspace) = self.keyspaces.get_mut(name)
             && let Some(leader) = keyspace.map.shard(id).and_then(Shard::leader)
@@ -351,12 +351,18 @@ impl Cluster {
         let waiting = keyspace.ungranted.intersection(awake).filter_map(|id| keyspace.map.shard(*id));
         let granted =
             |shard: &&Shard| shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight);
-        let ids: BTreeSet<_> = waiting.filter(granted).map(|shard| shard.id).collect();
+        let mut ids: BTreeSet<_> = waiting.filter(granted).map(|shard| shard.id).collect();
+        // Followers that begin after their leader.
+        let awake = awake.iter().filter_map(|id| keyspace.map.shard(*id));
+        let followed =
+            awake.filter(|shard| keyspace.inherits(shard) && handover::leader_serves(shard, &sight));
+        let followed: Vec<_> = followed.map(|shard| shard.id).collect();
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             for id in &ids {
                 keyspace.ungranted.remove(id);
             }
         }
+        ids.extend(followed);
         self.refresh_orders(name, ids);
     }
 }

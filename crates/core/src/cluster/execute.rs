@@ -260,12 +260,6 @@ impl Cluster {
         under_way: &mut UnderWay,
         at: Moment,
     ) -> Result<(), NotNow> {
-        if keyspace.record.keyspace.durable {
-            // A part that is live is no whole copy: the last writes are with its parents, whose processes may end.
-            return Err(NotNow::Impossible(
-                "shards of a durable keyspace are neither split nor merged".into(),
-            ));
-        }
         let throttle = &keyspace.record.keyspace.throttle;
         let nodes: BTreeSet<&NodeId> = children.iter().flat_map(|(_, nodes)| nodes).collect();
         let is_full = |node: &NodeId| {

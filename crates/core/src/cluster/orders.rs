@@ -6,7 +6,7 @@
 
 use super::{Cluster, KeyspaceState, NodeState, PackedMap, stored};
 use crate::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
-use crate::handover::{Copy, Sight};
+use crate::handover::{self, Copy, Sight};
 use crate::id::{Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
@@ -293,13 +293,23 @@ impl Cluster {
             role: replica.role,
             state: replica.state,
             epoch: shard.epoch,
-            // As it was decided, not as it would be now: a former owner whose lease was over may have
-            // come back since, and has been told to stop in the same breath.
-            granted: !leads || !keyspace.ungranted.contains(&shard.id),
+            granted: if leads {
+                // As it was decided, not as it would be now: a former owner whose lease was over may have
+                // come back since, and has been told to stop in the same breath.
+                !keyspace.ungranted.contains(&shard.id)
+            } else {
+                !self.follows_later(keyspace, shard)
+            },
             peers: self.peers(keyspace, shard, replica),
             had_data: shard.had_data(),
             drop: drop_reason(shard, replica),
         }
+    }
+
+    /// Whether followers of a durable shard begin after its leader, as that has to fetch what they lack.
+    fn follows_later(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
+        let sight = || self.sight(keyspace, Millis(0));
+        keyspace.inherits(shard) && !handover::leader_serves(shard, &sight())
     }
 
     /// The other replicas that a replica needs to know: see [`Order::peers`].
@@ -314,12 +324,18 @@ impl Cluster {
         let others = shards.flat_map(|s| s.replicas.iter().map(move |r| (s, r)));
         // What waits for its node can neither be copied from nor store anything. But while the map calls it a copy,
         // the leader must not acknowledge without it: it stays named until a commit has made it none.
-        let is_there = |r: &Replica| {
-            let ended = keyspace.record.keyspace.durable && stored::has_ended(&self.nodes, r);
-            !ended || r.state == ReplicaState::Live
+        // Nor must a child serve while all replicas of a parent that have its last writes are away.
+        let is_there = |s: &Shard, r: &Replica| {
+            let has_ended = |r: &Replica| stored::has_ended(&self.nodes, r);
+            let is_needed = || {
+                let mut last = handover::handing_over(s);
+                s.id != shard.id && r.state == ReplicaState::Unload && last.all(has_ended)
+            };
+            let ended = keyspace.record.keyspace.durable && has_ended(r);
+            !ended || r.state == ReplicaState::Live || is_needed()
         };
-        let useful = others.filter(|(_, r)| {
-            r.placement != of.placement && r.state != ReplicaState::UnloadFinal && is_there(r)
+        let useful = others.filter(|(s, r)| {
+            r.placement != of.placement && r.state != ReplicaState::UnloadFinal && is_there(s, r)
         });
         useful
             .filter_map(|(s, r)| {

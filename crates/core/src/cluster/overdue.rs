@@ -343,8 +343,14 @@ impl Cluster {
                 continue;
             }
             let shard = keyspace.map.shard(debt.shard);
-            let waits = shard.is_some_and(|shard| !keyspace.has_source(&self.nodes, shard));
-            let waits = waits && debt.state == ReplicaState::Load;
+            let waits = shard.is_some_and(|shard| match debt.state {
+                ReplicaState::Load => !keyspace.has_source(&self.nodes, shard),
+                // Followers begin when their leader has what its parents had.
+                ReplicaState::Live if debt.role == Role::Follower => {
+                    keyspace.inherits(shard) && !keyspace.has_source(&self.nodes, shard)
+                }
+                ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
+            });
             let node = self.nodes.get(&replica.node);
             if waits || !node.is_some_and(|node| answers(node, replica, at, &settings)) {
                 debt.since = at.now;

@@ -14,10 +14,10 @@
 
 use super::{Cluster, KeyspaceState, Moment, NodeState};
 use crate::exchange::{Phase, ReplicaKey};
-use crate::handover::{Copy, Sight};
+use crate::handover::{self, Copy, Sight};
 use crate::id::{PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
-use crate::map::{Replica, Shard};
+use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::settings::Settings;
@@ -82,13 +82,45 @@ impl KeyspaceState {
         }
     }
 
-    /// Whether a replica of the shard serves, so that others can load from it, or the shard has never had data.
+    /// Whether a replica of the shard serves, so that others can load from it, or the shard has never had data. A part
+    /// of a split or merge that prepares loads from its parents.
     pub(super) fn has_source(&self, nodes: &Nodes, shard: &Shard) -> bool {
-        let serves = |r: &Replica| {
-            let phase = self.observed.get(&r.placement).map(|seen| seen.phase());
-            phase == Some(&Phase::Serving) && !has_ended(nodes, r)
-        };
-        !self.record.keyspace.durable || !shard.had_data() || shard.leader().is_some_and(serves)
+        let is_led = |shard: &Shard| shard.leader().is_some_and(|leader| self.leads(nodes, leader));
+        let parents = || shard.parents().iter().filter_map(|parent| self.map.shard(*parent));
+        !self.record.keyspace.durable
+            || !shard.had_data()
+            || match shard.stage() {
+                Stage::Forming(_) => parents().all(is_led),
+                Stage::Serving | Stage::Closing(_) | Stage::Removing => is_led(shard),
+            }
+    }
+
+    /// Whether the process of a leader has not ended, and serves.
+    fn leads(&self, nodes: &Nodes, leader: &Replica) -> bool {
+        let phase = self.observed.get(&leader.placement).map(|seen| seen.phase());
+        phase == Some(&Phase::Serving) && !has_ended(nodes, leader)
+    }
+
+    /// Whether acknowledged writes of a durable shard may be with the replicas of its parents only.
+    pub(super) fn inherits(&self, shard: &Shard) -> bool {
+        self.record.keyspace.durable && shard.is_serving() && self.parents_with_writes(shard).next().is_some()
+    }
+
+    /// Its parents that may have them.
+    fn parents_with_writes<'a>(&'a self, shard: &'a Shard) -> impl Iterator<Item = &'a Shard> {
+        handover::closing_parents(shard, &self.map).filter(|p| handover::handing_over(p).next().is_some())
+    }
+
+    /// Its parents that have them, and of which no replica lives, while the shard does not serve.
+    pub(super) fn parents_away<'a>(
+        &'a self,
+        nodes: &'a Nodes,
+        shard: &'a Shard,
+    ) -> impl Iterator<Item = &'a Shard> {
+        let serves = shard.leader().is_some_and(|leader| self.leads(nodes, leader));
+        let waits = self.inherits(shard) && !serves;
+        self.parents_with_writes(shard)
+            .filter(move |parent| waits && handover::handing_over(parent).all(|r| has_ended(nodes, r)))
     }
 
     /// A replica has not found where to load from: that is not held against it.
@@ -99,10 +131,11 @@ impl KeyspaceState {
         }
     }
 
-    /// Whether a shard has data, and none of those that have it lives.
+    /// Whether a shard has data, and none of those that have it, or a part of it, lives.
     pub(super) fn waits_for_copy(&self, nodes: &Nodes, shard: &Shard) -> bool {
         let is_durable = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
-        is_durable && shard.live().all(|r| has_ended(nodes, r))
+        let no_copy_lives = || shard.live().all(|r| has_ended(nodes, r));
+        is_durable && (no_copy_lives() || self.parents_away(nodes, shard).next().is_some())
     }
 }
 
@@ -119,21 +152,21 @@ impl Cluster {
         }
     }
 
-    /// A replica begins anew: no report of it is known yet. With `serves` its data is kept no longer, but served; one
+    /// A replica begins anew: no report of it is known yet. In `Live` its data is kept no longer, but served; one
     /// that catches up still has what it had.
-    pub(super) fn note_begun_anew(&mut self, key: &ReplicaKey, node: &NodeId, serves: bool) {
-        if let Some(state) = self.keyspaces.get_mut(&key.keyspace) {
-            state.observed.remove(&key.placement);
-            state.debts.forget(key.placement);
-            state.sourceless.remove(&key.placement);
+    pub(super) fn note_begun_anew(&mut self, key: &ReplicaKey, node: &NodeId, state: ReplicaState) {
+        if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
+            keyspace.observed.remove(&key.placement);
+            keyspace.debts.forget(key.placement);
+            keyspace.sourceless.remove(&key.placement);
             // The caller takes the leader out again.
-            if serves {
-                state.never_led.insert(key.placement);
+            if state != ReplicaState::Load {
+                keyspace.never_led.insert(key.placement);
             } else {
-                state.never_led.remove(&key.placement);
+                keyspace.never_led.remove(&key.placement);
             }
         }
-        if let Some(node) = self.nodes.get_mut(node).filter(|_| serves) {
+        if let Some(node) = self.nodes.get_mut(node).filter(|_| state == ReplicaState::Live) {
             node.kept.remove(key);
         }
     }
@@ -157,8 +190,11 @@ impl Cluster {
     pub(super) fn last_copy_on(&self, id: &NodeId) -> Option<(&KeyspaceName, ShardId)> {
         let durable = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.record.keyspace.durable);
         durable.into_iter().find_map(|(name, keyspace)| {
+            let all_here =
+                |replicas: Vec<&Replica>| !replicas.is_empty() && replicas.into_iter().all(|r| r.node == *id);
             let is_last = |shard: &&Shard| {
-                shard.had_data() && shard.live().next().is_some() && shard.live().all(|r| r.node == *id)
+                let hands_over = all_here(handover::handing_over(shard).collect());
+                shard.had_data() && (all_here(shard.live().collect()) || hands_over)
             };
             let shards = keyspace.hosted.on(id).filter_map(|shard| keyspace.map.shard(shard));
             shards.into_iter().find(is_last).map(|shard| (name, shard.id))
@@ -173,8 +209,20 @@ impl Cluster {
         shard: &'a Shard,
     ) -> impl Iterator<Item = &'a NodeId> {
         let waits = keyspace.waits_for_copy(&self.nodes, shard);
-        let is_away = move |r: &&Replica| waits && self.sight(keyspace, at.now).copy(shard, r) == Copy::Away;
-        shard.live().filter(is_away).map(|r| &r.node)
+        let is_away = move |r: &&Replica| {
+            let ended = waits && has_ended(&self.nodes, r);
+            ended && self.sight(keyspace, at.now).copy(shard, r) == Copy::Away
+        };
+        let is_parent_away = move |(parent, r): &(&Shard, &Replica)| {
+            self.sight(keyspace, at.now).copy(parent, r) == Copy::Away
+        };
+        let parents = keyspace.parents_away(&self.nodes, shard);
+        let parents = parents.flat_map(|parent| handover::handing_over(parent).map(move |r| (parent, r)));
+        shard
+            .live()
+            .filter(is_away)
+            .map(|r| &r.node)
+            .chain(parents.filter(is_parent_away).map(|(_, r)| &r.node))
     }
 
     /// What a shard waits for, one sentence for each replica whose process has ended.
@@ -204,7 +252,25 @@ impl Cluster {
                 },
             }
         };
-        ended.map(sentence).collect()
+        ended.map(sentence).chain(self.waits_for_parents(at, keyspace, shard)).collect()
+    }
+
+    /// Which of its parents' replicas a shard waits for, one sentence each.
+    fn waits_for_parents(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
+        let sight = self.sight(keyspace, at.now);
+        let parents = keyspace.parents_away(&self.nodes, shard);
+        let replicas = parents.flat_map(|parent| handover::handing_over(parent).map(move |r| (parent, r)));
+        let sentence = |(parent, r): (&Shard, &Replica)| {
+            let (of, Replica { node, placement, .. }) = (parent.id, r);
+            match sight.copy(parent, r) {
+                Copy::Damaged => format!("{node} has {placement} of {of}, which it comes from, damaged"),
+                Copy::Gone => format!("{node} is back without {placement} of {of}, which it comes from"),
+                Copy::Away | Copy::Intact(_) => {
+                    format!("it waits for {node}, which has the last writes of {of} as {placement}")
+                }
+            }
+        };
+        replicas.map(sentence).collect()
     }
 
     /// When a replica of the keyspace is replaced next, unless its node comes back.

@@ -3,6 +3,7 @@
 mod crash_loop;
 mod disks;
 mod durable;
+mod durable_reshard;
 mod growth;
 mod guard;
 mod interrupted;

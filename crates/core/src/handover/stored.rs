@@ -17,13 +17,30 @@
 //! | `Unload`                     | the leader serves                   | any                              | removed                          |
 //! | `UnloadFinal`                | any                                 | any                              | removed                          |
 //!
+//! A split or merge has no moment at which one replica has everything: a child that prepares copies from its parents, is
+//! not sent their writes, and is `Live` from the switch on. So until all replicas of a child serve, an acknowledged write
+//! is with the child's copies or with the parents', which are in `Unload`:
+//!
+//! | a closing parent's replica           | the children                     | its node                         | becomes |
+//! |--------------------------------------|----------------------------------|----------------------------------|---------|
+//! | its process ended                    | every copy of each serves        | any                              | removed |
+//! | `Unload`, its process ended          | one does not                     | is back and has it stored        | `Unload` under the new start: children fetch from it |
+//! | `Unload`, its process ended          | one does not                     | is back without it, or it is damaged | removed, if another replica of the parent lives |
+//! | `Unload`, its process ended          | one does not                     | any other                        | waits |
+//! | `UnloadFinal`, its process ended     | any                              | any                              | removed |
+//!
+//! The switch waits until every copy of the parents serves, so that each of them has everything
+//! ([`are_whole`]). The child's leader begins when a replica of each closing parent lives ([`last_writes_are_there`]), and
+//! fetches from it what the child's copies lack; its followers are let in after it, and fetch from it.
+//!
 //! What is removed stays on its disk until another table says that it may be deleted (`cluster/kept.rs`, D7).
 
-use super::{Copy, Sight, heir, leader_serves};
+use super::{Copy, Sight, closing_parents, heir, is_handed_over, leader_serves};
+use crate::exchange::Phase;
 use crate::id::{PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
-use crate::map::{Edit, EditError, Replica, Role, Shard};
+use crate::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
 
 /// Takes the steps of the table for the replicas of a serving shard. Returns whether there were any.
 pub(super) fn settle_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<bool, EditError> {
@@ -151,4 +168,59 @@ fn settle_behind(
 /// How many replicas in `Live` have a process that has not ended.
 fn copies(shard: &Shard, sight: &dyn Sight) -> usize {
     shard.live().filter(|r| !has_ended(r, sight)).count()
+}
+
+/// Whether all that a shard's replicas may lack is there: a replica of each parent that closes.
+pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
+    let lives = |r: &Replica| sight.is_heard(&r.node, r.incarnation);
+    closing_parents(shard, map).filter(|parent| has_last_writes(parent)).all(|p| handing_over(p).any(lives))
+}
+
+/// Whether a parent that closes may still have writes that its children lack.
+pub(super) fn has_last_writes(parent: &Shard) -> bool {
+    handing_over(parent).next().is_some()
+}
+
+/// The replicas of a closing parent that have everything that was acknowledged before the switch.
+pub(crate) fn handing_over(parent: &Shard) -> impl Iterator<Item = &Replica> {
+    let closes = matches!(parent.stage(), Stage::Closing(_));
+    parent.replicas.iter().filter(move |r| closes && r.state == ReplicaState::Unload)
+}
+
+/// Whether every copy of a shard serves: then it has fetched what it lacked when it was made one.
+pub(super) fn is_whole(shard: &Shard, sight: &dyn Sight) -> bool {
+    let serves = |r: &Replica| sight.phase(r.placement) == Some(&Phase::Serving) && !has_ended(r, sight);
+    shard.live().all(serves)
+}
+
+/// Whether that is so of all `parents`, where it matters.
+pub(super) fn are_whole(edit: &Edit<'_>, parents: &[ShardId], sight: &dyn Sight) -> bool {
+    !sight.is_durable()
+        || parents.iter().all(|id| edit.shard(*id).is_ok_and(|parent| is_whole(parent, sight)))
+}
+
+/// The replicas of a closing parent whose processes have ended.
+pub(super) fn settle_parent(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    children: &[ShardId],
+    sight: &dyn Sight,
+) -> Result<(), EditError> {
+    let handed_over = is_handed_over(edit, children, sight);
+    let parent = edit.shard(id)?.clone();
+    let lives = handing_over(&parent).any(|r| !has_ended(r, sight));
+    for replica in parent.replicas.iter().filter(|r| has_ended(r, sight)) {
+        if handed_over || replica.state != ReplicaState::Unload {
+            edit.remove_replica(id, replica.placement)?;
+            continue;
+        }
+        match sight.copy(&parent, replica) {
+            Copy::Intact(incarnation) => {
+                edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Unload)?;
+            }
+            Copy::Damaged | Copy::Gone if lives => edit.remove_replica(id, replica.placement)?,
+            Copy::Damaged | Copy::Gone | Copy::Away => {}
+        }
+    }
+    Ok(())
 }

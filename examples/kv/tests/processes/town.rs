@@ -218,8 +218,13 @@ impl Town {
     }
 
     pub async fn create(&self, keyspace: Value) {
-        let command =
-            json!({ "command": "create_keyspace", "keyspace": keyspace, "presplit": { "type": "none" } });
+        self.command(
+            json!({ "command": "create_keyspace", "keyspace": keyspace, "presplit": { "type": "none" } }),
+        )
+        .await;
+    }
+
+    pub async fn command(&self, command: Value) {
         let uri = format!("http://127.0.0.1:{}/v1/commands", self.port);
         let (status, said) =
             self.http.send(Method::POST, &uri, json!({ "do": command }).to_string()).await.unwrap();
@@ -249,6 +254,36 @@ impl Town {
                 panic!("{count} of {shards} are served: {bad:#?} {status:#} {logs:#?}");
             }
             sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn shards(&self, keyspace: &str) -> Vec<Value> {
+        let (_, found) = self.ask(&format!("/v1/keyspaces/{keyspace}/shards?limit=1000")).await;
+        found["shards"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Until a shard has been split or merged, and what it was is still there.
+    pub async fn has_switched(&self, keyspace: &str, within: Duration) {
+        let end = Instant::now() + within;
+        let closes = |shard: &Value| shard["stage"].to_string().contains("closing");
+        while !self.shards(keyspace).await.iter().any(closes) {
+            assert!(Instant::now() < end, "{:#?}", self.ask("/v1/plans").await.1);
+        }
+    }
+
+    /// Until nothing is under way, and there are as many shards as one of `counts` says. Returns which.
+    pub async fn settles(&self, keyspace: &str, counts: &[usize], within: Duration) -> usize {
+        let end = Instant::now() + within;
+        loop {
+            let all = self.shards(keyspace).await;
+            let plans = self.ask("/v1/plans?status=approved").await.1;
+            let is_quiet = plans["plans"].as_array().is_some_and(Vec::is_empty);
+            if is_quiet && counts.contains(&all.len()) {
+                self.serves(keyspace, all.len(), end.saturating_duration_since(Instant::now())).await;
+                return all.len();
+            }
+            assert!(Instant::now() < end, "{all:#?} {plans:#?}");
+            sleep(Duration::from_millis(200)).await;
         }
     }
 

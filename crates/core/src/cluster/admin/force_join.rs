@@ -35,9 +35,23 @@ impl Cluster {
                 way_out: "start it first, and wait until it is up".into(),
             });
         }
-        let (placement, kept) = self.stored_of(keyspace, shard, state)?;
         let mut edit = keyspace.map.edit();
-        choose(&mut edit, shard, placement, state)?;
+        let mut warnings = self.give_parents_up(keyspace, shard, &mut edit)?;
+        let lives = |r: &Replica| !state.has_ended(r.incarnation) && r.node == *node;
+        let summary = match shard.live().find(|r| lives(r)) {
+            Some(replica) => {
+                format!("let shard {id} of keyspace {name} go on as {} on {node}", replica.placement)
+            }
+            None => {
+                let (placement, kept) = self.stored_of(keyspace, shard, state)?;
+                choose(&mut edit, shard, placement, state)?;
+                warnings.extend(self.may_be_missing(shard, placement, kept));
+                format!(
+                    "let shard {id} of keyspace {name} go on with what {node} has stored as {placement}, of epoch {}",
+                    kept.epoch
+                )
+            }
+        };
         let diff = edit.commit(transaction);
         let mut findings = check::diff(&keyspace.map, &diff);
         findings.extend(check::keeps_data(&keyspace.map, &diff));
@@ -47,12 +61,30 @@ impl Cluster {
                 way_out: "please report this".into(),
             });
         }
-        let summary = format!(
-            "let shard {id} of keyspace {name} go on with what {node} has stored as {placement}, of epoch {}",
-            kept.epoch
-        );
-        let warnings = self.may_be_missing(shard, placement, kept);
         Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::Map(diff)]) })
+    }
+
+    /// What a shard was split or merged from is waited for no longer. Returns what may be missing by that.
+    fn give_parents_up(
+        &self,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        edit: &mut Edit<'_>,
+    ) -> Result<Vec<String>, AdminError> {
+        let mut told = Vec::new();
+        for parent in keyspace.parents_away(&self.nodes, shard) {
+            for replica in &parent.replicas {
+                edit.remove_replica(parent.id, replica.placement)?;
+            }
+            let parts: Vec<_> =
+                keyspace.children_under_way(parent.id).iter().map(ToString::to_string).collect();
+            told.push(format!(
+                "what was acknowledged in shard {} just before it became {} may be missing in all of these",
+                parent.id,
+                parts.join(", ")
+            ));
+        }
+        Ok(told)
     }
 
     /// Refuses where there is nothing to choose, or where another map was looked at.

@@ -130,18 +130,6 @@ impl Cluster {
         keyspace: &KeyspaceState,
         ids: &[ShardId],
     ) -> Result<(), AdminError> {
-        let settings = &keyspace.record.keyspace;
-        if settings.durable && !ids.is_empty() {
-            return Err(AdminError::Refused {
-                problem: format!(
-                    "keyspace {} is durable, and its shards are neither split nor merged yet",
-                    settings.name
-                ),
-                way_out:
-                    "create it with as many shards as it will need (presplit); move shards to spread load"
-                        .into(),
-            });
-        }
         match ids.iter().find(|id| !keyspace.children_under_way(**id).is_empty()) {
             None => Ok(()),
             Some(id) => Err(AdminError::Conflict {

@@ -70,13 +70,12 @@ fn nodes_of(shard: &Shard) -> Vec<&Replica> {
 }
 
 impl KeyspaceState {
-    /// Whether its shards are cut or joined by their loads: not in mode `manual`, for a durable keyspace, or when no
-    /// threshold is set.
+    /// Whether its shards are cut or joined by their loads: not in mode `manual`, or when no threshold is set.
     pub(super) fn may_reshape(&self) -> bool {
         let settings = &self.record.keyspace;
         let limits = &settings.resharding;
         let has_threshold = limits.split_bytes > 0 || limits.split_requests_per_s > 0.0;
-        settings.mode != Mode::Manual && !settings.durable && has_threshold
+        settings.mode != Mode::Manual && has_threshold
     }
 
     /// Sentences about hot shards that no plan can help, at most [`limits::COMPLAINTS`].

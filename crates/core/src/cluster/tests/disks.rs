@@ -1,21 +1,24 @@
 //! What services store: the writes that each replica has on the disk of its node, which outlives the worker. A leader
-//! acknowledges a write when every replica in `Live` has stored it, as the contract of durable services says.
+//! acknowledges a write when every replica in `Live` has stored it, as the contract of durable services says. A leader
+//! that begins fetches what the parents of its shard have, and a follower what its leader has.
 
 use super::town::Holds;
-use crate::exchange::{Order, Permission, Phase, ReplicaKey, Report, Stored};
+use crate::exchange::{Order, Peer, Permission, Phase, ReplicaKey, Report, Stored};
 use crate::id::{Epoch, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::map::Role;
 use crate::name::NodeId;
-use crate::sharding::Bounds;
+use crate::sharding::{Bounds, Position};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One replica on a disk.
 #[derive(Debug, Clone)]
 pub struct Data {
-    writes: BTreeSet<u64>,
+    writes: BTreeSet<u128>,
     epoch: Epoch,
     bounds: Bounds,
+    /// Under which epoch it has begun to serve.
+    began: Epoch,
     pub damaged: bool,
 }
 
@@ -24,10 +27,10 @@ pub struct Data {
 pub struct Disks {
     pub data: BTreeMap<(NodeId, ReplicaKey), Data>,
     /// Writes that clients were told of.
-    pub acknowledged: BTreeMap<ShardId, BTreeSet<u64>>,
+    pub acknowledged: BTreeSet<u128>,
     /// Under which epochs each shard was led, and where.
     pub led: BTreeMap<(ShardId, Epoch), (NodeId, ReplicaKey, u64)>,
-    next: u64,
+    next: u128,
     /// The start of each node, counted by the test.
     pub starts: BTreeMap<NodeId, u64>,
 }
@@ -59,30 +62,65 @@ impl Disks {
     }
 
     /// A worker gets on with an order. Returns whether it found what it needs.
-    pub fn prepare(
-        &mut self,
-        node: &NodeId,
-        order: &Order,
-        phase: &Phase,
-        sources: &BTreeMap<ShardId, (NodeId, ReplicaKey)>,
-    ) -> bool {
+    pub fn prepare(&mut self, node: &NodeId, order: &Order, phase: &Phase, there: &There) -> bool {
         let slot = (node.clone(), order.replica.clone());
         match order.state {
             ReplicaState::Load if *phase == Phase::Ready => return true,
             ReplicaState::Load => {
-                let source = sources.get(&order.replica.shard).and_then(|source| self.data.get(source));
-                let writes = source.map(|data| data.writes.clone());
-                if writes.is_none() && order.had_data {
+                let copied = self.copied(order, &there.leaders);
+                if copied.is_none() && order.had_data {
                     return false;
                 }
                 let data = self.slot(&slot, order);
-                data.writes = writes.unwrap_or_default();
+                data.writes = copied.unwrap_or_default();
                 data.damaged = false;
             }
             ReplicaState::UnloadFinal => self.delete(&slot),
-            ReplicaState::Live => assert!(self.data.contains_key(&slot), "live without data: {order:?}"),
+            ReplicaState::Live => {
+                assert!(self.data.contains_key(&slot), "live without data: {order:?}");
+                return self.begin(&slot, order, there);
+            }
             ReplicaState::Unload => {}
         }
+        true
+    }
+
+    /// What a replica that loads copies: from the leader of its shard, or else from those of its parents.
+    fn copied(&self, order: &Order, leaders: &Leaders) -> Option<BTreeSet<u128>> {
+        let of = |shard: ShardId| leaders.get(&shard).and_then(|source| self.data.get(source));
+        if let Some(own) = of(order.replica.shard) {
+            return Some(own.writes.clone());
+        }
+        let parents: BTreeSet<_> = order.peers.iter().map(|peer| peer.shard).collect();
+        let parents = parents.into_iter().filter(|shard| *shard != order.replica.shard);
+        let parts: Vec<&Data> = parents.map(of).collect::<Option<_>>()?;
+        let written = parts.iter().flat_map(|data| &data.writes).copied();
+        (!parts.is_empty()).then(|| written.filter(|write| is_in(&order.bounds, *write)).collect())
+    }
+
+    /// A replica is to serve under an epoch. It fetches what it may lack; returns whether it found that.
+    fn begin(&mut self, slot: &(NodeId, ReplicaKey), order: &Order, there: &There) -> bool {
+        if !order.granted || self.data[slot].began == order.epoch {
+            return true;
+        }
+        let is_parent = |peer: &&Peer| peer.shard != order.replica.shard;
+        let mut parts: BTreeMap<ShardId, Option<BTreeSet<u128>>> = BTreeMap::new();
+        for peer in order.peers.iter().filter(is_parent) {
+            let is_its = |(node, key): &(NodeId, ReplicaKey)| *node == peer.node && key.shard == peer.shard;
+            let data = self.data.iter().rev().find(|(of, _)| is_its(of) && there.nodes.contains(&peer.node));
+            let writes = data.filter(|(_, data)| !data.damaged).map(|(_, data)| data.writes.clone());
+            let part = parts.entry(peer.shard).or_default();
+            *part = part.take().or(writes);
+        }
+        let leader = there.leaders.get(&order.replica.shard).and_then(|leader| self.data.get(leader));
+        if order.role == Role::Follower && !parts.is_empty() {
+            parts = BTreeMap::from([(order.replica.shard, leader.map(|data| data.writes.clone()))]);
+        }
+        let Some(found) = parts.into_values().collect::<Option<Vec<_>>>() else { return false };
+        let found = found.into_iter().flatten().filter(|write| is_in(&order.bounds, *write));
+        let data = self.slot(slot, order);
+        data.writes.extend(found);
+        data.began = order.epoch;
         true
     }
 
@@ -91,17 +129,37 @@ impl Disks {
             writes: BTreeSet::new(),
             epoch: order.epoch,
             bounds: order.bounds.clone(),
+            began: Epoch(0),
             damaged: false,
         })
     }
 
+    /// A process has ended: the next one begins to serve anew.
+    pub fn killed(&mut self, node: &NodeId) {
+        let here = self.data.iter_mut().filter(|((on, _), _)| on == node);
+        here.for_each(|(_, data)| data.began = Epoch(0));
+    }
+
+    /// What was acknowledged and lies in `bounds`.
+    fn acknowledged_in<'a>(&'a self, bounds: &'a Bounds) -> impl Iterator<Item = &'a u128> {
+        self.acknowledged.iter().filter(|write| is_in(bounds, **write))
+    }
+
+    /// A person gave up what was acknowledged in a shard.
+    pub fn give_up(&mut self, shard: ShardId) {
+        let bounds = self.data.iter().find(|((_, key), _)| key.shard == shard).unwrap().1.bounds.clone();
+        self.acknowledged.retain(|write| !is_in(&bounds, *write));
+    }
+
     /// D10, D1: what was acknowledged is on some disk still.
     fn delete(&mut self, slot: &(NodeId, ReplicaKey)) {
-        self.data.remove(slot);
-        let Some(acknowledged) = self.acknowledged.get(&slot.1.shard) else { return };
-        let mut others = self.data.iter().filter(|((_, key), _)| key.shard == slot.1.shard);
-        let is_there = others.any(|(_, data)| acknowledged.is_subset(&data.writes));
-        assert!(is_there, "{slot:?} had the last copy of what was acknowledged");
+        let Some(deleted) = self.data.remove(slot) else { return };
+        let is_whole =
+            |data: &&Data| self.acknowledged_in(&data.bounds).all(|write| data.writes.contains(write));
+        let whole: Vec<&Data> = self.data.values().filter(is_whole).collect();
+        let mut written = self.acknowledged_in(&deleted.bounds);
+        let is_there = |write: &u128| whole.iter().any(|data| is_in(&data.bounds, *write));
+        assert!(written.all(is_there), "{slot:?} had the last copy of what was acknowledged");
     }
 
     /// A node has taken orders in.
@@ -140,15 +198,16 @@ impl Disks {
         order: &Order,
     ) {
         self.next += 1;
+        let write = written_to(&order.bounds, self.next);
         let start = self.starts.get(node).copied().unwrap_or(0);
         let owner = (node.clone(), key.clone(), start);
         let known = self.led.entry((key.shard, order.epoch)).or_insert_with(|| owner.clone());
         assert_eq!(*known, owner, "O3: {} was led under {} by another start", key.shard, order.epoch);
-        let acknowledged = self.acknowledged.entry(key.shard).or_default();
-        let own = self.data.get_mut(&(node.clone(), key.clone())).unwrap();
-        let lost: Vec<_> = acknowledged.difference(&own.writes).collect();
+        let slot = (node.clone(), key.clone());
+        let own = &self.data[&slot].writes;
+        let lost: Vec<_> = self.acknowledged_in(&order.bounds).filter(|write| !own.contains(write)).collect();
         assert!(lost.is_empty(), "D1: {key:?} on {node} leads without {lost:?}");
-        own.writes.insert(self.next);
+        self.data.get_mut(&slot).unwrap().writes.insert(write);
         let mut all = true;
         for peer in order.peers.iter().filter(|peer| peer.shard == key.shard) {
             let holds = workers.get(&peer.node);
@@ -157,11 +216,32 @@ impl Disks {
             let ready: Vec<_> = ready.map(|(key, _)| (peer.node.clone(), key.clone())).collect();
             all &= peer.state != ReplicaState::Live || !ready.is_empty();
             for slot in ready {
-                self.data.get_mut(&slot).unwrap().writes.insert(self.next);
+                self.data.get_mut(&slot).unwrap().writes.insert(write);
             }
         }
         if all {
-            acknowledged.insert(self.next);
+            self.acknowledged.insert(write);
         }
     }
+}
+
+/// Which replicas lead and serve.
+pub type Leaders = BTreeMap<ShardId, (NodeId, ReplicaKey)>;
+
+/// What a worker can reach: nodes whose processes are there, and among them leaders that serve.
+pub struct There {
+    pub nodes: BTreeSet<NodeId>,
+    pub leaders: Leaders,
+}
+
+/// Whether the key of a write lies in there.
+fn is_in(bounds: &Bounds, write: u128) -> bool {
+    bounds.contains(Position::Value(write))
+}
+
+/// A write to a slot, unlike all others: its number in the upper half, and a hash that falls in the slot in all of it.
+fn written_to(bounds: &Bounds, number: u128) -> u128 {
+    let Bounds::Slot(slot) = bounds else { panic!("{bounds} is no slot") };
+    let base = number << 32;
+    (base..).find(|write| slot.contains(*write)).unwrap()
 }

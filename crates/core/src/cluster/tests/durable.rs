@@ -1,6 +1,6 @@
 //! Durable keyspaces: what is stored survives its processes, whichever of them end, and whenever (A2, D10, O3).
 
-use super::super::admin::{Command, KeyspaceChanges};
+use super::super::admin::Command;
 use super::disks::Disks;
 use super::town::{BEAT_MS, Hang, Town, keyspace, name, node, slots};
 use crate::exchange::Order;
@@ -9,40 +9,42 @@ use crate::keyspace::{Keyspace, Ownership};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Role, Shard};
 use crate::node::NodeSpec;
+use crate::sharding::Sharding;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const REPLACE_AFTER_MS: u64 = 60_000;
+pub(super) const REPLACE_AFTER_MS: u64 = 60_000;
 
-fn durable(shards: u32, replicas: u32) -> Keyspace {
+pub(super) fn durable(shards: u32, replicas: u32) -> Keyspace {
     let mut keyspace = Keyspace { durable: true, replicas, ..keyspace(shards) };
     keyspace.throttle.replace_after_ms = REPLACE_AFTER_MS;
     keyspace
 }
 
-fn spec(at: usize) -> NodeSpec {
+pub(super) fn spec(at: usize) -> NodeSpec {
     NodeSpec::new(node(&format!("n{at}")), format!("n{at}:1"))
 }
 
-fn start(town: &mut Town, at: usize) {
+pub(super) fn start(town: &mut Town, at: usize) {
     let spec = spec(at);
     *town.disks.as_mut().unwrap().starts.entry(spec.id.clone()).or_default() += 1;
     town.join_as(spec);
 }
 
-fn kill(town: &mut Town, at: usize) {
+pub(super) fn kill(town: &mut Town, at: usize) {
     town.kill(&format!("n{at}"));
     town.cut_off.remove(&spec(at).id);
 }
 
-fn town_of(nodes: usize, keyspace: Keyspace) -> Town {
+pub(super) fn town_of(nodes: usize, keyspace: Keyspace) -> Town {
     let replicas = keyspace.replicas as usize;
-    let mut town = Town::new(keyspace, slots(8));
+    let Sharding::Fixed { shards, .. } = keyspace.sharding else { panic!("slots") };
+    let mut town = Town::new(keyspace, slots(shards));
     town.disks = Some(Disks::default());
     (0..nodes).for_each(|at| start(&mut town, at));
     town.run(4_000);
     assert!(town.is_at_rest(replicas), "{:#?}", town.notices);
-    assert_eq!(town.served().len(), 8);
+    assert_eq!(town.served().len(), shards as usize);
     town
 }
 
@@ -53,7 +55,7 @@ fn placed(town: &Town) -> BTreeMap<ShardId, BTreeSet<(PlacementId, String, Repli
     town.map().shards().map(|shard| (shard.id, replicas(shard))).collect()
 }
 
-fn epochs(town: &Town) -> BTreeMap<ShardId, Epoch> {
+pub(super) fn epochs(town: &Town) -> BTreeMap<ShardId, Epoch> {
     town.map().shards().map(|shard| (shard.id, shard.epoch)).collect()
 }
 
@@ -61,7 +63,7 @@ fn is_told(town: &Town, what: &str) -> bool {
     town.notices.iter().any(|notice| notice.contains(what))
 }
 
-fn later(before: &BTreeMap<ShardId, Epoch>, town: &Town) -> bool {
+pub(super) fn later(before: &BTreeMap<ShardId, Epoch>, town: &Town) -> bool {
     epochs(town).iter().all(|(shard, epoch)| *epoch > before[shard])
 }
 
@@ -410,25 +412,12 @@ proptest! {
     }
 }
 
-/// A part that is live is no whole copy of its parent: its processes may end before it has the last writes.
-#[test]
-fn d1_shards_of_a_durable_keyspace_are_neither_split_nor_merged() {
-    let slots_to = |shards| {
-        let changes = Box::new(KeyspaceChanges { shards: Some(shards), ..KeyspaceChanges::default() });
-        Command::UpdateKeyspace { keyspace: name(), changes, ahead: false }
-    };
-    let mut town = town_of(3, durable(8, 3));
-    for to in [4, 16] {
-        let at = town.at();
-        let answer = town.cluster.command(at, TransactionId([7; 20]), "mia", slots_to(to), false);
-        let refused = answer.unwrap_err().to_string();
-        assert!(refused.contains("is durable, and its shards are neither split nor merged"), "{refused}");
-    }
-    town.run(2_000);
-    assert_eq!(town.map().len(), 8);
-}
-
-fn force_join(town: &mut Town, id: ShardId, on: &str, generation: u64) -> Result<Vec<String>, String> {
+pub(super) fn force_join(
+    town: &mut Town,
+    id: ShardId,
+    on: &str,
+    generation: u64,
+) -> Result<Vec<String>, String> {
     let (at, node) = (town.at(), node(on));
     let command = Command::ForceJoinShard { keyspace: name(), shard: id, node, generation };
     let answer = town.cluster.command(at, TransactionId([7; 20]), "mia", command, false);
@@ -458,7 +447,7 @@ fn d10_only_a_person_chooses_a_copy_and_hears_what_may_be_missing() {
     assert!(refused.contains("node n1 is down"), "{refused}");
     let before = town.map().shard(shard).unwrap().epoch;
     // What is acknowledged from here on counts anew: the person gave the rest up.
-    town.disks.as_mut().unwrap().acknowledged.remove(&shard);
+    town.disks.as_mut().unwrap().give_up(shard);
     let warnings = force_join(&mut town, shard, "n0", now).unwrap();
     assert!(warnings[0].contains("may be missing") && warnings[0].contains("up to epoch"), "{warnings:#?}");
     assert!(warnings[1].contains("n1 as"), "{warnings:#?}");

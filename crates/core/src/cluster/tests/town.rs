@@ -4,7 +4,7 @@
 use super::super::execute::Counts;
 use super::super::hosted::Hosted;
 use super::super::{BeatError, Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
-use super::disks::Disks;
+use super::disks::{Disks, Leaders, There};
 use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use crate::hash::HashFunction;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
@@ -218,6 +218,7 @@ impl Town {
 
     pub fn kill(&mut self, name: &str) {
         self.workers.remove(&node(name)).unwrap();
+        self.disks.iter_mut().for_each(|disks| disks.killed(&node(name)));
     }
 
     /// Time passes, in beats.
@@ -256,17 +257,20 @@ impl Town {
     /// The next beat of a worker, which has got on with what it holds.
     pub fn next_beat(&mut self, name: &NodeId) -> Beat {
         let at = self.at();
-        let sources = self.leaders();
+        let nodes = self.workers.keys().filter(|node| !self.cut_off.contains(*node)).cloned().collect();
+        let there = There { nodes, leaders: self.leaders() };
         let worker = self.workers.get_mut(name).unwrap();
         worker.sequence += 1;
         for (key, (order, phase)) in &mut worker.holds {
             let fails = self.fails.contains(&(key.shard, name.clone()));
-            let found = self.disks.as_mut().map(|disks| disks.prepare(name, order, phase, &sources));
-            let fails = fails || found == Some(false);
+            let found = self.disks.as_mut().map(|disks| disks.prepare(name, order, phase, &there));
+            let lacks = found == Some(false);
+            let fails = fails || lacks;
             let clings = self.clinging_shards.contains(&key.shard).then_some(Hang::Unload);
             let hangs = self.hanging_shards.contains(&key.shard).then_some(Hang::Load);
             *phase = match hangs.or(clings).or(self.hangs.get(name).copied()) {
                 Some(hang) if hang.is_at(order.state) => hang.phase(phase),
+                _ if lacks && order.state == ReplicaState::Live => Phase::Ready,
                 _ => next_phase(order, phase, fails),
             };
         }
@@ -431,7 +435,7 @@ impl Town {
     }
 
     /// Which replicas of shards lead and serve, by what their workers say.
-    fn leaders(&self) -> BTreeMap<ShardId, (NodeId, ReplicaKey)> {
+    fn leaders(&self) -> Leaders {
         let there = self.workers.iter().filter(|(node, _)| !self.cut_off.contains(*node));
         let held = there.flat_map(|(node, worker)| worker.holds.iter().map(move |held| (node, held)));
         let leads = held.filter(|(_, (_, (order, phase)))| {
