@@ -106,7 +106,8 @@ class Replica:
         """Does what the order says, or lets a copier begin it: requests and heartbeats go on meanwhile."""
         order, wanted = self.order, self.wanted()
         if wanted in ("load", "live"):
-            fetches = self.phase == "loading" or wanted == "live" and self.phase == "ready" and order["granted"]
+            may = order["granted"] or wanted == "live" and self.phase == "loading"
+            fetches = may and (self.phase == "loading" or wanted == "live" and self.phase == "ready")
             if fetches and not self.copying and time.monotonic() >= self.due:
                 reason = cannot(order)
                 if reason:

@@ -162,7 +162,7 @@ carry_out() { # one replica, towards what its order says; what failed rests befo
         unload_final) done=dropped ;; kept) done=kept ;;
     esac
     [[ ${phase[$1]} == "$done" && ${carried[$1]} == "$epoch" ]] && return
-    [[ $state == live && $granted != granted ]] && return
+    [[ ($state == live || $state == load && ${phase[$1]} == loading) && $granted != granted ]] && return
     (($(now_ms) >= ${due[$1]})) || return
     if said=$(step "$1" "$state" "$epoch" 2>&1); then
         phase[$1]=$done carried[$1]=$epoch reason[$1]= tries[$1]=0

@@ -190,7 +190,9 @@ pub struct Order {
     pub state: ReplicaState,
     /// The shard's epoch.
     pub epoch: Epoch,
-    /// In exclusive mode: whether the former owner is certainly gone, so that this one may begin.
+    /// Whether it may begin. To lead: in exclusive mode, when the former owner is certainly gone. To load, in a
+    /// durable keyspace: when the leader knows of it, and acknowledges no write without it. To follow, after a durable
+    /// shard was split or merged: when the leader serves.
     pub granted: bool,
     /// In `Load`: where to load from. In `Unload`: where to forward to. Else: the other replicas.
     pub peers: Vec<Peer>,

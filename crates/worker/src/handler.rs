@@ -16,8 +16,14 @@
 //! [`Assignment::has_data`].
 //!
 //! A service whose data outlives its process (keyspaces that are `durable`) names what it finds on its disk by
-//! [`Handler::stored`]. The worker keeps that, and calls `load` when the coordinator orders it again. Other workers may
-//! ask for it before, or though it is never loaded again: after a split or merge that all processes died in, the
+//! [`Handler::stored`]. The worker keeps that, and calls `load` when the coordinator orders it again. Its leader
+//! acknowledges a write when these have stored it: all [`Assignment::peers`] of its shard in `Live`, and those in `Load` of
+//! which it does not know that their `load` has not begun. (It asks for its assignment after it has stored the write itself;
+//! a peer says whether it has begun.) `load` copies from the leader, and only in that order: first take writes, then copy.
+//! The coordinator lets `load` begin when the leader has been told of it; so a replica in `Live` has all that was acknowledged,
+//! whichever processes have ended, and may lead.
+//!
+//! Other workers may ask for stored data before it is ordered, or though it is never loaded again: after a split or merge that all processes died in, the
 //! new shards fetch their last writes from the stored replicas of the old ones. So in a durable keyspace
 //! `serve` must fail where [`Assignment::peers`] names replicas of other shards that are `Live` or in `Unload`, and of one of
 //! these shards none could be read (as leader), or the leader could not be read (as follower; the worker calls it after

@@ -23,8 +23,9 @@
 //! it; when a leader dies, a write that no follower took dies with it, and everything is gone when all nodes are.
 //! Followers may answer with what is a moment old.
 //!
-//! In a keyspace that is durable it promises more: a write is acknowledged when every replica that is `Live` has it
-//! on its disk.
+//! In a keyspace that is durable it promises more: a write is acknowledged when every replica that is `Live`, and every
+//! one that has begun to load, has it on its disk. A leader answers reads with what it has written itself, also while that
+//! write waits for the others: a read that sees a write is no promise that it is kept.
 
 mod api;
 mod disk;

@@ -2,15 +2,16 @@
 //!
 //! | call             | here                                                                         |
 //! |------------------|------------------------------------------------------------------------------|
-//! | `load`           | copy from the replicas that serve, else from the parents, else from the seed |
+//! | `load`           | copy from the replicas that serve (if it is durable, from the leader), else from the parents, else from the seed |
 //! | `serve` (leader) | fetch from everybody else what came since; refuse writes of earlier epochs   |
 //! | `serve` (follower)| fetch from the leader what came since                                       |
 //! | `unload`         | nothing: the next leader fetches. (Eventual mode does not wait for us: send) |
 //! | `drop`           | forget, and delete the file                                                  |
 //! | `stored`         | open every file of the folder                                                |
 //!
-//! In a durable keyspace a write is acknowledged when all replicas that are `Live` have it on their disks, and a leader
-//! serves when it has heard most of them, and, after a split or merge, one replica of each parent.
+//! In a durable keyspace a write is acknowledged when all replicas that are `Live`, and those that have begun to load, have it
+//! on their disks. So each of them may lead without hearing another one; only after a split or merge a leader has to
+//! hear one replica of each parent.
 
 use crate::disk::{Folder, Found};
 use crate::peers::Peers;
@@ -141,34 +142,31 @@ impl Service {
         Ok(shard)
     }
 
-    /// Fetches from everybody who has data; of a durable shard from most of the replicas at least, as one that has become
-    /// `Live` a moment ago may lack the last writes, and from one of each parent: each of these has everything.
+    /// Fetches from everybody who has data. A replica of a durable shard has all that was acknowledged in this shard; of
+    /// each parent it must reach one replica.
     async fn catch_up(&self, assignment: &Assignment, shard: &Arc<Shard>) -> Result<(), Failure> {
-        let mut reached: BTreeMap<_, (usize, usize)> = BTreeMap::new();
-        let mut failure = None;
-        for peer in assignment.peers.iter().filter(has_data) {
-            let fetched = self.peers.fetch(peer, assignment, shard).await;
-            let (ok, of) = reached.entry(peer.shard).or_default();
-            *of += 1;
+        let peers = assignment.peers.iter().filter(has_data);
+        let fetches =
+            peers.map(|peer| async move { (peer, self.peers.fetch(peer, assignment, shard).await) });
+        let mut parents: BTreeMap<_, Result<(), Failure>> = BTreeMap::new();
+        for (peer, fetched) in join_all(fetches).await {
             match fetched {
-                Ok(()) => *ok += 1,
-                Err(error) if assignment.brief.durable => failure = Some(error),
-                Err(error) => return Err(error),
+                Err(error) if !assignment.brief.durable => return Err(error),
+                Err(error) if peer.shard == assignment.shard() => {
+                    tracing::info!(node = %peer.node, "leads without what it may have besides: {error}");
+                }
+                fetched => {
+                    let reached = parents.entry(peer.shard).or_insert_with(|| Err("".into()));
+                    if reached.is_err() {
+                        let tell = |why| {
+                            format!("no replica of shard {}, which it comes from, answers: {why}", peer.shard)
+                        };
+                        *reached = fetched.map_err(|why| tell(why).into());
+                    }
+                }
             }
         }
-        for (part, (ok, of)) in reached {
-            let (ok, of, least) = match part == assignment.shard() {
-                true => (ok + 1, of + 1, majority(of + 1)),
-                false => (ok, of, 1),
-            };
-            if ok < least {
-                let why = failure.take().map(|why| why.to_string()).unwrap_or_default();
-                return Err(
-                    format!("{ok} of {of} replicas of shard {part} answer, {least} must: {why}").into()
-                );
-            }
-        }
-        Ok(())
+        parents.into_values().collect()
     }
 
     async fn fetch_from_one(
@@ -195,10 +193,6 @@ fn has_data(peer: &&Peer) -> bool {
 /// Whether its parents may have acknowledged writes that it lacks: the coordinator names them until all of it serves.
 fn inherits(assignment: &Assignment) -> bool {
     assignment.peers.iter().any(|peer| peer.shard != assignment.shard() && has_data(&peer))
-}
-
-fn majority(of: usize) -> usize {
-    of / 2 + 1
 }
 
 #[async_trait]
@@ -233,7 +227,12 @@ impl Handler for Service {
         // A shard that is merged has several parents: one replica of each.
         let parts: BTreeSet<_> = sources.iter().map(|peer| peer.shard).collect();
         for part in parts {
-            let peers: Vec<_> = sources.iter().filter(|peer| peer.shard == part).collect();
+            // Not from a follower: it may lack a write that the leader acknowledges as this one had not begun.
+            let is_source = |peer: &&Peer| {
+                let is_own = assignment.brief.durable && part == assignment.shard();
+                peer.shard == part && (!is_own || peer.role == Role::Leader)
+            };
+            let peers: Vec<_> = sources.iter().filter(is_source).collect();
             self.fetch_from_one(&peers, assignment, &shard).await?;
         }
         Ok(())

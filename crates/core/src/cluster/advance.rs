@@ -46,6 +46,7 @@ impl KeyspaceState {
                 failed = true;
             } else if let Some(Phase::Failed(failure)) =
                 self.observed.get(&replica.placement).map(|seen| seen.phase())
+                && failure.attempts > self.excused_attempts(replica.placement, at.now)
             {
                 let (until, why) = (at.now + limits::AVOID_MS, failure.reason.clone());
                 self.avoid.insert((old.id, replica.node.clone()), Avoided { until, why, hung: false });
@@ -260,6 +261,7 @@ impl Cluster {
             keyspace.under_way.count(old, -1);
         }
         keyspace.note_resting(&self.nodes, [id]);
+        keyspace.note_unannounced(id);
         let new = keyspace.map.shard(id);
         match new {
             Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
@@ -281,7 +283,7 @@ impl Cluster {
         for replica in &gone {
             keyspace.observed.remove(&replica.placement);
             keyspace.taken.remove(&replica.placement);
-            keyspace.sourceless.remove(&replica.placement);
+            keyspace.excused.remove(&replica.placement);
             keyspace.never_led.remove(&replica.placement);
             keyspace.debts.forget(replica.placement);
         }
@@ -334,7 +336,10 @@ impl Cluster {
         if !self.outbox.writes.is_empty() {
             return BTreeSet::new();
         }
-        let waits = |keyspace: &KeyspaceState| !(keyspace.awake.is_empty() || keyspace.ungranted.is_empty());
+        let waits = |keyspace: &KeyspaceState| {
+            let waiting = keyspace.ungranted.len() + keyspace.unannounced.len();
+            !keyspace.awake.is_empty() && waiting > 0
+        };
         let waiting = self.keyspaces.iter().filter(|(_, keyspace)| waits(keyspace));
         let names: Vec<_> = waiting.map(|(name, _)| name.clone()).collect();
         for name in names {
@@ -344,7 +349,7 @@ impl Cluster {
         std::mem::take(&mut self.outbox.orders)
     }
 
-    /// Tells the leaders that have become the only possible owners.
+    /// Tells the leaders that have become the only possible owners, and the replicas that may begin after their leader.
     fn grant(&mut self, name: &KeyspaceName, awake: &BTreeSet<ShardId>, at: Moment) {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
         let sight = self.sight(keyspace, at.now);
@@ -352,17 +357,20 @@ impl Cluster {
         let granted =
             |shard: &&Shard| shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight);
         let mut ids: BTreeSet<_> = waiting.filter(granted).map(|shard| shard.id).collect();
-        // Followers that begin after their leader.
-        let awake = awake.iter().filter_map(|id| keyspace.map.shard(*id));
+        let awake = || awake.iter().filter_map(|id| keyspace.map.shard(*id));
         let followed =
-            awake.filter(|shard| keyspace.inherits(shard) && handover::leader_serves(shard, &sight));
+            awake().filter(|shard| keyspace.inherits(shard) && handover::leader_serves(shard, &sight));
         let followed: Vec<_> = followed.map(|shard| shard.id).collect();
+        let announced: Vec<_> = awake().filter(|s| self.is_announced(keyspace, s)).map(|s| s.id).collect();
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             for id in &ids {
                 keyspace.ungranted.remove(id);
             }
+            for id in &announced {
+                keyspace.unannounced.remove(id);
+            }
         }
-        ids.extend(followed);
+        ids.extend(followed.into_iter().chain(announced));
         self.refresh_orders(name, ids);
     }
 }

@@ -361,6 +361,7 @@ impl Cluster {
             self.notice(false, format!("node {id} {wants}"));
             self.plan_soon(at, 0);
         }
+        self.wake_unannounced(&id);
         if beat.whole {
             self.forget_unreported(&id, &beat.reports);
         }
@@ -409,7 +410,12 @@ impl Cluster {
         {
             node.kept.remove(&report.replica);
         }
-        keyspace.excuse_load(&self.nodes, report.replica.shard, placement, &report.phase);
+        keyspace.excuse_load(
+            (&self.nodes, at.now, &self.settings),
+            report.replica.shard,
+            placement,
+            &report.phase,
+        );
         keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
         if news {
             self.wake_shard(&report.replica);

@@ -153,6 +153,8 @@ pub struct KeyspaceState {
     looked_until: ShardId,
     /// Led shards whose leader has not got its grant yet.
     ungranted: BTreeSet<ShardId>,
+    /// Durable shards with a replica in `Load` that their leader may not know of yet; not stored.
+    unannounced: BTreeSet<ShardId>,
     /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.
     avoid: BTreeMap<(ShardId, NodeId), overdue::Avoided>,
     /// The steps that are waited for; not stored.
@@ -187,8 +189,8 @@ pub struct KeyspaceState {
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
     /// Stored replicas that began anew as followers under this coordinator, and have not led since. Not stored.
     never_led: BTreeSet<PlacementId>,
-    /// Of replicas of durable shards: how often loading them has failed while nobody served the shard. Not stored.
-    sourceless: BTreeMap<PlacementId, u32>,
+    /// Of replicas of durable shards that could not be loaded; not stored.
+    excused: BTreeMap<PlacementId, stored::Excuse>,
     /// What it carried on each node when its planner last ran; not stored.
     footprint: planning::Footprint,
     /// The bytes that moves may begin to copy; not stored.

@@ -36,6 +36,8 @@ pub(super) struct OrderBook {
     removed: BTreeMap<ReplicaKey, u64>,
     /// Differences can be given from this version on.
     floor: u64,
+    /// The worker has taken in this version.
+    confirmed: u64,
 }
 
 impl OrderBook {
@@ -73,6 +75,14 @@ impl OrderBook {
         if self.floor < version && version <= self.version {
             self.forget_until(version);
         }
+        if self.floor == version {
+            self.confirmed = version;
+        }
+    }
+
+    /// Whether the worker has taken in what was last different about a shard.
+    pub(super) fn has_taken_in(&self, keyspace: &KeyspaceName, shard: ShardId) -> bool {
+        self.confirmed >= self.floor && !self.changed.contains_key(&(keyspace.clone(), shard))
     }
 
     /// From here on a worker that has an older version is given everything.
@@ -189,7 +199,7 @@ impl Sight for KeyspaceSight<'_> {
     }
 
     fn excused_attempts(&self, placement: PlacementId) -> u32 {
-        self.keyspace.sourceless.get(&placement).copied().unwrap_or(0)
+        self.keyspace.excused_attempts(placement, self.now)
     }
 
     fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
@@ -293,12 +303,14 @@ impl Cluster {
             role: replica.role,
             state: replica.state,
             epoch: shard.epoch,
-            granted: if leads {
+            granted: match replica.state {
                 // As it was decided, not as it would be now: a former owner whose lease was over may have
                 // come back since, and has been told to stop in the same breath.
-                !keyspace.ungranted.contains(&shard.id)
-            } else {
-                !self.follows_later(keyspace, shard)
+                _ if leads => !keyspace.ungranted.contains(&shard.id),
+                ReplicaState::Load => !keyspace.unannounced.contains(&shard.id),
+                ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {
+                    !self.follows_later(keyspace, shard)
+                }
             },
             peers: self.peers(keyspace, shard, replica),
             had_data: shard.had_data(),

@@ -343,11 +343,12 @@ impl Cluster {
                 continue;
             }
             let shard = keyspace.map.shard(debt.shard);
+            let seen = (&self.nodes, at.now, &settings);
             let waits = shard.is_some_and(|shard| match debt.state {
-                ReplicaState::Load => !keyspace.has_source(&self.nodes, shard),
+                ReplicaState::Load => !keyspace.has_source(seen, shard),
                 // Followers begin when their leader has what its parents had.
                 ReplicaState::Live if debt.role == Role::Follower => {
-                    keyspace.inherits(shard) && !keyspace.has_source(&self.nodes, shard)
+                    keyspace.inherits(shard) && !keyspace.has_source(seen, shard)
                 }
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
             });

@@ -450,6 +450,7 @@ impl KeyspaceState {
             tracked_until: PlanId::default(),
             untracked: 0,
             ungranted: map.shards().map(|shard| shard.id).collect(),
+            unannounced: BTreeSet::new(),
             avoid: BTreeMap::new(),
             debts: Default::default(),
             crashed: BTreeMap::new(),
@@ -466,7 +467,7 @@ impl KeyspaceState {
             unmeasured_since: None,
             taken: BTreeMap::new(),
             never_led: BTreeSet::new(),
-            sourceless: BTreeMap::new(),
+            excused: BTreeMap::new(),
             footprint: Default::default(),
             meter: Meter::default(),
             copies_due: Millis::NEVER,
@@ -475,7 +476,10 @@ impl KeyspaceState {
             map,
         };
         let ids: Vec<_> = state.unsettled.iter().copied().collect();
-        ids.into_iter().for_each(|id| state.note_child(id, None));
+        for id in ids {
+            state.note_child(id, None);
+            state.note_unannounced(id);
+        }
         state
     }
 }

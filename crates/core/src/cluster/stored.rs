@@ -27,6 +27,18 @@ use std::collections::BTreeMap;
 /// The nodes, by their names.
 type Nodes = BTreeMap<NodeId, NodeState>;
 
+/// The nodes as they look now.
+type Seen<'a> = (&'a Nodes, Millis, &'a Settings);
+
+/// Failed loads of a replica that are not held against it, as its source was away or may have been.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Excuse {
+    /// Those up to this one.
+    attempts: u32,
+    /// All, before then.
+    until: Millis,
+}
+
 /// Whether the process of a replica has ended.
 pub(super) fn has_ended(nodes: &Nodes, replica: &Replica) -> bool {
     nodes.get(&replica.node).is_none_or(|node| node.has_ended(replica.incarnation))
@@ -34,7 +46,7 @@ pub(super) fn has_ended(nodes: &Nodes, replica: &Replica) -> bool {
 
 /// What is known of the data of a replica whose process has ended.
 pub(super) fn copy(
-    (nodes, now, settings): (&Nodes, Millis, &Settings),
+    (nodes, now, settings): Seen<'_>,
     key: &ReplicaKey,
     shard: &Shard,
     replica: &Replica,
@@ -84,8 +96,13 @@ impl KeyspaceState {
 
     /// Whether a replica of the shard serves, so that others can load from it, or the shard has never had data. A part
     /// of a split or merge that prepares loads from its parents.
-    pub(super) fn has_source(&self, nodes: &Nodes, shard: &Shard) -> bool {
-        let is_led = |shard: &Shard| shard.leader().is_some_and(|leader| self.leads(nodes, leader));
+    pub(super) fn has_source(&self, (nodes, now, settings): Seen<'_>, shard: &Shard) -> bool {
+        let is_heard = |leader: &Replica| {
+            let health = nodes.get(&leader.node).map(|node| node.signs.health(now, settings));
+            matches!(health, Some(Health::Up | Health::Unreachable))
+        };
+        let leads = |leader: &Replica| self.leads(nodes, leader) && is_heard(leader);
+        let is_led = |shard: &Shard| shard.leader().is_some_and(leads);
         let parents = || shard.parents().iter().filter_map(|parent| self.map.shard(*parent));
         !self.record.keyspace.durable
             || !shard.had_data()
@@ -123,11 +140,46 @@ impl KeyspaceState {
             .filter(move |parent| waits && handover::handing_over(parent).all(|r| has_ended(nodes, r)))
     }
 
-    /// A replica has not found where to load from: that is not held against it.
-    pub(super) fn excuse_load(&mut self, nodes: &Nodes, id: ShardId, placement: PlacementId, phase: &Phase) {
-        let Phase::Failed(failure) = phase else { return };
-        if self.map.shard(id).is_some_and(|shard| !self.has_source(nodes, shard)) {
-            self.sourceless.insert(placement, failure.attempts);
+    /// Notes whether a replica loads what others have, and its leader may not know of it yet.
+    ///
+    /// A leader acknowledges no write without the replicas in `Load` that have begun, so what has copied from a leader
+    /// that knew of it before lacks nothing (D1). Parts of a split or merge that prepare get that later, from their parents.
+    pub(super) fn note_unannounced(&mut self, id: ShardId) {
+        let loads = |shard: &Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Load);
+        let copies = |shard: &Shard| shard.is_serving() && shard.had_data() && loads(shard);
+        if self.record.keyspace.durable && self.map.shard(id).is_some_and(copies) {
+            self.unannounced.insert(id);
+        } else {
+            self.unannounced.remove(&id);
+        }
+    }
+
+    /// A replica has not loaded. That is held against it when its source is there, and has been there for as long as
+    /// its death can stay unnoticed.
+    pub(super) fn excuse_load(&mut self, seen: Seen<'_>, id: ShardId, placement: PlacementId, phase: &Phase) {
+        let Phase::Failed(failure) = phase else {
+            self.excused.remove(&placement);
+            return;
+        };
+        let Some(shard) = self.map.shard(id) else { return };
+        if !self.record.keyspace.durable || !shard.had_data() {
+            return;
+        }
+        let (_, now, settings) = seen;
+        let until = now + settings.dead_after_ms;
+        if !self.has_source(seen, shard) {
+            self.excused.insert(placement, Excuse { attempts: failure.attempts, until });
+        } else {
+            self.excused.entry(placement).or_insert(Excuse { attempts: 0, until });
+        }
+    }
+
+    /// How many failed loads of a replica are not held against it.
+    pub(super) fn excused_attempts(&self, placement: PlacementId, now: Millis) -> u32 {
+        match self.excused.get(&placement) {
+            Some(excuse) if now < excuse.until => u32::MAX,
+            Some(excuse) => excuse.attempts,
+            None => 0,
         }
     }
 
@@ -140,6 +192,30 @@ impl KeyspaceState {
 }
 
 impl Cluster {
+    /// A worker may have taken in which replicas load from it: the next decision looks.
+    pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
+        let waiting = self.keyspaces.values_mut().filter(|keyspace| !keyspace.unannounced.is_empty());
+        for keyspace in waiting {
+            let KeyspaceState { unannounced, map, awake, .. } = keyspace;
+            let is_its = |id: &&ShardId| {
+                map.shard(**id).and_then(Shard::leader).is_some_and(|leader| leader.node == *node)
+            };
+            awake.extend(unannounced.iter().filter(is_its));
+        }
+    }
+
+    /// Whether replicas of a shard wait to load, and may: its leader serves under its epoch, so that nobody acknowledges
+    /// writes under an earlier one, and knows of all of them.
+    pub(super) fn is_announced(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
+        let knows = |leader: &Replica| {
+            let node = self.nodes.get(&leader.node);
+            node.is_some_and(|node| node.orders.has_taken_in(keyspace.map.keyspace(), shard.id))
+        };
+        keyspace.unannounced.contains(&shard.id)
+            && handover::leader_serves(shard, &self.sight(keyspace, Millis(0)))
+            && shard.leader().is_some_and(knows)
+    }
+
     /// Forgets what the processes of a node have said of their replicas: they say nothing more.
     pub(super) fn forget_reports_of(&mut self, id: &NodeId) {
         for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.record.keyspace.durable) {
@@ -158,7 +234,7 @@ impl Cluster {
         if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
             keyspace.observed.remove(&key.placement);
             keyspace.debts.forget(key.placement);
-            keyspace.sourceless.remove(&key.placement);
+            keyspace.excused.remove(&key.placement);
             // The caller takes the leader out again.
             if state != ReplicaState::Load {
                 keyspace.never_led.insert(key.placement);

@@ -327,7 +327,7 @@ impl Holding {
             }
             (At::Draining(_), _) => None,
             (At::Resting(callback, until), wanted) => self.rested(callback, until, wanted, now),
-            (At::Idle, ReplicaState::Load | ReplicaState::Live) => self.call(Callback::Load, now),
+            (At::Idle, ReplicaState::Load | ReplicaState::Live) => self.load(now),
             (At::Idle | At::Ready, ReplicaState::Unload | ReplicaState::UnloadFinal) => {
                 self.call(Callback::Unload, now)
             }
@@ -344,7 +344,7 @@ impl Holding {
                 self.call(Callback::Drop(reason), now)
             }
             // Taken back, or unhealthy.
-            (At::Unloaded, ReplicaState::Load | ReplicaState::Live) => self.call(Callback::Load, now),
+            (At::Unloaded, ReplicaState::Load | ReplicaState::Live) => self.load(now),
             (At::Unloaded, ReplicaState::Unload) | (At::Dropped, _) => self.carry_out(),
         }
     }
@@ -370,13 +370,19 @@ impl Holding {
         Some(Task::Drain)
     }
 
+    /// Begins to load once it may.
+    fn load(&mut self, now: Millis) -> Option<Task> {
+        let may = self.order.granted || self.order.state != ReplicaState::Load;
+        if may { self.call(Callback::Load, now) } else { None }
+    }
+
     /// From `Ready`: begins to serve once it may.
     fn open(&mut self, now: Millis) -> Option<Task> {
         if self.order.granted {
-            self.call(Callback::Serve(self.order.role, self.order.epoch), now)
-        } else {
-            None
+            return self.call(Callback::Serve(self.order.role, self.order.epoch), now);
         }
+        // Its leader may wait for everybody else to have ended what they did under earlier epochs, and it for its leader.
+        if self.order.role == Role::Follower && self.gate == Gate::Shut { self.carry_out() } else { None }
     }
 
     /// While serving: to another role or epoch.
@@ -441,7 +447,8 @@ impl Holding {
             }
             _ if now < until => None,
             Callback::Serve(..) => self.open(now),
-            Callback::Load | Callback::Unload | Callback::Drop(_) => self.call(callback, now),
+            Callback::Load => self.load(now),
+            Callback::Unload | Callback::Drop(_) => self.call(callback, now),
         }
     }
 

@@ -263,7 +263,7 @@ fn d7_a_replica_that_no_order_names_is_unloaded_and_kept_until_there_is_a_permis
 #[test]
 fn d7_what_has_never_served_is_kept_under_no_epoch_and_goes_when_any_serves_its_keys() {
     let mut fixture = Fixture::new();
-    let load = order(ReplicaState::Load, Role::Follower, 5, false);
+    let load = order(ReplicaState::Load, Role::Follower, 5, true);
     assert_eq!(fixture.order(0, load), [Task::Call(Callback::Load)]);
     fixture.done(0, Callback::Load);
     let orders = fixture.whole(9, vec![], vec![]);
@@ -444,6 +444,49 @@ fn d10_a_durable_shard_that_had_data_is_not_loaded_from_nothing() {
     assert_eq!(new.order(0, load(false, vec![])), [Task::Call(Callback::Load)]);
     let mut in_memory = Fixture::new();
     assert_eq!(in_memory.order(0, load(true, vec![])), [Task::Call(Callback::Load)]);
+}
+
+/// The leader of a shard that was split off begins when no follower can own it under an earlier epoch, and a follower after
+/// its leader: so the follower says that it has nothing to end.
+#[test]
+fn o5_l1_a_follower_that_waits_for_its_leader_has_carried_its_order_out() {
+    let mut fixture = Fixture { durable: true, ..Fixture::new() };
+    let load = Order { had_data: false, ..order(ReplicaState::Load, Role::Follower, 1, true) };
+    assert_eq!(fixture.order(0, load), [Task::Call(Callback::Load)]);
+    fixture.done(1, Callback::Load);
+    assert_eq!(fixture.order(2, order(ReplicaState::Live, Role::Follower, 3, false)), []);
+    assert_eq!(fixture.reported(), (Phase::Ready, Epoch(3)));
+    // One that is to lead has not, as nobody waits for that.
+    let mut leader = Fixture { durable: true, ..Fixture::new() };
+    let load = Order { had_data: false, ..order(ReplicaState::Load, Role::Follower, 1, true) };
+    leader.order(0, load);
+    leader.done(1, Callback::Load);
+    assert_eq!(leader.order(2, order(ReplicaState::Live, Role::Leader, 3, false)), []);
+    assert_eq!(leader.reported(), (Phase::Ready, Epoch(1)));
+}
+
+/// Its leader must know of it first, under the epoch of the order; what has begun goes on.
+#[test]
+fn d1_a_durable_replica_waits_for_its_leader_before_it_loads() {
+    let mut fixture = Fixture { durable: true, ..Fixture::new() };
+    let load = |epoch, granted| {
+        let peers = order(ReplicaState::Unload, Role::Follower, 3, true).peers;
+        Order { peers, ..order(ReplicaState::Load, Role::Follower, epoch, granted) }
+    };
+    assert_eq!(fixture.order(0, load(3, false)), []);
+    assert_eq!(fixture.reported().0, Phase::Loading);
+    assert_eq!(fixture.order(1, load(3, true)), [Task::Call(Callback::Load)]);
+    // Another leads, which may not know of it: it goes on, and is not begun again before that is so.
+    assert_eq!(fixture.order(2, load(4, false)), []);
+    fixture.worker.returned(Millis(3), &replica(), Callback::Load, Err("no source".into()));
+    assert_eq!(tasks(fixture.worker.run(Millis(60_000))), []);
+    assert_eq!(fixture.order(60_001, load(4, true)), [Task::Call(Callback::Load)]);
+    // Ordered to be live, it counts as a copy and opens what it has.
+    let mut live = with_stored(false);
+    assert_eq!(
+        live.order(0, order(ReplicaState::Live, Role::Follower, 4, false)),
+        [Task::Call(Callback::Load)]
+    );
 }
 
 fn with_stored(damaged: bool) -> Fixture {

@@ -364,7 +364,8 @@ pub struct Order {
     pub state: String,
     /// The shard's epoch.
     pub epoch: u64,
-    /// In exclusive mode: whether the former owner is certainly gone.
+    /// Whether it may begin to load or to serve: the former owner is certainly gone, or, in a durable keyspace, the
+    /// leader knows of it.
     pub granted: bool,
     /// Where to load from, forward to, or hint at.
     pub peers: Vec<Peer>,

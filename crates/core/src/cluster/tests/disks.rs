@@ -1,6 +1,6 @@
 //! What services store: the writes that each replica has on the disk of its node, which outlives the worker. A leader
-//! acknowledges a write when every replica in `Live` has stored it, as the contract of durable services says. A leader
-//! that begins fetches what the parents of its shard have, and a follower what its leader has.
+//! acknowledges a write when every replica in `Live` has stored it, and every one in `Load` that has begun to copy, as
+//! the contract of durable services says. A leader that begins fetches what the parents of its shard have, and a follower what its leader has.
 
 use super::town::Holds;
 use crate::exchange::{Order, Peer, Permission, Phase, ReplicaKey, Report, Stored};
@@ -65,7 +65,7 @@ impl Disks {
     pub fn prepare(&mut self, node: &NodeId, order: &Order, phase: &Phase, there: &There) -> bool {
         let slot = (node.clone(), order.replica.clone());
         match order.state {
-            ReplicaState::Load if *phase == Phase::Ready => return true,
+            ReplicaState::Load if *phase == Phase::Ready || !order.granted => return true,
             ReplicaState::Load => {
                 let copied = self.copied(order, &there.leaders);
                 if copied.is_none() && order.had_data {
@@ -98,23 +98,25 @@ impl Disks {
         (!parts.is_empty()).then(|| written.filter(|write| is_in(&order.bounds, *write)).collect())
     }
 
-    /// A replica is to serve under an epoch. It fetches what it may lack; returns whether it found that.
+    /// A replica is to serve under an epoch. It fetches what it may lack: as leader from the replicas of other shards, as
+    /// follower of such a shard from its leader, whether that serves or not. Returns whether it found that.
     fn begin(&mut self, slot: &(NodeId, ReplicaKey), order: &Order, there: &There) -> bool {
         if !order.granted || self.data[slot].began == order.epoch {
             return true;
         }
-        let is_parent = |peer: &&Peer| peer.shard != order.replica.shard;
+        let is_own = |peer: &Peer| peer.shard == order.replica.shard;
+        let inherits = order.peers.iter().any(|peer| !is_own(peer));
+        let is_source = |peer: &&Peer| match order.role {
+            Role::Leader => !is_own(peer),
+            Role::Follower => inherits && is_own(peer) && peer.role == Role::Leader,
+        };
         let mut parts: BTreeMap<ShardId, Option<BTreeSet<u128>>> = BTreeMap::new();
-        for peer in order.peers.iter().filter(is_parent) {
+        for peer in order.peers.iter().filter(is_source) {
             let is_its = |(node, key): &(NodeId, ReplicaKey)| *node == peer.node && key.shard == peer.shard;
             let data = self.data.iter().rev().find(|(of, _)| is_its(of) && there.nodes.contains(&peer.node));
             let writes = data.filter(|(_, data)| !data.damaged).map(|(_, data)| data.writes.clone());
             let part = parts.entry(peer.shard).or_default();
             *part = part.take().or(writes);
-        }
-        let leader = there.leaders.get(&order.replica.shard).and_then(|leader| self.data.get(leader));
-        if order.role == Role::Follower && !parts.is_empty() {
-            parts = BTreeMap::from([(order.replica.shard, leader.map(|data| data.writes.clone()))]);
         }
         let Some(found) = parts.into_values().collect::<Option<Vec<_>>>() else { return false };
         let found = found.into_iter().flatten().filter(|write| is_in(&order.bounds, *write));
@@ -214,7 +216,12 @@ impl Disks {
             let of_it = holds.into_iter().flatten().filter(|(other, _)| other.shard == key.shard);
             let ready = of_it.filter(|(_, (_, phase))| matches!(phase, Phase::Ready | Phase::Serving));
             let ready: Vec<_> = ready.map(|(key, _)| (peer.node.clone(), key.clone())).collect();
-            all &= peer.state != ReplicaState::Live || !ready.is_empty();
+            all &= match peer.state {
+                ReplicaState::Live => !ready.is_empty(),
+                // One that has not begun to copy will find the write here. One that does not answer may have begun.
+                ReplicaState::Load => holds.is_some(),
+                ReplicaState::Unload | ReplicaState::UnloadFinal => true,
+            };
             for slot in ready {
                 self.data.get_mut(&slot).unwrap().writes.insert(write);
             }

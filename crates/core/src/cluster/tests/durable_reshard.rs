@@ -17,11 +17,12 @@ const SLOTS: u32 = 4;
 /// Beats after which a split or merge of all of them is over, on three nodes.
 const STEPS: u64 = 12;
 
-pub(super) fn reshard(town: &mut Town, to: u32) {
+pub(super) fn reshard(town: &mut Town, to: u32) -> Result<(), String> {
     let changes = Box::new(KeyspaceChanges { shards: Some(to), ..KeyspaceChanges::default() });
     let command = Command::UpdateKeyspace { keyspace: name(), changes, ahead: false };
-    town.cluster.command(town.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
+    let answer = town.cluster.command(town.at(), TransactionId([7; 20]), "mia", command, false);
     town.decide();
+    answer.map(|_| ()).map_err(|error| error.to_string())
 }
 
 /// Which processes end, and how they come back.
@@ -73,7 +74,7 @@ fn at_every_step(to: u32, replicas: u32, ownership: Ownership, falls: Fall) {
     let mut whole = 0;
     for step in 0..STEPS {
         let mut town = town_of(3, Keyspace { ownership, ..durable(SLOTS, replicas) });
-        reshard(&mut town, to);
+        reshard(&mut town, to).unwrap();
         town.run(step * BEAT_MS);
         town = fall(town, falls);
         town.run(15_000);
@@ -90,7 +91,7 @@ fn at_every_step(to: u32, replicas: u32, ownership: Ownership, falls: Fall) {
         whole += usize::from(town.map().len() == to as usize);
         // What was given up is done when it is asked for again.
         if town.map().len() != to as usize {
-            reshard(&mut town, to);
+            reshard(&mut town, to).unwrap();
             let end = town.now + 3 * REPLACE_AFTER_MS;
             while town.map().len() != to as usize {
                 assert!(town.now < end, "{what}: {:#?}", town.notices);
@@ -131,7 +132,7 @@ fn d1_d10_one_node_dies_at_every_step_of_a_split_or_merge() {
 #[test]
 fn d10_parts_wait_for_the_last_writes_of_their_parent_until_a_person_gives_them_up() {
     let mut town = town_of(3, durable(SLOTS, 1));
-    reshard(&mut town, 8);
+    reshard(&mut town, 8).unwrap();
     let closes = |town: &Town| {
         let closing = town.map().shards().filter(|shard| matches!(shard.stage(), Stage::Closing(_)));
         closing.map(|shard| shard.id).collect::<Vec<ShardId>>()
@@ -153,6 +154,12 @@ fn d10_parts_wait_for_the_last_writes_of_their_parent_until_a_person_gives_them_
     assert_eq!(town.served(), rest.into_iter().collect(), "{:#?}", town.notices);
     let status = town.cluster.status(town.at());
     assert_eq!(status.shards.waiting, wait.len());
+    let may_begin = |id: &ShardId| {
+        let leader = town.map().shard(*id).unwrap().leader().unwrap();
+        let orders = town.cluster.orders_since(&leader.node, 0, None).unwrap();
+        orders.changed.iter().any(|order| order.replica.placement == leader.placement && order.granted)
+    };
+    assert!(!wait.iter().any(may_begin), "they would fail to serve, again and again");
     for id in &wait {
         town.disks.as_mut().unwrap().give_up(*id);
         let node = town.map().shard(*id).unwrap().replicas[0].node.to_string();

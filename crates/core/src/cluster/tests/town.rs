@@ -117,6 +117,8 @@ pub struct Town {
     pub cut_off: BTreeSet<NodeId>,
     /// Workers at whose announced address nobody answers.
     pub unreachable: BTreeSet<NodeId>,
+    /// How many of the next answers to a worker's beats are lost. Its lease is not looked at: let them be few.
+    pub lost_answers: BTreeMap<NodeId, u32>,
     /// Requests a second over all points of the hash space, spread evenly.
     pub rate: Option<f64>,
     /// Loads to report; others report none.
@@ -168,6 +170,7 @@ impl Town {
             poison: None,
             cut_off: BTreeSet::new(),
             unreachable: BTreeSet::new(),
+            lost_answers: BTreeMap::new(),
             rate: None,
             loads: BTreeMap::new(),
             busy: BTreeMap::new(),
@@ -319,6 +322,10 @@ impl Town {
             }
             Err(_) => return,
         };
+        if let Some(left) = self.lost_answers.get_mut(name).filter(|left| **left > 0) {
+            *left -= 1;
+            return;
+        }
         if orders.base == 0 {
             let named: BTreeSet<_> = orders.changed.iter().map(|order| order.replica.clone()).collect();
             worker.holds.retain(|key, _| named.contains(key));
@@ -473,6 +480,17 @@ impl Town {
         self.cluster.plan_soon(at, 0);
         self.decide();
     }
+
+    pub fn undrain(&mut self, name: &str) {
+        let at = self.at();
+        let state = self.cluster.nodes.get_mut(&node(name)).unwrap();
+        if state.record.drain.take().is_some() {
+            let record = state.record.clone();
+            self.cluster.outbox.writes.push(Write::Node(record));
+            self.cluster.plan_soon(at, 0);
+            self.decide();
+        }
+    }
 }
 
 /// What an honest worker does next about an order.
@@ -482,6 +500,7 @@ fn next_phase(order: &Order, phase: &Phase, fails: bool) -> Phase {
             Phase::failed(failure.attempts + 1, failure.reason.clone())
         }
         (ReplicaState::Load, _) if fails => Phase::failed(1, "no such file".to_owned()),
+        (ReplicaState::Load, phase) if !order.granted => phase.clone(),
         (ReplicaState::Load, _) => Phase::Ready,
         (ReplicaState::Live, _) if order.granted => Phase::Serving,
         (ReplicaState::Live, phase) => phase.clone(),
