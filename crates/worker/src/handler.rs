@@ -18,7 +18,8 @@
 //! A service whose data outlives its process (keyspaces that are `durable`) names what it finds on its disk by
 //! [`Handler::stored`]. The worker keeps that, and calls `load` when the coordinator orders it again. Its leader
 //! acknowledges a write when these have stored it: all [`Assignment::peers`] of its shard in `Live`, and those in `Load` of
-//! which it does not know that their `load` has not begun. (It asks for its assignment after it has stored the write itself;
+//! which it does not know that their `load` has not begun; while it is in `Unload` itself and lets the last requests out,
+//! those in `Unload`, too. (It asks for its assignment after it has stored the write itself;
 //! a peer says whether it has begun.) `load` copies from the leader, and only in that order: first take writes, then copy.
 //! The coordinator lets `load` begin when the leader has been told of it; so a replica in `Live` has all that was acknowledged,
 //! whichever processes have ended, and may lead.

@@ -84,9 +84,7 @@ impl Service {
     /// `Live` must have it on their disks: each of them may lead next. One that is gone is `Live` no longer soon.
     pub async fn replicate(&self, guard: &Guard, record: &Record) -> Result<(), NotOnAll> {
         let assignment = guard.assignment();
-        let takes = |peer: &&Peer| {
-            peer.shard == assignment.shard() && matches!(peer.state, ReplicaState::Load | ReplicaState::Live)
-        };
+        let takes = |peer: &&Peer| peer.shard == assignment.shard() && takes_writes(peer, assignment.state);
         let mut records = BytesMut::new();
         record.put(&mut records);
         let records = records.freeze();
@@ -99,7 +97,7 @@ impl Service {
                     tracing::debug!(node = %peer.node, "did not take a write: {error}");
                 }
                 // One that has begun to load may be asked to lead as soon as it is ready: it must not miss this.
-                let counts = peer.state == ReplicaState::Live || !matches!(sent, Ok(false));
+                let counts = peer.state != ReplicaState::Load || !matches!(sent, Ok(false));
                 counts.then_some(matches!(sent, Ok(true)))
             }
         });
@@ -188,6 +186,16 @@ impl Service {
 
 fn has_data(peer: &&Peer) -> bool {
     matches!(peer.state, ReplicaState::Live | ReplicaState::Unload)
+}
+
+/// Whether a peer has to have a write of a leader in state `own`. The last ones of a shard that was split or merged are let
+/// out while all of its replicas are in `Unload`, and its parts fetch them from any of these.
+fn takes_writes(peer: &Peer, own: ReplicaState) -> bool {
+    match peer.state {
+        ReplicaState::Load | ReplicaState::Live => true,
+        ReplicaState::Unload => own == ReplicaState::Unload,
+        ReplicaState::UnloadFinal => false,
+    }
 }
 
 /// Whether its parents may have acknowledged writes that it lacks: the coordinator names them until all of it serves.
