@@ -41,6 +41,8 @@ pub enum Planted {
     D4,
     /// D7: a replica is deleted as soon as it has unloaded.
     D7,
+    /// D10: a durable replica acknowledges what it alone has stored.
+    AckedByOne,
     /// L1: replicas of dead nodes stay in the map.
     L1,
     /// L3: a subscriber that has a map gets no later one.
@@ -144,7 +146,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 34] = [
+    pub const CLUSTER: [Planted; 35] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -162,6 +164,7 @@ impl Planted {
         Planted::D3,
         Planted::D4,
         Planted::D7,
+        Planted::AckedByOne,
         Planted::L1,
         Planted::L3,
         Planted::L8,

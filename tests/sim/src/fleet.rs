@@ -10,8 +10,9 @@
 
 use crate::clock::SECOND;
 use crate::draw::Draw;
+use crate::shape::Shape;
 use crate::store::Store;
-use crate::world::{Shape, World};
+use crate::world::World;
 use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, Write};
 use partage_core::hash::HashFunction;
 use partage_core::id::{Generation, TransactionId};

@@ -18,7 +18,8 @@ use crate::faults::Mend;
 use crate::message::Place;
 use crate::model::{KeyAt, Space};
 use crate::scene::Violation;
-use crate::world::{Shape, World};
+use crate::shape::Shape;
+use crate::world::World;
 use partage_core::cluster::admin::{Command, KeyspaceChanges, SplitAt};
 use partage_core::key::Key;
 use partage_core::keyspace::Mode;
@@ -36,6 +37,7 @@ const SHAPE: Shape = Shape {
     stuck: false,
     person: false,
     leaders: false,
+    durable: false,
 };
 
 /// The seed of all scenarios.

@@ -9,6 +9,7 @@ pub mod changes;
 pub mod clock;
 pub mod coordinator;
 pub mod dataset;
+pub mod disk;
 pub mod draw;
 pub mod faults;
 pub mod fleet;
@@ -27,12 +28,15 @@ pub mod router;
 pub mod scenarios;
 pub mod scene;
 pub mod service;
+pub mod shape;
 pub mod store;
 pub mod trace;
+pub mod words;
 pub mod world;
 
 use partage_core::planted::{self, Planted};
-use world::{Report, Shape, World};
+use shape::Shape;
+use world::{Report, World};
 
 /// Runs one seed, with a planted bug or none; `words` asks for that many last events in words.
 pub fn run(seed: u64, shape: Shape, bug: Option<Planted>, words: Option<usize>) -> Report {

@@ -158,7 +158,7 @@ pub enum Event {
         key: KeyAt,
         shard: ShardId,
         epoch: Epoch,
-        deed: Deed,
+        deed: Option<Deed>,
     },
     /// Storage has answered.
     StorageAnswers { node: usize, process: u32, op: Op, attempt: u32, seen: Option<Seen> },

@@ -8,6 +8,7 @@
 //! A leader keeps a copy in memory and answers reads from it. So a second owner shows at once: it answers
 //! from a copy that the first one's writes never reach.
 
+use crate::disk::Disks;
 use partage_core::cluster::KeyspaceRecord;
 use partage_core::hash::HashFunction;
 use partage_core::id::{Epoch, PlacementId, ShardId, TransactionId};
@@ -53,6 +54,9 @@ pub struct Space {
     /// People create and delete it while the run goes on.
     pub comes_and_goes: bool,
 }
+
+/// Until the replica of a node that is away is replaced: short, so that nodes stay away for longer within a run.
+const REPLACE_AFTER_MS: u64 = 4_000;
 
 impl Space {
     /// Whether one owner at a time is promised.
@@ -132,6 +136,8 @@ pub struct Cast {
     pub drafts: bool,
     /// Whether `sessions` has fixed slots, whose number people change (K7), instead of hash ranges.
     pub slots: bool,
+    /// Whether there is `vault`, whose data lies on disks that outlive processes (D10).
+    pub durable: bool,
 }
 
 /// The keyspaces of a run.
@@ -161,7 +167,8 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
         ("sessions", hashes, Ownership::Exclusive, cast.replicas, false),
         ("pages", Sharding::KeyRange, Ownership::Eventual, 2, false),
     ];
-    all.into_iter()
+    let mut spaces: Vec<Space> = all
+        .into_iter()
         .chain(cast.drafts.then_some(drafts))
         .map(|(name, sharding, ownership, replicas, is_carried)| {
             let name = KeyspaceName::new(name).expect("a plain word is a name");
@@ -178,7 +185,20 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
             let comes_and_goes = keyspace.name.as_str() == "drafts";
             Space { keyspace, keys, is_carried, comes_and_goes }
         })
-        .collect()
+        .collect();
+    if cast.durable {
+        spaces.push(vault(&spaces[0], cast.replicas));
+    }
+    spaces
+}
+
+/// A durable keyspace, else as `like`.
+fn vault(like: &Space, replicas: u32) -> Space {
+    let name = KeyspaceName::new("vault").expect("a plain word is a name");
+    let throttle = Throttle { replace_after_ms: REPLACE_AFTER_MS, ..like.keyspace.throttle.clone() };
+    let resharding = Resharding::default();
+    let keyspace = Keyspace { name, replicas, throttle, resharding, durable: true, ..like.keyspace.clone() };
+    Space { keyspace, keys: like.keys.clone(), is_carried: false, comes_and_goes: false }
 }
 
 /// What a write does to its register.
@@ -209,7 +229,7 @@ pub struct Register {
 
 impl Register {
     /// As it is.
-    fn seen(&self, life: Life) -> Seen {
+    pub fn seen(&self, life: Life) -> Seen {
         let is_there = self.writes.last().is_some_and(|(_, deed)| *deed == Deed::Put);
         Seen { life, version: self.writes.len() as u64, is_there }
     }
@@ -219,7 +239,8 @@ impl Register {
         self.writes.get((version as usize).checked_sub(1)?).map(|(op, _)| *op)
     }
 
-    fn write(&mut self, life: Life, op: Op, deed: Deed) -> Seen {
+    /// Takes in a write.
+    pub fn write(&mut self, life: Life, op: Op, deed: Deed) -> Seen {
         self.writes.push((op, deed));
         self.seen(life)
     }
@@ -263,12 +284,17 @@ pub struct Storage {
     carries: Vec<bool>,
     /// Of each keyspace that was created in the run.
     lives: BTreeMap<usize, Vec<Life>>,
+    durable: Vec<bool>,
+    /// The disks of workers.
+    pub disks: Disks,
 }
 
 impl Storage {
     /// Of these keyspaces.
     pub fn new(spaces: &[Space]) -> Storage {
-        Storage { carries: spaces.iter().map(|space| space.is_carried).collect(), ..Storage::default() }
+        let carries = spaces.iter().map(|space| space.is_carried).collect();
+        let durable = spaces.iter().map(|space| space.keyspace.durable).collect();
+        Storage { carries, durable, ..Storage::default() }
     }
 
     /// A keyspace is created, whose shards have this id or a later one.
@@ -298,7 +324,9 @@ impl Storage {
 
     fn read_in(&self, key: KeyAt, life: Life) -> Option<&Register> {
         let at = (key, life);
-        if self.carries(key) {
+        if self.durable[key.keyspace] {
+            self.disks.newest(key)
+        } else if self.carries(key) {
             self.carried.get(&at).and_then(|files| files.values().next_back()).map(|file| &file.register)
         } else {
             self.shared.get(&at).map(|shared| &shared.register)
@@ -307,6 +335,9 @@ impl Storage {
 
     /// What a reader sees of it in that life.
     pub fn seen(&self, key: KeyAt, life: Life) -> Seen {
+        if self.durable[key.keyspace] {
+            return self.disks.most(key);
+        }
         let nothing = Seen { life, ..Seen::default() };
         self.read_in(key, life).map_or(nothing, |register| register.seen(life))
     }

@@ -8,7 +8,8 @@ use crate::dataset;
 use crate::metadata;
 use crate::run;
 use crate::scenarios;
-use crate::world::{Shape, Verdict};
+use crate::shape::Shape;
+use crate::world::Verdict;
 use partage_core::planted::{self, Planted};
 
 /// Seeds within which each bug is found; most are within the first ten.
@@ -16,6 +17,9 @@ pub const WITHIN: u64 = 160;
 
 /// Only coordinators and their store have faults.
 pub const LEADERS: Shape = Shape { leaders: true, ..Shape::SMALL };
+
+/// With a keyspace whose data lies on disks.
+pub const DURABLE: Shape = Shape { durable: true, ..Shape::SMALL };
 
 /// What is done to see a bug.
 #[derive(Clone, Copy)]
@@ -67,6 +71,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::D3 => small(&["D3"]),
         Planted::D4 => small(&["D4", "O1"]),
         Planted::D7 => small(&["D7"]),
+        Planted::AckedByOne => Hunt::Seeds(DURABLE, &["D1", "D2", "D3", "D10"]),
         Planted::L1 => small(&["L1"]),
         Planted::L3 => small(&["L3"]),
         Planted::L8 => small(&["L8"]),

@@ -12,8 +12,10 @@ use crate::model::KeyAt;
 use crate::oracle::ownership::Claim;
 use crate::scene::Scene;
 use crate::service::Service;
+use crate::words::{order_words, report_words};
 use partage_core::cluster::{BeatError, RegisterError};
-use partage_core::exchange::{Order, Orders, Phase, ReplicaKey, Report};
+use partage_core::exchange::{Orders, Phase, ReplicaKey, Report};
+use partage_core::id::ClusterId;
 use partage_core::map::{Replica, Shard};
 use partage_core::name::{KeyspaceName, NodeId, Zone};
 use partage_core::node::NodeSpec;
@@ -147,6 +149,8 @@ pub struct Node {
     /// The process, if it runs.
     pub process: Option<Box<Process>>,
     coordinators: usize,
+    /// The cluster whose data its disk has.
+    cluster: Option<ClusterId>,
 }
 
 impl Node {
@@ -164,6 +168,7 @@ impl Node {
             by_posts,
             process: None,
             coordinators,
+            cluster: None,
         }
     }
 
@@ -188,7 +193,13 @@ impl Node {
             Stuck::Unloads => Patience { callback_ms: u64::MAX / 2, ..PATIENCE },
             Stuck::No => PATIENCE,
         };
+        let disks = &mut scene.oracles.storage.disks;
+        disks.running.insert(self.at, self.process_number);
+        disks.asleep.remove(&self.at);
         let worker = Worker::new(self.id.clone(), patience);
+        let stored = disks.stored_on(self.at);
+        let of = self.cluster.filter(|_| !stored.is_empty());
+        let worker = worker.with_stored(of, stored);
         self.process = Some(Box::new(Process {
             gates: worker.gates(),
             worker,
@@ -211,6 +222,7 @@ impl Node {
     /// The process is killed.
     pub fn crash(&mut self, scene: &mut Scene) {
         self.process = None;
+        scene.oracles.storage.disks.running.remove(&self.at);
         scene.trace.event(scene.now, (11u8, self.at), || format!("{} dies", self.id));
         scene.oracles.ownership.claims(self.at, self.process_number, Vec::new(), 0);
         scene.drop_connections(self.place());
@@ -389,6 +401,7 @@ impl Node {
                 process.heartbeat_ms = welcome.heartbeat_ms;
                 process.next_beat = now;
                 process.worker.welcomed(&welcome).expect("there is one cluster");
+                self.cluster = process.worker.cluster();
             }
             Message::Orders(orders) => return self.ordered(scene, now, orders),
             Message::NotLeader => link.rests_until = now + scene.draw.between(100, 300),
@@ -483,15 +496,16 @@ impl Node {
     pub fn callback_ends(&mut self, scene: &mut Scene, replica: &ReplicaKey, callback: Callback, call: u64) {
         let now = self.clock.read(scene.now);
         let fails = scene.draw.chance(self.mood.fails);
+        let who = (self.at, self.process_number);
         let Some(process) = &mut self.process else { return };
         let Some(ended) = process.calls.end(replica, call) else { return };
         let result = if fails || ended == Ended::Stopped {
             Err("the service refused".to_owned())
         } else {
             match (callback, process.worker.holdings().get(replica)) {
-                (Callback::Load, Some(holding)) => process.service.load(scene, &holding.order),
+                (Callback::Load, Some(holding)) => process.service.load(scene, who, holding),
                 (Callback::Serve(_, epoch), Some(holding)) => {
-                    process.service.serve(scene, &holding.order, epoch)
+                    process.service.serve(scene, who, &holding.order, epoch)
                 }
                 (Callback::Drop(_), Some(holding)) => {
                     let needed = scene.oracles.maps.still_needs(self.at, replica);
@@ -564,20 +578,6 @@ fn stray(scene: &mut Scene, node: &NodeId) -> Option<Report> {
     let phases = [Phase::Ready, Phase::Serving, Phase::Unloaded, Phase::Dropped];
     let phase = scene.draw.pick(&phases).cloned()?;
     Some(Report { replica: ReplicaKey { keyspace, shard, placement }, phase, epoch, load: None })
-}
-
-fn report_words(report: &Report) -> String {
-    let replica = &report.replica;
-    format!(
-        "{}/{} {} {:?} {}",
-        replica.keyspace, replica.shard, replica.placement, report.phase, report.epoch
-    )
-}
-
-fn order_words(order: &Order) -> String {
-    let (replica, granted) = (&order.replica, if order.granted { "" } else { " not granted" });
-    let name = format!("{}/{} {}", replica.keyspace, replica.shard, replica.placement);
-    format!("{name} {} {} {}{granted}", order.state, order.role, order.epoch)
 }
 
 fn task_number(task: Task) -> u64 {

@@ -3,7 +3,8 @@
 
 use crate::clock::SECOND;
 use crate::model::KeyAt;
-use crate::world::{Shape, World};
+use crate::shape::Shape;
+use crate::world::World;
 use partage_core::cluster::{Cluster, Moment, Records, Registration, Welcome};
 use partage_core::exchange::{Beat, KeyspaceBrief, LeaseRenewal, Order, Orders, Phase, ReplicaKey, Report};
 use partage_core::hash::HashFunction;

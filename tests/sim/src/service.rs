@@ -7,8 +7,9 @@
 //! storage refuses a late write: there the owner asks once more before it acknowledges one, too.
 
 use crate::clock::{MS, SECOND};
+use crate::disk;
 use crate::message::{Event, Message, Outcome, Place, Request, Response, Via};
-use crate::model::{KeyAt, Life, Op, Seen};
+use crate::model::{Deed, KeyAt, Life, Op, Seen};
 use crate::node::Node;
 use crate::scene::Scene;
 use partage_core::exchange::{Order, ReplicaKey};
@@ -88,13 +89,22 @@ impl Service {
     }
 
     /// Begins to serve: fences storage, then copies what is there.
-    pub fn serve(&mut self, scene: &mut Scene, order: &Order, epoch: Epoch) -> Result<(), String> {
+    pub fn serve(
+        &mut self,
+        scene: &mut Scene,
+        who: (usize, u32),
+        order: &Order,
+        epoch: Epoch,
+    ) -> Result<(), String> {
         let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
         let Some((keyspace, space)) =
             spaces.iter().enumerate().find(|(_, space)| space.keyspace.name == order.replica.keyspace)
         else {
             return Err("no such keyspace".to_owned());
         };
+        if space.keyspace.durable {
+            return disk::serve(scene, who, (keyspace, space), order, epoch);
+        }
         for key in space.keys_in(&order.bounds) {
             let (at, storage) = (KeyAt { keyspace, key }, &mut scene.oracles.storage);
             let seen = match order.role {
@@ -108,14 +118,20 @@ impl Service {
     }
 
     /// Prepares: there are shards whose data nobody can read at present.
-    pub fn load(&self, scene: &Scene, order: &Order) -> Result<(), String> {
-        let spaces = &scene.oracles.spaces;
+    pub fn load(&self, scene: &mut Scene, who: (usize, u32), holding: &Holding) -> Result<(), String> {
+        let (order, spaces) = (&holding.order, std::rc::Rc::clone(&scene.oracles.spaces));
         let of_it = spaces.iter().enumerate().find(|(_, s)| s.keyspace.name == order.replica.keyspace);
         let broken = of_it.is_some_and(|(keyspace, space)| {
             let unloadable = |key| scene.unloadable.contains(&KeyAt { keyspace, key });
             space.keys_in(&order.bounds).any(unloadable)
         });
-        if broken { Err("its data cannot be read".to_owned()) } else { Ok(()) }
+        if broken {
+            return Err("its data cannot be read".to_owned());
+        }
+        match of_it.filter(|(_, space)| space.keyspace.durable) {
+            Some(space) => disk::load(scene, who, space, order, holding.has_data()),
+            None => Ok(()),
+        }
     }
 
     /// Deletes what the worker says may be deleted, as a service of the SDK does.
@@ -123,7 +139,12 @@ impl Service {
         let replica = &holding.order.replica;
         let spaces = &scene.oracles.spaces;
         let keyspace = spaces.iter().position(|space| space.keyspace.name == replica.keyspace);
-        if let Some(keyspace) = keyspace {
+        if let Some(keyspace) = keyspace.filter(|at| spaces[*at].keyspace.durable) {
+            scene.oracles.storage.disks.delete(replica);
+            let lost = scene.oracles.data.lost(&scene.oracles.storage, Some(keyspace));
+            lost.into_iter()
+                .for_each(|(_, text)| scene.violate("D10", format!("{replica:?} is deleted: {text}")));
+        } else if let Some(keyspace) = keyspace {
             scene.oracles.storage.discard(replica.placement, keyspace);
         }
     }
@@ -195,7 +216,10 @@ impl Node {
         let Some(process) = &mut self.process else { return };
         let Some(inside) = process.service.inside.get(&(op, attempt)) else { return };
         let key = inside.request.key;
-        if let Some(deed) = inside.request.deed {
+        let leads = inside.permit.role == Role::Leader;
+        let is_durable = scene.oracles.spaces[key.keyspace].keyspace.durable;
+        let deed = inside.request.deed;
+        if deed.is_some() || (is_durable && leads) {
             let (shard, epoch) = (inside.permit.replica.shard, inside.permit.epoch);
             let way = scene.draw.around(300);
             let process = process_number;
@@ -204,17 +228,32 @@ impl Node {
         }
         let owns = process.gates.still_holds(now, &inside.permit) && !inside.evicted;
         let holds = planted::is(Planted::D2) || owns;
-        let leads = inside.permit.role == Role::Leader;
         let outcome = if holds {
             let findings = scene.oracles.still_held(scene.now, node, &inside.permit, key, inside.owners);
             findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
             let life = scene.oracles.storage.life_of(key.keyspace, inside.permit.replica.shard);
             let nothing = Seen { life, ..Seen::default() };
-            Outcome::Done(process.service.copies.get(&(key, life)).copied().unwrap_or(nothing), leads)
+            let seen = match is_durable {
+                true => scene.oracles.storage.disks.seen_by(&inside.permit.replica, key),
+                false => process.service.copies.get(&(key, life)).copied().unwrap_or(nothing),
+            };
+            Outcome::Done(seen, leads)
         } else {
             Outcome::NotNow("not the owner any more")
         };
         self.finish(scene, op, attempt, outcome);
+    }
+
+    /// A write, or a read of a leader, reaches its own disk and those of the other replicas.
+    pub fn replicate(&mut self, scene: &mut Scene, op: Op, attempt: u32, (key, deed): (KeyAt, Option<Deed>)) {
+        let (node, process_number) = (self.at, self.process_number);
+        let Some(process) = &mut self.process else { return };
+        let Some(inside) = process.service.inside.get(&(op, attempt)) else { return };
+        let Some(holding) = process.worker.holdings().get(&inside.permit.replica) else { return };
+        let write = deed.map(|deed| (op, deed));
+        let outcome = disk::replicate(scene, node, &holding.order, inside.permit.epoch, key, write);
+        let way = scene.draw.around(300);
+        scene.after(way, disk::event(node, process_number, (op, attempt), outcome));
     }
 
     /// Storage has answered a write.
@@ -230,7 +269,7 @@ impl Node {
             || inside.lapses == process.lapses && !process.gates.has_lapsed(now, &space.keyspace.name);
         let owns = (process.gates.still_holds(now, &inside.permit) || on_the_way_out()) && !inside.evicted;
         let outcome = match seen {
-            Some(_) if space.is_carried && !owns => Outcome::Indefinite,
+            Some(_) if (space.is_carried || space.keyspace.durable) && !owns => Outcome::Indefinite,
             Some(seen) => {
                 let copy = process.service.copies.entry((key, seen.life)).or_default();
                 if seen.version > copy.version {

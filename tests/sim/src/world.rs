@@ -14,51 +14,14 @@ use crate::node::{Mood, Node, Stuck};
 use crate::oracle::{Finding, Oracles, liveness};
 use crate::router::Router;
 use crate::scene::{Scene, Violation};
-use crate::store::{SESSION, Store};
+use crate::shape::{self, Shape};
+use crate::store::Store;
 use crate::trace::Trace;
+use partage_core::id::{Epoch, ShardId};
 use partage_core::settings::Settings;
 use partage_core::worker::gates::Access;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-
-/// What a run is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// Coordinators; one leads.
-    pub coordinators: usize,
-    /// Workers.
-    pub nodes: usize,
-    /// Routers.
-    pub routers: usize,
-    /// How long faults come.
-    pub faulty: True,
-    /// How long everything then has to become good: restarts hold rebalancing up for a minute (`brake_window_ms`), then the
-    /// keyspaces become even, one after the other as each sees what the others carry, and at the end all is at rest.
-    pub calm: True,
-    /// Up to half of the workers get stuck, for ever: see [`Stuck`].
-    pub stuck: bool,
-    /// A person is at hand in every run, not in a few.
-    pub person: bool,
-    /// Three coordinators, and nothing but they and their store have faults: nobody else is to notice.
-    pub leaders: bool,
-}
-
-impl Shape {
-    /// One to three coordinators, ten workers, five routers; a minute of faults.
-    pub const FULL: Shape = Shape {
-        coordinators: 3,
-        nodes: 10,
-        routers: 5,
-        faulty: 60 * SECOND,
-        calm: 105 * SECOND,
-        stuck: false,
-        person: false,
-        leaders: false,
-    };
-
-    /// Small and short, for the suite.
-    pub const SMALL: Shape = Shape { nodes: 5, routers: 2, faulty: 20 * SECOND, ..Shape::FULL };
-}
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,12 +39,6 @@ const SETTLED: True = 20 * SECOND;
 
 /// For so long nothing is committed at the end: longer than a plan and what it makes another keyspace do.
 const QUIET: True = 15 * SECOND;
-
-/// Runs in which a person is at hand, in thousandths.
-const PERSON: u64 = 50;
-
-/// Runs in which people create and delete a keyspace, in thousandths.
-const DRAFTS: u64 = 600;
 
 /// Seconds within which a move ends in which nodes are stuck: the time to let go, and two leases.
 const STUCK_MOVES: u64 = 30;
@@ -105,24 +62,6 @@ pub struct Report {
     pub operations: (u64, u64),
     /// The last events in words, if asked for.
     pub words: Vec<String>,
-}
-
-/// The numbers of a run.
-fn settings(draw: &mut Draw, shape: Shape) -> Settings {
-    let heartbeat_ms = draw.between(150, 500);
-    let lease_ms = heartbeat_ms * 2 + draw.between(200, 2_500);
-    let dead_after_ms = draw.between(lease_ms / 2, 2 * lease_ms);
-    // Where others stand by, both are longer than the next leader takes to be there.
-    let spare_ms = if shape.leaders { 3 * SESSION / MS } else { 0 };
-    Settings {
-        heartbeat_ms,
-        lease_ms: lease_ms + spare_ms,
-        dead_after_ms: dead_after_ms + spare_ms,
-        check_back_ms: 1_000,
-        rebalance_ms: 5_000,
-        handover_ms: if shape.stuck { 6_000 } else { Settings::default().handover_ms },
-        ..Settings::default()
-    }
 }
 
 /// The run.
@@ -164,16 +103,20 @@ impl World {
             is_hasty: shape.stuck,
             is_slow: draw.chance(250),
             slots: draw.chance(350),
-            drafts: draw.chance(DRAFTS) && !shape.leaders,
+            drafts: draw.chance(shape::DRAFTS) && !shape.leaders,
+            durable: shape.durable,
         };
-        let settings = settings(&mut draw, shape);
+        let settings = shape::settings(&mut draw, shape);
         let all: &[Kind] = if shape.leaders { &Kind::LEADERS } else { &Kind::ALL };
-        let kinds = Kind::drawn(&mut draw, all);
+        let mut kinds = Kind::drawn(&mut draw, all);
+        if shape.durable && !kinds.contains(&Kind::PowerLine) {
+            kinds.push(Kind::PowerLine);
+        }
         let settles = if shape.leaders { SETTLED } else { 0 };
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
         let mut world = World { kinds, asks: !shape.leaders, ..world };
-        world.person = shape.person || world.scene.draw.chance(PERSON);
+        world.person = shape.person || world.scene.draw.chance(shape::PERSON);
         let cost = Cost::drawn(&mut world.scene.draw);
         world.coordinators.iter_mut().for_each(|coordinator| coordinator.cost = cost);
         world
@@ -190,6 +133,7 @@ impl World {
             is_hasty: false,
             is_slow: false,
             drafts: false,
+            durable: false,
         };
         let settings = Settings {
             heartbeat_ms: 200,
@@ -388,6 +332,9 @@ impl World {
         let held = self.paused.entry(place).or_default();
         let more = (now + long).saturating_sub(now.max(*held));
         *held = (now + long).max(*held);
+        if let Place::Node(node) = place {
+            self.scene.oracles.storage.disks.asleep.insert(node, *held);
+        }
         *self.scene.stood_still.entry(place).or_default() += more;
         self.scene.trace.event(self.scene.now, (42u8, place, long), || {
             format!("{place:?} stands still for {} ms", long / MS)
@@ -487,9 +434,7 @@ impl World {
             }
             Event::Worked { node, op, attempt, .. } => self.nodes[node].worked(scene, op, attempt),
             Event::StorageWrite { node, process, op, attempt, key, shard, epoch, deed } => {
-                let seen = scene.oracles.storage.write(key, shard, epoch, op, deed);
-                let way = scene.draw.around(300);
-                scene.after(way, Event::StorageAnswers { node, process, op, attempt, seen });
+                self.store_write((node, process), (op, attempt), key, (shard, epoch), deed);
             }
             Event::StorageAnswers { node, op, attempt, seen, .. } => {
                 self.nodes[node].storage_answers(scene, op, attempt, seen);
@@ -559,6 +504,30 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// A write reaches what it is stored in; in a durable keyspace a read does, too.
+    fn store_write(
+        &mut self,
+        (node, process): (usize, u32),
+        (op, attempt): (Op, u32),
+        key: KeyAt,
+        (shard, epoch): (ShardId, Epoch),
+        deed: Option<Deed>,
+    ) {
+        let scene = &mut self.scene;
+        if scene.oracles.spaces[key.keyspace].keyspace.durable {
+            // It is on its way as long as its process runs and does not stand still.
+            let stands_still = self.paused.get(&Place::Node(node)).is_some_and(|until| *until > scene.now);
+            if self.runs(Place::Node(node), Some(process)) && !stands_still {
+                self.nodes[node].replicate(&mut self.scene, op, attempt, (key, deed));
+            }
+            return;
+        }
+        let Some(deed) = deed else { return };
+        let seen = scene.oracles.storage.write(key, shard, epoch, op, deed);
+        let way = scene.draw.around(300);
+        scene.after(way, Event::StorageAnswers { node, process, op, attempt, seen });
     }
 
     fn deliver(&mut self, from: Place, to: Place, via: crate::message::Via, message: Message) {

@@ -96,6 +96,11 @@ fn d7_a_planted_deletion_before_the_handover_is_durable_is_found() {
 }
 
 #[test]
+fn d10_a_planted_write_that_one_replica_acknowledges_is_found() {
+    is_found(Planted::AckedByOne);
+}
+
+#[test]
 fn l1_a_planted_replica_of_the_dead_that_stays_is_found() {
     is_found(Planted::L1);
 }

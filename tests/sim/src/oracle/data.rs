@@ -128,9 +128,16 @@ impl Data {
 
     /// D1: what was acknowledged is there.
     pub fn at_the_end(&self, storage: &Storage) -> Vec<Finding> {
-        let lost = self.acknowledged.iter().filter(|((key, version), op)| {
-            storage.read(*key).and_then(|register| register.made_by(*version)) != Some(**op)
-        });
+        self.lost(storage, None)
+    }
+
+    /// What was acknowledged and is gone, of one keyspace or of all.
+    pub fn lost(&self, storage: &Storage, keyspace: Option<usize>) -> Vec<Finding> {
+        let of_it = |key: &KeyAt| keyspace.is_none_or(|keyspace| key.keyspace == keyspace);
+        let lost =
+            self.acknowledged.iter().filter(|((key, _), _)| of_it(key)).filter(|((key, version), op)| {
+                storage.read(*key).and_then(|register| register.made_by(*version)) != Some(**op)
+            });
         lost.map(|((key, version), op)| {
             ("D1", format!("op {op} was told to have made version {version} of {key:?}, and it is gone"))
         })

@@ -179,6 +179,7 @@ mod tests {
                 is_slow: false,
                 drafts: false,
                 slots: false,
+                durable: false,
             };
             let mut spaces = model::spaces(cast);
             spaces.truncate(1);

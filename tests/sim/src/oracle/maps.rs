@@ -34,6 +34,7 @@ pub struct Maps {
     leaders: BTreeMap<(KeyspaceName, ShardId, Epoch), Home>,
     placements: BTreeMap<(KeyspaceName, PlacementId), Home>,
     removed: BTreeSet<(KeyspaceName, ShardId)>,
+    durable: BTreeSet<KeyspaceName>,
     ended: BTreeSet<Home>,
     /// The latest start of each node.
     started: BTreeMap<NodeId, Incarnation>,
@@ -77,6 +78,7 @@ impl Maps {
             leaders: BTreeMap::new(),
             placements: BTreeMap::new(),
             removed: BTreeSet::new(),
+            durable: spaces.iter().filter(|s| s.keyspace.durable).map(|s| s.keyspace.name.clone()).collect(),
             ended: BTreeSet::new(),
             started: BTreeMap::new(),
             term: 0,
@@ -270,7 +272,11 @@ impl Maps {
         for replica in &shard.replicas {
             let home = (replica.node.clone(), replica.incarnation);
             let held = self.placements.entry((name.clone(), replica.placement)).or_insert(home.clone());
-            if *held != home {
+            // In a durable keyspace a replica outlives its process, on the same node.
+            let is_bound_anew = self.durable.contains(name) && held.0 == home.0 && held.1 < home.1;
+            if is_bound_anew {
+                *held = home;
+            } else if *held != home {
                 findings.push(("M5", format!("{name} {} was used before", replica.placement)));
             }
         }

@@ -1,0 +1,72 @@
+//! What a run is made of: how many take part, for how long, and what may go wrong.
+
+use crate::clock::{MS, SECOND, True};
+use crate::draw::Draw;
+use crate::store::SESSION;
+use partage_core::settings::Settings;
+
+/// What a run is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Coordinators; one leads.
+    pub coordinators: usize,
+    /// Workers.
+    pub nodes: usize,
+    /// Routers.
+    pub routers: usize,
+    /// How long faults come.
+    pub faulty: True,
+    /// How long everything then has to become good: restarts hold rebalancing up for a minute (`brake_window_ms`), then the
+    /// keyspaces become even, one after the other as each sees what the others carry, and at the end all is at rest.
+    pub calm: True,
+    /// Up to half of the workers get stuck, for ever: see [`Stuck`](crate::node::Stuck).
+    pub stuck: bool,
+    /// A person is at hand in every run, not in a few.
+    pub person: bool,
+    /// Three coordinators, and nothing but they and their store have faults: nobody else is to notice.
+    pub leaders: bool,
+    /// There is a keyspace whose data lies on disks, and all processes are killed at once, often.
+    pub durable: bool,
+}
+
+impl Shape {
+    /// One to three coordinators, ten workers, five routers; a minute of faults.
+    pub const FULL: Shape = Shape {
+        coordinators: 3,
+        nodes: 10,
+        routers: 5,
+        faulty: 60 * SECOND,
+        calm: 105 * SECOND,
+        stuck: false,
+        person: false,
+        leaders: false,
+        durable: false,
+    };
+
+    /// Small and short, for the suite.
+    pub const SMALL: Shape = Shape { nodes: 5, routers: 2, faulty: 20 * SECOND, ..Shape::FULL };
+}
+
+/// Runs in which a person is at hand, in thousandths.
+pub const PERSON: u64 = 50;
+
+/// Runs in which people create and delete a keyspace, in thousandths.
+pub const DRAFTS: u64 = 600;
+
+/// The numbers of a run.
+pub fn settings(draw: &mut Draw, shape: Shape) -> Settings {
+    let heartbeat_ms = draw.between(150, 500);
+    let lease_ms = heartbeat_ms * 2 + draw.between(200, 2_500);
+    let dead_after_ms = draw.between(lease_ms / 2, 2 * lease_ms);
+    // Where others stand by, both are longer than the next leader takes to be there.
+    let spare_ms = if shape.leaders { 3 * SESSION / MS } else { 0 };
+    Settings {
+        heartbeat_ms,
+        lease_ms: lease_ms + spare_ms,
+        dead_after_ms: dead_after_ms + spare_ms,
+        check_back_ms: 1_000,
+        rebalance_ms: 5_000,
+        handover_ms: if shape.stuck { 6_000 } else { Settings::default().handover_ms },
+        ..Settings::default()
+    }
+}
