@@ -55,10 +55,10 @@ impl Sketch<'_> {
             self.serving(*shard)?;
         }
         match change {
-            Change::Add { shard, node } => self.add(*shard, node),
+            Change::Add { shard, node } => self.add(*shard, node, None),
             Change::Move { shard, from, to } => {
                 self.staying(*shard, *from)?;
-                self.add(*shard, to)?;
+                self.add(*shard, to, Some(*from))?;
                 self.take_out(*shard, *from);
                 Ok(())
             }
@@ -109,11 +109,12 @@ impl Sketch<'_> {
         (self.closed)(node).map_or(Ok(()), |why| Err(Finding::Closed(node.clone(), why)))
     }
 
-    fn add(&mut self, shard: ShardId, node: &NodeId) -> Result<(), Finding> {
+    fn add(&mut self, shard: ShardId, node: &NodeId, replaced: Option<PlacementId>) -> Result<(), Finding> {
         self.open(node)?;
         let replicas = self.replicas(shard);
         // As in [`Shard::bars`].
-        let stays = replicas.iter().any(|r| r.stays);
+        let is_replaced = |r: &Sketched| replaced.is_some() && r.placement == replaced;
+        let stays = replicas.iter().any(|r| r.stays && !is_replaced(r));
         if replicas.iter().any(|r| r.node == *node && (r.stays || stays)) {
             return Err(Finding::TwoOnOneNode(shard, node.clone()));
         }

@@ -8,7 +8,7 @@
 //! |---------------|------------|-----------------------|-----------------------------------------------------|
 //! | `Load`        | any word   | `handover_ms`         | given up there and tried elsewhere                  |
 //! | `Load`        | `Ready`    | `load_ms` (keyspace)  | given up there and tried elsewhere                  |
-//! | `Live`, granted | `Serving` | `handover_ms`       | a follower that serves leads; it moves elsewhere    |
+//! | `Live`, granted | `Serving` | `handover_ms`       | a follower that serves leads; it moves elsewhere, now or when another node can take it |
 //! | `Unload`      | `Unloaded` | `handover_ms`         | eventual: it may be deleted. Exclusive: see below   |
 //! | `UnloadFinal` | `Dropped`  | `handover_ms`         | the map forgets it                                  |
 //!
@@ -243,6 +243,22 @@ impl KeyspaceState {
         self.plan_again(at);
     }
 
+    /// A shard may be tried again where it was given up long ago, but not while a replica there still does not begin to
+    /// serve: it has not left yet, as no other node could take it, and is to.
+    pub(super) fn forget_avoided(&mut self, at: Moment) {
+        let (map, debts) = (&self.map, &self.debts);
+        let hangs = |shard: &ShardId, node: &NodeId| {
+            let mut live = map.shard(*shard).into_iter().flat_map(Shard::live);
+            live.any(|r| r.node == *node && debts.is_overdue(r.placement, ReplicaState::Live))
+        };
+        self.avoid.retain(|(shard, node), avoided| {
+            if avoided.until <= at.now && hangs(shard, node) {
+                avoided.until = at.now + limits::AVOID_MS;
+            }
+            avoided.until > at.now
+        });
+    }
+
     /// Where a shard is not tried at present, and why: one sentence each.
     pub(super) fn avoided(&self, at: Moment, shard: ShardId) -> impl Iterator<Item = (&NodeId, String)> {
         let of_it = self.avoid.iter().filter(move |((of, _), a)| *of == shard && a.until > at.now);
@@ -263,6 +279,17 @@ impl KeyspaceState {
         }
         let left_s = patience_ms.saturating_sub(owed_ms).div_ceil(1_000);
         (owed_ms >= limits::SLOW_MS).then(|| format!("{what}, and is given up in {left_s} s"))
+    }
+
+    /// Whether the leader of a shard may serve, and should long have begun to.
+    pub(super) fn has_hung_leader(&self, shard: &Shard) -> bool {
+        shard.leader().is_some_and(|leader| self.debts.is_overdue(leader.placement, ReplicaState::Live))
+    }
+
+    /// Whether another replica of a shard stays than a leader that never begins.
+    pub(super) fn is_taken_over(&self, shard: &Shard) -> bool {
+        let is_hung = self.has_hung_leader(shard);
+        shard.staying().any(|r| !(is_hung && r.role == Role::Leader))
     }
 
     /// Whether several shards have hung on a node: then no further one is tried there.

@@ -193,7 +193,7 @@ impl<'a> Edit<'a> {
         if let Stage::Closing(_) | Stage::Removing = shard.stage() {
             return Err(EditError::WrongStage { shard: id, stage: shard.stage().clone() });
         }
-        if shard.bars(node) {
+        if shard.bars(node, replaces) {
             return Err(EditError::AlreadyThere { shard: id, node: node.clone() });
         }
         if let Some(placement) = replaces.filter(|old| shard.replica(*old).is_none()) {
@@ -291,7 +291,7 @@ impl<'a> Edit<'a> {
     /// Puts a replica that the map forgot back, live and with the data that its node has stored: a person chose it.
     pub fn readmit(&mut self, id: ShardId, replica: Replica) -> Result<(), EditError> {
         let shard = self.shard(id)?;
-        if shard.bars(&replica.node) {
+        if shard.bars(&replica.node, None) {
             return Err(EditError::AlreadyThere { shard: id, node: replica.node });
         }
         if !shard.is_serving() {

@@ -148,13 +148,14 @@ impl Shard {
         self.replicas.iter().filter(|r| r.state == ReplicaState::Live)
     }
 
-    /// Whether a replica on that node keeps another one off it: one that stays, or one that hands over to one that
-    /// stays elsewhere. Where nobody stays (whoever took over has died), a node that still hands over may take the
-    /// shard again: as a new replica beside its former self, from which it can copy.
-    pub fn bars(&self, node: &NodeId) -> bool {
+    /// Whether a replica on that node keeps another one off it, which is to take the place of `replaced`: one that
+    /// stays, or one that hands over to another that stays elsewhere. Where no other stays (the node that took over
+    /// has died, or never begins and is to be replaced), a node that still hands over may take the shard again: as a
+    /// new replica beside its former self, from which it can copy.
+    pub fn bars(&self, node: &NodeId, replaced: Option<PlacementId>) -> bool {
         let here = |state: ReplicaState| self.replicas.iter().any(|r| r.node == *node && r.state == state);
-        let stays = self.staying().next().is_some();
-        self.staying().any(|r| r.node == *node) || stays && here(ReplicaState::Unload)
+        let another_stays = self.staying().any(|r| Some(r.placement) != replaced);
+        self.staying().any(|r| r.node == *node) || another_stays && here(ReplicaState::Unload)
     }
 
     /// Whether it, or what it was split or merged from, has ever been led, so that it may have data. It stays so, as

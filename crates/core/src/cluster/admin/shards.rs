@@ -230,7 +230,7 @@ impl Cluster {
                 way_out: "choose another node, or try again when `partage node list` shows it as up".into(),
             });
         }
-        if shard.bars(id) {
+        if shard.bars(id, None) {
             return Err(AdminError::ReplicaExists { shard: shard.id, node: id.clone() });
         }
         if let Some(why) = keyspace.record.rules.get(&shard.id).and_then(|rule| rule.set_aside.as_ref()) {
@@ -272,7 +272,7 @@ impl Cluster {
             let id = &node.record.spec.id;
             node.accepts(at.now, &self.settings)
                 && keyspace.allows(shard.id, node)
-                && !shard.bars(id)
+                && !shard.bars(id, leaves.map(|r| r.placement))
                 && !(strict && self.crowded(keyspace, shard, leaves, id).is_some())
         })
     }

@@ -154,12 +154,12 @@ fn urgency(outlook: &Outlook, shard: ShardId, decision: &Decision) -> Urgency {
 /// The change that carries a decision out, unless something under way is in its way.
 fn change(outlook: &Outlook, shard: &Shard, decision: &Decision, busy: bool) -> Option<Change> {
     let name = |node: NodeIndex| &outlook.problem.nodes[node as usize].name;
-    let is_free = |to: &NodeId| !shard.bars(to);
+    let is_free = |to: &NodeId, from: Option<&Replica>| !shard.bars(to, from.map(|r| r.placement));
     let staying = |from: NodeIndex| shard.staying().find(|r: &&Replica| r.node == *name(from));
     let to = decision.to.map(name);
     match (decision.from.and_then(staying), to) {
-        (None, Some(to)) if is_free(to) => Some(Change::Add { shard: shard.id, node: to.clone() }),
-        (Some(from), Some(to)) if !busy && is_free(to) => {
+        (None, Some(to)) if is_free(to, None) => Some(Change::Add { shard: shard.id, node: to.clone() }),
+        (Some(from), Some(to)) if !busy && is_free(to, Some(from)) => {
             Some(Change::Move { shard: shard.id, from: from.placement, to: to.clone() })
         }
         (Some(from), None) if !busy => Some(Change::Remove { shard: shard.id, placement: from.placement }),

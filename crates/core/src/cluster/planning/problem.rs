@@ -46,7 +46,7 @@ impl Cluster {
     /// Nodes where a shard is not to be placed: it could not be loaded there, or a replica is still leaving.
     ///
     /// Two reasons hold only where there are nodes enough without: a node that it may just have killed; and, when
-    /// the one that a replica was to hand over to has died, the replica's own node. It cannot even leave before
+    /// the one that a replica was to hand over to has died or never begins, the replica's own node. It cannot even leave before
     /// the shard is placed elsewhere, so where there is no elsewhere it takes the shard again.
     pub(super) fn avoided<'a>(
         &self,
@@ -58,7 +58,7 @@ impl Cluster {
         let (mut avoided, mut if_possible) = (Avoided::new(), Avoided::new());
         keyspace.avoid.keys().for_each(|(shard, node)| avoided.entry(*shard).or_default().push(node));
         for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
-            let stays = shard.staying().next().is_some();
+            let stays = keyspace.is_taken_over(shard);
             let leaving = shard.replicas.iter().filter(|r| r.state == ReplicaState::Unload);
             let list = if stays { &mut avoided } else { &mut if_possible };
             leaving.for_each(|r| list.entry(shard.id).or_default().push(&r.node));
@@ -77,7 +77,7 @@ impl Cluster {
             let takes = |(node, spec): &(&&NodeState, &NodeSpec)| {
                 spec.standing == Standing::Accepts && !all.contains(&&spec.name) && keyspace.allows(id, node)
             };
-            let stays = keyspace.map.shard(id).is_some_and(|shard| shard.staying().next().is_some());
+            let stays = keyspace.map.shard(id).is_some_and(|shard| keyspace.is_taken_over(shard));
             let enough = if stays { wanted } else { 1 };
             if nodes.iter().zip(specs).filter(takes).take(enough).count() >= enough {
                 avoided.insert(id, all);
@@ -131,20 +131,25 @@ impl Cluster {
         }
     }
 
-    /// Whether something is under way in a shard, so that it gets nothing but missing replicas. A replica that leaves a
-    /// node without a lease is not waited for: that node may never let go of it.
+    /// Whether something is under way in a shard, so that it gets nothing but missing replicas. Two replicas that leave
+    /// are not waited for: one on a node without a lease, as that node may never let go of it; and one that hands over
+    /// to a leader which should long have begun to serve, as it stays until a leader serves.
     pub(super) fn is_busy(&self, keyspace: &KeyspaceState, shard: &Shard, waiting: &[&Change]) -> bool {
-        let goes_on = || keyspace.unsettled.contains(&shard.id) && self.is_under_way(shard);
+        let goes_on = || keyspace.unsettled.contains(&shard.id) && self.is_under_way(keyspace, shard);
         !waiting.is_empty() || keyspace.forming.contains_key(&shard.id) || goes_on()
     }
 
-    fn is_under_way(&self, shard: &Shard) -> bool {
+    fn is_under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
         let never_lets_go = |replica: &Replica| {
             let leaves = !replica.state.is_staying();
             leaves && self.nodes.get(&replica.node).is_some_and(|node| node.revoked)
         };
-        let goes_on = shard.replicas.iter().any(|r| r.state != ReplicaState::Live && !never_lets_go(r));
-        goes_on || shard.leader().is_none() || !shard.is_serving()
+        let is_hung = keyspace.has_hung_leader(shard);
+        let waits_in_vain = |replica: &Replica| is_hung && replica.state == ReplicaState::Unload;
+        let goes_on = |r: &Replica| !never_lets_go(r) && !waits_in_vain(r);
+        shard.replicas.iter().any(|r| r.state != ReplicaState::Live && goes_on(r))
+            || shard.leader().is_none()
+            || !shard.is_serving()
     }
 }
 

@@ -172,7 +172,7 @@ impl Cluster {
             return None;
         }
         self.outbox.writes.extend(keyspace.clear_survivors(at, &self.settings));
-        keyspace.avoid.retain(|_, avoided| avoided.until > at.now);
+        keyspace.forget_avoided(at);
         let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
         if nothing_placed && at.now < settled_at {
             keyspace.plan_due = settled_at;

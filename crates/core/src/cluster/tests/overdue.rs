@@ -145,6 +145,55 @@ fn a12_who_may_serve_and_does_not_begin_is_followed_by_another() {
     }
 }
 
+/// Moves the first shard that another node than `to` leads to `to`.
+fn move_one(town: &mut Town, to: &str) -> ShardId {
+    let led = town.map().shards().map(|s| (s.id, s.leader().unwrap().node.clone()));
+    let (shard, from) = led.into_iter().find(|(_, from)| *from != node(to)).unwrap();
+    let command = Command::MoveShard { keyspace: name(), shard, from, to: node(to) };
+    let at = town.at();
+    town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+    shard
+}
+
+#[test]
+fn l1_a_handover_to_a_leader_that_never_begins_goes_on_to_another_node() {
+    for ownership in [Ownership::Exclusive, Ownership::Eventual] {
+        // With two nodes, the one that has handed over is the only other one that may take it.
+        for names in [&["a", "b", "c"][..], &["a", "b"][..]] {
+            let mut town = town_of(names, Keyspace { ownership, ..users(6) }, 6);
+            town.run(3_000);
+            assert!(town.is_at_rest(1));
+            town.hangs.insert(node("b"), Hang::Serve);
+            let shard = move_one(&mut town, "b");
+            town.run(settings().handover_ms - 1_000);
+            let led_by = |town: &Town| town.map().shard(shard).unwrap().leader().unwrap().node.clone();
+            assert_eq!(led_by(&town), node("b"), "{ownership} {names:?}");
+            town.run(2 * settings().handover_ms + 2 * settings().lease_ms + 4_000);
+            assert!(led_by(&town) != node("b"), "{ownership} {names:?}: {:#?}", town.map().shard(shard));
+            assert!(town.served().contains(&shard), "{ownership} {names:?}: {:#?}", town.notices);
+            let unfinished = town.plans().into_iter().filter(|plan| !plan.is_over()).count();
+            assert_eq!(unfinished, 0, "{ownership} {names:?}: {:#?}", town.notices);
+        }
+    }
+}
+
+#[test]
+fn l1_a_leader_that_never_begins_is_left_however_late_another_node_can_take_its_shards() {
+    for ownership in [Ownership::Exclusive, Ownership::Eventual] {
+        let mut town = Town::new(Keyspace { ownership, ..users(6) }, slots(6));
+        town.hangs.insert(node("b"), Hang::Serve);
+        town.join("b");
+        town.run(settings().handover_ms + 2_000);
+        assert_eq!(avoids(&town), 6);
+        town.run(2 * limits::AVOID_MS);
+        assert_eq!((avoids(&town), town.served().len()), (6, 0), "they are to leave as long as they hang");
+        assert_eq!(told(&town, "is placed as it should be again"), 0, "{:#?}", town.notices);
+        town.join("a");
+        town.run(settings().rebalance_ms + 8_000);
+        assert_eq!(town.served().len(), 6, "{ownership}: {:#?}", town.notices);
+    }
+}
+
 /// Everything of `a` is to go, and `a` never lets go.
 fn drained(ownership: Ownership) -> Town {
     let mut town = town_of(&["a", "b", "c"], Keyspace { ownership, ..users(6) }, 6);
