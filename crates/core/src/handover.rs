@@ -308,7 +308,7 @@ fn replaced_has_failed(replaced: Option<&Replica>, sight: &dyn Sight) -> bool {
 ///
 /// | seen                                             | next                                   |
 /// |--------------------------------------------------|----------------------------------------|
-/// | a parent no longer serves or has no replica, or a sibling is gone | abandoned             |
+/// | a parent no longer serves, has no replica, or a leader that never begins; or a sibling is gone | abandoned |
 /// | no replica in `Load`, or one failed too often    | abandoned: replicas leave, shard goes  |
 /// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads    |
 fn settle_children(
@@ -318,8 +318,12 @@ fn settle_children(
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
     let parents = edit.shard(id)?.parents().to_vec();
-    // Who has lost every replica is loaded anew first: its children may take the place that it needs.
-    let serves = |parent: &Shard| parent.is_serving() && parent.staying().next().is_some();
+    // Who has lost every replica is loaded anew first: its children may take the place that it needs. And a parent
+    // whose leader never begins goes elsewhere first, which it cannot while its children prepare.
+    let hangs = |leader: &Replica| sight.is_overdue(leader.placement, ReplicaState::Live);
+    let serves = |parent: &Shard| {
+        parent.is_serving() && parent.staying().next().is_some() && !parent.leader().is_some_and(hangs)
+    };
     let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(serves));
     let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, sight)));
     let had_source = parents_lead || !sight.is_durable();

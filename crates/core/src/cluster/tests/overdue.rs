@@ -405,3 +405,29 @@ fn l6_a_split_whose_parent_is_never_let_go_of_ends() {
     let unfinished = town.plans().into_iter().filter(|plan| !plan.is_over()).count();
     assert_eq!(unfinished, 0, "{:#?}", town.notices);
 }
+
+#[test]
+fn l1_a_split_waits_for_no_leader_that_never_begins() {
+    for ownership in [Ownership::Exclusive, Ownership::Eventual] {
+        let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+        let keyspace = Keyspace { ownership, ..Keyspace::new(name(), sharding) };
+        let mut town = Town::new(keyspace, vec![Bounds::Hashes(HashRange::ALL)]);
+        ["a", "b", "c"].into_iter().for_each(|name| town.join(name));
+        town.run(3_000);
+        assert!(town.is_at_rest(1));
+        let leader = town.map().shards().next().unwrap().leader().unwrap().node.clone();
+        let to = ["b", "c"].into_iter().find(|name| node(name) != leader).unwrap();
+        town.hangs.insert(node(to), Hang::Serve);
+        let shard = move_one(&mut town, to);
+        town.run(1_000);
+        let command = Command::SplitShard { keyspace: name(), shard, at: SplitAt::Middle };
+        let at = town.at();
+        town.cluster.command(at, TransactionId([8; 20]), "mia", command, false).unwrap();
+        town.run(1_000);
+        assert_eq!(town.map().shards().count(), 3, "the children prepare: {:#?}", town.notices);
+        town.run(3 * settings().handover_ms + 2 * settings().lease_ms + 4_000);
+        assert!(town.served().contains(&shard), "{ownership}: {:#?}", town.notices);
+        let unfinished = town.plans().into_iter().filter(|plan| !plan.is_over()).count();
+        assert_eq!((town.map().shards().count(), unfinished), (1, 0), "{ownership}: {:#?}", town.notices);
+    }
+}
