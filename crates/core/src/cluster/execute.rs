@@ -9,7 +9,7 @@ use crate::id::{PlacementId, PlanId, ShardId};
 use crate::keyspace::Throttle;
 use crate::lifecycle::ReplicaState;
 use crate::limits;
-use crate::map::{Edit, EditError, Role, Shard, Stage};
+use crate::map::{Edit, EditError, Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::plan::{Change, Origin, Plan, Progress, Status};
@@ -401,16 +401,15 @@ fn remove(
         return Err(NotNow::Throttled);
     }
     let leads = current.leader().is_some_and(|leader| leader.placement == placement);
-    let is_copy = current.live().any(|r| r.placement == placement);
+    let is_it = |r: &Replica| r.placement == placement;
+    let is_last_copy = current.live().any(is_it) && current.live().all(is_it);
     let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);
     let others: Vec<_> = others.map(|r| r.placement).collect();
     let heir = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
     match heir {
         Some(heir) if leads && keyspace.may_yet_serve(heir) => return Err(NotNow::Throttled),
         Some(heir) if leads => edit.lead(shard, heir)?,
-        None if current.staying().all(|r| r.placement == placement)
-            || keyspace.record.keyspace.durable && is_copy =>
-        {
+        None if current.staying().all(is_it) || keyspace.record.keyspace.durable && is_last_copy => {
             return Err(NotNow::Impossible(format!(
                 "{placement} is the last replica of {shard}: add one elsewhere first"
             )));

@@ -553,3 +553,33 @@ fn d10_a_node_with_the_only_copy_of_a_shard_is_not_forgotten() {
     let refused = town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap_err();
     assert!(refused.to_string().contains("has the only copy of shard"), "{refused}");
 }
+
+/// Seen: a plan of one change was made and finished every 20 ms, for ever.
+#[test]
+fn l8_a_drain_moves_the_only_replica_that_a_shard_is_to_keep() {
+    for drained_first in [false, true] {
+        for at in 0..3 {
+            let mut town = town_of(4, durable(8, 3));
+            let holder = town.map().shard(ShardId(3)).unwrap().replicas[at].node.to_string();
+            let command = Command::SetShardReplicas {
+                keyspace: name(),
+                shard: ShardId(3),
+                replicas: Some(1),
+                ahead: false,
+            };
+            if drained_first {
+                town.drain(&holder);
+            }
+            town.cluster.command(town.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
+            town.decide();
+            if !drained_first {
+                town.run(300);
+                town.drain(&holder);
+            }
+            town.run(60_000);
+            let shard = town.map().shard(ShardId(3)).unwrap();
+            assert_eq!(shard.replicas.len(), 1, "{drained_first} {at}: {:#?} {:#?}", shard, town.notices);
+            assert_eq!(town.counts().get(holder.as_str()), None, "{drained_first} {at}: {:#?}", town.notices);
+        }
+    }
+}
