@@ -77,6 +77,10 @@ pub enum Planted {
     Removals,
     /// W4: a coordinator that stands by keeps its history over a gap.
     StandbyGap,
+    /// D11: a worker and a coordinator take each other for their own, whichever cluster they are of.
+    AnyCluster,
+    /// O1: a backup is restored without waiting for the leases of before.
+    RestoreWait,
     /// T7: half of the metadata servers count as a majority.
     Majority,
     /// T8: a metadata server answers without a look at the head.
@@ -146,7 +150,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 35] = [
+    pub const CLUSTER: [Planted; 37] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -182,6 +186,8 @@ impl Planted {
         Planted::UnknownHeir,
         Planted::Removals,
         Planted::StandbyGap,
+        Planted::AnyCluster,
+        Planted::RestoreWait,
     ];
 }
 

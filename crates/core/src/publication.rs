@@ -186,9 +186,11 @@ impl Board {
         self.horizon = self.horizon.max(horizon);
     }
 
-    /// Said with each [`Since::Deleted`]: a subscriber whose map of that keyspace begins above keeps it.
+    /// Said with each [`Since::Deleted`]: a subscriber whose map of that keyspace begins above keeps it. While a keyspace
+    /// is in quarantine this coordinator does not know where its shards begin, so it vouches for none: a coordinator
+    /// that stands by and never had that keyspace would say that it is gone.
     pub fn horizon(&self) -> ShardId {
-        self.horizon
+        if self.quarantine.is_empty() { self.horizon } else { ShardId(0) }
     }
 
     /// Of the addresses: grows with each change of them.
@@ -217,7 +219,10 @@ impl Board {
         if self.quarantine.contains(keyspace) {
             return Since::Nothing;
         }
-        let Some(history) = self.keyspaces.get(keyspace) else { return Since::Deleted };
+        let Some(history) = self.keyspaces.get(keyspace) else {
+            // Who does not vouch for it says so later.
+            return if self.quarantine.is_empty() { Since::Deleted } else { Since::Nothing };
+        };
         let Some(have) = have else { return Since::Whole };
         if have == history.brief.generation || planted::is(Planted::L3) {
             return Since::Nothing;
@@ -343,6 +348,29 @@ mod tests {
         assert_eq!(second.since(&name, Some(maps[2].generation())), Since::Whole, "a gap begins it anew");
         second.pass_on_end(&name, ShardId(99));
         assert_eq!(second.since(&name, None), Since::Deleted);
+    }
+
+    /// M2, D11: a coordinator that stands by, and began to while the leader has a keyspace in quarantine, has never had
+    /// that keyspace: who reads there keeps it.
+    #[test]
+    fn m2_d11_a_quarantine_is_no_end_for_who_reads_at_a_coordinator_that_stands_by() {
+        let (maps, mut leads) = maps(3, KEPT);
+        let (name, have) = (maps[3].keyspace(), Some(maps[3].generation()));
+        leads.horizon = ShardId(99);
+        let mut table = crate::routing::table::RouteTable::default();
+        let brief = leads.brief(name).unwrap().clone();
+        table.change(Some(brief), true, &maps[3].whole()).unwrap();
+        leads.keyspaces.clear();
+        leads.quarantine.insert(name.clone());
+        assert_eq!(leads.since(name, have), Since::Nothing);
+        let other = KeyspaceName::new("deleted-meanwhile").unwrap();
+        assert_eq!(leads.since(&other, have), Since::Nothing, "it is said when the quarantine is over");
+        let mut stands_by = Board::new(KEPT);
+        stands_by.pass_on_horizon(leads.horizon());
+        assert!(!table.delete(name, stands_by.horizon()), "the keyspace is there");
+        leads.quarantine.clear();
+        stands_by.pass_on_horizon(leads.horizon());
+        assert!(table.delete(name, stands_by.horizon()), "it was given up");
     }
 
     #[test]

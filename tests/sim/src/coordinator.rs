@@ -19,8 +19,9 @@ use crate::message::{Event, Message, Place, Via};
 use crate::publisher::Publisher;
 use crate::scene::Scene;
 use crate::store::{Attended, Committed, Disk, SESSION, Session, Store};
-use partage_core::cluster::{Cluster, Outbox, Slice, Work};
-use partage_core::id::TransactionId;
+use partage_core::cluster::{Cluster, Outbox, RecoverError, Slice, Work};
+use partage_core::id::{ClusterId, TransactionId};
+use partage_core::name::KeyspaceName;
 use partage_core::planted::{self, Planted};
 use partage_core::settings::Settings;
 use partage_core::time::Millis;
@@ -210,7 +211,7 @@ impl Coordinator {
 
     /// Its question reaches the store.
     pub fn attends(&mut self, scene: &mut Scene, store: &mut Store, question: Question) {
-        if self.cut_from_store || store.is_away {
+        if self.cut_from_store || store.is_away || store.touched.is_closed {
             return;
         }
         let (unknown, done) = (scene.draw.chance(self.disk.unknown), scene.draw.chance(500));
@@ -219,7 +220,7 @@ impl Coordinator {
         }
         let attended = store.attend(scene.now, question.session, question.opens);
         if let Attended::Leads(term) = attended {
-            scene.oracles.maps.elected(term);
+            scene.oracles.elected(term);
         }
         if !unknown {
             let way = scene.draw.around(self.disk.takes / 2);
@@ -248,12 +249,17 @@ impl Coordinator {
                 self.step_down(scene, store, "its session was lost");
                 self.ask(scene, store);
             }
-            Attended::StandsBy(leader) => {
+            Attended::StandsBy(leader) if self.leading.is_none() => {
                 self.session = Some((session, held));
-                // An answer from before it was elected: a leader follows nobody.
-                if self.leading.is_none() {
-                    self.publisher.follow(scene, Place::Coordinator(self.at), leader);
-                }
+                self.publisher.follow(scene, Place::Coordinator(self.at), leader);
+            }
+            // An answer from before it was elected, or somebody has deposed it. A leader acts no longer than it was
+            // told that it leads.
+            Attended::StandsBy(_) if believes() || !self.led_before(asked) => {}
+            Attended::StandsBy(_) => self.step_down(scene, store, "its lead was taken away"),
+            Attended::Leads(term) if self.leading.as_ref().is_some_and(|l| l.term != term) && !believes() => {
+                self.step_down(scene, store, "its lead was taken away, and given again");
+                self.ask(scene, store);
             }
             Attended::Leads(term) => {
                 self.session = Some((session, held));
@@ -264,16 +270,50 @@ impl Coordinator {
         }
     }
 
+    /// Whether it leads since before a moment of its clock.
+    fn led_before(&self, asked: Millis) -> bool {
+        self.leading.as_ref().is_some_and(|leading| leading.since < asked)
+    }
+
+    /// The cluster from what is durable, as a coordinator of the program recovers it.
+    fn recover(&self, scene: &mut Scene, store: &Store) -> Result<Cluster, RecoverError> {
+        let moment = self.clock.moment(scene.now);
+        let (mut records, mut faults) = (store.records.clone(), store.touched.faults());
+        let is_touched = !faults.is_empty();
+        let mended = if is_touched { records.mend(&mut faults, moment.wall_ms) } else { Vec::new() };
+        if is_touched {
+            scene.oracles.maps.recalled(scene.now, &records);
+        }
+        let cluster = Cluster::recover(moment, self.settings.clone(), records)?;
+        let mut cluster = cluster.with_slice(self.cost.slice()).identified(store.cluster);
+        if is_touched {
+            cluster.take_faults(faults, mended);
+        }
+        // Where the key of the election is not touched, no session of a predecessor lives.
+        if store.cluster != ClusterId::default() {
+            cluster.allow_for_predecessor(moment.now, SESSION / MS);
+        }
+        Ok(cluster)
+    }
+
+    /// The head of a keyspace is there again: who leads without it begins anew.
+    pub fn reads_again(&mut self, scene: &mut Scene, store: &mut Store, name: &KeyspaceName) {
+        let without = |leading: &Leading| leading.cluster.faults().quarantine.contains_key(name);
+        if self.leading.as_deref().is_some_and(without) {
+            self.step_down(scene, store, "a keyspace can be read again");
+        }
+    }
+
     fn lead(&mut self, scene: &mut Scene, store: &mut Store, term: u64) {
         let moment = self.clock.moment(scene.now);
-        let cluster = match Cluster::recover(moment, self.settings.clone(), store.records.clone()) {
-            Ok(cluster) => cluster.with_slice(self.cost.slice()),
+        let cluster = match self.recover(scene, store) {
+            Ok(cluster) => cluster,
             Err(error) => return scene.violate("O9", format!("nothing recovers from the records: {error}")),
         };
         scene
             .trace
             .event(scene.now, (4u8, self.at, term), || format!("coordinator {} leads, term {term}", self.at));
-        let finding = scene.oracles.maps.leads(term, (self.at, self.process));
+        let finding = scene.oracles.leads(term, (self.at, self.process));
         finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
         self.publisher.lead(scene, Place::Coordinator(self.at), &cluster, moment.now);
         let began = (scene.now, scene.stood_still(self.place()));
@@ -498,8 +538,8 @@ pub fn transaction(scene: &mut Scene) -> TransactionId {
     TransactionId(bytes)
 }
 
-/// The node behind an address of the run.
-pub fn node_at(address: &str) -> usize {
+/// The node behind an address of the run; none where the address was lost.
+pub fn node_at(address: &str) -> Option<usize> {
     let digits = address.trim_start_matches("node-").split(':').next();
-    digits.and_then(|digits| digits.parse().ok()).expect("every address of a run is node-N:1")
+    digits.and_then(|digits| digits.parse().ok())
 }

@@ -155,7 +155,7 @@ fn answers(scene: &Scene, node: usize, other: usize) -> bool {
 
 /// Copies what `peer` has of its shard and lies within the order's bounds.
 fn fetch(scene: &mut Scene, node: usize, space: (usize, &Space), order: &Order, peer: &Peer) -> bool {
-    let other = crate::coordinator::node_at(&peer.address);
+    let Some(other) = crate::coordinator::node_at(&peer.address) else { return false };
     if !answers(scene, node, other) {
         return false;
     }
@@ -262,7 +262,10 @@ pub fn replicate(
     };
     let mut on_all = true;
     for peer in order.peers.iter().filter(takes) {
-        let other = crate::coordinator::node_at(&peer.address);
+        let Some(other) = crate::coordinator::node_at(&peer.address) else {
+            on_all = false;
+            continue;
+        };
         let answers = answers(scene, node, other);
         let disks = &mut scene.oracles.storage.disks;
         let stay = disks.stay(other, name, peer.shard).filter(|_| answers);

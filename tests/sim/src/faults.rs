@@ -10,6 +10,7 @@ use crate::model::{KEYS, KeyAt};
 use crate::network::Weather;
 use crate::node::Mood;
 use crate::store::{Disk, SESSION};
+use crate::touched::Ends;
 use crate::world::World;
 
 /// A kind of fault.
@@ -125,6 +126,8 @@ pub enum Mend {
     Back(bool),
     /// The store fares well with it.
     Disk(usize),
+    /// What somebody has touched is mended.
+    Touched(Ends),
 }
 
 impl World {
@@ -324,6 +327,7 @@ impl World {
                 scene.after(down, Event::Mend(Mend::Coordinator(at)));
             }
             Mend::Restart(_) => {}
+            Mend::Touched(ends) => self.mend_touch(ends),
         }
     }
 }

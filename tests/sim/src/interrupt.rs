@@ -38,6 +38,7 @@ const SHAPE: Shape = Shape {
     person: false,
     leaders: false,
     durable: false,
+    touched: false,
 };
 
 /// The seed of all scenarios.

@@ -173,9 +173,10 @@ impl Leading {
             self.cluster.checked_back(moment, &key.0, key.1, false);
         }
         for (id, incarnation, address, _) in self.cluster.checks_due(now) {
-            let to = Place::Node(node_at(&address));
             self.checks.insert((id.clone(), incarnation), now + CHECK_BACK_MS);
-            scene.send(Place::Coordinator(at), to, Via::Post(0), Message::CheckBack(id, incarnation));
+            if let Some(to) = node_at(&address).map(Place::Node) {
+                scene.send(Place::Coordinator(at), to, Via::Post(0), Message::CheckBack(id, incarnation));
+            }
         }
     }
 
@@ -186,7 +187,7 @@ impl Leading {
         let least_ms = settings.dead_after_ms.saturating_sub(2 * settings.heartbeat_ms) * 96 / 100;
         for write in writes {
             let Write::Node(node) = write else { continue };
-            if !scene.oracles.maps.is_death(node) {
+            if scene.oracles.is_aside || !scene.oracles.maps.is_death(node) {
                 continue;
             }
             let id = &node.spec.id;
@@ -225,9 +226,11 @@ impl Leading {
     /// Sends nodes what has changed of their orders.
     pub fn order(&self, scene: &mut Scene, here: Place, nodes: &BTreeSet<NodeId>) {
         for id in nodes {
-            let Some((place, Some(stream), applied)) = self.workers.get(id) else { continue };
+            let Some((place @ Place::Node(node), Some(stream), applied)) = self.workers.get(id) else {
+                continue;
+            };
             if let Some(orders) = self.cluster.orders_since(id, *applied, None) {
-                self.ordered(scene, node_at(id.as_str()), &orders);
+                self.ordered(scene, *node, &orders);
                 scene.send(here, *place, Via::Stream(*stream), Message::Orders(orders));
             }
         }
@@ -242,7 +245,7 @@ impl Leading {
         }
         let gives = orders.lease.is_some() || orders.changed.iter().any(|order| order.granted);
         let gives = gives && !planted::is(Planted::O10);
-        let finding = scene.oracles.maps.gives(self.term).filter(|_| gives);
+        let finding = scene.oracles.gives(scene.now, self.term).filter(|_| gives);
         finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
     }
 }

@@ -24,19 +24,22 @@ pub mod network;
 pub mod node;
 pub mod oracle;
 pub mod publisher;
+pub mod report;
 pub mod router;
 pub mod scenarios;
 pub mod scene;
 pub mod service;
 pub mod shape;
 pub mod store;
+pub mod touched;
 pub mod trace;
 pub mod words;
 pub mod world;
 
 use partage_core::planted::{self, Planted};
+use report::Report;
 use shape::Shape;
-use world::{Report, World};
+use world::World;
 
 /// Runs one seed, with a planted bug or none; `words` asks for that many last events in words.
 pub fn run(seed: u64, shape: Shape, bug: Option<Planted>, words: Option<usize>) -> Report {

@@ -5,12 +5,12 @@ use partage_core::planted::{self, Planted};
 use sim::fleet::{self, Figures, Fleet, Loss};
 use sim::interrupt::{self, Kill, Scenario};
 use sim::message::Place;
+use sim::report::{Report, Verdict};
 use sim::shape::Shape;
-use sim::world::{Report, Verdict};
 use std::time::Instant;
 
 const USAGE: &str =
-    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--durable] [--person] [--words N] [--plant INVARIANT]
+    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--durable] [--touched] [--person] [--words N] [--plant INVARIANT]
        sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
@@ -61,13 +61,14 @@ fn arguments() -> Result<Arguments, String> {
             "--plant" => found.bug = Some(planted(&value()?)?),
             "--interrupt" => found.interrupt = Some(scenarios(&value()?)?),
             "--small" => {
-                let Shape { stuck, leaders, person, durable, .. } = found.shape;
-                found.shape = Shape { stuck, leaders, person, durable, ..Shape::SMALL };
+                let Shape { stuck, leaders, person, durable, touched, .. } = found.shape;
+                found.shape = Shape { stuck, leaders, person, durable, touched, ..Shape::SMALL };
             }
             "--stuck" => found.shape.stuck = true,
             "--person" => found.shape.person = true,
             "--leaders" => found.shape.leaders = true,
             "--durable" => found.shape.durable = true,
+            "--touched" => found.shape.touched = true,
             "--seed" => (found.from, found.seeds) = (number(&flag, &value()?)?, 1),
             "--seeds" => found.seeds = number(&flag, &value()?)?,
             "--from" => found.from = number(&flag, &value()?)?,
@@ -271,9 +272,10 @@ fn tell(report: &Report, arguments: &Arguments) {
             let person = if shape.person { " --person" } else { "" };
             let leaders = if shape.leaders { " --leaders" } else { "" };
             let durable = if shape.durable { " --durable" } else { "" };
+            let touched = if shape.touched { " --touched" } else { "" };
             let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
             println!(
-                "  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{person}{leaders}{durable}{plant}"
+                "  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{person}{leaders}{durable}{touched}{plant}"
             );
         }
     }

@@ -190,6 +190,8 @@ pub enum Event {
     Change,
     /// The next fault.
     Fault,
+    /// Somebody touches the coordination state.
+    Touch,
     /// The end of one.
     Mend(crate::faults::Mend),
 }

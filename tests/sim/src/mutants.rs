@@ -6,10 +6,10 @@
 
 use crate::dataset;
 use crate::metadata;
+use crate::report::Verdict;
 use crate::run;
 use crate::scenarios;
 use crate::shape::Shape;
-use crate::world::Verdict;
 use partage_core::planted::{self, Planted};
 
 /// Seeds within which each bug is found; most are within the first ten.
@@ -20,6 +20,9 @@ pub const LEADERS: Shape = Shape { leaders: true, ..Shape::SMALL };
 
 /// With a keyspace whose data lies on disks.
 pub const DURABLE: Shape = Shape { durable: true, ..Shape::SMALL };
+
+/// Somebody touches the coordination state.
+pub const TOUCHED: Shape = Shape { touched: true, ..Shape::SMALL };
 
 /// What is done to see a bug.
 #[derive(Clone, Copy)]
@@ -91,6 +94,8 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::StandbyGap => {
             Hunt::Scenario(scenarios::a_standby_that_missed_a_change_leads_nobody_over_the_gap)
         }
+        Planted::AnyCluster => Hunt::Seeds(TOUCHED, &["D11"]),
+        Planted::RestoreWait => Hunt::Seeds(TOUCHED, &["O1", "O5", "D2", "O7", "D1"]),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
         _ => Hunt::Datasets(dataset::run),

@@ -12,6 +12,7 @@ use crate::model::KeyAt;
 use crate::oracle::ownership::Claim;
 use crate::scene::Scene;
 use crate::service::Service;
+use crate::touched;
 use crate::words::{order_words, report_words};
 use partage_core::cluster::{BeatError, RegisterError};
 use partage_core::exchange::{Orders, Phase, ReplicaKey, Report};
@@ -397,11 +398,16 @@ impl Node {
         link.heard = now;
         match message {
             Message::Welcome(welcome) => {
-                link.welcomed = true;
-                process.heartbeat_ms = welcome.heartbeat_ms;
-                process.next_beat = now;
-                process.worker.welcomed(&welcome).expect("there is one cluster");
-                self.cluster = process.worker.cluster();
+                let before = process.worker.cluster();
+                if process.worker.welcomed(&welcome).is_ok() {
+                    touched::welcomed(scene, Place::Node(self.at), before, welcome.cluster);
+                    link.welcomed = true;
+                    process.heartbeat_ms = welcome.heartbeat_ms;
+                    process.next_beat = now;
+                    self.cluster = process.worker.cluster();
+                } else {
+                    link.rests_until = now + 500;
+                }
             }
             Message::Orders(orders) => return self.ordered(scene, now, orders),
             Message::NotLeader => link.rests_until = now + scene.draw.between(100, 300),

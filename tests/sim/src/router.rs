@@ -253,10 +253,10 @@ impl Router {
         let under_way = self.ops.get_mut(&op)?;
         under_way.last = None;
         if let Some(hint) = under_way.hint.take() {
-            return Some(match &hint {
+            return match &hint {
                 HintedNode::Known(node) => node_at(&node.address),
                 HintedNode::Told { address } => node_at(address),
-            });
+            };
         }
         let space = &spaces[under_way.key.keyspace];
         let key = &space.keys[under_way.key.key];
@@ -275,7 +275,7 @@ impl Router {
         let preference = Preference { zone: None, now, seed, failed, asked: &under_way.asked };
         let chosen = choose::choose(&route, under_way.access, &preference)?;
         under_way.last = Some(chosen.number);
-        Some(node_at(&chosen.node.address))
+        node_at(&chosen.node.address)
     }
 
     fn ask(&mut self, scene: &mut Scene, op: Op) {

@@ -184,7 +184,9 @@ impl Node {
             }
             Verdict::Elsewhere { address, .. } => {
                 process.service.held.remove(&name);
-                let other = crate::coordinator::node_at(&address);
+                let Some(other) = crate::coordinator::node_at(&address) else {
+                    return respond(scene, node, &request, Outcome::NotNow("nobody knows where it is"));
+                };
                 if request.forwarded || scene.draw.chance(500) {
                     respond(scene, node, &request, Outcome::Elsewhere(other));
                 } else {

@@ -27,6 +27,8 @@ pub struct Shape {
     pub leaders: bool,
     /// There is a keyspace whose data lies on disks, and all processes are killed at once, often.
     pub durable: bool,
+    /// Somebody touches the coordination state: see [`crate::touched`].
+    pub touched: bool,
 }
 
 impl Shape {
@@ -41,6 +43,7 @@ impl Shape {
         person: false,
         leaders: false,
         durable: false,
+        touched: false,
     };
 
     /// Small and short, for the suite.

@@ -5,7 +5,9 @@
 
 use crate::clock::{MS, SECOND, True};
 use crate::draw::Draw;
+use crate::touched::Touched;
 use partage_core::cluster::{Records, Write};
+use partage_core::id::ClusterId;
 use partage_core::map::ShardMap;
 use partage_core::planted::{self, Planted};
 use std::collections::BTreeMap;
@@ -75,6 +77,10 @@ pub struct Store {
     pub records: Records,
     /// The latest term.
     pub term: u64,
+    /// Which cluster it says that this is.
+    pub cluster: ClusterId,
+    /// What somebody has done to it.
+    pub touched: Touched,
     /// It answers nobody.
     pub is_away: bool,
     /// What it was asked to make durable, and how often it was asked for a session.
@@ -94,6 +100,11 @@ pub struct Asked {
 }
 
 impl Store {
+    /// Of a cluster that begins with `records`, in which nobody has a session.
+    pub fn of(cluster: ClusterId, term: u64, records: Records) -> Store {
+        Store { cluster, term, records, ..Store::default() }
+    }
+
     /// Opens a session, or renews it and takes the lead if nobody has it.
     pub fn attend(&mut self, now: True, session: Session, opens: bool) -> Attended {
         self.asked.sessions += 1;
@@ -114,6 +125,11 @@ impl Store {
                 Attended::Leads(self.term)
             }
         }
+    }
+
+    /// The key that says who leads is gone.
+    pub fn depose(&mut self) {
+        self.leader = None;
     }
 
     /// Ends a session, and with it the lead.
@@ -137,7 +153,11 @@ impl Store {
         if term != self.term && !planted::is(Planted::O10) {
             return Ok(Committed::Deposed);
         }
+        if self.touched.refuses(term, writes) {
+            return Ok(Committed::No);
+        }
         writes.iter().try_for_each(|write| self.apply(write))?;
+        self.touched.committed(term);
         Ok(Committed::Yes)
     }
 

@@ -12,27 +12,18 @@ use crate::message::{Event, Message, Place};
 use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
 use crate::node::{Mood, Node, Stuck};
 use crate::oracle::{Finding, Oracles, liveness};
+use crate::report::{Report, Verdict};
 use crate::router::Router;
-use crate::scene::{Scene, Violation};
+use crate::scene::Scene;
 use crate::shape::{self, Shape};
 use crate::store::Store;
+use crate::touched::Hands;
 use crate::trace::Trace;
 use partage_core::id::{Epoch, ShardId};
 use partage_core::settings::Settings;
 use partage_core::worker::gates::Access;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing was wrong.
-    Passed,
-    /// Nothing was wrong, but too little was tried to say so.
-    Unknown,
-    /// Something was wrong.
-    Failed(Violation),
-}
 
 /// In a run about leaders, before the first of them is in trouble: everything has its place by then.
 const SETTLED: True = 20 * SECOND;
@@ -42,27 +33,6 @@ const QUIET: True = 15 * SECOND;
 
 /// Seconds within which a move ends in which nodes are stuck: the time to let go, and two leases.
 const STUCK_MOVES: u64 = 30;
-
-/// What is left of a run.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// The seed.
-    pub seed: u64,
-    /// How it ended.
-    pub verdict: Verdict,
-    /// Over everything that happened.
-    pub hash: u64,
-    /// Events.
-    pub events: u64,
-    /// Simulated time.
-    pub simulated: True,
-    /// Maps committed.
-    pub commits: u64,
-    /// Operations begun and done.
-    pub operations: (u64, u64),
-    /// The last events in words, if asked for.
-    pub words: Vec<String>,
-}
 
 /// The run.
 #[derive(Debug)]
@@ -88,6 +58,8 @@ pub struct World {
     person: bool,
     /// Maps committed before the first fault, in a run about leaders.
     settled: Option<u64>,
+    /// What people have who touch the coordination state.
+    pub hands: Hands,
     ops: Op,
 }
 
@@ -116,9 +88,12 @@ impl World {
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
         let mut world = World { kinds, asks: !shape.leaders, ..world };
-        world.person = shape.person || world.scene.draw.chance(shape::PERSON);
+        world.person = shape.person || world.scene.draw.chance(shape::PERSON) || shape.touched;
         let cost = Cost::drawn(&mut world.scene.draw);
         world.coordinators.iter_mut().for_each(|coordinator| coordinator.cost = cost);
+        if shape.touched {
+            world.begin_touches();
+        }
         world
     }
 
@@ -183,6 +158,7 @@ impl World {
             asks: false,
             person: false,
             settled: None,
+            hands: Hands::default(),
             ops: 0,
         }
     }
@@ -284,6 +260,11 @@ impl World {
             }
             self.run_until(self.scene.now + SECOND);
         }
+    }
+
+    /// Whether faults still come.
+    pub fn is_lively(&self) -> bool {
+        self.lively
     }
 
     /// Whether nothing is on its way, and nothing is held that no map names.
@@ -471,6 +452,7 @@ impl World {
             Event::Operate => self.operate(),
             Event::Change => self.change(),
             Event::Fault => self.next_fault(),
+            Event::Touch => self.touch(),
             Event::Mend(mend) => self.mend(mend),
         }
     }
@@ -569,7 +551,9 @@ impl World {
                 continue;
             }
             let at = coordinator.clock.moment(scene.now);
-            if let Some(cluster) = coordinator.cluster(scene.now).filter(|_| self.asks) {
+            if let Some(cluster) =
+                coordinator.cluster(scene.now).filter(|_| self.asks && !scene.oracles.is_aside)
+            {
                 if self.person {
                     changes::answer(scene, cluster, at, !self.lively);
                 }

@@ -174,3 +174,13 @@ fn o7_a_planted_tenure_that_outlives_its_epoch_is_found() {
 fn w4_a_planted_standby_that_passes_on_a_gap_is_found() {
     is_found(Planted::StandbyGap);
 }
+
+#[test]
+fn d11_a_planted_worker_that_obeys_any_cluster_is_found() {
+    is_found(Planted::AnyCluster);
+}
+
+#[test]
+fn o1_a_planted_restore_that_does_not_wait_is_found() {
+    is_found(Planted::RestoreWait);
+}

@@ -11,10 +11,11 @@ use sim::fleet::{self, Fleet, Loss};
 use sim::interrupt::{self, Scenario};
 use sim::model::KeyAt;
 use sim::mutants::{self, DURABLE, LEADERS};
+use sim::report::Verdict;
 use sim::run;
 use sim::scenarios::poisoned;
 use sim::shape::Shape;
-use sim::world::{Verdict, World};
+use sim::world::World;
 
 /// Seeds of the suite. The long run has as many as one likes: see `README.md`.
 const SEEDS: u64 = 6;
@@ -53,6 +54,13 @@ fn nothing_is_wrong_under_the_faults_of_a_few_seeds() {
 #[test]
 fn a12_l1_l4_o1_workers_that_are_stuck_hold_up_nobody_under_faults() {
     nothing_is_wrong(Shape { stuck: true, ..Shape::SMALL }, "--small --stuck");
+}
+
+/// Keys of the coordination state go, are set back and come back, backups are restored, and coordinators are started on an
+/// empty folder, while workers and sessions live.
+#[test]
+fn o1_d7_d11_l1_nothing_is_wrong_when_somebody_touches_the_coordination_state() {
+    nothing_is_wrong(mutants::TOUCHED, "--small --touched");
 }
 
 /// Seeds by which defects were found: a part of a split whose data nobody let go, losses that a shard explained which was

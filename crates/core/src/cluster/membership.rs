@@ -215,7 +215,10 @@ impl Cluster {
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
         let Registration { spec, incarnation, cluster, stored } = registration;
         spec.check()?;
-        if let Some(theirs) = cluster.filter(|theirs| !self.identity().is_or_continues(*theirs)) {
+        let is_other = |theirs: &ClusterId| {
+            !self.identity().is_or_continues(*theirs) && !planted::is(Planted::AnyCluster)
+        };
+        if let Some(theirs) = cluster.filter(is_other) {
             let (node, ours) = (spec.id, self.record.id);
             return Err(RegisterError::OtherCluster { node, ours, theirs });
         }

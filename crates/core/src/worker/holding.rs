@@ -10,12 +10,12 @@
 //! | `Loading`   | `load`    | shut   | leave → `unload`      | `Ready`       | `load` again, later    |
 //! | `Ready`     | –         | shut   | serve → `serve`       |               |                        |
 //! | `Opening`   | `serve`   | as was | leave → drain         | `Serving`     | `serve` again, later   |
-//! | `Serving`   | –         | open   | other role → `serve`  |               |                        |
+//! | `Serving`   | –         | open   | other role → `serve`; load anew → drain | |                      |
 //! | `Draining`  | requests  | shut   |                       | `unload` or `serve` | –                |
 //! | `Closing`   | `unload`  | shut   |                       | `Unloaded`    | `Unloaded`, reported   |
 //! | `Unloaded`  | –         | shut   | delete → `drop`; stay → `load` |      |                        |
 //! | `Dropping`  | `drop`    | shut   |                       | `Dropped`     | `drop` again, later    |
-//! | `Dropped`   | –         | shut   |                       |               |                        |
+//! | `Dropped`   | –         | shut   | stay → `load`         |               |                        |
 //!
 //! *Withdrawn* is not *dropped* (D7): a replica that no order names any more, or whose worker's incarnation has ended,
 //! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
@@ -334,8 +334,12 @@ impl Holding {
             (At::Ready, ReplicaState::Load) => self.carry_out(),
             (At::Ready, ReplicaState::Live) => self.open(now),
             (At::Serving, _) if self.unhealthy.is_some() => self.shut(now),
-            (At::Serving, ReplicaState::Load | ReplicaState::Live) => self.adjust(now),
-            (At::Serving, ReplicaState::Unload | ReplicaState::UnloadFinal) => self.shut(now),
+            (At::Serving, ReplicaState::Live) => self.adjust(now),
+            // To load what serves: the coordinator's state was restored from before the replica had loaded. Another
+            // leads by now and has what this one lacks, so it is unloaded, and loads anew.
+            (At::Serving, ReplicaState::Load | ReplicaState::Unload | ReplicaState::UnloadFinal) => {
+                self.shut(now)
+            }
             (At::Unloaded, ReplicaState::Unload) if planted::is(Planted::D7) => {
                 self.call(Callback::Drop(DropReason::Moved), now)
             }
@@ -343,8 +347,8 @@ impl Holding {
                 let reason = self.may_drop().unwrap_or(DropReason::Moved);
                 self.call(Callback::Drop(reason), now)
             }
-            // Taken back, or unhealthy.
-            (At::Unloaded, ReplicaState::Load | ReplicaState::Live) => self.load(now),
+            // Taken back, or unhealthy; or deleted already, and named again by a state that was restored.
+            (At::Unloaded | At::Dropped, ReplicaState::Load | ReplicaState::Live) => self.load(now),
             (At::Unloaded, ReplicaState::Unload) | (At::Dropped, _) => self.carry_out(),
         }
     }
@@ -438,7 +442,10 @@ impl Holding {
         wanted: ReplicaState,
         now: Millis,
     ) -> Option<Task> {
-        let leaves = !wanted.is_staying();
+        let leaves = match callback {
+            Callback::Serve(..) => wanted != ReplicaState::Live,
+            _ => !wanted.is_staying(),
+        };
         match callback {
             Callback::Load | Callback::Serve(..) if leaves => {
                 self.failure = None;
@@ -514,7 +521,7 @@ impl Holding {
     /// No request is inside any more.
     pub fn drained(&mut self, now: Millis) -> Option<Task> {
         let At::Draining(_) = self.at else { return None };
-        if self.wanted().is_staying() && self.unhealthy.is_none() {
+        if self.wanted() == ReplicaState::Live && self.unhealthy.is_none() {
             // A leader that follows from now on.
             self.carried_out = self.order.epoch;
             self.at = At::Ready;

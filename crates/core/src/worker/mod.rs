@@ -183,6 +183,7 @@ impl Worker {
         if let Some(ours) = self.cluster
             && ours != theirs
             && !welcome.continues.contains(&ours)
+            && !planted::is(Planted::AnyCluster)
         {
             let mistrust = Mistrust::OtherCluster { ours, theirs };
             self.mistrust = Some(mistrust.clone());
@@ -315,7 +316,8 @@ impl Worker {
     /// Why orders are not obeyed (D11): they come from another cluster, or from one that knows less than this
     /// worker was told.
     fn doubts(&self, orders: &Orders) -> Option<Mistrust> {
-        if let Some(ours) = self.cluster.filter(|ours| *ours != orders.cluster) {
+        let is_other = |ours: &ClusterId| *ours != orders.cluster && !planted::is(Planted::AnyCluster);
+        if let Some(ours) = self.cluster.filter(is_other) {
             return Some(Mistrust::OtherCluster { ours, theirs: orders.cluster });
         }
         orders.keyspaces.iter().find_map(|brief| {

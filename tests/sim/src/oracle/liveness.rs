@@ -80,7 +80,8 @@ pub fn leaks(oracles: &Oracles, node: &Node) -> Vec<Finding> {
         // Of a shard that is set aside and served by nobody it may be the only copy, or one of its ancestors.
         let is_unserved =
             |shard: &Shard| shard.leader().is_none() && oracles.maps.is_aside(&replica.keyspace, shard.id);
-        is_there || map.is_some_and(|map| map.shards().any(is_unserved))
+        // Whoever forgot that it was given out lets nobody delete it.
+        is_there || oracles.maps.is_forgotten(replica) || map.is_some_and(|map| map.shards().any(is_unserved))
     };
     let leaked = held.filter(|replica| !is_named(replica));
     leaked.map(|r| ("L7", format!("{} still holds {} {}", node.id, r.keyspace, r.placement))).collect()

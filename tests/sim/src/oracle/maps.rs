@@ -6,7 +6,7 @@ use crate::clock::True;
 use crate::message::Request;
 use crate::model::Space;
 use partage_core::check;
-use partage_core::cluster::{KeyspaceRecord, NodeRecord, Records, Write};
+use partage_core::cluster::{KeyspaceRecord, LostIds, NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
@@ -43,6 +43,15 @@ pub struct Maps {
     elected: u64,
     /// Who began to lead under each term.
     led: BTreeMap<u64, (usize, u32)>,
+    /// Ids that may have been given out and were forgotten when a backup was restored.
+    forgotten: BTreeMap<KeyspaceName, LostIds>,
+    /// Keyspaces that were deleted, and of which those who lead do not know that, as their counters were set back.
+    deleted: BTreeMap<KeyspaceName, bool>,
+    /// Replicas that were let go, and that a restored map names as if they were not: their workers may delete them by the
+    /// orders that they had, until they serve again.
+    let_go: BTreeSet<(KeyspaceName, PlacementId)>,
+    /// Until when a leader whose key somebody has deleted may not know of it.
+    deposed_until: True,
     rules: Rules,
     settings: Settings,
     /// When each map was last committed.
@@ -84,6 +93,10 @@ impl Maps {
             term: 0,
             elected: 0,
             led: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            let_go: BTreeSet::new(),
+            deposed_until: 0,
             rules: Rules::default(),
             settings: Settings::default(),
             committed_at: BTreeMap::new(),
@@ -94,6 +107,7 @@ impl Maps {
 
     /// A replica serves, as its worker knows.
     pub fn serves(&mut self, replica: &ReplicaKey) {
+        self.let_go.remove(&(replica.keyspace.clone(), replica.placement));
         self.rules.serves(replica);
     }
 
@@ -118,10 +132,56 @@ impl Maps {
         Some(("O10", format!("term {term} is led by {who:?}, and was by {before:?}")))
     }
 
+    /// Somebody deletes the key that says who leads. Until then its leader may act, who asks whether it leads once in a
+    /// session's time; its successor allows for that.
+    pub fn deposed(&mut self, until: True) {
+        self.deposed_until = until;
+    }
+
     /// O10 for what is never stored: a leader prolongs a lease, or grants.
-    pub fn gives(&self, term: u64) -> Option<Finding> {
+    pub fn gives(&self, now: True, term: u64) -> Option<Finding> {
         let text = || format!("term {term} grants after term {} has begun", self.elected);
-        (term < self.elected).then(|| ("O10", text()))
+        (term < self.elected && now >= self.deposed_until).then(|| ("O10", text()))
+    }
+
+    /// Somebody has changed what is durable, and a leader begins from `records`: they are what counts from here on. What
+    /// names have meant they still mean (O3, M5).
+    pub fn recalled(&mut self, now: True, records: &Records) {
+        for (record, map) in &records.keyspaces {
+            let name = &record.keyspace.name;
+            self.forgotten.extend(record.lost.map(|lost| (name.clone(), lost)));
+            let before = self.maps.insert(name.clone(), map.clone());
+            if before.as_ref() != Some(map) {
+                self.committed_at.insert(name.clone(), now);
+            }
+            let is_needed = |shard: ShardId, placement: PlacementId| {
+                let held = before.as_ref()?.shard(shard)?.replica(placement)?;
+                Some(held.state != ReplicaState::UnloadFinal)
+            };
+            let named = map.shards().flat_map(|shard| shard.replicas.iter().map(|r| (shard.id, r.placement)));
+            let gone = named.filter(|(shard, placement)| is_needed(*shard, *placement) != Some(true));
+            self.let_go.extend(gone.map(|(_, placement)| (name.clone(), placement)));
+            self.generations.insert((name.clone(), map.generation().sequence), map.generation());
+            self.ever.insert((name.clone(), map.generation()));
+            for shard in map.shards() {
+                self.removed.remove(&(name.clone(), shard.id));
+                if let Some(leader) = shard.leader() {
+                    let home = (leader.node.clone(), leader.incarnation);
+                    self.leaders.entry((name.clone(), shard.id, shard.epoch)).or_insert(home);
+                }
+            }
+        }
+        let known = &records.cluster.deleted_keyspaces;
+        self.deleted.iter_mut().for_each(|(name, is_forgotten)| *is_forgotten = !known.contains_key(name));
+        for node in &records.nodes {
+            let home = (node.spec.id.clone(), node.incarnation);
+            if node.ended {
+                self.ended.insert(home);
+            } else {
+                self.ended.remove(&home);
+            }
+        }
+        self.rules.recalled(now, records);
     }
 
     /// The latest map of a keyspace.
@@ -161,12 +221,20 @@ impl Maps {
 
     /// A keyspace is deleted. Its ids are never used again.
     pub fn end_life(&mut self, name: &KeyspaceName) {
+        self.deleted.insert(name.clone(), false);
         self.first_shards.remove(name);
         self.committed_at.remove(name);
         self.generations.retain(|(keyspace, _), _| keyspace != name);
         if let Some(map) = self.maps.remove(name) {
             self.removed.extend(map.shards().map(|shard| (name.clone(), shard.id)));
         }
+    }
+
+    /// Whether a replica may have been forgotten when a backup was restored.
+    pub fn is_forgotten(&self, replica: &ReplicaKey) -> bool {
+        let name = &replica.keyspace;
+        let is_undeleted = !self.maps.contains_key(name) && self.deleted.get(name) == Some(&true);
+        is_undeleted || self.forgotten.get(name).is_some_and(|lost| lost.has(replica))
     }
 
     /// Whether an incarnation was declared dead, or has left.
@@ -186,6 +254,7 @@ impl Maps {
         let held = self.maps.get(&replica.keyspace)?.shard(replica.shard)?.replica(replica.placement)?;
         let is_followed = self.started.get(&held.node).is_some_and(|latest| *latest > held.incarnation);
         let is_over = is_followed || self.has_ended(node, held.incarnation);
+        let is_over = is_over || self.let_go.contains(&(replica.keyspace.clone(), replica.placement));
         let needed = held.state != ReplicaState::UnloadFinal && !is_over;
         let text = || {
             format!("node-{node} deletes {} of {}, which is {}", replica.placement, replica.shard, held.state)

@@ -20,10 +20,11 @@ use crate::model::{KeyAt, Space, Storage};
 use ownership::Claim;
 use partage_core::cluster::{Records, Write};
 use partage_core::exchange::Order;
-use partage_core::id::Incarnation;
+use partage_core::id::{ClusterId, Incarnation};
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::Role;
 use partage_core::worker::gates::Permit;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// An invariant that was broken, and how.
@@ -45,6 +46,10 @@ pub struct Oracles {
     pub maps: maps::Maps,
     /// What was read and written.
     pub data: data::Data,
+    /// The cluster that the run is about, and those that it was restored to.
+    pub lineage: BTreeSet<ClusterId>,
+    /// Who leads now is of another cluster, and its terms, maps and nodes are its own.
+    pub is_aside: bool,
 }
 
 impl Oracles {
@@ -55,12 +60,34 @@ impl Oracles {
             ownership: ownership::Ownership::new(nodes),
             maps: maps::Maps::new(&spaces),
             data: data::Data::default(),
+            lineage: BTreeSet::new(),
+            is_aside: false,
             spaces,
         }
     }
 
+    /// Somebody was elected, whether he knows it or not.
+    pub fn elected(&mut self, term: u64) {
+        if !self.is_aside {
+            self.maps.elected(term);
+        }
+    }
+
+    /// A process begins to lead (O10).
+    pub fn leads(&mut self, term: u64, who: (usize, u32)) -> Option<Finding> {
+        if self.is_aside { None } else { self.maps.leads(term, who) }
+    }
+
+    /// A leader prolongs a lease, or grants (O10).
+    pub fn gives(&self, now: True, term: u64) -> Option<Finding> {
+        if self.is_aside { None } else { self.maps.gives(now, term) }
+    }
+
     /// A transaction is durable: `records` are what it gave.
     pub fn committed(&mut self, now: True, term: u64, writes: &[Write], records: &Records) -> Vec<Finding> {
+        if self.is_aside {
+            return Vec::new();
+        }
         for write in writes {
             let name = match write {
                 Write::Keyspace(record) => &record.keyspace.name,

@@ -9,7 +9,7 @@
 
 use super::Finding;
 use crate::clock::{MS, True};
-use partage_core::cluster::{KeyspaceRecord, NodeRecord, Write};
+use partage_core::cluster::{KeyspaceRecord, NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
@@ -123,6 +123,23 @@ impl Rules {
             let shards = plan.changes.iter().flat_map(|planned| planned.change.shards().to_vec());
             self.by_hand.extend(shards.map(|shard| (plan.keyspace.clone(), shard)));
         }
+    }
+
+    /// Somebody has changed what is durable: `records` are what counts from here on.
+    pub fn recalled(&mut self, now: True, records: &Records) {
+        let known = |node: &NodeRecord| Known {
+            incarnation: node.incarnation,
+            ended: node.ended,
+            drained: node.drain.is_some(),
+        };
+        self.nodes = records.nodes.iter().map(|node| (node.spec.id.clone(), known(node))).collect();
+        for (record, map) in &records.keyspaces {
+            let name = &record.keyspace.name;
+            let before = self.aside.remove(name).unwrap_or_default();
+            self.aside.insert(name.clone(), all_aside(record, &before, Some(map)));
+        }
+        self.braked = records.cluster.brake.is_some();
+        self.last_aside = Some(now);
     }
 
     /// M7, R5, O11: a shard becomes another.

@@ -1,0 +1,302 @@
+//! Hands on the coordination state: somebody deletes its keys, sets them back, restores a backup, or starts the
+//! coordinators on another folder, while workers, routers and sessions live.
+//!
+//! | what is touched           | what coordinators do about it                                                      |
+//! |---------------------------|------------------------------------------------------------------------------------|
+//! | the key of the election   | the next one leads; the last one may act until it asks again, for a session's time   |
+//! | the head of a keyspace    | who is to change it leads no more; the next leader has it in quarantine, until it is back |
+//! | the cluster's counters    | set back: the next leader goes on with numbers far beyond, and the brake on   |
+//! | the records of nodes      | set back or gone: the next leader knows those that maps name                          |
+//! | all: a backup is restored | under another cluster's id; all numbers go on far beyond                              |
+//! | all: an empty folder      | a cluster of another id: workers refuse it, and nothing of theirs is touched           |
+//!
+//! How a fault of a key is found out (a manifest says what was written last) is the coordinator crate's, whose tests
+//! touch every key of each engine. Here it is found out always, and what follows is tried: nobody is owner twice,
+//! nothing is dropped that is needed, nothing committed is lost, and when it is mended everything serves.
+
+use crate::clock::{MS, SECOND, True};
+use crate::faults::Mend;
+use crate::message::{Event, Place};
+use crate::scene::Scene;
+use crate::store::{SESSION, Store};
+use crate::world::World;
+use partage_core::cluster::{KeyspaceRecord, Records, StoredFaults, Write};
+use partage_core::id::{ClusterId, ShardId};
+use partage_core::leap::Leap;
+use partage_core::lease::Granted;
+use partage_core::map::ShardMap;
+use partage_core::name::KeyspaceName;
+use partage_core::planted::{self, Planted};
+use partage_core::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The cluster that a run begins with. Those that it is restored to come after it.
+pub const FIRST: ClusterId = ClusterId(1);
+
+/// Clusters of empty folders: from here on.
+const OTHERS: u128 = 1_000;
+
+/// The person's clock shows the right time.
+const WALL_MS: u64 = 1_700_000_000_000;
+
+/// What somebody touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Touch {
+    /// The key that says who leads is deleted, while the leader's session lives.
+    Election,
+    /// The head of a keyspace is deleted, and comes back.
+    Head,
+    /// The cluster's counters are set back. Where they are gone not even the longest lease is known any more, and
+    /// exclusive shards wait for ten minutes: longer than a run.
+    Counters,
+    /// The records of nodes are.
+    Nodes,
+    /// A backup is restored.
+    Restore,
+    /// The coordinators are started on an empty folder, and later on their own again.
+    Emptied,
+}
+
+impl Touch {
+    /// All kinds.
+    const ALL: [Touch; 6] =
+        [Touch::Election, Touch::Head, Touch::Counters, Touch::Nodes, Touch::Restore, Touch::Emptied];
+}
+
+/// How a touch ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ends {
+    /// The head of a keyspace is there again.
+    Head(KeyspaceName),
+    /// The backup is restored, and coordinators are started.
+    Restored,
+    /// The coordinators have their own folder again.
+    Righted,
+}
+
+/// What of the store is not as it was written last.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Keyspaces without a head, as they were.
+    headless: BTreeMap<KeyspaceName, (KeyspaceRecord, ShardMap)>,
+    /// The term in which the counters were touched.
+    counters: Option<u64>,
+    /// The same of nodes.
+    nodes: Option<u64>,
+    /// A backup is being restored: no coordinator leads there.
+    pub is_closed: bool,
+}
+
+impl Touched {
+    /// What the next leader finds.
+    pub fn faults(&self) -> StoredFaults {
+        let text = |what: &str| format!("{what} not what was written last");
+        let faults = |touched: Option<u64>, what: &str| touched.iter().map(|_| text(what)).collect();
+        StoredFaults {
+            cluster: faults(self.counters, "the counters are"),
+            nodes: faults(self.nodes, "the nodes are"),
+            quarantine: self.headless.keys().map(|name| (name.clone(), text("its head is"))).collect(),
+            ..StoredFaults::default()
+        }
+    }
+
+    /// Whether a transaction is refused, as it writes what is not what its leader knows.
+    pub fn refuses(&self, term: u64, writes: &[Write]) -> bool {
+        let is_older = |touched: Option<u64>| touched.is_some_and(|touched| term <= touched);
+        writes.iter().any(|write| match write {
+            Write::Cluster(_) => is_older(self.counters),
+            Write::Node(_) | Write::DropNode(_) => is_older(self.nodes),
+            Write::Keyspace(record) => self.headless.contains_key(&record.keyspace.name),
+            Write::Map(diff) => self.headless.contains_key(&diff.keyspace),
+            Write::DropKeyspace(name) => self.headless.contains_key(name),
+            Write::Plan(_) | Write::DropPlan(_) => false,
+        })
+    }
+
+    /// A leader has committed: the first of its transactions mends what its predecessor found no more.
+    pub fn committed(&mut self, term: u64) {
+        let is_mended = |touched: &mut u64| term > *touched;
+        let _mended = (self.counters.take_if(is_mended), self.nodes.take_if(is_mended));
+    }
+}
+
+/// What people have at hand: a backup, and the folder that was put aside.
+#[derive(Debug, Default)]
+pub struct Hands {
+    backup: Option<Records>,
+    aside: Option<Box<Store>>,
+    /// Clusters that were begun.
+    clusters: u128,
+}
+
+impl World {
+    /// Somebody is about to touch the coordination state, now and then.
+    pub fn begin_touches(&mut self) {
+        self.store.cluster = FIRST;
+        self.scene.oracles.lineage = BTreeSet::from([FIRST]);
+        self.scene.after(3 * SECOND, Event::Touch);
+    }
+
+    /// A backup is taken, or something is touched.
+    pub fn touch(&mut self) {
+        if !self.is_lively() {
+            return;
+        }
+        let next = self.scene.draw.between(500 * MS, 4 * SECOND);
+        self.scene.after(next, Event::Touch);
+        if self.hands.aside.is_some() || self.store.touched.is_closed || self.store.is_away {
+            return;
+        }
+        if self.hands.backup.is_none() || self.scene.draw.chance(200) {
+            return self.back_up();
+        }
+        let Some(kind) = self.scene.draw.pick(&Touch::ALL).copied() else { return };
+        self.scene.trace.event(self.scene.now, (43u8, kind), || format!("TOUCH {kind:?}"));
+        let long = self.scene.draw.between(100 * MS, 6 * SECOND);
+        match kind {
+            Touch::Election => {
+                self.store.depose();
+                self.scene.oracles.maps.deposed(self.scene.now + SESSION);
+            }
+            Touch::Head => self.lose_head(long),
+            Touch::Counters => self.lose_counters(),
+            Touch::Nodes => self.lose_nodes(),
+            Touch::Restore => self.restore(),
+            Touch::Emptied => self.empty(long),
+        }
+    }
+
+    fn back_up(&mut self) {
+        // It is the leader's, who knows which cluster it is by then.
+        if self.store.touched.faults().is_empty() && self.store.records.cluster.id == self.store.cluster {
+            self.hands.backup = Some(self.store.records.clone());
+        }
+    }
+
+    fn lose_head(&mut self, long: True) {
+        let there = self.store.records.keyspaces.len();
+        if there == 0 {
+            return;
+        }
+        let (record, map) = self.store.records.keyspaces.remove(self.scene.draw.index(there));
+        let name = record.keyspace.name.clone();
+        self.store.touched.headless.insert(name.clone(), (record, map));
+        self.scene.after(long, Event::Mend(Mend::Touched(Ends::Head(name))));
+    }
+
+    fn lose_counters(&mut self) {
+        let Some(backup) = &self.hands.backup else { return };
+        self.store.records.cluster = backup.cluster.clone();
+        self.store.touched.counters = Some(self.store.term);
+        // From what is set back once, numbers leap; what is backed up from now on has that leap.
+        self.hands.backup = None;
+    }
+
+    fn lose_nodes(&mut self) {
+        let Some(backup) = &self.hands.backup else { return };
+        let gone = self.scene.draw.chance(500);
+        self.store.records.nodes = if gone { Vec::new() } else { backup.nodes.clone() };
+        self.store.touched.nodes = Some(self.store.term);
+    }
+
+    /// Coordinators are stopped, and the backup is written; then the leases of before are waited for.
+    fn restore(&mut self) {
+        let Some(backup) = &self.hands.backup else { return };
+        let lives = |records: &Records| -> BTreeSet<(KeyspaceName, ShardId)> {
+            let keyspaces = records.keyspaces.iter();
+            keyspaces.map(|(record, _)| (record.keyspace.name.clone(), record.first_shard)).collect()
+        };
+        // What was created or deleted since is not in it. That it is lost, or there again, is another matter.
+        if lives(backup) != lives(&self.store.records) {
+            return self.back_up();
+        }
+        let lease = Granted::assumed(Millis(0), backup.cluster.longest_lease_ms).end().0;
+        let wait = if planted::is(Planted::RestoreWait) { 0 } else { lease };
+        self.stop_coordinators();
+        self.store.touched.is_closed = true;
+        self.scene.after(wait * MS, Event::Mend(Mend::Touched(Ends::Restored)));
+    }
+
+    /// Coordinators are stopped, and started on an empty folder.
+    fn empty(&mut self, long: True) {
+        self.stop_coordinators();
+        self.hands.clusters += 1;
+        let cluster = ClusterId(OTHERS + self.hands.clusters);
+        let empty = Store::of(cluster, 0, Records::default());
+        self.hands.aside = Some(Box::new(std::mem::replace(&mut self.store, empty)));
+        self.scene.oracles.is_aside = true;
+        self.start_coordinators();
+        self.scene.after(long, Event::Mend(Mend::Touched(Ends::Righted)));
+    }
+
+    fn stop_coordinators(&mut self) {
+        for coordinator in self.coordinators.iter_mut().filter(|coordinator| coordinator.up) {
+            coordinator.leave(&mut self.scene, &mut self.store);
+        }
+    }
+
+    fn start_coordinators(&mut self) {
+        (0..self.coordinators.len()).for_each(|at| self.start_coordinator(at));
+    }
+
+    /// A touch ends.
+    pub fn mend_touch(&mut self, ends: Ends) {
+        match ends {
+            Ends::Head(name) => {
+                let Some(there) = self.own_store().touched.headless.remove(&name) else { return };
+                self.own_store().records.keyspaces.push(there);
+                for coordinator in &mut self.coordinators {
+                    coordinator.reads_again(&mut self.scene, &mut self.store, &name);
+                }
+            }
+            Ends::Restored => {
+                let Some(backup) = self.hands.backup.take() else { return };
+                let leap_ms = WALL_MS + self.scene.now / MS;
+                let records = backup.after_loss(leap_ms);
+                self.hands.clusters += 1;
+                let cluster = ClusterId(FIRST.0 + self.hands.clusters);
+                let term = Leap::at(leap_ms).beyond(self.store.term);
+                self.scene.oracles.lineage.insert(cluster);
+                self.scene.oracles.maps.recalled(self.scene.now, &records);
+                self.store = Store::of(cluster, term, records);
+                self.stop_coordinators();
+                self.start_coordinators();
+            }
+            Ends::Righted => {
+                let Some(own) = self.hands.aside.take() else { return };
+                self.stop_coordinators();
+                let other = std::mem::replace(&mut self.store, *own).cluster;
+                self.scene.oracles.is_aside = false;
+                self.start_coordinators();
+                self.start_anew_those_of(other);
+            }
+        }
+    }
+
+    /// The store of the run's own cluster.
+    fn own_store(&mut self) -> &mut Store {
+        self.hands.aside.as_deref_mut().unwrap_or(&mut self.store)
+    }
+
+    /// Workers that a person started while coordinators were on the empty folder belong to its cluster: they are started
+    /// anew.
+    fn start_anew_those_of(&mut self, other: ClusterId) {
+        for at in 0..self.nodes.len() {
+            if self.nodes[at].process.as_ref().and_then(|process| process.worker.cluster()) == Some(other) {
+                self.nodes[at].crash(&mut self.scene);
+                self.scene.after(100 * MS, Event::Mend(Mend::Start(at)));
+            }
+        }
+    }
+}
+
+/// D11: who belongs to a cluster takes the welcome of none but those that it became.
+pub fn welcomed(scene: &mut Scene, node: Place, before: Option<ClusterId>, by: ClusterId) {
+    let lineage = &scene.oracles.lineage;
+    if let Some(before) = before
+        && before != by
+        && !(lineage.contains(&before) && lineage.contains(&by))
+    {
+        scene.violate("D11", format!("{node:?} of cluster {before} takes the welcome of cluster {by}"));
+    }
+}
