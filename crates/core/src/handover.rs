@@ -26,6 +26,7 @@
 //! | `Load`        | `Failed` too often, or overdue          | `UnloadFinal`: the planner tries another node   |
 //! | `Live`        | nobody leads, it serves or is the first | leads                                           |
 //! | `Live`        | leads and `Failed`, silent or overdue, a follower serves | the follower leads             |
+//! | `Live`        | leads and is overdue, its followers wait for it ([`stored`]) | one of them leads |
 //! | `Unload`      | `Unloaded`, and the leader serves, or nobody ever led | `UnloadFinal`                     |
 //! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
 //!
@@ -146,10 +147,7 @@ pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
     match &stage {
         // What begins anew takes its next step in the next commit, which is seen by itself.
         Stage::Serving if sight.is_durable() && stored::settle_ended(edit, id, sight)? => return Ok(()),
-        Stage::Serving if sight.is_durable() => {}
-        Stage::Closing(children) if sight.is_durable() => {
-            stored::settle_parent(edit, id, children, sight)?;
-        }
+        Stage::Serving | Stage::Closing(_) if sight.is_durable() => {}
         _ => remove_ended(edit, id, sight)?,
     }
     match stage {
@@ -183,8 +181,9 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
             (ReplicaState::Live, phase)
                 if replica.role == Role::Leader && cannot_lead(&replica, phase, sight) =>
             {
-                if let Some(heir) = heir(shard, placement, sight) {
-                    edit.lead(id, heir)?;
+                let other = || stored::other_beginner(edit, shard, &replica, sight);
+                if let Some(next) = heir(shard, placement, sight).or_else(other) {
+                    edit.lead(id, next)?;
                 }
             }
             (ReplicaState::Unload, _) if has_let_go(&replica, sight) => {
@@ -392,6 +391,9 @@ fn settle_closing(
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
     let handed_over = is_handed_over(edit, children, sight);
+    if sight.is_durable() {
+        stored::settle_parent(edit, id, handed_over, sight)?;
+    }
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
         if sight.is_durable() && sight.has_ended(&replica.node, replica.incarnation) {

@@ -20,9 +20,10 @@ use crate::store::Store;
 use crate::touched::Hands;
 use crate::trace::Trace;
 use partage_core::id::{Epoch, ShardId};
+use partage_core::name::NodeId;
 use partage_core::settings::Settings;
 use partage_core::worker::gates::Access;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// In a run about leaders, before the first of them is in trouble: everything has its place by then.
@@ -275,15 +276,19 @@ impl World {
     /// What healthy workers hold and no map names (L7).
     fn leaks(&self) -> Vec<Finding> {
         let healthy = self.nodes.iter().filter(|node| node.stuck == Stuck::No);
-        healthy.flat_map(|node| liveness::leaks(&self.scene.oracles, node)).collect()
+        healthy.flat_map(|node| liveness::leaks(&self.scene.oracles, node, &self.stuck())).collect()
+    }
+
+    /// The workers that do not get on, for ever.
+    fn stuck(&self) -> BTreeSet<&NodeId> {
+        self.nodes.iter().filter(|node| node.stuck != Stuck::No).map(|node| &node.id).collect()
     }
 
     /// What is still not as it should be (L1, L3).
     pub fn unfinished(&self) -> Vec<Finding> {
         let oracles = &self.scene.oracles;
-        let stuck = self.nodes.iter().filter(|node| node.stuck != Stuck::No).map(|node| &node.id);
-        let mut findings =
-            liveness::owned(oracles, &self.scene.bad, self.scene.now, &stuck.collect(), self.person);
+        let (now, stuck) = (self.scene.now, self.stuck());
+        let mut findings = liveness::owned(oracles, &self.scene.bad, now, &stuck, self.person);
         findings.extend(liveness::informed(oracles, self.scene.now, &self.routers));
         findings
     }
@@ -297,13 +302,15 @@ impl World {
         findings.extend(oracles.data.at_the_end(&oracles.storage));
         findings.extend(self.leaks());
         findings.extend(self.settled.iter().flat_map(|before| liveness::unnoticed(oracles, *before)));
-        let now = self.scene.now;
-        let drains = self.coordinators.iter_mut().filter_map(|coordinator| {
+        let (now, mut drains, mut hung) = (self.scene.now, Vec::new(), BTreeMap::new());
+        for coordinator in &mut self.coordinators {
             let at = coordinator.clock.moment(now);
-            coordinator.cluster(now).map(|cluster| cluster.drains(at))
-        });
-        let drains: Vec<_> = drains.flatten().collect();
+            let Some(cluster) = coordinator.cluster(now) else { continue };
+            drains.extend(cluster.drains(at));
+            hung.extend(cluster.status(at).hung);
+        }
         findings.extend(liveness::drained(&self.scene.oracles, &drains, is_stuck));
+        findings.extend(liveness::told(&self.scene.oracles, now, &self.stuck(), &hung));
         findings.into_iter().for_each(|(invariant, text)| self.scene.violate(invariant, text));
     }
 

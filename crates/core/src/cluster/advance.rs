@@ -261,7 +261,7 @@ impl Cluster {
             keyspace.under_way.count(old, -1);
         }
         keyspace.note_resting(&self.nodes, [id]);
-        keyspace.note_unannounced(id);
+        keyspace.note_waiting(id);
         let new = keyspace.map.shard(id);
         match new {
             Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
@@ -337,8 +337,8 @@ impl Cluster {
             return BTreeSet::new();
         }
         let waits = |keyspace: &KeyspaceState| {
-            let waiting = keyspace.ungranted.len() + keyspace.unannounced.len();
-            !keyspace.awake.is_empty() && waiting > 0
+            let waiting = [&keyspace.ungranted, &keyspace.unannounced, &keyspace.unfollowed];
+            !keyspace.awake.is_empty() && waiting.iter().any(|shards| !shards.is_empty())
         };
         let waiting = self.keyspaces.iter().filter(|(_, keyspace)| waits(keyspace));
         let names: Vec<_> = waiting.map(|(name, _)| name.clone()).collect();
@@ -353,25 +353,22 @@ impl Cluster {
     fn grant(&mut self, name: &KeyspaceName, awake: &BTreeSet<ShardId>, at: Moment) {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
         let sight = self.sight(keyspace, at.now);
-        let waiting = keyspace.ungranted.intersection(awake).filter_map(|id| keyspace.map.shard(*id));
-        let granted =
-            |shard: &&Shard| shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight);
-        let mut ids: BTreeSet<_> = waiting.filter(granted).map(|shard| shard.id).collect();
-        let awake = || awake.iter().filter_map(|id| keyspace.map.shard(*id));
-        let followed =
-            awake().filter(|shard| keyspace.inherits(shard) && handover::leader_serves(shard, &sight));
-        let followed: Vec<_> = followed.map(|shard| shard.id).collect();
-        let announced: Vec<_> = awake().filter(|s| self.is_announced(keyspace, s)).map(|s| s.id).collect();
+        // Each once: a worker that is always sent the same orders anew is never known to have taken them in.
+        let ready = |waiting: &BTreeSet<ShardId>, is_ready: &dyn Fn(&Shard) -> bool| {
+            let waiting = waiting.intersection(awake).filter_map(|id| keyspace.map.shard(*id));
+            waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
+        };
+        let granted = ready(&keyspace.ungranted, &|shard| {
+            shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight)
+        });
+        let announced = ready(&keyspace.unannounced, &|shard| self.is_announced(keyspace, shard));
+        let followed = ready(&keyspace.unfollowed, &|shard| handover::leader_serves(shard, &sight));
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            for id in &ids {
-                keyspace.ungranted.remove(id);
-            }
-            for id in &announced {
-                keyspace.unannounced.remove(id);
-            }
+            granted.iter().for_each(|id| _ = keyspace.ungranted.remove(id));
+            announced.iter().for_each(|id| _ = keyspace.unannounced.remove(id));
+            followed.iter().for_each(|id| _ = keyspace.unfollowed.remove(id));
         }
-        ids.extend(followed.into_iter().chain(announced));
-        self.refresh_orders(name, ids);
+        self.refresh_orders(name, granted.into_iter().chain(announced).chain(followed));
     }
 }
 

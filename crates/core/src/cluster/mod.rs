@@ -155,6 +155,8 @@ pub struct KeyspaceState {
     ungranted: BTreeSet<ShardId>,
     /// Durable shards with a replica in `Load` that their leader may not know of yet; not stored.
     unannounced: BTreeSet<ShardId>,
+    /// Durable shards whose followers may begin when their leader serves, and have not been told so yet; not stored.
+    unfollowed: BTreeSet<ShardId>,
     /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.
     avoid: BTreeMap<(ShardId, NodeId), overdue::Avoided>,
     /// The steps that are waited for; not stored.

@@ -373,9 +373,10 @@ impl Cluster {
             let seen = (&self.nodes, at.now, &settings);
             let waits = shard.is_some_and(|shard| match debt.state {
                 ReplicaState::Load => !keyspace.has_source(seen, shard),
-                // Followers begin when their leader has what its parents had.
+                // Followers begin when their leader has what its parents had. One that was to lead before lets go first.
                 ReplicaState::Live if debt.role == Role::Follower => {
-                    keyspace.inherits(shard) && !keyspace.has_source(seen, shard)
+                    let begins_later = keyspace.inherits(shard) && !keyspace.has_source(seen, shard);
+                    begins_later && !keyspace.holds_up(debt.shard, replica)
                 }
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
             });
@@ -418,7 +419,13 @@ impl Cluster {
             ReplicaState::Load => "given up there, and tried elsewhere where there is room".to_owned(),
             ReplicaState::Live => {
                 keyspace.avoid_hung(at, replica, shard, &settings);
-                "it is moved elsewhere where there is room".to_owned()
+                let of = keyspace.map.shard(shard);
+                match of.and_then(|of| keyspace.hung_copy(&self.nodes, of)) {
+                    Some(_) => {
+                        "no other replica may lead: mend the service, or restart that process".to_owned()
+                    }
+                    None => "it is moved elsewhere where there is room".to_owned(),
+                }
             }
             ReplicaState::Unload => format!(
                 "if another waits for it, {node} gets no further lease; mend the service, or stop the process"

@@ -7,6 +7,7 @@ use super::admin::DrainProgress;
 use super::status::Summary;
 use super::{Cluster, Moment};
 use crate::limits;
+use crate::name::NodeId;
 use crate::node::Health;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,6 +53,7 @@ impl Cluster {
         told.extend(no_nodes);
         told.extend(self.unserved_problem(summary));
         told.extend(waiting_problem(summary));
+        told.extend(hung_problem(summary));
         told.extend(self.silent_nodes_problem(at));
         if let Some((keyspace, shard, why)) = summary.set_aside.first() {
             let count = summary.set_aside.len();
@@ -122,7 +124,8 @@ impl Cluster {
 
 /// Shards whose data is on nodes that are away, or that have come back without it.
 fn waiting_problem(summary: &Summary) -> Option<Problem> {
-    let (count, nodes) = (summary.shards.waiting, &summary.awaited);
+    let hung: usize = summary.hung.values().sum();
+    let (count, nodes) = (summary.shards.waiting.saturating_sub(hung), &summary.awaited);
     let waits = if count == 1 { "1 shard waits".to_owned() } else { format!("{count} shards wait") };
     let awaited: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(|id| id.as_str()).collect();
     let more = if nodes.len() > awaited.len() { " and others" } else { "" };
@@ -139,6 +142,20 @@ fn waiting_problem(summary: &Summary) -> Option<Problem> {
     let way_out = format!(
         "{way_out} another copy with `partage shard force-join KEYSPACE SHARD --node NODE --generation G`"
     );
+    (count > 0).then(|| problem(what, way_out))
+}
+
+/// Shards which only processes may lead that do not begin to serve.
+fn hung_problem(summary: &Summary) -> Option<Problem> {
+    let count: usize = summary.hung.values().sum();
+    let names: Vec<_> = summary.hung.keys().take(limits::NAMES_SHOWN).map(NodeId::as_str).collect();
+    let more = if summary.hung.len() > names.len() { " and others" } else { "" };
+    let names = names.join(", ");
+    let what = format!(
+        "{} not served, as only {names}{more} may lead and does not begin to serve",
+        shards_are(count)
+    );
+    let way_out = "restart that process: its data stays on its disk (its log may say what `serve` or `unload` waits for)";
     (count > 0).then(|| problem(what, way_out))
 }
 

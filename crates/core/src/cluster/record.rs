@@ -451,6 +451,7 @@ impl KeyspaceState {
             untracked: 0,
             ungranted: map.shards().map(|shard| shard.id).collect(),
             unannounced: BTreeSet::new(),
+            unfollowed: BTreeSet::new(),
             avoid: BTreeMap::new(),
             debts: Default::default(),
             crashed: BTreeMap::new(),
@@ -478,7 +479,7 @@ impl KeyspaceState {
         let ids: Vec<_> = state.unsettled.iter().copied().collect();
         for id in ids {
             state.note_child(id, None);
-            state.note_unannounced(id);
+            state.note_waiting(id);
         }
         state
     }

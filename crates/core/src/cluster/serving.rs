@@ -29,7 +29,7 @@ use std::fmt;
 pub enum Serving {
     /// Its leader serves.
     Led,
-    /// Every node that has its data is away.
+    /// Every node that has its data is away, or never begins to serve it.
     Waiting,
     /// Its leader is not heard, or not reached.
     Silent,
@@ -80,6 +80,7 @@ impl Cluster {
         match leader {
             Some((_, Health::Suspect | Health::Unreachable | Health::Unknown)) => Serving::Silent,
             _ if is_aside => Serving::SetAside,
+            Some((_, Health::Up)) if keyspace.hung_copy(&self.nodes, shard).is_some() => Serving::Waiting,
             Some((_, Health::Up)) => Serving::Loading,
             None if prepares() => Serving::Loading,
             _ if is_braked => Serving::Braked,

@@ -46,10 +46,12 @@ pub struct Summary {
     pub moves: usize,
     /// First loads and repairs under way.
     pub loads: usize,
-    /// Shards that have fewer replicas than they want, whether or not more are on their way.
-    pub short: usize,
     /// The first nodes for which shards wait, as only they have their data, at most [`limits::NAMES_SHOWN`] and one.
     pub awaited: BTreeSet<NodeId>,
+    /// The nodes which alone may lead shards and never begin to serve them, and of how many.
+    pub hung: BTreeMap<NodeId, usize>,
+    /// Shards that have fewer replicas than they want, whether or not more are on their way.
+    pub short: usize,
     /// The first of those for which nothing is on its way, at most [`limits::COMPLAINTS`].
     pub unplaced: Vec<Unplaced>,
     /// What the planner last could not do, by keyspace, in its own sentences.
@@ -68,7 +70,7 @@ pub struct Summary {
 pub struct ShardCounts {
     /// They answer for their bounds: their leader serves, on a node that answers.
     pub led: usize,
-    /// Not served: every node that has their data is away, or has lost it.
+    /// Not served: every node that has their data is away, has lost it, or never begins to serve it.
     pub waiting: usize,
     /// Not served: the node of their leader does not answer, and may still be there.
     pub silent: usize,
@@ -274,6 +276,8 @@ impl Cluster {
         if keyspace.waits_for_copy(&self.nodes, shard) {
             let room = (limits::NAMES_SHOWN + 1).saturating_sub(summary.awaited.len());
             summary.awaited.extend(self.awaited(at, keyspace, shard).take(room).cloned());
+        } else if let Some(hung) = keyspace.hung_copy(&self.nodes, shard) {
+            *summary.hung.entry(hung.node.clone()).or_default() += 1;
         }
         let want = keyspace.wanted_replicas(shard.id);
         if shard.is_serving() && (shard.live().count() as u32) < want {

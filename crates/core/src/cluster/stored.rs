@@ -8,6 +8,7 @@
 //! | a copy lives, and a replica is on a node that is away  | replaces it `replace_after_ms` after its process ended |
 //! | a copy lives, and that time is over                    | adds a replica elsewhere, then forgets the one that is away |
 //! | no copy lives                                          | waits for the nodes that have one, for ever; a person may choose a copy (`force-join`) |
+//! | one copy lives, and its process never begins to serve  | says so: only a person can end that process. The next one on that node has the copy again |
 //!
 //! The time is counted from when this coordinator found the process ended, or from its own start: a new coordinator
 //! gives each node the whole time again.
@@ -140,11 +141,21 @@ impl KeyspaceState {
             .filter(move |parent| waits && handover::handing_over(parent).all(|r| has_ended(nodes, r)))
     }
 
+    /// Notes what replicas of a shard wait for, as it has changed.
+    pub(super) fn note_waiting(&mut self, id: ShardId) {
+        self.note_unannounced(id);
+        if self.map.shard(id).is_some_and(|shard| self.inherits(shard)) {
+            self.unfollowed.insert(id);
+        } else {
+            self.unfollowed.remove(&id);
+        }
+    }
+
     /// Notes whether a replica loads what others have, and its leader may not know of it yet.
     ///
     /// A leader acknowledges no write without the replicas in `Load` that have begun, so what has copied from a leader
     /// that knew of it before lacks nothing (D1). Parts of a split or merge that prepare get that later, from their parents.
-    pub(super) fn note_unannounced(&mut self, id: ShardId) {
+    fn note_unannounced(&mut self, id: ShardId) {
         let loads = |shard: &Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Load);
         let copies = |shard: &Shard| shard.is_serving() && shard.had_data() && loads(shard);
         if self.record.keyspace.durable && self.map.shard(id).is_some_and(copies) {
@@ -188,6 +199,16 @@ impl KeyspaceState {
         let is_durable = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
         let no_copy_lives = || shard.live().all(|r| has_ended(nodes, r));
         is_durable && (no_copy_lives() || self.parents_away(nodes, shard).next().is_some())
+    }
+
+    /// The leader of a shard with data which never begins to serve, if no other process is known to have all of that: none
+    /// may lead in its place.
+    pub(super) fn hung_copy<'a>(&self, nodes: &Nodes, shard: &'a Shard) -> Option<&'a Replica> {
+        let may_be_copied = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
+        let others_ended =
+            |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || has_ended(nodes, r));
+        let leader = shard.leader().filter(|_| may_be_copied && self.has_hung_leader(shard));
+        leader.filter(|leader| others_ended(leader) && !has_ended(nodes, leader))
     }
 }
 
@@ -328,7 +349,10 @@ impl Cluster {
                 },
             }
         };
-        ended.map(sentence).chain(self.waits_for_parents(at, keyspace, shard)).collect()
+        let hung = keyspace.hung_copy(&self.nodes, shard).map(|leader| {
+            format!("only {} may lead it, and does not begin to serve: restart that process", leader.node)
+        });
+        ended.map(sentence).chain(self.waits_for_parents(at, keyspace, shard)).chain(hung).collect()
     }
 
     /// Which of its parents' replicas a shard waits for, one sentence each.

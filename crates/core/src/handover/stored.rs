@@ -35,7 +35,7 @@
 //!
 //! What is removed stays on its disk until another table says that it may be deleted (`cluster/kept.rs`, D7).
 
-use super::{Copy, Sight, closing_parents, heir, is_handed_over, leader_serves};
+use super::{Copy, Sight, closing_parents, heir, leader_serves};
 use crate::exchange::Phase;
 use crate::id::{PlacementId, ShardId};
 use crate::keyspace::Ownership;
@@ -176,6 +176,26 @@ pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, sight: &dyn S
     closing_parents(shard, map).filter(|parent| has_last_writes(parent)).all(|p| handing_over(p).any(lives))
 }
 
+/// A follower that can begin to lead in the place of a leader that does not, where followers wait for their leader:
+/// it fetches what it lacks from the parents, as the leader would have.
+pub(super) fn other_beginner(
+    edit: &Edit<'_>,
+    shard: &Shard,
+    leader: &Replica,
+    sight: &dyn Sight,
+) -> Option<PlacementId> {
+    let never_begins = |r: &Replica| sight.is_overdue(r.placement, ReplicaState::Live);
+    let mut parents = shard.parents().iter().filter_map(|id| edit.shard(*id).ok());
+    let inherits = sight.is_durable() && parents.any(has_last_writes);
+    if !inherits || !never_begins(leader) || leader_serves(shard, sight) {
+        return None;
+    }
+    let can_begin = |r: &&Replica| {
+        r.placement != leader.placement && may_lead(r, sight) && !has_ended(r, sight) && !never_begins(r)
+    };
+    shard.live().find(can_begin).map(|r| r.placement)
+}
+
 /// Whether a parent that closes may still have writes that its children lack.
 pub(super) fn has_last_writes(parent: &Shard) -> bool {
     handing_over(parent).next().is_some()
@@ -199,14 +219,13 @@ pub(super) fn are_whole(edit: &Edit<'_>, parents: &[ShardId], sight: &dyn Sight)
         || parents.iter().all(|id| edit.shard(*id).is_ok_and(|parent| is_whole(parent, sight)))
 }
 
-/// The replicas of a closing parent whose processes have ended.
+/// Takes the steps of the table for the replicas of a closing parent.
 pub(super) fn settle_parent(
     edit: &mut Edit<'_>,
     id: ShardId,
-    children: &[ShardId],
+    handed_over: bool,
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
-    let handed_over = is_handed_over(edit, children, sight);
     let parent = edit.shard(id)?.clone();
     let lives = handing_over(&parent).any(|r| !has_ended(r, sight));
     for replica in parent.replicas.iter().filter(|r| has_ended(r, sight)) {

@@ -2,7 +2,7 @@
 
 use super::{Finding, Oracles};
 use crate::clock::{SECOND, True};
-use crate::model::KeyAt;
+use crate::model::{KeyAt, Space};
 use crate::node::Node;
 use crate::router::Router;
 use partage_core::cluster::admin::{DrainProgress, DrainStatus};
@@ -10,7 +10,7 @@ use partage_core::exchange::ReplicaKey;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{Replica, Shard, ShardMap, Stage};
 use partage_core::name::NodeId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Shards without a bad key that may be blamed in a run: faults come as fast as if a shard caused them, and a key that
 /// could not be read may be readable again. What a shard becomes when it is split has its rule and no blame of its own:
@@ -18,8 +18,9 @@ use std::collections::BTreeSet;
 const BLAMED_BY_CHANCE: usize = 2;
 
 /// L1: every key of every exclusive keyspace has an owner; and every shard is settled, but for what waits for a
-/// node that is `stuck`, or for a shard that is set aside. L5: of what was set aside, where a person releases it, only
-/// what holds a `bad` key may be left; without a person also what chance has blamed, [`BLAMED_BY_CHANCE`] at the most.
+/// node that is `stuck`, or for a shard that is set aside, or that only `stuck` processes may lead. L5: of what was set
+/// aside, where a person releases it, only what holds a `bad` key may be left; without a person also what chance has blamed,
+/// [`BLAMED_BY_CHANCE`] at the most.
 pub fn owned(
     oracles: &Oracles,
     bad: &BTreeSet<KeyAt>,
@@ -43,9 +44,11 @@ pub fn owned(
             }
         }
         let is_bad = |shard: &Shard| is_aside(shard) && (!is_person || has_bad(shard));
+        let is_stuck = |shard: &Shard| has_only_stuck(space, shard, stuck);
+        let waits_for_person = |shard: &Shard| is_bad(shard) || is_stuck(shard);
         for key in 0..space.keys.len() {
             let (at, shard) = (KeyAt { keyspace, key }, map.find(&space.keys[key]));
-            let waits = shard.is_some_and(&is_bad);
+            let waits = shard.is_some_and(&waits_for_person);
             if space.is_exclusive() && !waits && oracles.ownership.owner(now, at).is_none() {
                 findings.push(("L1", format!("nobody owns key {key} of {name}: {shard:?}")));
             }
@@ -53,14 +56,14 @@ pub fn owned(
         let waits = |replica: &Replica| replica.state != ReplicaState::Live && stuck.contains(&replica.node);
         let served = |shard: &Shard| shard.leader().is_some() || !shard.is_serving();
         let waits = |shard: &Shard| served(shard) && shard.replicas.iter().any(waits);
-        // What a shard that is set aside was split or merged from has the only data, until a child serves; the children
-        // have its keys and a higher epoch, so there is no way back for it (seed 32676).
+        // What a shard that waits for a person was split or merged from has the only data, until a child serves; the
+        // children have its keys and a higher epoch, so there is no way back for it (seeds 32676, 440054).
         let waits_for_child = |shard: &Shard| {
             let Stage::Closing(children) = shard.stage() else { return false };
             let mut children = children.iter().filter_map(|child| map.shard(*child));
-            children.any(|child| is_bad(child) && child.leader().is_none())
+            children.any(|child| is_bad(child) && child.leader().is_none() || is_stuck(child))
         };
-        let is_excused = |shard: &Shard| waits(shard) || is_bad(shard) || waits_for_child(shard);
+        let is_excused = |shard: &Shard| waits(shard) || waits_for_person(shard) || waits_for_child(shard);
         let unsettled = map.shards().filter(|shard| !(shard.is_settled() || is_excused(shard)));
         findings.extend(unsettled.map(|shard| ("L1", format!("{name} {shard:?} is not settled"))));
     }
@@ -71,15 +74,53 @@ pub fn owned(
     findings
 }
 
+/// Whether only processes that are stuck for ever have what was written in a shard: no other one may serve it without
+/// that, and only a person can end them (seed 440038).
+fn has_only_stuck(space: &Space, shard: &Shard, stuck: &BTreeSet<&NodeId>) -> bool {
+    let mut copies = shard.live().peekable();
+    space.keyspace.durable
+        && shard.is_serving()
+        && copies.peek().is_some()
+        && copies.all(|r| stuck.contains(&r.node))
+}
+
+/// What the status must say where that is so: which process a person has to restart. `hung` is what it says.
+pub fn told(
+    oracles: &Oracles,
+    now: True,
+    stuck: &BTreeSet<&NodeId>,
+    hung: &BTreeMap<NodeId, usize>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (keyspace, space) in oracles.spaces.iter().enumerate().filter(|(_, space)| space.is_exclusive()) {
+        let Some(map) = oracles.maps.latest(&space.keyspace.name) else { continue };
+        for shard in map.shards().filter(|shard| has_only_stuck(space, shard, stuck)) {
+            let mut keys = space.keys_in(&shard.bounds).map(|key| KeyAt { keyspace, key });
+            let is_owned = keys.all(|at| oracles.ownership.owner(now, at).is_some());
+            let is_told = shard.live().count() > 1 || shard.live().any(|r| hung.contains_key(&r.node));
+            let is_aside = oracles.maps.is_aside(&space.keyspace.name, shard.id);
+            if !(is_owned || is_told || is_aside) {
+                findings
+                    .push(("A12", format!("nothing is said of {shard:?}, whose only copy hangs: {hung:?}")));
+            }
+        }
+    }
+    findings
+}
+
 /// L7: a worker holds nothing that no map names.
-pub fn leaks(oracles: &Oracles, node: &Node) -> Vec<Finding> {
+pub fn leaks(oracles: &Oracles, node: &Node, stuck: &BTreeSet<&NodeId>) -> Vec<Finding> {
     let held = node.process.iter().flat_map(|process| process.worker.holdings().keys());
     let is_named = |replica: &ReplicaKey| {
         let map = oracles.maps.latest(&replica.keyspace);
         let is_there = map.and_then(|map| map.shard(replica.shard)?.replica(replica.placement)).is_some();
-        // Of a shard that is set aside and served by nobody it may be the only copy, or one of its ancestors.
-        let is_unserved =
-            |shard: &Shard| shard.leader().is_none() && oracles.maps.is_aside(&replica.keyspace, shard.id);
+        let space = oracles.spaces.iter().find(|space| space.keyspace.name == replica.keyspace);
+        // Of a shard that is set aside and served by nobody it may be the only copy, or one of its ancestors. So it may
+        // where only stuck processes have what others would serve (seed 440384: a split was given up, its parent hangs).
+        let is_unserved = |shard: &Shard| {
+            shard.leader().is_none() && oracles.maps.is_aside(&replica.keyspace, shard.id)
+                || space.is_some_and(|space| has_only_stuck(space, shard, stuck))
+        };
         // Whoever forgot that it was given out lets nobody delete it.
         is_there || oracles.maps.is_forgotten(replica) || map.is_some_and(|map| map.shards().any(is_unserved))
     };

@@ -164,13 +164,16 @@ impl Rules {
         findings
     }
 
-    /// O11: a leader that stays hands over to a follower that has come to serve.
+    /// O11: a leader that stays hands over to a follower that has come to serve. In a part of a split or merge followers
+    /// wait for the leader (D1), so where that has never come to serve either, any of them may try.
     fn led_by_stranger(&self, name: &KeyspaceName, before: Option<&Shard>, after: &Shard) -> Option<Finding> {
         let (led, leads) = (before?.leader()?, after.leader()?);
         let was_live = before?.replica(leads.placement).is_some_and(|r| r.state == ReplicaState::Live);
         let stays = after.replica(led.placement).is_some_and(|r| r.state == ReplicaState::Live);
-        let has_served = self.served.contains(&(name.clone(), leads.placement));
-        let is_strange = led.placement != leads.placement && was_live && stays && !has_served;
+        let has_served = |placement| self.served.contains(&(name.clone(), placement));
+        let inherits = !after.parents().is_empty() && !has_served(led.placement);
+        let is_strange = led.placement != leads.placement && was_live && stays;
+        let is_strange = is_strange && !has_served(leads.placement) && !inherits;
         let text = || format!("{name} {} is led by {}, which has never served", after.id, leads.placement);
         is_strange.then(|| ("O11", text()))
     }

@@ -6,7 +6,7 @@
 
 use super::super::admin::{Command, KeyspaceChanges};
 use super::durable::{REPLACE_AFTER_MS, durable, force_join, kill, start, town_of};
-use super::town::{BEAT_MS, Town, name};
+use super::town::{BEAT_MS, Hang, Town, name, settings};
 use crate::id::{ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::map::Stage;
@@ -172,4 +172,59 @@ fn d10_parts_wait_for_the_last_writes_of_their_parent_until_a_person_gives_them_
     }
     town.run(10_000);
     assert_eq!(town.served().len(), town.map().len(), "{:#?} {:#?}", town.notices, town.map());
+}
+
+/// The followers of a part wait for its leader, which fetches the last writes first. One that never begins is no leader.
+#[test]
+fn l1_d1_a_part_whose_leader_never_begins_is_led_by_another_replica() {
+    for (ownership, replicas) in [
+        (Ownership::Exclusive, 2),
+        (Ownership::Exclusive, 3),
+        (Ownership::Eventual, 2),
+        (Ownership::Eventual, 3),
+    ] {
+        let mut town = town_of(3, Keyspace { ownership, ..durable(SLOTS, replicas) });
+        reshard(&mut town, 8).unwrap();
+        let part = |town: &Town| {
+            let mut parts =
+                town.map().shards().filter(|shard| shard.is_serving() && !shard.parents().is_empty());
+            parts.find_map(|part| part.leader().map(|leader| leader.node.clone()))
+        };
+        while part(&town).is_none() {
+            town.run(BEAT_MS);
+        }
+        town.hangs.insert(part(&town).unwrap(), Hang::Serve);
+        town.run(3 * settings().handover_ms + 2 * settings().lease_ms + 8_000);
+        let what = format!("{ownership} {replicas}");
+        let serving = town.map().shards().filter(|shard| shard.is_serving()).count();
+        assert_eq!((serving, town.served().len()), (8, 8), "{what}: {:#?} {:#?}", town.notices, town.map());
+    }
+}
+
+/// Seen before: the coordinator sent the new shard's leader the same orders with each decision, so it never knew that the
+/// leader had taken them in, and let no further replica load.
+#[test]
+fn l1_a_part_gets_another_replica_while_its_parent_never_lets_go() {
+    let mut town = town_of(3, Keyspace { ownership: Ownership::Eventual, ..durable(SLOTS, 2) });
+    reshard(&mut town, 8).unwrap();
+    let parts = |town: &Town| {
+        let parts = town.map().shards().filter(|shard| shard.is_serving() && !shard.parents().is_empty());
+        parts.cloned().collect::<Vec<_>>()
+    };
+    while parts(&town).is_empty() {
+        town.run(BEAT_MS);
+    }
+    // What hangs is none of the new shards' business: each of them is served, and their parents stay.
+    let part = parts(&town).remove(0);
+    town.clinging_shards.extend(part.parents());
+    town.run(1_000);
+    assert!(town.served().contains(&part.id), "{:#?}", town.notices);
+    let command =
+        Command::SetShardReplicas { keyspace: name(), shard: part.id, replicas: Some(3), ahead: false };
+    town.cluster.command(town.at(), TransactionId([8; 20]), "mia", command, false).unwrap();
+    town.run(settings().handover_ms - 2_000);
+    let is_there = |shard: &ShardId| town.map().shard(*shard).is_some();
+    assert!(part.parents().iter().all(is_there), "they have not been given up yet");
+    let live = town.map().shard(part.id).unwrap().live().count();
+    assert_eq!(live, 3, "{:#?} {:#?}", town.notices, town.map().shard(part.id));
 }

@@ -1,6 +1,7 @@
 //! Workers that say "nearly done" for ever: what is given up, when, and that everybody else is served.
 
 use super::super::admin::{Command, DrainProgress, SplitAt};
+use super::durable;
 use super::town::{Hang, Town, keyspace, name, node, settings, slots};
 use crate::exchange::Phase;
 use crate::hash::HashFunction;
@@ -429,5 +430,44 @@ fn l1_a_split_waits_for_no_leader_that_never_begins() {
         assert!(town.served().contains(&shard), "{ownership}: {:#?}", town.notices);
         let unfinished = town.plans().into_iter().filter(|plan| !plan.is_over()).count();
         assert_eq!((town.map().shards().count(), unfinished), (1, 0), "{ownership}: {:#?}", town.notices);
+    }
+}
+
+/// Seen before: the only process that had the data waited for its own `unload` for ever, and the notice said that the shard
+/// was moved elsewhere, which needs that data.
+#[test]
+fn d10_a12_the_only_copy_in_a_process_that_never_begins_waits_for_a_person_who_restarts_it() {
+    for (ownership, replicas) in
+        [(Ownership::Exclusive, 1), (Ownership::Eventual, 1), (Ownership::Exclusive, 2)]
+    {
+        let what = format!("{ownership} {replicas}");
+        let mut town = durable::town_of(2, Keyspace { ownership, ..durable::durable(8, replicas) });
+        let on_n0 = |town: &Town| {
+            town.map().shards().filter(|s| s.replicas.iter().any(|r| r.node == node("n0"))).count()
+        };
+        let held = on_n0(&town);
+        (0..2).for_each(|at| durable::kill(&mut town, at));
+        town.run(500);
+        town.hangs.insert(node("n0"), Hang::Serve);
+        durable::start(&mut town, 0);
+        // With two replicas the other node has everything, too: it stays away.
+        if replicas == 1 {
+            durable::start(&mut town, 1);
+        }
+        town.run(settings().handover_ms + 4_000);
+        assert_eq!(town.served().len(), 8 - held, "{what}: {:#?}", town.notices);
+        let status = town.cluster.status(town.at());
+        assert_eq!(status.shards.waiting, held, "{what}: {status:?}");
+        let problems: Vec<_> = status.problems.iter().map(ToString::to_string).collect();
+        let names = "as only n0 may lead and does not begin to serve: restart that process";
+        assert_eq!(problems.iter().filter(|p| p.contains(names)).count(), 1, "{what}: {problems:#?}");
+        assert_eq!(told(&town, "no other replica may lead"), held, "{what}: {:#?}", town.notices);
+        town.hangs.clear();
+        durable::kill(&mut town, 0);
+        town.run(500);
+        durable::start(&mut town, 0);
+        town.run(6_000);
+        assert_eq!(town.served().len(), 8, "{what}: {:#?}", town.notices);
+        assert!(town.cluster.status(town.at()).hung.is_empty());
     }
 }
