@@ -236,6 +236,10 @@ pub const WORKER_REST_MS: u64 = 2_000;
 /// thousand times a second.
 pub const ROUTER_REST_MS: u64 = 5_000;
 
+/// For so long a router takes offers of older maps for those of coordinators that lag behind, in milliseconds: three of its
+/// longest rests, in which a next leader reads the state and standbys follow it.
+pub const MAP_BACK_MS: u64 = 3 * ROUTER_REST_MS;
+
 /// So many workers, and so many routers, are to come to one coordinator in a second when another is lost.
 pub const RECONNECT_PACE_PER_S: u64 = RECONNECTS_PER_S / 2;
 

@@ -25,6 +25,7 @@ pub use watch::Listener;
 use cache::Refresh;
 use partage_core::name::KeyspaceName;
 use partage_core::reconnect::Rests;
+use partage_core::routing::back::Offers;
 use partage_core::routing::table::RouteTable;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -68,6 +69,7 @@ pub fn follow(
         refreshes,
         resync,
         rests: Rests::of_router(),
+        offers: Offers::default(),
     };
     (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
 }
@@ -90,6 +92,7 @@ pub fn pass_on(
         refreshes,
         resync: BTreeSet::new(),
         rests: Rests::of_router(),
+        offers: Offers::default(),
     };
     (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
 }

@@ -16,6 +16,7 @@ use crate::resolve::Turns;
 use crate::{entropy, limits};
 use partage_core::name::KeyspaceName;
 use partage_core::reconnect::Rests;
+use partage_core::routing::back::{Offer, Offers};
 use partage_core::routing::table::{RouteTable, TableError};
 use partage_core::time::Millis;
 use partage_wire::Malformed;
@@ -63,6 +64,8 @@ pub struct Watcher {
     /// Keyspaces to be asked for whole.
     pub resync: BTreeSet<KeyspaceName>,
     pub rests: Rests,
+    /// Of maps that are older than ours.
+    pub offers: Offers,
 }
 
 impl Watcher {
@@ -80,29 +83,13 @@ impl Watcher {
             let before = Instant::now();
             let ended = self.follow(&turns.url(&self.coordinators[which]).await).await;
             self.cache.connected(false);
-            let (coordinator, in_vain) = (&self.coordinators[which], matches!(ended, Ended::Unreachable(_)));
-            if let Ended::Refused(back @ TableError::Back { .. }) = &ended {
-                tracing::error!(
-                    %coordinator, error = %back,
-                    "the coordinator offers an older map, which is refused: somebody has set its state back; look with \
-                     `partage check`"
-                );
-            } else if let Ended::Refused(TableError::OtherCluster { .. } | TableError::Nameless { .. }) =
-                &ended
-            {
-                tracing::error!(
-                    %coordinator, error = %ended,
-                    "the coordinator is refused, and routing goes on by the last maps: its data folder is empty or another \
-                     one's, or the address is wrong; if this cluster is meant to be replaced, delete the kept maps, if \
-                     there are any, and start this process anew"
-                );
-            } else if in_vain && said {
-                tracing::debug!(%coordinator, %ended, "no map stream");
-            } else {
-                tracing::info!(%coordinator, %ended, "map stream ended; making it anew");
-            }
-            said = in_vain;
+            let in_vain = matches!(ended, Ended::Unreachable(_));
             let now = Instant::now();
+            let since_begun = Millis(now.duration_since(begun).as_millis() as u64);
+            let back = matches!(ended, Ended::Refused(TableError::Back { .. }));
+            let offer = back.then(|| self.offers.refused(since_begun));
+            log(&self.coordinators[which], &ended, offer, said);
+            said = in_vain;
             if now.duration_since(before) > limits::LASTING {
                 self.rests.had();
             }
@@ -121,7 +108,6 @@ impl Watcher {
                     turns.go_on();
                 }
             }
-            let since_begun = Millis(now.duration_since(begun).as_millis() as u64);
             let rest_ms = self.rests.rest(since_begun, turns.places(self.coordinators.len()), entropy::lot());
             sleep(Duration::from_millis(rest_ms)).await;
         }
@@ -211,6 +197,7 @@ impl Watcher {
         self.cache.publish(table.routes());
         if current {
             self.cache.complete();
+            self.offers.taken();
         }
         if let Some((listener, event)) = self.listener.as_mut().zip(told) {
             listener.taken(&table, event);
@@ -220,6 +207,32 @@ impl Watcher {
             keep.changed();
         }
         Ok(())
+    }
+}
+
+/// Says why a stream ended. `offer` is there when it was an older map; `said` when the last one could not be reached either.
+fn log(coordinator: &str, ended: &Ended, offer: Option<Offer>, said: bool) {
+    match (ended, offer) {
+        (_, Some(Offer::Lags)) => tracing::info!(
+            %coordinator, %ended, "the coordinator lags behind: its older map is refused, and another coordinator asked"
+        ),
+        (_, Some(Offer::Stays(for_ms))) => tracing::error!(
+            %coordinator, error = %ended, for_ms,
+            "no coordinator has had the latest map for so long; routing goes on by the last maps. Either all that can be \
+             reached are cut off from the leader, or the coordination state was set back, as by a restore of an older \
+             copy: look with `partage check`"
+        ),
+        (Ended::Refused(TableError::OtherCluster { .. } | TableError::Nameless { .. }), _) => {
+            tracing::error!(
+                %coordinator, error = %ended,
+                "the coordinator is refused, and routing goes on by the last maps: its data folder is empty or another \
+                 one's, or the address is wrong; if this cluster is meant to be replaced, delete the kept maps, if \
+                 there are any, and start this process anew"
+            )
+        }
+        (_, Some(Offer::Known)) => tracing::debug!(%coordinator, %ended, "no map stream"),
+        (Ended::Unreachable(_), _) if said => tracing::debug!(%coordinator, %ended, "no map stream"),
+        _ => tracing::info!(%coordinator, %ended, "map stream ended; making it anew"),
     }
 }
 
@@ -269,11 +282,11 @@ async fn connect(url: &str) -> Result<MapsClient<Channel>, Ended> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::id::ShardId;
 
-    #[test]
-    fn r7_a_router_spreads_over_what_it_was_told() {
+    fn watcher() -> Watcher {
         let (cache, refreshes) = crate::cache();
-        let mut watcher = Watcher {
+        Watcher {
             coordinators: vec!["a:1".into()],
             keyspaces: BTreeSet::new(),
             cache,
@@ -283,9 +296,29 @@ mod tests {
             refreshes,
             resync: BTreeSet::new(),
             rests: Rests::of_router(),
-        };
-        watcher.take(MapEvent { news: MapNews::Spread(1_638), nodes: vec![], forgotten: vec![] }).unwrap();
+            offers: Offers::default(),
+        }
+    }
+
+    fn event(news: MapNews) -> MapEvent {
+        MapEvent { news, nodes: vec![], forgotten: vec![] }
+    }
+
+    #[test]
+    fn r7_a_router_spreads_over_what_it_was_told() {
+        let mut watcher = watcher();
+        watcher.take(event(MapNews::Spread(1_638))).unwrap();
         watcher.rests.had();
         assert_eq!(watcher.rests.rest(Millis(0), 1, 1.0), 1_638);
+    }
+
+    #[test]
+    fn m2_a_coordinator_whose_maps_are_all_taken_ends_the_row_of_older_maps() {
+        let mut watcher = watcher();
+        assert_eq!(watcher.offers.refused(Millis(0)), Offer::Lags);
+        watcher.take(event(MapNews::Nothing)).unwrap();
+        assert!(matches!(watcher.offers.refused(Millis(60_000)), Offer::Stays(60_000)));
+        watcher.take(event(MapNews::Current(ShardId(4)))).unwrap();
+        assert_eq!(watcher.offers.refused(Millis(120_000)), Offer::Lags);
     }
 }

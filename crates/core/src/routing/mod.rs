@@ -13,6 +13,7 @@
 //!
 //! A driver does the sending, tells the time and draws the seeds: `crates/router` with real connections.
 
+pub mod back;
 pub mod budget;
 pub mod choose;
 mod layout;
