@@ -372,6 +372,13 @@ fn about_the_rest() -> Vec<Case> {
             "keyspace kv is not durable",
         ),
         case(
+            json!({ "command": "recreate_shard", "keyspace": "kv", "shard": 1, "generation": 7 }),
+            Rpc::RecreateShard(proto::RecreateShard { keyspace: "kv".into(), shard: 1, generation: 7 }),
+            &["shard", "recreate", "kv", "s1", "--generation", "7"],
+            "refused",
+            "keyspace kv is not durable",
+        ),
+        case(
             json!({ "command": "release_brake" }),
             Rpc::ReleaseBrake(proto::ReleaseBrake {}),
             &["brake", "release"],

@@ -121,6 +121,16 @@ pub enum ShardCommand {
         #[arg(long)]
         generation: u64,
     },
+    /// Give up all that a durable shard held, where no copy of it comes back: a new, empty shard takes its keys
+    ///
+    /// Says what is given up; --dry-run says it and changes nothing.
+    Recreate {
+        #[command(flatten)]
+        of: Of,
+        /// The generation of the keyspace's map that was looked at; a wrong one is refused, and the present one named
+        #[arg(long)]
+        generation: u64,
+    },
     /// New partitions of a keyspace with named partitions
     Register {
         #[command(flatten)]
@@ -247,6 +257,10 @@ impl ShardCommand {
             ShardCommand::ForceJoin { of, node, generation } => {
                 let (keyspace, shard) = of.which()?;
                 (of, Command::ForceJoinShard { keyspace, shard, node, generation })
+            }
+            ShardCommand::Recreate { of, generation } => {
+                let (keyspace, shard) = of.which()?;
+                (of, Command::RecreateShard { keyspace, shard, generation })
             }
             ShardCommand::Replicas { of, replicas, ahead: Ahead { ahead } } => {
                 let (keyspace, shard) = of.which()?;

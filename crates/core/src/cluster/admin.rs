@@ -13,7 +13,7 @@
 //! | named partitions                  | `partitions.rs` |
 //! | nodes, and the queue of drains    | `nodes.rs`      |
 //! | single shards and their replicas  | `shards.rs`     |
-//! | which stored copy a shard goes on with | `force_join.rs` |
+//! | which stored copy a shard goes on with, or that it goes on without any | `force_join.rs` |
 //! | splits, merges, isolated keys     | `reshape.rs`    |
 //! | nodes enough for what is asked    | `room.rs`       |
 //! | what would follow: dry runs       | `foresight.rs`  |
@@ -81,6 +81,8 @@ enum Effect {
     GiveUp(KeyspaceName),
     Keyspace(KeyspaceRecord),
     Map(MapDiff),
+    /// The next map; a person has given up the data of that shard.
+    GiveUpShard(ShardId, MapDiff),
     Node(NodeRecord),
     DropNode(NodeId),
     ReleaseBrake,
@@ -203,6 +205,9 @@ impl Cluster {
             Command::ForceJoinShard { keyspace, shard, node, generation } => {
                 self.force_join(at, transaction, (&keyspace, shard), &node, generation)
             }
+            Command::RecreateShard { keyspace, shard, generation } => {
+                self.recreate_shard(transaction, (&keyspace, shard), generation)
+            }
             Command::ReleaseBrake => self.release_brake(),
             Command::ApprovePlan { plan } => self.approve_plan(at, by, plan),
             Command::RejectPlan { plan } => self.reject_plan(by, plan),
@@ -222,13 +227,8 @@ impl Cluster {
                     keyspace.take_record(at, record);
                 }
             }
-            Effect::Map(diff) => {
-                let name = diff.keyspace.clone();
-                self.commit(at, &name, diff);
-                if let Some(keyspace) = self.keyspaces.get_mut(&name) {
-                    keyspace.plan_due = at.now;
-                }
-            }
+            Effect::Map(diff) => self.take_map(at, diff, None),
+            Effect::GiveUpShard(shard, diff) => self.take_map(at, diff, Some(shard)),
             Effect::Node(record) => {
                 self.outbox.writes.push(Write::Node(record.clone()));
                 if let Some(node) = self.nodes.get_mut(&record.spec.id) {
@@ -258,6 +258,14 @@ impl Cluster {
             }
         }
         None
+    }
+
+    fn take_map(&mut self, at: Moment, diff: MapDiff, given_up: Option<ShardId>) {
+        let name = diff.keyspace.clone();
+        self.commit_without(at, &name, diff, given_up);
+        if let Some(keyspace) = self.keyspaces.get_mut(&name) {
+            keyspace.plan_due = at.now;
+        }
     }
 
     /// The keyspace of that name, or which one may have been meant.

@@ -4,7 +4,7 @@
 use super::execute::Beginnings;
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
-use crate::check;
+use crate::check::{self, Finding};
 use crate::exchange::{Phase, ReplicaKey};
 use crate::handover;
 use crate::id::{PlacementId, PlanId, ShardId, TransactionId};
@@ -191,10 +191,22 @@ impl Cluster {
 
     /// Checks the next map, takes it over, and notes what follows for orders and reports.
     pub(super) fn commit(&mut self, at: Moment, name: &KeyspaceName, diff: MapDiff) -> bool {
+        self.commit_without(at, name, diff, None)
+    }
+
+    /// The same, where a person has `given_up` the data of a shard.
+    pub(super) fn commit_without(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+        diff: MapDiff,
+        given_up: Option<ShardId>,
+    ) -> bool {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
         let mut findings = check::diff(&keyspace.map, &diff);
         if keyspace.record.keyspace.durable {
-            findings.extend(check::keeps_data(&keyspace.map, &diff));
+            let lost = check::keeps_data(&keyspace.map, &diff).into_iter();
+            findings.extend(lost.filter(|finding| given_up.map(Finding::LastCopy).as_ref() != Some(finding)));
         }
         if let Some(finding) = findings.into_iter().next() {
             self.notice(

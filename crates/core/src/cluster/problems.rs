@@ -140,7 +140,8 @@ fn waiting_problem(summary: &Summary) -> Option<Problem> {
         ),
     };
     let way_out = format!(
-        "{way_out} another copy with `partage shard force-join KEYSPACE SHARD --node NODE --generation G`"
+        "{way_out} another copy with `partage shard force-join KEYSPACE SHARD --node NODE --generation G`, or give all of it \
+         up with `partage shard recreate KEYSPACE SHARD --generation G`"
     );
     (count > 0).then(|| problem(what, way_out))
 }

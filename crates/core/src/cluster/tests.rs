@@ -13,6 +13,7 @@ mod moves;
 mod overdue;
 mod planning;
 mod reach;
+mod recreate;
 mod reshape;
 mod reshard;
 mod serving;

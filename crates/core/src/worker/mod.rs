@@ -452,8 +452,8 @@ impl Worker {
 fn no_source(ReplicaKey { keyspace, shard, .. }: &ReplicaKey) -> String {
     format!(
         "shard {shard} of keyspace {keyspace} has had data, and no replica that could be loaded from is known: start \
-         the nodes that stored it; if they are lost, choose another copy with `partage shard force-join {keyspace} {} \
-         --node NODE --generation G`",
+         the nodes that stored it; if they are lost, choose another copy with `partage shard force-join {keyspace} {0} \
+         --node NODE --generation G`, or give all of it up with `partage shard recreate {keyspace} {0} --generation G`",
         shard.0
     )
 }

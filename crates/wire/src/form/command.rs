@@ -118,6 +118,7 @@ impl TryFrom<proto::CommandRequest> for json::CommandRequest {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one exhaustive match, a line or two for each command")]
 impl TryFrom<command_request::Command> for json::Command {
     type Error = Malformed;
     fn try_from(form: command_request::Command) -> Result<Self, Malformed> {
@@ -184,6 +185,9 @@ impl TryFrom<command_request::Command> for json::Command {
             }
             From::ForceJoinShard(proto::ForceJoinShard { keyspace, shard, node, generation }) => {
                 To::ForceJoinShard { keyspace, shard, node, generation }
+            }
+            From::RecreateShard(proto::RecreateShard { keyspace, shard, generation }) => {
+                To::RecreateShard { keyspace, shard, generation }
             }
             From::ReleaseBrake(proto::ReleaseBrake {}) => To::ReleaseBrake {},
             From::ApprovePlan(proto::ApprovePlan { plan }) => To::ApprovePlan { plan },

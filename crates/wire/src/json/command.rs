@@ -222,6 +222,12 @@ pub enum Command {
         /// The sequence number of the map that was looked at.
         generation: u64,
     },
+    RecreateShard {
+        keyspace: String,
+        shard: u64,
+        /// The sequence number of the map that was looked at.
+        generation: u64,
+    },
     ReleaseBrake {},
     ApprovePlan {
         plan: u64,
@@ -374,6 +380,9 @@ impl TryFrom<Command> for core::Command {
                 node: at_node(&node)?,
                 generation,
             },
+            Command::RecreateShard { keyspace, shard, generation } => {
+                To::RecreateShard { keyspace: in_keyspace(&keyspace)?, shard: ShardId(shard), generation }
+            }
             Command::ReleaseBrake {} => To::ReleaseBrake,
             Command::ApprovePlan { plan } => To::ApprovePlan { plan: PlanId(plan) },
             Command::RejectPlan { plan } => To::RejectPlan { plan: PlanId(plan) },

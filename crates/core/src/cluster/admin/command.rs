@@ -185,6 +185,15 @@ pub enum Command {
         /// The sequence number of the map that the person has looked at: no other map is changed.
         generation: u64,
     },
+    /// Gives up all that a durable shard held, where no copy of it comes back: a new, empty shard takes its keys (D10).
+    RecreateShard {
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// Which shard.
+        shard: ShardId,
+        /// The sequence number of the map that the person has looked at: no other map is changed.
+        generation: u64,
+    },
     /// Lets automatic moves go on (K18).
     ReleaseBrake,
     /// Has a suggested plan carried out.

@@ -1,11 +1,13 @@
-//! A person chooses the copy with which a shard goes on, when no node that has all of its data comes back.
+//! A person chooses the copy with which a shard goes on, when no node that has all of its data comes back; or gives all of
+//! it up, when none is left.
 //!
 //! The coordinator never chooses so by itself: what it cannot see may be the only place of an acknowledged write
 //! (D10). So the answer says what may be missing, and the person types the generation of the map back that they have
 //! looked at.
 
 use super::{AdminError, Effect, Intent, KeyspaceState, NodeState};
-use crate::check;
+use crate::check::{self, Finding};
+use crate::cluster::record::ShardRule;
 use crate::cluster::{Cluster, Kept, Moment};
 use crate::exchange::ReplicaKey;
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
@@ -53,15 +55,57 @@ impl Cluster {
             }
         };
         let diff = edit.commit(transaction);
-        let mut findings = check::diff(&keyspace.map, &diff);
-        findings.extend(check::keeps_data(&keyspace.map, &diff));
-        if let Some(finding) = findings.into_iter().next() {
-            return Err(AdminError::Refused {
-                problem: format!("the next map would not be a map ({finding})"),
-                way_out: "please report this".into(),
-            });
-        }
+        let findings = check::diff(&keyspace.map, &diff).into_iter();
+        no_finding(findings.chain(check::keeps_data(&keyspace.map, &diff)))?;
         Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::Map(diff)]) })
+    }
+
+    /// A new shard takes the keys. It has never had data, so it is placed by itself; what nodes still have of the former
+    /// one belongs to no shard any more.
+    pub(super) fn recreate_shard(
+        &self,
+        transaction: TransactionId,
+        (name, id): (&KeyspaceName, ShardId),
+        generation: u64,
+    ) -> Result<Intent, AdminError> {
+        let keyspace = self.keyspace(name)?;
+        let shard = keyspace.serving(id)?;
+        self.may_force_join(keyspace, shard, generation)?;
+        let mut edit = keyspace.map.edit();
+        self.give_parents_up(keyspace, shard, &mut edit)?;
+        edit.remove_shard(id)?;
+        let new = edit.create_shard(shard.bounds.clone())?;
+        let diff = edit.commit(transaction);
+        // That the last copy goes is what the person asks for.
+        no_finding(check::diff(&keyspace.map, &diff))?;
+        let mut record = keyspace.record.clone();
+        if let Some(rule) = record.rules.remove(&id) {
+            let rule = ShardRule { set_aside: None, deaths: 0, ..rule };
+            record.rules.extend((rule != ShardRule::default()).then_some((new, rule)));
+        }
+        let stored_on = |damaged: bool| {
+            let is_its = |(key, kept): (&ReplicaKey, &Kept)| {
+                key.keyspace == *name && key.shard == id && kept.damaged == damaged
+            };
+            let nodes = self.nodes.values().filter(|node| node.kept.iter().any(is_its));
+            let nodes: Vec<_> =
+                nodes.map(|node| node.record.spec.id.as_str()).take(limits::NAMES_SHOWN).collect();
+            (!nodes.is_empty()).then(|| nodes.join(", "))
+        };
+        let mut warnings = vec![format!("everything that was written to shard {id} is given up")];
+        warnings.extend(stored_on(false).map(|nodes| {
+            format!("some of it is stored on {nodes}: `partage shard force-join` goes on with that")
+        }));
+        warnings.extend(stored_on(true).map(|nodes| {
+            format!(
+                "what is stored on {nodes} cannot be read whole: save it before, if parts of it are wanted"
+            )
+        }));
+        let summary = format!("let {new}, which is empty, take the place of shard {id} of keyspace {name}");
+        Ok(Intent {
+            warnings,
+            ..Intent::new(summary, vec![Effect::GiveUpShard(id, diff), Effect::Keyspace(record)])
+        })
     }
 
     /// What a shard was split or merged from is waited for no longer. Returns what may be missing by that.
@@ -159,6 +203,14 @@ impl Cluster {
                 },
             });
         };
+        if kept.damaged {
+            return Err(AdminError::Refused {
+                problem: format!("some of what {id} has stored as {} cannot be read, so its service refuses it", key.placement),
+                way_out: "mend the files there and start that process again, choose another copy, or give all of it up with \
+                          `partage shard recreate`"
+                    .into(),
+            });
+        }
         if kept.epoch > shard.epoch {
             return Err(AdminError::Refused {
                 problem: format!(
@@ -173,21 +225,26 @@ impl Cluster {
 
     /// What the copy may lack, one sentence each.
     fn may_be_missing(&self, shard: &Shard, placement: PlacementId, kept: &Kept) -> Vec<String> {
-        let mut told = Vec::new();
-        let is_copy = shard.live().any(|r| r.placement == placement);
-        if kept.damaged {
-            told.push(format!("some of {placement} cannot be read: what was there is missing"));
+        if shard.live().any(|r| r.placement == placement) {
+            return Vec::new();
         }
-        if is_copy {
-            return told;
-        }
-        told.push(missing_since(shard, placement, kept.epoch));
+        let mut told = vec![missing_since(shard, placement, kept.epoch)];
         let copies = shard.live().filter(|r| r.placement != placement);
         let copies: Vec<_> = copies.map(|r| format!("{} as {}", r.node, r.placement)).collect();
         if !copies.is_empty() {
             told.push(format!("everything that was acknowledged is on {}", copies.join(", ")));
         }
         told
+    }
+}
+
+fn no_finding(findings: impl IntoIterator<Item = Finding>) -> Result<(), AdminError> {
+    match findings.into_iter().next() {
+        None => Ok(()),
+        Some(finding) => Err(AdminError::Refused {
+            problem: format!("the next map would not be a map ({finding})"),
+            way_out: "please report this".into(),
+        }),
     }
 }
 

@@ -56,7 +56,7 @@ impl Cluster {
                 Effect::Create(record, _) | Effect::Keyspace(record) => {
                     touched.insert(record.keyspace.name.clone());
                 }
-                Effect::Map(diff) => {
+                Effect::Map(diff) | Effect::GiveUpShard(_, diff) => {
                     touched.insert(diff.keyspace.clone());
                 }
                 Effect::Node(_) | Effect::DropNode(_) | Effect::ReleaseBrake => {

@@ -286,7 +286,7 @@ impl Cluster {
                 problem: format!("node {id} has the only copy of shard {shard} of keyspace {keyspace}"),
                 way_out: format!(
                     "start it again with its disk; if that is lost, choose another copy (partage shard force-join \
-                     {keyspace} {}) or delete the keyspace",
+                     {keyspace} {0}) or give all of it up (partage shard recreate {keyspace} {0})",
                     shard.0
                 ),
             });

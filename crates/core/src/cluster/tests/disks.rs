@@ -150,7 +150,12 @@ impl Disks {
     /// A person gave up what was acknowledged in a shard.
     pub fn give_up(&mut self, shard: ShardId) {
         let bounds = self.data.iter().find(|((_, key), _)| key.shard == shard).unwrap().1.bounds.clone();
-        self.acknowledged.retain(|write| !is_in(&bounds, *write));
+        self.give_up_in(&bounds);
+    }
+
+    /// A person gave up what was acknowledged there.
+    pub fn give_up_in(&mut self, bounds: &Bounds) {
+        self.acknowledged.retain(|write| !is_in(bounds, *write));
     }
 
     /// D10, D1: what was acknowledged is on some disk still.
