@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// Sessions, leases and the time after which a node is dead are the defaults. A test may take every node away.
-const SETTINGS: &str = "settle_ms = 500\nbrake_share = 1.0\n";
+pub const SETTINGS: &str = "settle_ms = 500\nbrake_share = 1.0\n";
 
 /// What is said where the list of coordinators names several leaders.
 const AT_ONCE: &str = "lead at once";
@@ -67,6 +67,12 @@ impl Fleet {
 
     /// The same on that engine, with these settings of the coordinators.
     pub async fn on(engine: Engine, workers: usize, settings: &str) -> Fleet {
+        let address = engine.address();
+        Fleet::through(engine, &address, workers, settings).await
+    }
+
+    /// The same, whose coordinators reach the engine at `by`.
+    pub async fn through(engine: Engine, by: &str, workers: usize, settings: &str) -> Fleet {
         let dir = TempDir::new().unwrap();
         std::fs::write(dir.path().join("coordinator.toml"), settings).unwrap();
         let eyes = connect(&engine.target_through(&engine.address())).await.unwrap();
@@ -86,7 +92,7 @@ impl Fleet {
         };
         for (id, address) in ids.into_iter().zip(addresses) {
             let listen = format!("{}.2:{}", fleet.subnet, port(&address));
-            let link = Link::open(&listen, &fleet.engine.address()).await;
+            let link = Link::open(&listen, by).await;
             let process = fleet.start_coordinator(id, &address, &link);
             fleet.coordinators.insert(id.to_owned(), One { process, address, link });
         }

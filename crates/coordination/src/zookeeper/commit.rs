@@ -175,7 +175,7 @@ impl Committer {
                 let (client, mark) = self.sessions.adopt(session, keys)?;
                 (client, Some((marks::path(&self.connection, session), mark)))
             }
-            None => (self.connection.client().await?, None),
+            None => (self.connection.committing_client().await?, None),
         };
         // Version -1 means "any" to ZooKeeper. The clock comes there after four thousand million commits; such a page is
         // left empty.

@@ -1,8 +1,11 @@
-//! One target: how it is reached, under which rights, and the ZooKeeper session that reads and writes go through.
+//! One target: how it is reached, under which rights, and the ZooKeeper sessions that reads and commits go through.
 //!
 //! A ZooKeeper client gives up for good when its session has expired. So nobody keeps one: each call asks for the one
 //! that lives, which is made anew when the last is gone. The sessions of the contract have clients of their
 //! own, as their keys must go with them.
+//!
+//! ZooKeeper answers the requests of a session in their order. So commits have a session of their own: one that takes
+//! long holds up no read, such as that by which a leader confirms its lead.
 
 use std::time::Duration;
 
@@ -27,7 +30,8 @@ pub(super) struct Connection {
     servers: String,
     connector: Connector,
     acls: Acls<'static>,
-    current: Mutex<Client>,
+    reads: Mutex<Client>,
+    commits: Mutex<Client>,
 }
 
 impl Connection {
@@ -38,9 +42,10 @@ impl Connection {
         let servers = servers.join(",");
         let (connector, acls) = connector(target).await?;
         let asked = connector.clone().with_session_timeout(ZOOKEEPER_READING_TIMEOUT);
-        let client = connect(target, &servers, asked).await?;
-        let current = Mutex::new(client.clone());
-        let connection = Self { target: target.clone(), root, servers, connector, acls, current };
+        let client = connect(target, &servers, asked.clone()).await?;
+        let reads = Mutex::new(client.clone());
+        let commits = Mutex::new(connect(target, &servers, asked).await?);
+        let connection = Self { target: target.clone(), root, servers, connector, acls, reads, commits };
         connection.make_root(&client).await?;
         Ok(connection)
     }
@@ -63,12 +68,21 @@ impl Connection {
         connect(&self.target, &self.servers, self.connector.clone().with_session_timeout(timeout)).await
     }
 
-    /// The client that is connected now; waits a while for one.
+    /// The client for reads that is connected now; waits a while for one.
     pub async fn client(&self) -> Result<Client> {
+        self.connected(&self.reads).await
+    }
+
+    /// The same for commits.
+    pub async fn committing_client(&self) -> Result<Client> {
+        self.connected(&self.commits).await
+    }
+
+    async fn connected(&self, current: &Mutex<Client>) -> Result<Client> {
         let until = Instant::now() + ZOOKEEPER_PATIENCE;
         let found = timeout_at(until, async {
             loop {
-                let mut current = self.current.lock().await;
+                let mut current = current.lock().await;
                 let mut states = current.state_watcher();
                 match current.state() {
                     SessionState::SyncConnected => return Ok(current.clone()),
