@@ -16,7 +16,7 @@ pub fn heavy<'a>(carried: &'a Carried, limits: &Resharding) -> Option<&'a Key> {
 /// What it has now is the memory: a coordinator that has just started keeps it until it has been calm for
 /// a whole window.
 pub(super) fn replicas(candidate: &Candidate<'_>, terms: &Terms<'_>, ripe: &Ripe, out: &mut Proposals) {
-    let (has, own, most) = (candidate.nodes.len() as u32, terms.replicas, terms.resharding.max_replicas);
+    let (has, own, most) = (candidate.copies() as u32, terms.replicas, terms.resharding.max_replicas);
     let id = candidate.shard.id;
     let wanted = match ripe {
         Ripe { strained: true, .. } if has < most => has + 1,
@@ -40,6 +40,6 @@ fn advice(candidate: &Candidate<'_>, most: u32) -> String {
     format!(
         "{id} has {rate:.0} requests a second on {} of at most {most} replicas and cannot be cut: raise \
          max_replicas, or pin it to a node of its own with `partage shard pin`",
-        candidate.nodes.len()
+        candidate.copies()
     )
 }

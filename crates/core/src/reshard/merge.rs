@@ -73,5 +73,5 @@ fn join(left: &Candidate<'_>, right: &Candidate<'_>, bounds: Bounds, terms: &Ter
         terms.resharding.window_ms.div_ceil(1_000)
     );
     let shards = vec![left.shard.id, right.shard.id];
-    (Change::Merge { shards, child: (bounds, heavier.nodes.clone()) }, reason)
+    (Change::Merge { shards, child: (bounds, heavier.nodes()) }, reason)
 }

@@ -32,7 +32,7 @@ use crate::key::Key;
 use crate::keyspace::Resharding;
 use crate::limits;
 use crate::load::{HotKey, Load};
-use crate::map::Shard;
+use crate::map::{Replica, Role, Shard};
 use crate::name::NodeId;
 use crate::plan::Change;
 use crate::sharding::geometry::around;
@@ -80,8 +80,25 @@ pub struct Candidate<'a> {
     pub shard: &'a Shard,
     /// Its load.
     pub carried: Carried,
+}
+
+impl Candidate<'_> {
+    /// How many nodes serve it.
+    fn copies(&self) -> usize {
+        self.shard.live().count()
+    }
+
     /// Its nodes, the leader's first. Children begin there: there the data is.
-    pub nodes: Vec<NodeId>,
+    fn nodes(&self) -> Vec<NodeId> {
+        leader_first(self.shard).into_iter().map(|replica| replica.node.clone()).collect()
+    }
+}
+
+/// The live replicas of a shard, the leader first.
+pub fn leader_first(shard: &Shard) -> Vec<&Replica> {
+    let mut replicas: Vec<_> = shard.live().collect();
+    replicas.sort_by_key(|replica| (replica.role != Role::Leader, replica.placement));
+    replicas
 }
 
 /// The keyspace's part of the question.
@@ -135,7 +152,8 @@ struct Watched {
     calm: Since,
 }
 
-/// Remembers since when shards have been above or below their thresholds.
+/// Remembers since when shards have been above or below their thresholds: of those that have, so that a look at very
+/// many that have not costs little.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tracker {
     shards: BTreeMap<ShardId, Watched>,
@@ -151,9 +169,10 @@ impl Tracker {
         let mut watched = std::mem::take(&mut self.shards);
         for candidate in candidates {
             let id = candidate.shard.id;
-            let standing = (candidate.shard.epoch, candidate.nodes.len());
-            let known = watched.remove(&id).filter(|state| state.standing == standing);
-            let mut state = known.unwrap_or(Watched { standing, ..Watched::default() });
+            let standing = (candidate.shard.epoch, candidate.copies());
+            let new = || Watched { standing, ..Watched::default() };
+            let mut state =
+                watched.remove(&id).filter(|state| state.standing == standing).unwrap_or_else(new);
             let ripe = state.look(candidate, terms, now);
             if let Some((change, reason, parts)) = cut(candidate, terms, &ripe, shards) {
                 if proposals.changes.len() < limits::RESHAPES {
@@ -164,7 +183,9 @@ impl Tracker {
             } else {
                 hot::replicas(candidate, terms, &ripe, &mut proposals);
             }
-            self.shards.insert(id, state);
+            if state != new() {
+                self.shards.insert(id, state);
+            }
         }
         merge::propose(&mut self.small, candidates, terms, now, &taken, &mut proposals);
         proposals.look_again = self.next_ripe(terms, now);
@@ -203,7 +224,7 @@ impl Watched {
             self.hot = Since::default();
             self.hot_key = key.cloned();
         }
-        let replicas = candidate.nodes.len().max(1) as f64;
+        let replicas = candidate.copies().max(1) as f64;
         let strained = above(carried.requests_per_s / replicas, limits.split_requests_per_s);
         let fewer = (replicas - 1.0).max(1.0);
         let calm = !above(carried.requests_per_s / fewer, limits.split_requests_per_s / 2.0);
@@ -213,7 +234,7 @@ impl Watched {
             busy: self.busy.look(busy, now, window),
             hot: self.hot_key.clone().filter(|_| hot),
             strained: self.strained.look(strained, now, window),
-            calm: self.calm.look(calm && candidate.nodes.len() > terms.replicas as usize, now, window),
+            calm: self.calm.look(calm && candidate.copies() > terms.replicas as usize, now, window),
         }
     }
 }
@@ -258,6 +279,7 @@ fn cut(
         return None;
     }
     let count = parts.len();
-    let children = parts.into_iter().map(|bounds| (bounds, candidate.nodes.clone())).collect();
+    let nodes = candidate.nodes();
+    let children = parts.into_iter().map(|bounds| (bounds, nodes.clone())).collect();
     Some((Change::Split { shard: id, children }, reason, count))
 }

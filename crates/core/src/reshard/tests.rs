@@ -1,8 +1,9 @@
 use super::*;
 use crate::hash::HashFunction;
+use crate::id::{Incarnation, PlacementId};
 use crate::key::{HashRange, KeyRange};
-use crate::map::Stage;
-use crate::map::{Lineage, Replicas};
+use crate::lifecycle::ReplicaState;
+use crate::map::{Lineage, Replicas, Stage};
 use crate::sharding::Bounds;
 use proptest::prelude::*;
 
@@ -19,17 +20,26 @@ fn keys(begin: &str, end: &str) -> Bounds {
 
 fn shard(id: u64, bounds: Bounds, parents: &[u64]) -> Shard {
     let (stage, parents) = (Stage::Serving, parents.iter().copied().map(ShardId).collect());
-    Shard {
-        id: ShardId(id),
-        epoch: Epoch(1),
-        bounds,
-        lineage: Lineage::new(stage, parents),
-        replicas: Replicas::default(),
-    }
+    let lineage = Lineage::new(stage, parents);
+    let shard = Shard { id: ShardId(id), epoch: Epoch(1), bounds, lineage, replicas: Replicas::default() };
+    on(&shard, &["a"])
+}
+
+/// The same, served by these nodes, and led by the first.
+fn on(shard: &Shard, nodes: &[&str]) -> Shard {
+    let replica = |(at, node): (usize, &&str)| Replica {
+        placement: PlacementId(at as u64 + 1),
+        node: NodeId::new(node).unwrap(),
+        incarnation: Incarnation(1),
+        role: if at == 0 { Role::Leader } else { Role::Follower },
+        state: ReplicaState::Live,
+        predecessor: None,
+    };
+    Shard { replicas: nodes.iter().enumerate().map(replica).collect(), ..shard.clone() }
 }
 
 fn candidate(shard: &Shard, carried: Carried) -> Candidate<'_> {
-    Candidate { shard, carried, nodes: vec![NodeId::new("a").unwrap()] }
+    Candidate { shard, carried }
 }
 
 fn carries(mib: u64, requests_per_s: f64) -> Carried {
@@ -150,12 +160,15 @@ fn k12_a_hot_shard_that_cannot_be_cut_gets_replicas_and_then_a_person_is_told() 
     let limits = Resharding { max_replicas: 3, ..resharding() };
     let look = |nodes: usize, rate: f64| {
         let mut tracker = Tracker::default();
-        let nodes: Vec<_> = (0..nodes).map(|at| NodeId::new(&format!("n{at}")).unwrap()).collect();
+        let alone = on(&alone, &["a", "b", "c"][..nodes]);
         let mut last = Proposals::default();
         for now in [0, WINDOW] {
             let carried = Carried { requests_per_s: rate, ..with_hot("k", 0.9) };
-            let candidate = Candidate { shard: &alone, carried, nodes: nodes.clone() };
-            last = tracker.look(&[candidate], &terms(&limits, Sharding::KeyRange, 1), Millis(now));
+            last = tracker.look(
+                &[candidate(&alone, carried)],
+                &terms(&limits, Sharding::KeyRange, 1),
+                Millis(now),
+            );
             assert!(last.changes.is_empty());
         }
         (last.replicas.get(&ShardId(1)).copied(), last.advice.len())
@@ -178,8 +191,8 @@ fn neighbours_from_cuts_are_joined_on_the_nodes_of_the_heavier_and_others_are_no
         let mut tracker = Tracker::default();
         let mut last = Proposals::default();
         for now in [0, WINDOW / 2, WINDOW] {
-            let b = Candidate { nodes: vec![NodeId::new("b").unwrap()], ..candidate(right, load.clone()) };
-            let pair = [candidate(&left, carries(1, 0.0)), b];
+            let right = on(right, &["b"]);
+            let pair = [candidate(&left, carries(1, 0.0)), candidate(&right, load.clone())];
             last = tracker.look(&pair, &terms(&limits, Sharding::KeyRange, 2), Millis(now));
         }
         last.changes.into_iter().map(|(change, _)| change).next()
@@ -273,4 +286,20 @@ proptest! {
         prop_assert!((log.len() as u32) < 2u32.pow(needed), "{} cuts for {rate}", log.len());
         prop_assert_eq!(log.is_empty(), rate <= 1_000.0);
     }
+}
+
+/// A keyspace of 100,000 shards with measured loads is looked at in one piece.
+#[test]
+fn b7_a_shard_that_is_neither_big_nor_busy_is_not_remembered() {
+    let (calm, busy) = (shard(1, keys("", "m"), &[]), shard(2, keys("m", ""), &[]));
+    let limits = resharding();
+    let mut tracker = Tracker::default();
+    let mut look = |rate: f64, now: u64| {
+        let both = [candidate(&calm, carries(1, 1.0)), candidate(&busy, carries(1, rate))];
+        tracker.look(&both, &terms(&limits, Sharding::KeyRange, 2), Millis(now));
+        tracker.shards.keys().copied().collect::<Vec<_>>()
+    };
+    assert_eq!(look(2_000.0, 0), [ShardId(2)]);
+    assert_eq!(look(2_000.0, WINDOW / 2), [ShardId(2)]);
+    assert_eq!(look(900.0, WINDOW), [], "its window is over");
 }

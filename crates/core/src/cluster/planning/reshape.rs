@@ -4,10 +4,10 @@ use super::super::{Cluster, KeyspaceState, Moment};
 use crate::id::ShardId;
 use crate::keyspace::Mode;
 use crate::limits;
-use crate::map::{Replica, Role, Shard};
+use crate::map::Shard;
 use crate::name::KeyspaceName;
 use crate::plan::{Change, Planned};
-use crate::reshard::{Candidate, Carried, Proposals, Terms};
+use crate::reshard::{Candidate, Carried, Proposals, Terms, leader_first};
 use std::collections::BTreeSet;
 
 impl Cluster {
@@ -25,8 +25,7 @@ impl Cluster {
         let settings = &keyspace.record.keyspace;
         let candidate = |(id, carried): (ShardId, Carried)| {
             let shard = keyspace.map.shard(id).filter(|shard| shard.is_serving())?;
-            let nodes = nodes_of(shard).into_iter().map(|r| r.node.clone()).collect();
-            Some(Candidate { shard, carried, nodes })
+            Some(Candidate { shard, carried })
         };
         let candidates: Vec<_> = carried.into_iter().filter_map(candidate).collect();
         let terms = Terms {
@@ -45,7 +44,7 @@ impl Cluster {
 
     /// What a shard carries that may be cut or joined as far as its nodes are concerned.
     pub(super) fn carried_by(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Option<Carried> {
-        let replicas = nodes_of(shard);
+        let replicas = leader_first(shard);
         let reports = replicas.iter().filter_map(|r| keyspace.observed.get(&r.placement)?.load());
         let carried = Carried::of(reports)?;
         // Children begin on these nodes, and nothing new is placed on a closed one (M7).
@@ -60,13 +59,6 @@ impl Cluster {
             self.notice(true, format!("keyspace {name}: {first}"));
         }
     }
-}
-
-/// The live replicas, the leader first.
-fn nodes_of(shard: &Shard) -> Vec<&Replica> {
-    let mut replicas: Vec<_> = shard.live().collect();
-    replicas.sort_by_key(|r| (r.role != Role::Leader, r.placement));
-    replicas
 }
 
 impl KeyspaceState {
