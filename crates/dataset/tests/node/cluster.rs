@@ -68,7 +68,8 @@ async fn a_node_that_was_away_comes_back_to_what_the_others_have() {
     town.write("v1");
     town.start_many(3, 1).await;
     town.all_serve("v1").await;
-    // Two of three have everything between them only if they take it again; so all is here before one goes.
+    // A version is served from one copy of each partition on; a node that stops takes its only copies along.
+    town.all_know_copies("v1", 2).await;
     assert_eq!(town.stop(3).await, ["v1"]);
     town.write("v2");
     town.all_serve("v2").await;

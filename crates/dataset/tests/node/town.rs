@@ -219,6 +219,19 @@ impl Town {
         .await;
     }
 
+    /// Waits until every node knows of so many copies of every partition.
+    pub async fn all_know_copies(&self, name: &str, expected: usize) {
+        for (number, node) in &self.nodes {
+            until(&format!("node {number} knows {expected} copies of all of {name}"), async || {
+                let dataset = node.catalogue().dataset("names");
+                let Some(version) = dataset.and_then(|dataset| dataset.version(name)) else { return false };
+                let places = version.places();
+                places.iter().all(|place| usize::from(place.here.is_some()) + place.peers.len() >= expected)
+            })
+            .await;
+        }
+    }
+
     /// The partitions of a version that are here, as the catalogue shows them.
     pub fn here(&self, node: u32, name: &str) -> Vec<u32> {
         let dataset = self.nodes[&node].catalogue().dataset("names");

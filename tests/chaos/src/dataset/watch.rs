@@ -163,10 +163,12 @@ async fn look(http: &Http, address: &str, turn: u32) -> Option<Look> {
     }
 }
 
-/// Long answers may break off: whether the node is down is for a short one to say.
+/// Long answers may break off: whether the node is down is for a short one to say. Where no process listens, the node
+/// was down at that moment, although one that has begun since may answer the short one.
 async fn or_one(http: &Http, address: &str, turn: u32, look: Result<Look, String>) -> Option<Look> {
     match look {
         Ok(look) => Some(look),
+        Err(why) if why.contains("Connection refused") => Some(Look::Saw(Sight::Down)),
         Err(why) => match one(http, address, &key(turn)).await? {
             Look::Saw(Sight::Version(version)) => Some(Look::Lacked(format!("of {version}: {why}"))),
             other => Some(other),
