@@ -157,6 +157,7 @@ impl Board {
     /// Passes on a change that another board has published, for whoever reads this one: `brief` is as it is after
     /// the change. What does not follow on what is here begins the history anew.
     pub fn pass_on(&mut self, brief: KeyspaceBrief, diff: MapDiff) {
+        self.quarantine.remove(&brief.name);
         let fresh = || History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
         let history = self.keyspaces.entry(brief.name.clone()).or_insert_with(fresh);
         let follows = history.brief.generation == diff.from || planted::is(Planted::StandbyGap);
@@ -175,6 +176,7 @@ impl Board {
 
     /// Passes on that a keyspace is gone whose shards began below `horizon`.
     pub fn pass_on_end(&mut self, keyspace: &KeyspaceName, horizon: ShardId) {
+        self.quarantine.remove(keyspace);
         if self.brief(keyspace).is_some_and(|brief| brief.first_shard < horizon) {
             self.keyspaces.remove(keyspace);
         }
@@ -371,6 +373,35 @@ mod tests {
         leads.quarantine.clear();
         stands_by.pass_on_horizon(leads.horizon());
         assert!(table.delete(name, stands_by.horizon()), "it was given up");
+    }
+
+    /// L3: a coordinator that led with a keyspace in quarantine stands by, and the next leader has that keyspace again.
+    #[test]
+    fn l3_what_the_next_leader_publishes_is_in_quarantine_no_more() {
+        let (maps, board) = maps(3, KEPT);
+        let (name, brief) = (maps[3].keyspace(), board.brief(maps[3].keyspace()).unwrap().clone());
+        let had_led = || {
+            let mut led = Board::new(KEPT);
+            led.horizon = ShardId(99);
+            led.quarantine.insert(name.clone());
+            led
+        };
+        let mut stands_by = had_led();
+        stands_by.pass_on_horizon(ShardId(0));
+        assert_eq!(
+            (stands_by.since(name, None), stands_by.horizon()),
+            (Since::Nothing, ShardId(0)),
+            "it leads on so"
+        );
+        stands_by.pass_on(brief, maps[3].whole());
+        assert_eq!((stands_by.since(name, None), stands_by.horizon()), (Since::Whole, ShardId(99)));
+        let mut gone = had_led();
+        gone.pass_on_end(name, ShardId(99));
+        assert_eq!((gone.since(name, None), gone.horizon()), (Since::Deleted, ShardId(99)));
+        // The one that says so may be another that stands by, and not have that keyspace yet (seed 460533).
+        let mut lags = had_led();
+        lags.pass_on_horizon(ShardId(120));
+        assert_eq!((lags.since(name, None), lags.horizon()), (Since::Nothing, ShardId(0)));
     }
 
     #[test]
