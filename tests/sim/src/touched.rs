@@ -206,8 +206,10 @@ impl World {
             let keyspaces = records.keyspaces.iter();
             keyspaces.map(|(record, _)| (record.keyspace.name.clone(), record.first_shard)).collect()
         };
-        // What was created or deleted since is not in it. That it is lost, or there again, is another matter.
-        if lives(backup) != lives(&self.store.records) {
+        // What was created or deleted since is not in it. That it is lost, or there again, is another matter. One whose
+        // head is missing may be such a one (seed 450243).
+        let is_headless = !self.store.touched.headless.is_empty();
+        if is_headless || lives(backup) != lives(&self.store.records) {
             return self.back_up();
         }
         let lease = Granted::assumed(Millis(0), backup.cluster.longest_lease_ms).end().0;

@@ -50,8 +50,8 @@ pub struct Maps {
     /// Replicas that were let go, and that a restored map names as if they were not: their workers may delete them by the
     /// orders that they had, until they serve again.
     let_go: BTreeSet<(KeyspaceName, PlacementId)>,
-    /// Until when a leader whose key somebody has deleted may not know of it.
-    deposed_until: True,
+    /// The leaders whose key somebody has deleted, by their terms, and until when they may not know of it.
+    deposed: BTreeMap<u64, True>,
     rules: Rules,
     settings: Settings,
     /// When each map was last committed.
@@ -96,7 +96,7 @@ impl Maps {
             forgotten: BTreeMap::new(),
             deleted: BTreeMap::new(),
             let_go: BTreeSet::new(),
-            deposed_until: 0,
+            deposed: BTreeMap::new(),
             rules: Rules::default(),
             settings: Settings::default(),
             committed_at: BTreeMap::new(),
@@ -135,13 +135,14 @@ impl Maps {
     /// Somebody deletes the key that says who leads. Until then its leader may act, who asks whether it leads once in a
     /// session's time; its successor allows for that.
     pub fn deposed(&mut self, until: True) {
-        self.deposed_until = until;
+        self.deposed.insert(self.elected, until);
     }
 
     /// O10 for what is never stored: a leader prolongs a lease, or grants.
     pub fn gives(&self, now: True, term: u64) -> Option<Finding> {
         let text = || format!("term {term} grants after term {} has begun", self.elected);
-        (term < self.elected && now >= self.deposed_until).then(|| ("O10", text()))
+        let knows = self.deposed.get(&term).is_none_or(|until| now >= *until);
+        (term < self.elected && knows).then(|| ("O10", text()))
     }
 
     /// Somebody has changed what is durable, and a leader begins from `records`: they are what counts from here on. What
@@ -181,7 +182,7 @@ impl Maps {
                 self.ended.remove(&home);
             }
         }
-        self.rules.recalled(now, records);
+        self.rules.recalled(records);
     }
 
     /// The latest map of a keyspace.
@@ -249,11 +250,13 @@ impl Maps {
     }
 
     /// D7: a worker deletes a replica. What is durable must have let go of it: it is in no map, or only to be
-    /// deleted, or its process was declared dead or followed by another.
+    /// deleted, or its process was declared dead or followed by another, which ends what is not stored only.
     pub fn still_needs(&self, node: usize, replica: &ReplicaKey) -> Option<Finding> {
         let held = self.maps.get(&replica.keyspace)?.shard(replica.shard)?.replica(replica.placement)?;
         let is_followed = self.started.get(&held.node).is_some_and(|latest| *latest > held.incarnation);
-        let is_over = is_followed || self.has_ended(node, held.incarnation);
+        // What is durable outlives its process.
+        let is_durable = self.durable.contains(&replica.keyspace);
+        let is_over = !is_durable && (is_followed || self.has_ended(node, held.incarnation));
         let is_over = is_over || self.let_go.contains(&(replica.keyspace.clone(), replica.placement));
         let needed = held.state != ReplicaState::UnloadFinal && !is_over;
         let text = || {

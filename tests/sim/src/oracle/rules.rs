@@ -126,7 +126,7 @@ impl Rules {
     }
 
     /// Somebody has changed what is durable: `records` are what counts from here on.
-    pub fn recalled(&mut self, now: True, records: &Records) {
+    pub fn recalled(&mut self, records: &Records) {
         let known = |node: &NodeRecord| Known {
             incarnation: node.incarnation,
             ended: node.ended,
@@ -139,7 +139,7 @@ impl Rules {
             self.aside.insert(name.clone(), all_aside(record, &before, Some(map)));
         }
         self.braked = records.cluster.brake.is_some();
-        self.last_aside = Some(now);
+        self.losses.clear();
     }
 
     /// M7, R5, O11: a shard becomes another.
