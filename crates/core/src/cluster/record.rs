@@ -20,7 +20,7 @@ use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
 use crate::leap::Leap;
 use crate::lease::Granted;
 use crate::limits;
-use crate::map::{MapDiff, ShardMap};
+use crate::map::{MapDiff, ShardMap, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec};
 use crate::placement::Policies;
@@ -476,7 +476,12 @@ impl KeyspaceState {
             hosted,
             map,
         };
-        let ids: Vec<_> = state.unsettled.iter().copied().collect();
+        // New shards of a split or merge rest when all their replicas are live; their followers may wait all the same.
+        let closing = state.unsettled.iter().filter_map(|id| match state.map.shard(*id)?.stage() {
+            Stage::Closing(children) => Some(children.to_vec()),
+            Stage::Serving | Stage::Forming(_) | Stage::Removing => None,
+        });
+        let ids: BTreeSet<_> = closing.flatten().chain(state.unsettled.iter().copied()).collect();
         for id in ids {
             state.note_child(id, None);
             state.note_waiting(id);

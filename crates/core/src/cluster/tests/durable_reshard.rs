@@ -38,14 +38,17 @@ enum Fall {
     One(usize),
     /// One for ever, and then all.
     OneForEver(usize),
+    /// The coordinator alone: the next one has no word of what is under way but the map.
+    Coordinator,
 }
 
 fn fall(mut town: Town, fall: Fall) -> Town {
     match fall {
         Fall::All | Fall::AllAndCoordinator | Fall::OneByOne(_) => (0..3).for_each(|at| kill(&mut town, at)),
         Fall::One(at) | Fall::OneForEver(at) => kill(&mut town, at),
+        Fall::Coordinator => {}
     }
-    if let Fall::AllAndCoordinator = fall {
+    if let Fall::AllAndCoordinator | Fall::Coordinator = fall {
         town = town.restart_coordinator();
     }
     town.run(500);
@@ -59,6 +62,7 @@ fn fall(mut town: Town, fall: Fall) -> Town {
             town.run(20_000);
             start(&mut town, at);
         }
+        Fall::Coordinator => {}
         Fall::OneForEver(gone) => {
             town.run(5_000);
             let rest = || (0..3).filter(move |at| *at != gone);
@@ -109,6 +113,13 @@ fn d1_d10_everything_dies_at_every_step_of_a_split_or_merge() {
     }
     at_every_step(8, 2, Ownership::Exclusive, Fall::AllAndCoordinator);
     at_every_step(2, 2, Ownership::Eventual, Fall::AllAndCoordinator);
+}
+
+#[test]
+fn l1_the_coordinator_is_another_at_every_step_of_a_split_or_merge() {
+    for (to, replicas) in [(8, 2), (2, 3)] {
+        at_every_step(to, replicas, Ownership::Exclusive, Fall::Coordinator);
+    }
 }
 
 #[test]
