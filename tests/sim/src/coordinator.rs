@@ -169,6 +169,12 @@ impl Coordinator {
         self.leading.as_mut().filter(|l| leads && !l.is_busy()).map(|l| &mut l.cluster)
     }
 
+    /// The same for who looks at the end of a run, whether it decides just then or not.
+    pub fn known(&mut self, now: True) -> Option<&mut Cluster> {
+        let leads = self.leads(now);
+        self.leading.as_mut().filter(|_| leads).map(|l| &mut l.cluster)
+    }
+
     /// Throws away what it has in memory; its session with it, of which the store hears if it can. Those who
     /// listen to its maps stay.
     fn step_down(&mut self, scene: &mut Scene, store: &mut Store, why: &'static str) {

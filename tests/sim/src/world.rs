@@ -305,7 +305,7 @@ impl World {
         let (now, mut drains, mut hung) = (self.scene.now, Vec::new(), BTreeMap::new());
         for coordinator in &mut self.coordinators {
             let at = coordinator.clock.moment(now);
-            let Some(cluster) = coordinator.cluster(now) else { continue };
+            let Some(cluster) = coordinator.known(now) else { continue };
             drains.extend(cluster.drains(at));
             hung.extend(cluster.status(at).hung);
         }

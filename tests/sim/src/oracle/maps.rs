@@ -45,8 +45,9 @@ pub struct Maps {
     led: BTreeMap<u64, (usize, u32)>,
     /// Ids that may have been given out and were forgotten when a backup was restored.
     forgotten: BTreeMap<KeyspaceName, LostIds>,
-    /// Keyspaces that were deleted, and of which those who lead do not know that, as their counters were set back.
-    deleted: BTreeMap<KeyspaceName, bool>,
+    /// Keyspaces that were deleted: the coordinators know that of the shards below this one. It goes back with their
+    /// counters.
+    deleted: BTreeMap<KeyspaceName, ShardId>,
     /// Replicas that were let go, and that a restored map names as if they were not: their workers may delete them by the
     /// orders that they had, until they serve again.
     let_go: BTreeSet<(KeyspaceName, PlacementId)>,
@@ -173,7 +174,9 @@ impl Maps {
             }
         }
         let known = &records.cluster.deleted_keyspaces;
-        self.deleted.iter_mut().for_each(|(name, is_forgotten)| *is_forgotten = !known.contains_key(name));
+        self.deleted
+            .iter_mut()
+            .for_each(|(name, below)| *below = known.get(name).copied().unwrap_or_default());
         for node in &records.nodes {
             let home = (node.spec.id.clone(), node.incarnation);
             if node.ended {
@@ -222,7 +225,7 @@ impl Maps {
 
     /// A keyspace is deleted. Its ids are never used again.
     pub fn end_life(&mut self, name: &KeyspaceName) {
-        self.deleted.insert(name.clone(), false);
+        self.deleted.insert(name.clone(), ShardId(u64::MAX));
         self.first_shards.remove(name);
         self.committed_at.remove(name);
         self.generations.retain(|(keyspace, _), _| keyspace != name);
@@ -234,7 +237,8 @@ impl Maps {
     /// Whether a replica may have been forgotten when a backup was restored.
     pub fn is_forgotten(&self, replica: &ReplicaKey) -> bool {
         let name = &replica.keyspace;
-        let is_undeleted = !self.maps.contains_key(name) && self.deleted.get(name) == Some(&true);
+        let is_unknown = |below: &ShardId| replica.shard >= *below;
+        let is_undeleted = !self.maps.contains_key(name) && self.deleted.get(name).is_some_and(is_unknown);
         is_undeleted || self.forgotten.get(name).is_some_and(|lost| lost.has(replica))
     }
 
