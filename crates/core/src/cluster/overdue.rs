@@ -203,6 +203,8 @@ impl KeyspaceState {
         let is_current = seen.is_some_and(|seen| seen.epoch() >= shard.epoch);
         match (replica.state, seen.map(|seen| seen.phase())) {
             (ReplicaState::Load, phase) => phase != Some(&Phase::Ready),
+            // Nothing of it is there: it waits for another copy.
+            (ReplicaState::Live, Some(Phase::Dropped)) if self.record.keyspace.durable => false,
             (ReplicaState::Live, phase) => {
                 let serves = phase == Some(&Phase::Serving);
                 match replica.role {

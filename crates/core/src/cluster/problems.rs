@@ -131,7 +131,7 @@ fn waiting_problem(summary: &Summary) -> Option<Problem> {
     let more = if nodes.len() > awaited.len() { " and others" } else { "" };
     let (what, way_out) = match awaited.is_empty() {
         true => (
-            format!("{waits}: no node has a copy of the data that can be read"),
+            format!("{waits}: of the copies that the map names none can be read"),
             "bring back the disk of a node that had one (`partage explain` names them), or choose",
         ),
         false => (

@@ -194,10 +194,16 @@ impl KeyspaceState {
         }
     }
 
+    /// Whether the process of a copy says that nothing of it is there: see [`crate::handover`], its table of ended replicas.
+    fn has_lost(&self, replica: &Replica) -> bool {
+        let phase = self.observed.get(&replica.placement).map(|seen| seen.phase());
+        replica.state == ReplicaState::Live && phase == Some(&Phase::Dropped)
+    }
+
     /// Whether a shard has data, and none of those that have it, or a part of it, lives.
     pub(super) fn waits_for_copy(&self, nodes: &Nodes, shard: &Shard) -> bool {
         let is_durable = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
-        let no_copy_lives = || shard.live().all(|r| has_ended(nodes, r));
+        let no_copy_lives = || shard.live().all(|r| has_ended(nodes, r) || self.has_lost(r));
         is_durable && (no_copy_lives() || self.parents_away(nodes, shard).next().is_some())
     }
 
@@ -205,8 +211,9 @@ impl KeyspaceState {
     /// may lead in its place.
     pub(super) fn hung_copy<'a>(&self, nodes: &Nodes, shard: &'a Shard) -> Option<&'a Replica> {
         let may_be_copied = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
+        let is_gone = |r: &Replica| has_ended(nodes, r) || self.has_lost(r);
         let others_ended =
-            |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || has_ended(nodes, r));
+            |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || is_gone(r));
         let leader = shard.leader().filter(|_| may_be_copied && self.has_hung_leader(shard));
         leader.filter(|leader| others_ended(leader) && !has_ended(nodes, leader))
     }
@@ -352,7 +359,18 @@ impl Cluster {
         let hung = keyspace.hung_copy(&self.nodes, shard).map(|leader| {
             format!("only {} may lead it, and does not begin to serve: restart that process", leader.node)
         });
-        ended.map(sentence).chain(self.waits_for_parents(at, keyspace, shard)).chain(hung).collect()
+        let lost = shard.staying().filter(|r| keyspace.has_lost(r)).map(|r| {
+            let Replica { node, placement, .. } = r;
+            format!(
+                "{node} has nothing of {placement}, which it dropped before the cluster's state was restored"
+            )
+        });
+        ended
+            .map(sentence)
+            .chain(lost)
+            .chain(self.waits_for_parents(at, keyspace, shard))
+            .chain(hung)
+            .collect()
     }
 
     /// Which of its parents' replicas a shard waits for, one sentence each.

@@ -16,5 +16,6 @@ mod reach;
 mod recreate;
 mod reshape;
 mod reshard;
+mod restored;
 mod serving;
 mod town;

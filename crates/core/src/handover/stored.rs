@@ -8,6 +8,7 @@
 //! |------------------------------|-------------------------------------|----------------------------------|----------------------------------|
 //! | `Live`                       | another copy acts without it        | is away, or has it stored        | `Load`; who led follows          |
 //! | `Live`                       | another copy acts without it        | is back without it, or it is damaged | removed                      |
+//! | `Live`, its process lives and has nothing of it | another copy acts | any                           | `Load`; who led follows          |
 //! | `Live`                       | another copy may live               | any                              | waits until that is known        |
 //! | `Live`                       | no copy acts                        | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
@@ -16,6 +17,9 @@
 //! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
 //! | `Unload`                     | the leader serves                   | any                              | removed                          |
 //! | `UnloadFinal`                | any                                 | any                              | removed                          |
+//!
+//! A process that lives reports a copy as `Dropped` when the map was restored from before the copy was to go: the
+//! replica counts as none until it has loaded.
 //!
 //! A split or merge has no moment at which one replica has everything: a child that prepares copies from its parents, is
 //! not sent their writes, and is `Live` from the switch on. So until all replicas of a child serve, an acknowledged write
@@ -45,7 +49,7 @@ use crate::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
 /// Takes the steps of the table for the replicas of a serving shard. Returns whether there were any.
 pub(super) fn settle_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<bool, EditError> {
     let shard = edit.shard(id)?;
-    if !shard.replicas.iter().any(|r| has_ended(r, sight)) {
+    if !shard.replicas.iter().any(|r| has_ended(r, sight) || has_lost(r, sight)) {
         return Ok(false);
     }
     let before = shard.clone();
@@ -79,10 +83,21 @@ fn has_ended(replica: &Replica, sight: &dyn Sight) -> bool {
     sight.has_ended(&replica.node, replica.incarnation)
 }
 
+/// Whether the process of a copy lives and has nothing of it.
+fn has_lost(replica: &Replica, sight: &dyn Sight) -> bool {
+    let is_copy = matches!(replica.state, ReplicaState::Live | ReplicaState::Unload);
+    is_copy && !has_ended(replica, sight) && sight.phase(replica.placement) == Some(&Phase::Dropped)
+}
+
+/// Whether nothing of a replica can act now.
+fn is_gone(replica: &Replica, sight: &dyn Sight) -> bool {
+    has_ended(replica, sight) || has_lost(replica, sight)
+}
+
 /// The replicas in `Live`.
 fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let (ended, rest): (Vec<Replica>, Vec<Replica>) =
-        edit.shard(id)?.live().cloned().partition(|r| has_ended(r, sight));
+        edit.shard(id)?.live().cloned().partition(|r| is_gone(r, sight));
     let lives_not = |r: &Replica| sight.is_silent(&r.node, r.incarnation);
     if ended.is_empty() {
         return Ok(());
@@ -105,7 +120,7 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
     lead_by_survivor(edit, id, sight)?;
     for replica in ended {
         let shard = edit.shard(id)?;
-        let Some(replica) = shard.replica(replica.placement).filter(|r| has_ended(r, sight)).cloned() else {
+        let Some(replica) = shard.replica(replica.placement).filter(|r| is_gone(r, sight)).cloned() else {
             continue;
         };
         match sight.copy(shard, &replica) {
@@ -132,13 +147,15 @@ fn acts_without_the_ended(replica: &Replica, sight: &dyn Sight) -> bool {
 
 /// Whether it can lead: its process is heard, others reach it, and it gets a lease.
 fn may_lead(replica: &Replica, sight: &dyn Sight) -> bool {
-    sight.is_heard(&replica.node, replica.incarnation) && !sight.is_silent(&replica.node, replica.incarnation)
+    sight.is_heard(&replica.node, replica.incarnation)
+        && !sight.is_silent(&replica.node, replica.incarnation)
+        && !has_lost(replica, sight)
 }
 
 /// A replica that serves leads, or else one whose process is heard.
 fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    if shard.leader().is_some_and(|leader| !has_ended(leader, sight)) {
+    if shard.leader().is_some_and(|leader| !is_gone(leader, sight)) {
         return Ok(());
     }
     let survivor = shard.live().find(|r| may_lead(r, sight)).map(|r| r.placement);
@@ -165,14 +182,14 @@ fn settle_behind(
     }
 }
 
-/// How many replicas in `Live` have a process that has not ended.
+/// How many replicas in `Live` have a process that lives and has the data.
 fn copies(shard: &Shard, sight: &dyn Sight) -> usize {
-    shard.live().filter(|r| !has_ended(r, sight)).count()
+    shard.live().filter(|r| !is_gone(r, sight)).count()
 }
 
 /// Whether all that a shard's replicas may lack is there: a replica of each parent that closes.
 pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
-    let lives = |r: &Replica| sight.is_heard(&r.node, r.incarnation);
+    let lives = |r: &Replica| sight.is_heard(&r.node, r.incarnation) && !has_lost(r, sight);
     closing_parents(shard, map).filter(|parent| has_last_writes(parent)).all(|p| handing_over(p).any(lives))
 }
 
@@ -227,7 +244,7 @@ pub(super) fn settle_parent(
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
     let parent = edit.shard(id)?.clone();
-    let lives = handing_over(&parent).any(|r| !has_ended(r, sight));
+    let lives = handing_over(&parent).any(|r| !is_gone(r, sight));
     for replica in parent.replicas.iter().filter(|r| has_ended(r, sight)) {
         if handed_over || replica.state != ReplicaState::Unload {
             edit.remove_replica(id, replica.placement)?;

@@ -16,6 +16,7 @@
 //! | `Unloaded`  | –         | shut   | delete → `drop`; stay → `load` |      |                        |
 //! | `Dropping`  | `drop`    | shut   |                       | `Dropped`     | `drop` again, later    |
 //! | `Dropped`   | –         | shut   | stay → `load`         |               |                        |
+//! | `Lost`      | –         | shut   | load anew → `load`    |               |                        |
 //!
 //! *Withdrawn* is not *dropped* (D7): a replica that no order names any more, or whose worker's incarnation has ended,
 //! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
@@ -66,6 +67,8 @@ enum At {
     Serving,
     Unloaded,
     Dropped,
+    /// See [`Holding::admit_loss`].
+    Lost,
     /// A callback runs since then.
     Calling(Callback, Millis),
     /// The last requests run since then.
@@ -208,6 +211,18 @@ impl Holding {
         self.order.had_data && !counts && !self.order.peers.iter().any(is_source)
     }
 
+    /// Of data that outlives processes: a replica that counts as a copy, and of which nothing is here, is reported as
+    /// dropped. The coordinator's state was restored from before it was, or from before it was to go. It must not load
+    /// anew under that order, as a copy that may come to lead before it has what others have: the coordinator orders it
+    /// to load when another copy serves.
+    pub fn admit_loss(&mut self) {
+        let is_copy = !self.withdrawn && self.order.state == ReplicaState::Live && self.order.had_data;
+        let is_here = self.has_data || self.damaged || !matches!(self.at, At::Idle | At::Dropped);
+        if is_copy && !is_here {
+            self.at = At::Lost;
+        }
+    }
+
     /// Whether requests may come in.
     pub fn gate(&self) -> Gate {
         self.gate
@@ -225,13 +240,13 @@ impl Holding {
 
     /// Whether nothing is left of it.
     pub fn is_dropped(&self) -> bool {
-        self.at == At::Dropped
+        matches!(self.at, At::Dropped | At::Lost)
     }
 
     /// What to report.
     pub fn phase(&self) -> Phase {
         if let Some(reason) = self.failure.as_ref().or(self.unhealthy.as_ref())
-            && !matches!(self.at, At::Unloaded | At::Dropped)
+            && !matches!(self.at, At::Unloaded | At::Dropped | At::Lost)
         {
             return Phase::failed(self.attempts.max(1), reason.clone());
         }
@@ -250,7 +265,7 @@ impl Holding {
             At::Unloaded | At::Calling(Callback::Drop(_), _) | At::Resting(Callback::Drop(_), _) => {
                 Phase::Unloaded
             }
-            At::Dropped => Phase::Dropped,
+            At::Dropped | At::Lost => Phase::Dropped,
         }
     }
 
@@ -300,7 +315,7 @@ impl Holding {
 
     /// Whether nothing of it runs here: no request, no callback that it would have to be unloaded after.
     pub fn is_at_rest(&self) -> bool {
-        matches!(self.at, At::Unloaded | At::Dropped | At::Resting(Callback::Drop(_), _))
+        matches!(self.at, At::Unloaded | At::Dropped | At::Lost | At::Resting(Callback::Drop(_), _))
     }
 
     /// Whether [`Holding::withdraw`] was called.
@@ -348,8 +363,9 @@ impl Holding {
                 self.call(Callback::Drop(reason), now)
             }
             // Taken back, or unhealthy; or deleted already, and named again by a state that was restored.
-            (At::Unloaded | At::Dropped, ReplicaState::Load | ReplicaState::Live) => self.load(now),
-            (At::Unloaded, ReplicaState::Unload) | (At::Dropped, _) => self.carry_out(),
+            (At::Unloaded | At::Dropped, ReplicaState::Load | ReplicaState::Live)
+            | (At::Lost, ReplicaState::Load) => self.load(now),
+            (At::Unloaded, ReplicaState::Unload) | (At::Dropped | At::Lost, _) => self.carry_out(),
         }
     }
 
@@ -562,7 +578,7 @@ impl Holding {
             At::Calling(_, since) => since + patience.callback_ms,
             At::Draining(since) => since + patience.drain_ms,
             At::Resting(_, until) => until,
-            At::Idle | At::Ready | At::Serving | At::Unloaded | At::Dropped => Millis::NEVER,
+            At::Idle | At::Ready | At::Serving | At::Unloaded | At::Dropped | At::Lost => Millis::NEVER,
         }
     }
 }

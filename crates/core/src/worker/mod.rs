@@ -304,7 +304,13 @@ impl Worker {
         }
         for order in orders.changed {
             match self.holdings.get_mut(&order.replica) {
-                Some(holding) => holding.take(order),
+                Some(holding) => {
+                    if holding.is_withdrawn() {
+                        // What was said of it meanwhile was of nothing that the map named.
+                        self.said.remove(&order.replica);
+                    }
+                    holding.take(order);
+                }
                 None => drop(self.holdings.insert(order.replica.clone(), Holding::new(order))),
             }
         }
@@ -361,6 +367,9 @@ impl Worker {
         let Some(holding) = self.holdings.get_mut(key) else { return Vec::new() };
         let is_durable = self.keyspaces.get(&key.keyspace).is_some_and(|brief| brief.durable);
         let mut actions = Vec::new();
+        if is_durable {
+            holding.admit_loss();
+        }
         while let Some(task) = holding.next(now, &self.patience) {
             if task == Task::Call(Callback::Load) && is_durable && holding.lacks_source() {
                 holding.returned(Callback::Load, Err(no_source(key)), now, &self.patience);

@@ -1,3 +1,5 @@
+mod restored;
+
 use super::gates::{Access, Verdict};
 use super::*;
 use crate::exchange::{DropReason, LeaseRenewal, Order, Peer, Permission};
@@ -389,39 +391,6 @@ fn o1_a_leader_that_missed_its_successors_stops_before_it_leads_again() {
     assert_eq!(fixture.reported(), (Phase::Ready, Epoch(21)));
     let serve = Callback::Serve(Role::Leader, Epoch(21));
     assert_eq!(fixture.order(5_002, order(ReplicaState::Live, Role::Leader, 21, true)), [Task::Call(serve)]);
-}
-
-/// The coordinator's state was restored from when the replica was to load: another leads, and this one lacks what that
-/// one has taken since.
-#[test]
-fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
-    let load = || order(ReplicaState::Load, Role::Follower, 100, true);
-    let mut fixture = Fixture::leading(17);
-    assert_eq!(fixture.order(5, load()), [Task::Drain]);
-    assert!(!matches!(fixture.judge(5, Access::Read), Verdict::Serve(_)));
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
-    assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(Callback::Load)]);
-    fixture.done(8, Callback::Load);
-    assert_eq!(fixture.reported(), (Phase::Ready, Epoch(100)));
-
-    // Also one that is deleted already.
-    let mut fixture = Fixture::leading(17);
-    assert_eq!(fixture.order(5, order(ReplicaState::UnloadFinal, Role::Follower, 18, true)), [Task::Drain]);
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
-    let delete = Callback::Drop(DropReason::Moved);
-    assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(delete)]);
-    fixture.done(8, delete);
-    assert_eq!(fixture.order(9, load()), [Task::Call(Callback::Load)]);
-
-    // Also one whose service fails to serve, and is to try again.
-    let mut fixture = Fixture::leading(17);
-    let serve = Callback::Serve(Role::Follower, Epoch(18));
-    fixture.order(5, order(ReplicaState::Live, Role::Follower, 18, true));
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
-    let failed = fixture.worker.returned(Millis(7), &replica(), serve, Err("no".to_owned()));
-    assert_eq!(tasks(failed), []);
-    assert_eq!(fixture.order(8, load()), [Task::Drain]);
-    assert_eq!(tasks(fixture.worker.drained(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
 }
 
 #[test]

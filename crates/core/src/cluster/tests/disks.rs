@@ -33,6 +33,8 @@ pub struct Disks {
     next: u128,
     /// The start of each node, counted by the test.
     pub starts: BTreeMap<NodeId, u64>,
+    /// The coordinators' state was restored from a backup: it may name as copies what is deleted.
+    pub restored: bool,
 }
 
 impl Disks {
@@ -77,12 +79,18 @@ impl Disks {
             }
             ReplicaState::UnloadFinal => self.delete(&slot),
             ReplicaState::Live => {
-                assert!(self.data.contains_key(&slot), "live without data: {order:?}");
+                assert!(self.data.contains_key(&slot), "D1: live without data: {order:?}");
                 return self.begin(&slot, order, there);
             }
             ReplicaState::Unload => {}
         }
         true
+    }
+
+    /// Whether an order takes for a copy what is deleted.
+    pub fn lacks(&self, node: &NodeId, order: &Order) -> bool {
+        let is_here = || self.data.contains_key(&(node.clone(), order.replica.clone()));
+        self.restored && order.state == ReplicaState::Live && order.had_data && !is_here()
     }
 
     /// What a replica that loads copies: from the leader of its shard, or else from those of its parents.

@@ -61,7 +61,7 @@ pub(super) fn epochs(town: &Town) -> BTreeMap<ShardId, Epoch> {
     town.map().shards().map(|shard| (shard.id, shard.epoch)).collect()
 }
 
-fn is_told(town: &Town, what: &str) -> bool {
+pub(super) fn is_told(town: &Town, what: &str) -> bool {
     town.notices.iter().any(|notice| notice.contains(what))
 }
 

@@ -265,6 +265,10 @@ impl Town {
         let worker = self.workers.get_mut(name).unwrap();
         worker.sequence += 1;
         for (key, (order, phase)) in &mut worker.holds {
+            if self.disks.as_ref().is_some_and(|disks| disks.lacks(name, order)) {
+                *phase = Phase::Dropped;
+                continue;
+            }
             let fails = self.fails.contains(&(key.shard, name.clone()));
             let found = self.disks.as_mut().map(|disks| disks.prepare(name, order, phase, &there));
             let lacks = found == Some(false);

@@ -1,0 +1,83 @@
+//! Orders of a coordinator whose state was restored from a backup, or that has not heard of what is here.
+
+use super::*;
+
+/// The coordinator's state was restored from when the replica was to load: another leads, and this one lacks what that
+/// one has taken since.
+#[test]
+fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
+    let load = || order(ReplicaState::Load, Role::Follower, 100, true);
+    let mut fixture = Fixture::leading(17);
+    assert_eq!(fixture.order(5, load()), [Task::Drain]);
+    assert!(!matches!(fixture.judge(5, Access::Read), Verdict::Serve(_)));
+    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(Callback::Load)]);
+    fixture.done(8, Callback::Load);
+    assert_eq!(fixture.reported(), (Phase::Ready, Epoch(100)));
+
+    // Also one that is deleted already.
+    let mut fixture = Fixture::leading(17);
+    assert_eq!(fixture.order(5, order(ReplicaState::UnloadFinal, Role::Follower, 18, true)), [Task::Drain]);
+    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
+    let delete = Callback::Drop(DropReason::Moved);
+    assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(delete)]);
+    fixture.done(8, delete);
+    assert_eq!(fixture.order(9, load()), [Task::Call(Callback::Load)]);
+
+    // Also one whose service fails to serve, and is to try again.
+    let mut fixture = Fixture::leading(17);
+    let serve = Callback::Serve(Role::Follower, Epoch(18));
+    fixture.order(5, order(ReplicaState::Live, Role::Follower, 18, true));
+    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
+    let failed = fixture.worker.returned(Millis(7), &replica(), serve, Err("no".to_owned()));
+    assert_eq!(tasks(failed), []);
+    assert_eq!(fixture.order(8, load()), [Task::Drain]);
+    assert_eq!(tasks(fixture.worker.drained(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
+}
+
+/// As a copy it could come to lead before it has what others have.
+#[test]
+fn d1_a_copy_that_is_deleted_is_reported_and_loads_when_it_is_ordered_to() {
+    let live = |epoch| order(ReplicaState::Live, Role::Follower, epoch, true);
+    let load = || order(ReplicaState::Load, Role::Follower, 102, true);
+    let deleted = |durable: bool| {
+        let mut fixture = Fixture { durable, ..Fixture::leading(17) };
+        fixture.order(5, order(ReplicaState::UnloadFinal, Role::Follower, 18, true));
+        fixture.worker.drained(Millis(6), &replica());
+        let delete = Callback::Drop(DropReason::Moved);
+        assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(delete)]);
+        fixture.done(8, delete);
+        fixture
+    };
+    // One that is known to be deleted, and one of which nothing is known any more.
+    for mut fixture in [deleted(true), Fixture { durable: true, ..Fixture::new() }] {
+        assert_eq!(fixture.order(9, live(100)), []);
+        assert_eq!(fixture.reported(), (Phase::Dropped, Epoch(100)));
+        assert_eq!(fixture.order(10, live(101)), []);
+        assert_eq!(fixture.reported(), (Phase::Dropped, Epoch(101)));
+        let from_leader =
+            Order { peers: order(ReplicaState::Unload, Role::Follower, 1, true).peers, ..load() };
+        assert_eq!(fixture.order(11, from_leader), [Task::Call(Callback::Load)]);
+        fixture.done(12, Callback::Load);
+        assert_eq!(fixture.order(13, live(102)), [Task::Call(Callback::Serve(Role::Follower, Epoch(102)))]);
+    }
+    // What is not durable is fetched from wherever the service has it.
+    assert_eq!(deleted(false).order(9, live(100)), [Task::Call(Callback::Load)]);
+}
+
+/// It reported that it unloads while no map named it, so the coordinator that names it again has not heard that.
+#[test]
+fn a12_what_is_taken_back_is_reported_again_though_nothing_has_changed() {
+    let mut fixture = Fixture::leading(1);
+    fixture.version += 1;
+    fixture.worker.ordered(Millis(1), fixture.whole(fixture.version, vec![], vec![]));
+    fixture.worker.drained(Millis(2), &replica());
+    let said = |fixture: &mut Fixture| {
+        let beat = fixture.worker.beat(Millis(3)).unwrap();
+        beat.reports.into_iter().map(|report| report.phase).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&mut fixture), [Phase::Unloading]);
+    assert_eq!(said(&mut fixture), []);
+    fixture.order(4, order(ReplicaState::Live, Role::Leader, 1, true));
+    assert_eq!(said(&mut fixture), [Phase::Unloading]);
+}
