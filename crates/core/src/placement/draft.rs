@@ -20,6 +20,12 @@ const EMPTY: NodeIndex = NodeIndex::MAX;
 
 pub(super) struct Draft<'p> {
     pub(super) problem: &'p Problem,
+    sheet: Sheet,
+}
+
+/// What a draft holds beside its problem: kept while it waits for its next piece of work.
+#[derive(Debug, Clone)]
+pub(super) struct Sheet {
     /// First slot of each shard, and one more.
     starts: Vec<u32>,
     slots: Vec<NodeIndex>,
@@ -47,8 +53,7 @@ impl<'p> Draft<'p> {
     /// The current placement, without what is on lost nodes. The problem must have passed its check.
     pub(super) fn new(problem: &'p Problem) -> Draft<'p> {
         let metrics = problem.metrics.len().max(1);
-        let mut draft = Draft {
-            problem,
+        let sheet = Sheet {
             starts: Vec::with_capacity(problem.shard_count() + 1),
             slots: Vec::with_capacity(problem.current.replicas()),
             metrics,
@@ -67,44 +72,55 @@ impl<'p> Draft<'p> {
             before: Balance::default(),
             no_rule: Rule::default(),
         };
+        let mut draft = Draft { problem, sheet };
         let mut totals = vec![0.0; metrics];
         let mut placed = vec![0.0; metrics];
-        draft.starts.push(0);
+        draft.sheet.starts.push(0);
         for (shard, now) in problem.current.iter().enumerate() {
             let wanted = problem.replicas[shard] as usize;
             for slot in 0..wanted.max(now.len()) {
                 let node = now.get(slot).copied().filter(|node| draft.standing(*node) != Standing::Gone);
-                draft.slots.push(EMPTY);
+                draft.sheet.slots.push(EMPTY);
                 if let Some(node) = node {
-                    draft.put(shard as ShardIndex, draft.slots.len() - 1, node);
+                    draft.put(shard as ShardIndex, draft.sheet.slots.len() - 1, node);
                 }
             }
-            draft.starts.push(draft.slots.len() as u32);
+            draft.sheet.starts.push(draft.sheet.slots.len() as u32);
             for (metric, total) in totals.iter_mut().enumerate() {
                 let size = draft.size(shard as ShardIndex, metric);
                 *total += wanted as f64 * size;
                 placed[metric] += if size > 0.0 { wanted as f64 } else { 0.0 };
-                draft.largest[metric] = draft.largest[metric].max(size);
+                draft.sheet.largest[metric] = draft.sheet.largest[metric].max(size);
             }
         }
-        for ((typical, total), placed) in draft.typical.iter_mut().zip(&totals).zip(placed) {
+        for ((typical, total), placed) in draft.sheet.typical.iter_mut().zip(&totals).zip(placed) {
             *typical = if placed > 0.0 { total / placed } else { 0.0 };
         }
         for (at, load) in problem.background.iter().enumerate() {
             totals[at % metrics] += load;
         }
         draft.set_shares(&totals);
-        draft.before = Balance::of(&draft);
+        draft.sheet.before = Balance::of(&draft);
         draft
     }
 
+    /// Puts the draft aside until its next piece of work.
+    pub(super) fn into_sheet(self) -> Sheet {
+        self.sheet
+    }
+
+    /// Goes on with a draft of the same problem.
+    pub(super) fn resume(problem: &'p Problem, sheet: Sheet) -> Draft<'p> {
+        Draft { problem, sheet }
+    }
+
     fn set_shares(&mut self, totals: &[f64]) {
-        let (problem, metrics) = (self.problem, self.metrics);
+        let (problem, metrics) = (self.problem, self.sheet.metrics);
         let capacity = |node: usize, metric: usize| {
             problem.capacities.get(node * metrics + metric).copied().unwrap_or(1.0)
         };
         let ideals = balance::ideals(problem, totals, capacity);
-        self.share = (0..problem.nodes.len() * metrics)
+        self.sheet.share = (0..problem.nodes.len() * metrics)
             .map(|at| ideals[at % metrics] * capacity(at / metrics, at % metrics))
             .collect();
     }
@@ -113,7 +129,7 @@ impl<'p> Draft<'p> {
 
     /// Number of metrics; 1, the replicas, when the problem has none.
     pub(super) fn metrics(&self) -> usize {
-        self.metrics
+        self.sheet.metrics
     }
 
     pub(super) fn standing(&self, node: NodeIndex) -> Standing {
@@ -121,20 +137,20 @@ impl<'p> Draft<'p> {
     }
 
     pub(super) fn rule(&self, shard: ShardIndex) -> &Rule {
-        self.problem.rules.get(self.problem.rule_index(shard)).unwrap_or(&self.no_rule)
+        self.problem.rules.get(self.problem.rule_index(shard)).unwrap_or(&self.sheet.no_rule)
     }
 
     /// Load that one replica of the shard puts on its node.
     pub(super) fn size(&self, shard: ShardIndex, metric: usize) -> f64 {
-        self.problem.loads.get(shard as usize * self.metrics + metric).copied().unwrap_or(1.0)
+        self.problem.loads.get(shard as usize * self.sheet.metrics + metric).copied().unwrap_or(1.0)
     }
 
     pub(super) fn load(&self, node: NodeIndex, metric: usize) -> f64 {
-        self.load[node as usize * self.metrics + metric]
+        self.sheet.load[node as usize * self.sheet.metrics + metric]
     }
 
     pub(super) fn share(&self, node: NodeIndex, metric: usize) -> f64 {
-        self.share[node as usize * self.metrics + metric]
+        self.sheet.share[node as usize * self.sheet.metrics + metric]
     }
 
     /// Load as a multiple of the share; 0 where there is no load to share.
@@ -145,7 +161,7 @@ impl<'p> Draft<'p> {
 
     /// The highest level over the metrics, and which one it is.
     pub(super) fn highest(&self, node: NodeIndex) -> (f64, usize) {
-        (0..self.metrics).fold((0.0, 0), |best, metric| {
+        (0..self.sheet.metrics).fold((0.0, 0), |best, metric| {
             let level = self.level(node, metric);
             if level > best.0 { (level, metric) } else { best }
         })
@@ -153,7 +169,7 @@ impl<'p> Draft<'p> {
 
     /// The highest level that the node would have with the shard added.
     pub(super) fn level_with(&self, node: NodeIndex, shard: ShardIndex) -> f64 {
-        (0..self.metrics).fold(0.0, |highest: f64, metric| {
+        (0..self.sheet.metrics).fold(0.0, |highest: f64, metric| {
             let share = self.share(node, metric);
             let load = self.load(node, metric) + self.size(shard, metric);
             if share > 0.0 { highest.max(load / share) } else { highest }
@@ -161,25 +177,25 @@ impl<'p> Draft<'p> {
     }
 
     pub(super) fn count(&self, node: NodeIndex) -> u32 {
-        self.count[node as usize]
+        self.sheet.count[node as usize]
     }
 
     /// The slots of a shard; empty ones hold a number that is no node's.
     pub(super) fn nodes_of(&self, shard: ShardIndex) -> &[NodeIndex] {
-        &self.slots[self.slot_range(shard)]
+        &self.sheet.slots[self.slot_range(shard)]
     }
 
     pub(super) fn slot_range(&self, shard: ShardIndex) -> std::ops::Range<usize> {
-        self.starts[shard as usize] as usize..self.starts[shard as usize + 1] as usize
+        self.sheet.starts[shard as usize] as usize..self.sheet.starts[shard as usize + 1] as usize
     }
 
     pub(super) fn at(&self, slot: usize) -> Option<NodeIndex> {
-        Some(self.slots[slot]).filter(|node| *node != EMPTY)
+        Some(self.sheet.slots[slot]).filter(|node| *node != EMPTY)
     }
 
     /// Where the slot's replica is now, lost or not.
     pub(super) fn origin(&self, shard: ShardIndex, slot: usize) -> Option<NodeIndex> {
-        self.problem.current.of(shard).get(slot - self.starts[shard as usize] as usize).copied()
+        self.problem.current.of(shard).get(slot - self.sheet.starts[shard as usize] as usize).copied()
     }
 
     /// The nodes that have a replica of the shard.
@@ -207,9 +223,9 @@ impl<'p> Draft<'p> {
     /// be. 128 shards on nine nodes leave 15 on two of them, a twentieth above the mean, whatever is moved.
     pub(super) fn mark(&self, node: NodeIndex, metric: usize) -> f64 {
         let even = 1.0 + self.tolerance(metric);
-        let (share, typical) = (self.share(node, metric), self.typical[metric]);
+        let (share, typical) = (self.share(node, metric), self.sheet.typical[metric]);
         let own = share - self.background(node, metric);
-        if own <= 0.0 || typical <= 0.0 || self.largest[metric] > limits::ALIKE * typical {
+        if own <= 0.0 || typical <= 0.0 || self.sheet.largest[metric] > limits::ALIKE * typical {
             return even;
         }
         let dealt = (own / typical * (1.0 - WHOLE)).ceil() * typical;
@@ -218,17 +234,17 @@ impl<'p> Draft<'p> {
     }
 
     fn background(&self, node: NodeIndex, metric: usize) -> f64 {
-        self.problem.background.get(node as usize * self.metrics + metric).copied().unwrap_or(0.0)
+        self.problem.background.get(node as usize * self.sheet.metrics + metric).copied().unwrap_or(0.0)
     }
 
     /// A share of the metric, to tell whether there is any load at all.
     pub(super) fn share_of_any(&self, metric: usize) -> f64 {
-        self.share.iter().skip(metric).step_by(self.metrics).copied().fold(0.0, f64::max)
+        self.sheet.share.iter().skip(metric).step_by(self.sheet.metrics).copied().fold(0.0, f64::max)
     }
 
     /// Whether nothing was left undone.
     pub(super) fn is_complete(&self) -> bool {
-        self.unplaced.is_empty() && self.deferred == 0
+        self.sheet.unplaced.is_empty() && self.sheet.deferred == 0
     }
 
     /// How many replicas of the shard have a node.
@@ -241,14 +257,16 @@ impl<'p> Draft<'p> {
         let missing = (self.problem.replicas[shard as usize] as usize).saturating_sub(self.have(shard));
         let empty: Vec<usize> = match missing {
             0 => Vec::new(),
-            _ => self.slot_range(shard).filter(|slot| self.slots[*slot] == EMPTY).take(missing).collect(),
+            _ => {
+                self.slot_range(shard).filter(|slot| self.sheet.slots[*slot] == EMPTY).take(missing).collect()
+            }
         };
         empty.into_iter()
     }
 
     /// How many changes have been made so far, those undone by later ones included.
     pub(super) fn strokes(&self) -> usize {
-        self.log.len()
+        self.sheet.log.len()
     }
 
     // What may be.
@@ -288,11 +306,11 @@ impl<'p> Draft<'p> {
 
     fn shares_domain(&self, shard: ShardIndex, node: NodeIndex, level: Level, but: Option<usize>) -> bool {
         let domain = self.domain(node, level);
-        let other = |slot: usize| self.slots[slot] != EMPTY && Some(slot) != but;
+        let other = |slot: usize| self.sheet.slots[slot] != EMPTY && Some(slot) != but;
         domain != UNKNOWN_DOMAIN
             && self
                 .slot_range(shard)
-                .any(|slot| other(slot) && self.domain(self.slots[slot], level) == domain)
+                .any(|slot| other(slot) && self.domain(self.sheet.slots[slot], level) == domain)
     }
 
     /// Whether two nodes are in the same known domain.
@@ -323,7 +341,7 @@ impl<'p> Draft<'p> {
         leaving: Option<ShardIndex>,
     ) -> Option<usize> {
         self.problem.metrics.iter().enumerate().position(|(metric, spec)| {
-            let capacity = self.problem.capacities[node as usize * self.metrics + metric];
+            let capacity = self.problem.capacities[node as usize * self.sheet.metrics + metric];
             spec.limit.is_some_and(|limit| {
                 let freed = leaving.map_or(0.0, |leaving| self.size(leaving, metric));
                 self.load(node, metric) + self.size(shard, metric) - freed > limit * capacity
@@ -336,24 +354,24 @@ impl<'p> Draft<'p> {
     /// Puts a replica of the shard, in an empty slot, on the node.
     pub(super) fn place(&mut self, shard: ShardIndex, slot: usize, node: NodeIndex, reason: Reason) {
         self.put(shard, slot, node);
-        self.log.push((slot as u32, reason));
+        self.sheet.log.push((slot as u32, reason));
     }
 
     fn put(&mut self, shard: ShardIndex, slot: usize, node: NodeIndex) {
-        debug_assert_eq!(self.slots[slot], EMPTY);
-        self.slots[slot] = node;
-        self.count[node as usize] += 1;
-        for metric in 0..self.metrics {
-            self.load[node as usize * self.metrics + metric] += self.size(shard, metric);
+        debug_assert_eq!(self.sheet.slots[slot], EMPTY);
+        self.sheet.slots[slot] = node;
+        self.sheet.count[node as usize] += 1;
+        for metric in 0..self.sheet.metrics {
+            self.sheet.load[node as usize * self.sheet.metrics + metric] += self.size(shard, metric);
         }
     }
 
     /// Empties a slot and says which node it held.
     pub(super) fn vacate(&mut self, shard: ShardIndex, slot: usize) -> NodeIndex {
-        let node = std::mem::replace(&mut self.slots[slot], EMPTY);
-        self.count[node as usize] -= 1;
-        for metric in 0..self.metrics {
-            self.load[node as usize * self.metrics + metric] -= self.size(shard, metric);
+        let node = std::mem::replace(&mut self.sheet.slots[slot], EMPTY);
+        self.sheet.count[node as usize] -= 1;
+        for metric in 0..self.sheet.metrics {
+            self.sheet.load[node as usize * self.sheet.metrics + metric] -= self.size(shard, metric);
         }
         node
     }
@@ -365,29 +383,29 @@ impl<'p> Draft<'p> {
 
     /// Notes why a slot is where it is, when it was put there by [`Draft::restore`].
     pub(super) fn note(&mut self, slot: usize, reason: Reason) {
-        self.log.push((slot as u32, reason));
+        self.sheet.log.push((slot as u32, reason));
     }
 
     /// Removes a replica for good.
     pub(super) fn remove(&mut self, shard: ShardIndex, slot: usize, reason: Reason) {
         self.vacate(shard, slot);
-        self.log.push((slot as u32, reason));
+        self.sheet.log.push((slot as u32, reason));
     }
 
     /// Forgets what an earlier pass could not do; this one will find out again. Returns the strokes so far.
     pub(super) fn begin_pass(&mut self) -> usize {
-        self.unplaced.clear();
-        self.deferred = 0;
-        self.log.len()
+        self.sheet.unplaced.clear();
+        self.sheet.deferred = 0;
+        self.sheet.log.len()
     }
 
     /// Takes that many moves out of the budget, or counts them as deferred.
     pub(super) fn afford(&mut self, moves: u32) -> bool {
-        if self.budget < moves {
-            self.deferred += moves;
+        if self.sheet.budget < moves {
+            self.sheet.deferred += moves;
             return false;
         }
-        self.budget -= moves;
+        self.sheet.budget -= moves;
         true
     }
 
@@ -398,24 +416,24 @@ impl<'p> Draft<'p> {
 
     /// Gives back a move that came to nothing.
     pub(super) fn refund(&mut self) {
-        self.budget = self.budget.saturating_add(1);
+        self.sheet.budget = self.sheet.budget.saturating_add(1);
     }
 
     /// Takes out of the budget what a search has used of it.
     pub(super) fn charge(&mut self, moves: u32, deferred: u32) {
-        self.budget = self.budget.saturating_sub(moves);
-        self.deferred += deferred;
+        self.sheet.budget = self.sheet.budget.saturating_sub(moves);
+        self.sheet.deferred += deferred;
     }
 
     pub(super) fn budget(&self) -> u32 {
-        self.budget
+        self.sheet.budget
     }
 
     /// Notes that a slot has no node, or cannot leave the one it has, and finds out why.
     pub(super) fn give_up(&mut self, shard: ShardIndex, slot: usize) {
         let why = self.why_not(shard);
-        let replica = (slot - self.starts[shard as usize] as usize) as u8;
-        self.unplaced.push(Unplaced { shard, replica, stays: self.at(slot), why });
+        let replica = (slot - self.sheet.starts[shard as usize] as usize) as u8;
+        self.sheet.unplaced.push(Unplaced { shard, replica, stays: self.at(slot), why });
     }
 
     /// Which of the hurdles, taken in order, no node passes.
@@ -452,10 +470,10 @@ impl<'p> Draft<'p> {
 
     /// Ends the draft: what differs from the current placement, and how good it is.
     pub(super) fn finish(mut self) -> Solution {
-        self.log.sort_by_key(|(slot, _)| *slot);
-        let log = std::mem::take(&mut self.log);
+        self.sheet.log.sort_by_key(|(slot, _)| *slot);
+        let log = std::mem::take(&mut self.sheet.log);
         let after = Balance::of(&self);
-        let mut placement = Placement::with_capacity(self.problem.shard_count(), self.slots.len());
+        let mut placement = Placement::with_capacity(self.problem.shard_count(), self.sheet.slots.len());
         let (mut decisions, mut bytes, mut logged) = (Vec::with_capacity(log.len()), 0, 0);
         let mut reasons: Vec<Option<Reason>> = Vec::new();
         for shard in 0..self.problem.shard_count() as ShardIndex {
@@ -475,7 +493,7 @@ impl<'p> Draft<'p> {
                 |slot: &usize| self.at(*slot).is_some() && self.at(*slot) == self.origin(shard, *slot);
             let newcomer = |slot: &usize| self.at(*slot).is_some() && !stayed(slot);
             let order = slots.clone().filter(stayed).chain(slots.clone().filter(newcomer));
-            placement.push(order.map(|slot| self.slots[slot]));
+            placement.push(order.map(|slot| self.sheet.slots[slot]));
             for slot in slots.clone() {
                 let (from, to) = (self.origin(shard, slot), self.at(slot));
                 if from != to {
@@ -486,9 +504,9 @@ impl<'p> Draft<'p> {
                 }
             }
         }
-        let nowhere = self.unplaced.iter().filter(|unplaced| unplaced.stays.is_none()).count() as u64;
+        let nowhere = self.sheet.unplaced.iter().filter(|unplaced| unplaced.stays.is_none()).count() as u64;
         let score = Score::of(&self, &after, nowhere, decisions.len() as u64, bytes);
-        let Draft { unplaced, deferred, before, .. } = self;
+        let Sheet { unplaced, deferred, before, .. } = self.sheet;
         Solution { placement, decisions, unplaced, deferred, before, after, score }
     }
 
@@ -501,7 +519,7 @@ impl<'p> Draft<'p> {
                 let was_here =
                     |other: &usize| self.origin(shard, *other) == Some(node) && self.at(*other) != Some(node);
                 let Some(other) = slots.clone().find(was_here) else { break };
-                self.slots.swap(slot, other);
+                self.sheet.slots.swap(slot, other);
                 let (mine, its) = (slot - slots.start, other - slots.start);
                 if self.at(slot).is_none() || reasons[mine].is_none() {
                     reasons[mine] = reasons[its];

@@ -38,6 +38,7 @@
 //! What is brought is not trusted: its solutions are checked ([`Solution::check`]), and nonsense moves nothing. It
 //! runs inside the coordinator, which waits for it: one that hangs or panics stops the coordinator with it.
 
+use super::balanced::{Balanced, Pieces, Placing};
 use super::solution::SolutionError;
 use super::{POLICIES, Policy, Problem, ProblemError, Solution, UnknownPolicy, by_name};
 use std::collections::BTreeMap;
@@ -108,6 +109,17 @@ impl Policies {
         let nonsense = |why| PlacementError::Nonsense { policy: policy.name(), why };
         solution.check(problem).map_err(nonsense)?;
         Ok(solution)
+    }
+
+    /// Begins to place the shards of `problem`: the first piece of `balanced`, all of any other policy.
+    ///
+    /// # Errors
+    /// As those of [`Policies::place`].
+    pub fn begin(&self, name: &str, problem: &Problem) -> Result<Placing, PlacementError> {
+        if name == Balanced.name() && !self.brought.contains_key(name) {
+            return Ok(Placing::UnderWay(Box::new(Pieces::begin(problem)?)));
+        }
+        self.place(name, problem).map(|solution| Placing::Done(Box::new(solution)))
     }
 }
 

@@ -93,7 +93,7 @@ prop_compose! {
 
 prop_compose! {
     /// Any small problem that passes its check.
-    fn problem()(count in 1_usize..12)(
+    pub(super) fn problem()(count in 1_usize..12)(
         count in Just(count),
         standings in prop::collection::vec(standing(), count),
         zones in prop::collection::vec(0_u32..4, count),

@@ -11,7 +11,8 @@
 //! | what                                          | in slices                                             |
 //! |-----------------------------------------------|-------------------------------------------------------|
 //! | footprints, survey, changes                   | of so many shards, replicas or changes                |
-//! | the policy                                    | no: it is one call, in a slice of its own             |
+//! | the policy `balanced`                         | of one phase each                                     |
+//! | any other policy                              | no: it is one call, in a slice of its own             |
 //! | plans                                         | of so many changes; what is left is the next plan     |
 //!
 //! A round always ends, whatever happens meanwhile, and nothing sets it back: so no change of the world, however often,
@@ -19,7 +20,7 @@
 //! ([`super::changes`]) and again when a plan is made ([`check::sift`]), and the keyspace is looked at again. A repair
 //! waits for the rest of a round at most: every run makes repairs first, whatever else it was begun for.
 //!
-//! Not done: a policy that stops in the middle.
+//! Not done: a phase of a policy that stops in the middle.
 
 use super::changes::{Wishes, Writing};
 use super::footprint::Count;
@@ -32,6 +33,7 @@ use crate::id::ShardId;
 use crate::keyspace::Mode;
 use crate::limits;
 use crate::name::{KeyspaceName, NodeId};
+use crate::placement::balanced::Placing;
 use crate::plan::{Origin, Planned};
 use crate::reshard::Proposals;
 use crate::time::Millis;
@@ -53,7 +55,7 @@ pub(in crate::cluster) struct Round {
 enum Step {
     Count(Box<Count>),
     Survey(Box<Run>, Box<Survey>),
-    Place(Box<Run>, Box<Outlook>),
+    Place(Box<Run>, Box<Outlook>, Option<Placing>),
     Write(Box<Run>, Box<Writing>),
     Submit(Box<Run>, Box<Submission>),
 }
@@ -135,7 +137,7 @@ impl Cluster {
                 (!is_done).then_some(Step::Count(count))
             }
             Step::Survey(run, survey) => self.survey_on(at, &name, (run, survey), left),
-            Step::Place(run, outlook) => self.place(at, &name, (run, outlook), left),
+            Step::Place(run, outlook, placing) => self.place(at, &name, (run, outlook, placing), left),
             Step::Write(run, writing) => self.write_on(at, &name, (run, writing), left),
             Step::Submit(run, submission) => {
                 let (next, submitted) = self.submit_on(at, &name, (run, submission), left);
@@ -211,27 +213,33 @@ impl Cluster {
         run.proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
         let keyspace = self.keyspaces.get(name)?;
         let outlook = self.outlook(at, keyspace, *survey, &run.proposals);
-        Some(Step::Place(run, Box::new(outlook)))
+        Some(Step::Place(run, Box::new(outlook), None))
     }
 
-    /// Asks the policy.
+    /// Asks the policy, piece by piece.
     fn place(
         &mut self,
         at: Moment,
         name: &KeyspaceName,
-        (run, outlook): (Box<Run>, Box<Outlook>),
+        (run, outlook, placing): (Box<Run>, Box<Outlook>, Option<Placing>),
         left: &mut usize,
     ) -> Option<Step> {
         let work = outlook.problem.shard_count() + outlook.problem.current.replicas();
-        // It cannot be cut, so where it is much it has a slice of its own.
+        // A piece cannot be cut, so where it is much it has a slice of its own.
         if work > *left && *left < self.slice.planned {
             *left = 0;
-            return Some(Step::Place(run, outlook));
+            return Some(Step::Place(run, outlook, placing));
         }
         *left = left.saturating_sub(work.max(1));
         let keyspace = self.keyspaces.get(name)?;
-        match self.policies.place(&keyspace.record.keyspace.policy, &outlook.problem) {
-            Ok(solution) => Some(Step::Write(run, Box::new(Writing::of(*outlook, solution)))),
+        let next = match placing {
+            Some(Placing::UnderWay(pieces)) => Ok(pieces.go_on(&outlook.problem)),
+            Some(done @ Placing::Done(_)) => Ok(done),
+            None => self.policies.begin(&keyspace.record.keyspace.policy, &outlook.problem),
+        };
+        match next {
+            Ok(Placing::Done(solution)) => Some(Step::Write(run, Box::new(Writing::of(*outlook, *solution)))),
+            Ok(placing) => Some(Step::Place(run, outlook, Some(placing))),
             Err(error) => {
                 self.fail(at, name, error.to_string());
                 None
@@ -400,7 +408,7 @@ impl Step {
     fn run(&self) -> Option<&Run> {
         match self {
             Step::Count(_) => None,
-            Step::Survey(run, _) | Step::Place(run, _) | Step::Write(run, _) | Step::Submit(run, _) => {
+            Step::Survey(run, _) | Step::Place(run, ..) | Step::Write(run, _) | Step::Submit(run, _) => {
                 Some(run)
             }
         }
@@ -410,7 +418,7 @@ impl Step {
     fn interrupt(&mut self) {
         match self {
             Step::Count(_) => {}
-            Step::Survey(run, _) | Step::Place(run, _) | Step::Write(run, _) | Step::Submit(run, _) => {
+            Step::Survey(run, _) | Step::Place(run, ..) | Step::Write(run, _) | Step::Submit(run, _) => {
                 run.is_interrupted = true;
             }
         }

@@ -67,7 +67,7 @@ fn placed_in_slices(planned: usize) -> Vec<Vec<String>> {
         let names: Vec<_> = town.workers.keys().cloned().collect();
         names.iter().for_each(|name| town.beat(name));
         let work = dearest_decision(&mut town);
-        // The policy is one call, of all shards and replicas; else a shard more than a slice at most.
+        // A phase of the policy is one piece, of all shards and replicas; else a shard more than a slice at most.
         let most = planned.max(3 * shards as usize) + 3;
         assert!(work.planned <= most as u64, "{planned} at {}: {work:?}", town.now);
     }

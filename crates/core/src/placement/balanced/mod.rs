@@ -40,15 +40,15 @@ mod constrain;
 mod draw;
 mod evict;
 mod fill;
+mod pieces;
 mod search;
 mod steps;
 mod thin;
 
 use super::Policy;
-use super::draft::Draft;
 use super::problem::{NodeIndex, Problem, ProblemError, ShardIndex};
 use super::solution::{Reason, Solution};
-use crate::limits;
+pub use pieces::{Pieces, Placing};
 
 /// The policy of this module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,21 +60,13 @@ impl Policy for Balanced {
     }
 
     fn place(&self, problem: &Problem) -> Result<Solution, ProblemError> {
-        problem.check()?;
-        let mut draft = Draft::new(problem);
-        // What one pass frees may be what another needed. Most problems need one.
-        for _ in 0..limits::PASSES {
-            let before = draft.begin_pass();
-            let mut pending = evict::evict(&mut draft);
-            constrain::constrain(&mut draft, &mut pending);
-            fill::fill(&mut draft, pending);
-            draw::draw(&mut draft);
-            let settled = balance::balance(&mut draft);
-            if draft.strokes() == before || (settled && draft.is_complete()) {
-                break;
+        let mut placing = Placing::UnderWay(Box::new(Pieces::begin(problem)?));
+        loop {
+            match placing {
+                Placing::UnderWay(pieces) => placing = pieces.go_on(problem),
+                Placing::Done(solution) => return Ok(*solution),
             }
         }
-        Ok(draft.finish())
     }
 }
 

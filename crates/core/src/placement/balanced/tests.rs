@@ -1,8 +1,11 @@
+use super::super::draft::Draft;
 use super::super::problem::{NodeSet, Rule, Spread, Standing, spread_bits};
 use super::super::solution::Unplaceable;
+use super::super::tests::problem;
 use super::super::tests::{after, loaded, place};
 use super::super::{Metric, Placement, Score};
 use super::*;
+use crate::limits;
 use proptest::prelude::*;
 
 fn run(problem: &Problem) -> Solution {
@@ -388,5 +391,41 @@ proptest! {
                 break;
             }
         }
+    }
+}
+
+/// All phases on one draft that is never put aside.
+fn in_one_piece(problem: &Problem) -> Solution {
+    let mut draft = Draft::new(problem);
+    for _ in 0..limits::PASSES {
+        let before = draft.begin_pass();
+        let mut pending = evict::evict(&mut draft);
+        constrain::constrain(&mut draft, &mut pending);
+        fill::fill(&mut draft, pending);
+        draw::draw(&mut draft);
+        let settled = balance::balance(&mut draft);
+        if draft.strokes() == before || (settled && draft.is_complete()) {
+            break;
+        }
+    }
+    draft.finish()
+}
+
+proptest! {
+    #[test]
+    fn m9_pieces_come_to_what_one_piece_comes_to(problem in problem()) {
+        let whole = in_one_piece(&problem);
+        let mut placing = Placing::UnderWay(Box::new(Pieces::begin(&problem).unwrap()));
+        let mut count = 0;
+        let solution = loop {
+            placing = match placing {
+                // As between two decisions: what is kept is a copy, and the problem is one, too.
+                Placing::UnderWay(pieces) => pieces.clone().go_on(&problem.clone()),
+                Placing::Done(solution) => break *solution,
+            };
+            count += 1;
+        };
+        prop_assert!(count >= 4, "{} pieces", count);
+        prop_assert_eq!(solution, whole);
     }
 }
