@@ -180,6 +180,9 @@ pub const RESHARD_FACTOR: u32 = 64;
 /// that cannot be brought within its tolerance comes to this bound.
 pub const SETTLE_EVALUATIONS: u64 = 10_000_000;
 
+/// `balanced`: candidate steps that are weighed in the time in which a shard or a replica is looked at.
+pub const EVALUATIONS_A_LOOK: u64 = 4;
+
 /// See [`SETTLE_EVALUATIONS`]; so many more for each replica, which is a second at three million.
 pub const SETTLE_EVALUATIONS_PER_REPLICA: u64 = 20;
 

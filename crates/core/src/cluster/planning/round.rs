@@ -11,7 +11,7 @@
 //! | what                                          | in slices                                             |
 //! |-----------------------------------------------|-------------------------------------------------------|
 //! | footprints, survey, changes                   | of so many shards, replicas or changes                |
-//! | the policy `balanced`                         | of one phase each                                     |
+//! | the policy `balanced`                         | of one phase each, and of so many steps weighed       |
 //! | any other policy                              | no: it is one call, in a slice of its own             |
 //! | plans                                         | of so many changes; what is left is the next plan     |
 //!
@@ -20,7 +20,7 @@
 //! ([`super::changes`]) and again when a plan is made ([`check::sift`]), and the keyspace is looked at again. A repair
 //! waits for the rest of a round at most: every run makes repairs first, whatever else it was begun for.
 //!
-//! Not done: a phase of a policy that stops in the middle.
+//! Not done: the phases of `balanced` that look at every shard and stop in the middle.
 
 use super::changes::{Wishes, Writing};
 use super::footprint::Count;
@@ -153,6 +153,12 @@ impl Cluster {
         ready
     }
 
+    /// Takes work from what is left of the slice. What could not be cut, and was more than that, counts all the same.
+    fn charge(&mut self, left: &mut usize, work: usize) {
+        self.work.planned += work.saturating_sub(*left) as u64;
+        *left = left.saturating_sub(work);
+    }
+
     fn begin_next(&mut self, at: Moment, round: &mut Round) -> Option<(KeyspaceName, Step)> {
         if let Some(name) = round.counts.pop_front() {
             let count = self.begin_count(&name)?;
@@ -224,19 +230,27 @@ impl Cluster {
         (run, outlook, placing): (Box<Run>, Box<Outlook>, Option<Placing>),
         left: &mut usize,
     ) -> Option<Step> {
-        let work = outlook.problem.shard_count() + outlook.problem.current.replicas();
-        // A piece cannot be cut, so where it is much it has a slice of its own.
-        if work > *left && *left < self.slice.planned {
+        let problem = &outlook.problem;
+        let least = match &placing {
+            Some(Placing::UnderWay(pieces)) => pieces.least(problem),
+            Some(Placing::Done(_)) => 1,
+            None => (problem.shard_count() + problem.current.replicas()).max(1),
+        };
+        // Where a piece cannot be cut and is much, it has a slice of its own.
+        if least > *left && *left < self.slice.planned {
             *left = 0;
             return Some(Step::Place(run, outlook, placing));
         }
-        *left = left.saturating_sub(work.max(1));
         let keyspace = self.keyspaces.get(name)?;
-        let next = match placing {
-            Some(Placing::UnderWay(pieces)) => Ok(pieces.go_on(&outlook.problem)),
-            Some(done @ Placing::Done(_)) => Ok(done),
-            None => self.policies.begin(&keyspace.record.keyspace.policy, &outlook.problem),
+        let (next, work) = match placing {
+            Some(Placing::UnderWay(pieces)) => {
+                let (placing, work) = pieces.go_on(problem, *left);
+                (Ok(placing), work)
+            }
+            Some(done @ Placing::Done(_)) => (Ok(done), least),
+            None => (self.policies.begin(&keyspace.record.keyspace.policy, problem), least),
         };
+        self.charge(left, work);
         match next {
             Ok(Placing::Done(solution)) => Some(Step::Write(run, Box::new(Writing::of(*outlook, *solution)))),
             Ok(placing) => Some(Step::Place(run, outlook, Some(placing))),
@@ -324,7 +338,7 @@ impl Cluster {
         let Some((origin, mut changes)) = self.next_part(at, name, &run, (&mut rest, mode)) else {
             return (None, rest.is_ready);
         };
-        *left = left.saturating_sub(changes.len().max(1));
+        self.charge(left, changes.len().max(1));
         if run.is_interrupted && self.sift(at, name, &mut changes) {
             rest.is_complete = false;
         }

@@ -1,7 +1,7 @@
 //! What one decision does, and what is remembered, while much happens (B7, B9). Counted in shards, not in time.
 
 use super::super::{Moment, RegisterError, Registration, Slice, Work};
-use super::town::{Town, keyspace, node, settings, slots};
+use super::town::{BEAT_MS, Town, keyspace, node, settings, slots};
 use crate::id::{ShardId, TransactionId};
 use crate::keyspace::Keyspace;
 use crate::limits;
@@ -110,6 +110,32 @@ fn b7_a_plan_is_finished_though_the_world_changes_with_every_slice() {
     }
     assert_eq!(town.served().len(), shards as usize, "{:#?}", town.notices);
     assert_eq!(town.cluster.nodes()[&node("n3")].held(), 0, "{:#?}", town.notices);
+}
+
+#[test]
+fn b7_b10_leases_are_renewed_between_the_pieces_of_a_policy() {
+    let mut town = settled(60, 4);
+    town.cluster = town.cluster.clone().with_slice(Slice { planned: 1 });
+    town.kill("n3");
+    let (mut streak, mut longest) = (0, 0);
+    for _ in 0..300 {
+        town.now += BEAT_MS;
+        let names: Vec<_> = town.workers.keys().cloned().collect();
+        for name in names {
+            let beat = town.next_beat(&name);
+            let sent_at = beat.sent_at;
+            let orders = town.cluster.beat(town.at(), beat).unwrap();
+            assert_eq!(orders.lease.map(|lease| lease.sent_at), Some(sent_at), "{name} at {}", town.now);
+        }
+        let before = town.cluster.work_done().planned;
+        town.decide_once();
+        // Shards and changes come one at a time, so what is as much as all nodes is a piece of the policy.
+        let is_piece = town.cluster.work_done().planned - before >= 4;
+        streak = if is_piece { streak + 1 } else { 0 };
+        longest = longest.max(streak);
+    }
+    // The draft, what is filled, what is drawn, what is listed, the solution: each a decision of its own.
+    assert!(longest >= 5, "{longest} pieces one after the other");
 }
 
 #[test]

@@ -352,17 +352,18 @@ impl Town {
 
     /// Decides until nothing more is ready, and makes everything durable.
     pub fn decide(&mut self) {
-        for _ in 0..1_000 {
-            self.transactions = self.transactions.wrapping_add(1);
-            let wake = self.cluster.decide(self.at(), TransactionId([self.transactions; 20]));
-            let outbox = self.cluster.take_outbox();
-            self.store(outbox);
-            if wake.0 > self.now {
-                self.check_records();
-                return;
-            }
-        }
-        panic!("the cluster does not come to rest at {}: {:#?}", self.now, self.notices);
+        let is_at_rest = (0..1_000).any(|_| !self.decide_once());
+        assert!(is_at_rest, "the cluster does not come to rest at {}: {:#?}", self.now, self.notices);
+        self.check_records();
+    }
+
+    /// One decision; what it writes is stored. Returns whether another follows at once.
+    pub fn decide_once(&mut self) -> bool {
+        self.transactions = self.transactions.wrapping_add(1);
+        let wake = self.cluster.decide(self.at(), TransactionId([self.transactions; 20]));
+        let outbox = self.cluster.take_outbox();
+        self.store(outbox);
+        wake.0 <= self.now
     }
 
     /// What is said to be durable is on the disk. How far plans have got is stored now and then only.

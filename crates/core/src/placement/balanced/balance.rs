@@ -3,48 +3,101 @@
 //! The hottest node takes the step that shrinks the excess most, at the lowest price, and so on until no
 //! node is hot. Then the plan is made smaller (`thin`), for as long as a fixed number of evaluations lasts:
 //! a number and not a time, so that the same problem gives the same plan on any machine.
+//!
+//! It can stop between any two steps, and go on in another decision.
 
-use super::search::Search;
+use super::search::{Search, State};
 use crate::limits;
 use crate::placement::draft::Draft;
+use crate::placement::problem::NodeIndex;
 
-/// Runs the phase. True when nothing more can be done: no node is above its tolerance, or the evaluations
-/// are used up and the rest waits for the next plan.
-pub(super) fn balance(draft: &mut Draft<'_>) -> bool {
-    let replicas = draft.problem.current.replicas() as u64;
-    let Some(mut search) = Search::new(draft) else { return true };
-    let most = limits::SETTLE_EVALUATIONS + limits::SETTLE_EVALUATIONS_PER_REPLICA * replicas;
-    let stuck = search.settle(most);
-    let exhausted = search.evaluations >= most;
-    if !exhausted {
-        search.thin(limits::THIN_EVALUATIONS);
+/// The phase, between two pieces of it.
+#[derive(Debug, Clone)]
+pub(super) struct Balancing {
+    search: State,
+    round: Round,
+    /// Hot nodes that no step helps, once no more steps are looked for.
+    stuck: Option<usize>,
+}
+
+/// A time through all hot nodes.
+#[derive(Debug, Clone, Default)]
+struct Round {
+    /// Nodes that no step helped in it.
+    stuck: Vec<NodeIndex>,
+    /// What had been done when it began.
+    before: usize,
+}
+
+/// How far the phase has come.
+pub(super) enum Progress {
+    /// There is more to do.
+    UnderWay(Box<Balancing>),
+    /// True when nothing more can be done: no node is above its tolerance, or the evaluations are used up and the rest
+    /// waits for the next plan.
+    Done(bool),
+}
+
+/// Begins the phase: lists every replica. None when no node is above its tolerance.
+pub(super) fn begin(draft: &mut Draft<'_>) -> Option<Box<Balancing>> {
+    let search = Search::new(draft)?.into_state();
+    Some(Box::new(Balancing { search, round: Round::default(), stuck: None }))
+}
+
+impl Balancing {
+    /// Goes on until about so many steps have been weighed: a node's steps are weighed to the end. Returns how many
+    /// were, and what was listed for them.
+    pub(super) fn go_on(mut self: Box<Self>, draft: &mut Draft<'_>, most: u64) -> (Progress, u64) {
+        let replicas = draft.problem.current.replicas() as u64;
+        let end = limits::SETTLE_EVALUATIONS + limits::SETTLE_EVALUATIONS_PER_REPLICA * replicas;
+        let mut search = Search::resume(draft, self.search);
+        let before = search.effort();
+        let Some(stuck) = self.stuck else {
+            self.stuck = search.settle(&mut self.round, end, before.saturating_add(most));
+            let done = search.effort() - before;
+            self.search = search.into_state();
+            return (Progress::UnderWay(self), done);
+        };
+        let is_exhausted = search.state.evaluations >= end;
+        if !is_exhausted {
+            search.thin(limits::THIN_EVALUATIONS);
+        }
+        let done = search.effort() - before;
+        search.close(stuck as u32);
+        (Progress::Done(stuck == 0 || is_exhausted), done)
     }
-    search.close(stuck as u32);
-    stuck == 0 || exhausted
 }
 
 impl Search<'_, '_> {
-    /// Takes the best step for the hottest node until no node is hot, none can be helped, or that many
-    /// steps have been weighed. Returns how many nodes are left.
-    fn settle(&mut self, most: u64) -> usize {
+    /// Steps that were weighed, and what was listed to find them.
+    fn effort(&self) -> u64 {
+        self.state.evaluations + self.state.listed
+    }
+
+    /// Takes the best step for the hottest node until no node is hot, none can be helped, or `end` steps have been
+    /// weighed. Returns how many nodes are left; none when it stopped before, because its effort came to `until`.
+    fn settle(&mut self, round: &mut Round, end: u64, until: u64) -> Option<usize> {
         loop {
-            let (mut stuck, before) = (Vec::new(), self.mark());
-            while self.evaluations < most
+            while self.state.evaluations < end
                 && let Some(hot) = self.hottest()
             {
+                if self.effort() >= until {
+                    return None;
+                }
                 match self.best_step(hot, self.affordable(2)) {
                     Some(step) => self.apply(step),
                     None => {
                         self.set_aside(hot);
-                        stuck.push(hot);
+                        round.stuck.push(hot);
                     }
                 }
             }
-            let left = stuck.len() + self.hot_count();
-            if left == 0 || self.mark() == before || self.evaluations >= most {
-                return left;
+            let left = round.stuck.len() + self.hot_count();
+            if left == 0 || self.mark() == round.before || self.state.evaluations >= end {
+                return Some(left);
             }
-            self.look_again(&stuck);
+            self.look_again(&round.stuck);
+            *round = Round { stuck: Vec::new(), before: self.mark() };
         }
     }
 }

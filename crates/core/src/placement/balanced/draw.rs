@@ -8,8 +8,8 @@ use crate::placement::problem::{NodeIndex, ShardIndex, Standing};
 use crate::placement::solution::Reason;
 use std::collections::BinaryHeap;
 
-/// Runs the phase.
-pub(super) fn draw(draft: &mut Draft<'_>) {
+/// Runs the phase. False when no node is to draw, and nothing was looked at but the nodes.
+pub(super) fn draw(draft: &mut Draft<'_>) -> bool {
     let below = draft.problem.settings.draw_below;
     let nodes = 0..draft.problem.nodes.len() as NodeIndex;
     let empty: Vec<NodeIndex> = nodes
@@ -17,7 +17,7 @@ pub(super) fn draw(draft: &mut Draft<'_>) {
         .collect();
     let any_load = (0..draft.metrics()).any(|metric| draft.share_of_any(metric) > 0.0);
     if empty.is_empty() || !any_load {
-        return;
+        return false;
     }
     let mut donors = Donors::new(draft, &empty);
     for node in empty {
@@ -30,6 +30,7 @@ pub(super) fn draw(draft: &mut Draft<'_>) {
         };
         while draft.highest(node).0 < 1.0 && donors.give(draft, node, &reason) {}
     }
+    true
 }
 
 /// Nodes above their share, the fullest first, with what they hold.

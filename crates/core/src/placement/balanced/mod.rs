@@ -63,7 +63,7 @@ impl Policy for Balanced {
         let mut placing = Placing::UnderWay(Box::new(Pieces::begin(problem)?));
         loop {
             match placing {
-                Placing::UnderWay(pieces) => placing = pieces.go_on(problem),
+                Placing::UnderWay(pieces) => placing = pieces.go_on(problem, usize::MAX).0,
                 Placing::Done(solution) => return Ok(*solution),
             }
         }

@@ -1,21 +1,23 @@
 //! `balanced` in pieces: what the coordinator does of it between two beats.
 //!
-//! One phase is one piece. A draft waits between two pieces without its problem ([`Sheet`]); the caller keeps the
-//! problem and gives the same one to each piece. [`Balanced`] does one piece after another, so a solution is the same
-//! in however many decisions it was worked out.
+//! A draft waits between two pieces without its problem ([`Sheet`]); the caller keeps the problem and gives the same one
+//! to each piece. [`Balanced`] does one piece after another, so a solution is the same in however many decisions it was
+//! worked out.
 //!
 //! ```text
-//!  begin ──► fill ──► draw ──► balance ──► finish
-//!             ▲                   │
-//!             └── another pass ───┘
+//!  begin ──► fill ──► draw ──► list ──► settle ──► thin ──► finish
+//!             ▲                         └─◄──┘      │
+//!             └──────────── another pass ───────────┘
 //! ```
 //!
-//! Not done: a phase that stops in the middle. Each looks at every shard once; `balance` weighs steps beside that, up
-//! to [`limits::SETTLE_EVALUATIONS`] and more.
+//! `settle` stops between two steps; its effort depends on how uneven the cluster is, and not on its size alone. Not
+//! done: the others that stop in the middle. Each looks at every shard and replica a few times, `thin` weighs
+//! [`limits::THIN_EVALUATIONS`] steps.
 //!
 //! [`Balanced`]: super::Balanced
 
-use super::{balance, constrain, draw, evict, fill};
+use super::balance::{self, Balancing, Progress};
+use super::{constrain, draw, evict, fill};
 use crate::limits;
 use crate::placement::draft::{Draft, Sheet};
 use crate::placement::problem::{Problem, ProblemError};
@@ -42,12 +44,19 @@ pub struct Pieces {
 }
 
 /// The next piece.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Phase {
     Fill,
     Draw,
-    Balance,
+    List,
+    /// `settle`, then `thin`.
+    Balance(Box<Balancing>),
     Finish,
+}
+
+/// One look at every shard and replica.
+fn whole(problem: &Problem) -> usize {
+    (problem.shard_count() + problem.current.replicas()).max(1)
 }
 
 impl Pieces {
@@ -61,10 +70,20 @@ impl Pieces {
         Ok(Pieces { sheet, next: Phase::Fill, passes: 0, before: 0 })
     }
 
-    /// The next piece, with the problem that it was begun with.
+    /// How much of the next piece is done without a stop, in shards and replicas that are looked at.
     #[must_use]
-    pub fn go_on(mut self, problem: &Problem) -> Placing {
+    pub fn least(&self, problem: &Problem) -> usize {
+        match self.next {
+            Phase::Balance(_) => 1,
+            Phase::Fill | Phase::Draw | Phase::List | Phase::Finish => whole(problem),
+        }
+    }
+
+    /// The next piece, with the problem that it was begun with, and what it came to: about `most` where it can stop.
+    #[must_use]
+    pub fn go_on(mut self, problem: &Problem, most: usize) -> (Placing, usize) {
         let mut draft = Draft::resume(problem, self.sheet);
+        let mut work = whole(problem);
         self.next = match self.next {
             Phase::Fill => {
                 self.passes += 1;
@@ -75,18 +94,37 @@ impl Pieces {
                 Phase::Draw
             }
             Phase::Draw => {
-                draw::draw(&mut draft);
-                Phase::Balance
+                if !draw::draw(&mut draft) {
+                    work = problem.nodes.len().max(1);
+                }
+                Phase::List
             }
-            Phase::Balance => {
-                let settled = balance::balance(&mut draft);
-                let is_still = draft.strokes() == self.before || (settled && draft.is_complete());
-                // What one pass frees may be what another needed. Most problems need one.
-                if is_still || self.passes >= limits::PASSES { Phase::Finish } else { Phase::Fill }
+            Phase::List => match balance::begin(&mut draft) {
+                Some(balancing) => Phase::Balance(balancing),
+                None => {
+                    work = problem.nodes.len().max(1);
+                    after_pass(self.passes, self.before, &draft, true)
+                }
+            },
+            Phase::Balance(balancing) => {
+                let most = (most as u64).saturating_mul(limits::EVALUATIONS_A_LOOK);
+                let (progress, effort) = balancing.go_on(&mut draft, most);
+                work = effort.div_ceil(limits::EVALUATIONS_A_LOOK).max(1) as usize;
+                match progress {
+                    Progress::UnderWay(balancing) => Phase::Balance(balancing),
+                    Progress::Done(settled) => after_pass(self.passes, self.before, &draft, settled),
+                }
             }
-            Phase::Finish => return Placing::Done(Box::new(draft.finish())),
+            Phase::Finish => return (Placing::Done(Box::new(draft.finish())), work),
         };
         self.sheet = draft.into_sheet();
-        Placing::UnderWay(Box::new(self))
+        (Placing::UnderWay(Box::new(self)), work)
     }
+}
+
+/// Another pass when the one that began at the stroke `before` has changed something and left something undone: what one
+/// pass frees may be what another needed. Most problems need one.
+fn after_pass(passes: usize, before: usize, draft: &Draft<'_>, settled: bool) -> Phase {
+    let is_still = draft.strokes() == before || (settled && draft.is_complete());
+    if is_still || passes >= limits::PASSES { Phase::Finish } else { Phase::Fill }
 }

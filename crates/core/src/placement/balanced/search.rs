@@ -38,7 +38,13 @@ pub(super) struct Step {
 }
 
 pub(super) struct Search<'d, 'p> {
-    pub(super) draft: &'d mut Draft<'p>,
+    draft: &'d mut Draft<'p>,
+    pub(super) state: State,
+}
+
+/// What a search holds beside its draft: kept while it waits for its next piece of work.
+#[derive(Debug, Clone)]
+pub(super) struct State {
     metrics: usize,
     /// 1 / share, node-major; 0 where there is nothing to share.
     inverse: Vec<f64>,
@@ -68,7 +74,10 @@ pub(super) struct Search<'d, 'p> {
     journal: Vec<(u32, NodeIndex, NodeIndex)>,
     /// Why a replica left home.
     why: BTreeMap<u32, Reason>,
+    /// Steps that were weighed.
     pub(super) evaluations: u64,
+    /// Nodes and replicas that were listed to find them.
+    pub(super) listed: u64,
 }
 
 impl<'d, 'p> Search<'d, 'p> {
@@ -89,7 +98,7 @@ impl<'d, 'p> Search<'d, 'p> {
             let share = draft.share((at / metrics) as NodeIndex, at % metrics);
             if share > 0.0 { 1.0 / share } else { 0.0 }
         });
-        let mut search = Search {
+        let state = State {
             metrics,
             inverse: inverse.collect(),
             marks,
@@ -107,16 +116,27 @@ impl<'d, 'p> Search<'d, 'p> {
             journal: Vec::new(),
             away: 0,
             evaluations: 0,
+            listed: 0,
             why: BTreeMap::new(),
-            draft,
         };
+        let mut search = Search { draft, state };
         search.list_replicas();
         Some(search)
     }
 
+    /// Goes on with a search of the same draft.
+    pub(super) fn resume(draft: &'d mut Draft<'p>, state: State) -> Search<'d, 'p> {
+        Search { draft, state }
+    }
+
+    /// Puts the search aside until its next piece of work.
+    pub(super) fn into_state(self) -> State {
+        self.state
+    }
+
     fn list_replicas(&mut self) {
-        for node in 0..self.held.len() {
-            self.held[node].reserve_exact(self.draft.count(node as NodeIndex) as usize + 8);
+        for node in 0..self.state.held.len() {
+            self.state.held[node].reserve_exact(self.draft.count(node as NodeIndex) as usize + 8);
         }
         for shard in 0..self.draft.problem.shard_count() as ShardIndex {
             let free = self.draft.slot_range(shard);
@@ -125,15 +145,15 @@ impl<'d, 'p> Search<'d, 'p> {
                 let home = self.draft.origin(shard, slot).filter(|home| {
                     stays(self.draft, *home) && (now == Some(*home) || self.draft.allows(shard, *home))
                 });
-                self.shard_of.push(shard);
-                self.home.push(home.unwrap_or(AWAY));
-                self.seat.push(0);
+                self.state.shard_of.push(shard);
+                self.state.home.push(home.unwrap_or(AWAY));
+                self.state.seat.push(0);
                 if let Some(node) = now {
                     self.sit(slot as u32, node);
                 }
             }
         }
-        for node in 0..self.held.len() as NodeIndex {
+        for node in 0..self.state.held.len() as NodeIndex {
             if stays(self.draft, node) {
                 self.refresh(node);
             }
@@ -142,30 +162,30 @@ impl<'d, 'p> Search<'d, 'p> {
 
     /// Adds a slot to the lists of its node.
     fn sit(&mut self, slot: u32, node: NodeIndex) {
-        let home = self.home[slot as usize];
-        self.seat[slot as usize] = self.held[node as usize].len() as u32;
-        self.held[node as usize].push(slot);
+        let home = self.state.home[slot as usize];
+        self.state.seat[slot as usize] = self.state.held[node as usize].len() as u32;
+        self.state.held[node as usize].push(slot);
         if home == node {
-            self.departed[node as usize].retain(|other| *other != slot);
+            self.state.departed[node as usize].retain(|other| *other != slot);
         } else {
-            self.arrived[node as usize].push(slot);
-            self.away += i64::from(home != AWAY);
+            self.state.arrived[node as usize].push(slot);
+            self.state.away += i64::from(home != AWAY);
         }
     }
 
     /// Removes a slot from the lists of its node.
     fn rise(&mut self, slot: u32, node: NodeIndex) {
-        let (home, seat) = (self.home[slot as usize], self.seat[slot as usize] as usize);
-        let held = &mut self.held[node as usize];
+        let (home, seat) = (self.state.home[slot as usize], self.state.seat[slot as usize] as usize);
+        let held = &mut self.state.held[node as usize];
         held.swap_remove(seat);
         if let Some(moved) = held.get(seat) {
-            self.seat[*moved as usize] = seat as u32;
+            self.state.seat[*moved as usize] = seat as u32;
         }
         if home == node {
-            self.departed[node as usize].push(slot);
+            self.state.departed[node as usize].push(slot);
         } else {
-            self.arrived[node as usize].retain(|other| *other != slot);
-            self.away -= i64::from(home != AWAY);
+            self.state.arrived[node as usize].retain(|other| *other != slot);
+            self.state.away -= i64::from(home != AWAY);
         }
     }
 
@@ -173,31 +193,31 @@ impl<'d, 'p> Search<'d, 'p> {
     fn refresh(&mut self, node: NodeIndex) {
         let at = node as usize;
         let (over, _) = self.weigh(node, None, None);
-        let (was, rank) = (self.over[at], self.draft.highest(node).0.max(0.0).to_bits());
-        self.excess += over - was;
+        let (was, rank) = (self.state.over[at], self.draft.highest(node).0.max(0.0).to_bits());
+        self.state.excess += over - was;
         if was > 0.0 {
-            self.hot.remove(&(was.to_bits(), node));
+            self.state.hot.remove(&(was.to_bits(), node));
         }
         if over > 0.0 {
-            self.hot.insert((over.to_bits(), node));
+            self.state.hot.insert((over.to_bits(), node));
         }
-        self.over[at] = over;
+        self.state.over[at] = over;
         if self.draft.standing(node) == Standing::Accepts {
-            self.coldest.remove(&(self.rank[at], node));
-            self.coldest.insert((rank, node));
-            self.rank[at] = rank;
+            self.state.coldest.remove(&(self.state.rank[at], node));
+            self.state.coldest.insert((rank, node));
+            self.state.rank[at] = rank;
         }
     }
 
     /// How far a node is above its marks, and how uneven it is, with one replica more and one less.
     fn weigh(&self, node: NodeIndex, plus: Option<u32>, minus: Option<u32>) -> (f64, f64) {
         let (mut over, mut squares) = (0.0, 0.0);
-        for metric in 0..self.metrics {
-            let size = |slot: u32| self.draft.size(self.shard_of[slot as usize], metric);
+        for metric in 0..self.state.metrics {
+            let size = |slot: u32| self.draft.size(self.state.shard_of[slot as usize], metric);
             let change = plus.map_or(0.0, size) - minus.map_or(0.0, size);
-            let at = node as usize * self.metrics + metric;
-            let level = (self.draft.load(node, metric) + change) * self.inverse[at];
-            over += (level - self.marks[at]).max(0.0);
+            let at = node as usize * self.state.metrics + metric;
+            let level = (self.draft.load(node, metric) + change) * self.state.inverse[at];
+            over += (level - self.state.marks[at]).max(0.0);
             squares += level * level;
         }
         (over, squares)
@@ -209,26 +229,26 @@ impl<'d, 'p> Search<'d, 'p> {
 
     /// Replicas away from home, after minus before, if the slot went there.
     pub(super) fn price(&self, slot: u32, to: NodeIndex) -> i64 {
-        let home = self.home[slot as usize];
+        let home = self.state.home[slot as usize];
         if home == AWAY { 0 } else { i64::from(to != home) - i64::from(self.place_of(slot) != home) }
     }
 
     /// Whether the rules let the replica go there, when `leaving` goes away from there.
     fn may(&self, slot: u32, to: NodeIndex, leaving: Option<u32>) -> bool {
-        let (shard, draft) = (self.shard_of[slot as usize], &*self.draft);
-        let opens = draft.standing(to) == Standing::Accepts || self.home[slot as usize] == to;
+        let (shard, draft) = (self.state.shard_of[slot as usize], &*self.draft);
+        let opens = draft.standing(to) == Standing::Accepts || self.state.home[slot as usize] == to;
         let but = Some(slot as usize);
         opens
             && !draft.nodes_of(shard).contains(&to)
             && draft.allows(shard, to)
             && draft.hard_spread(shard, to, but)
             && draft.crowding(shard, to, but) <= draft.crowding(shard, self.place_of(slot), but)
-            && draft.room_without(shard, to, leaving.map(|slot| self.shard_of[slot as usize])).is_none()
+            && draft.room_without(shard, to, leaving.map(|slot| self.state.shard_of[slot as usize])).is_none()
     }
 
     /// How much a node's own excess shrinks when the replica leaves it: no step with it gains more.
     pub(super) fn relief(&self, node: NodeIndex, slot: u32) -> f64 {
-        self.over[node as usize] - self.weigh(node, None, Some(slot)).0
+        self.state.over[node as usize] - self.weigh(node, None, Some(slot)).0
     }
 
     /// Measures a step out of `from` and keeps it if it is the best so far.
@@ -240,9 +260,11 @@ impl<'d, 'p> Search<'d, 'p> {
         to: NodeIndex,
         back: Option<u32>,
     ) {
-        self.evaluations += 1;
-        let (old, new) =
-            (self.over[from as usize] + self.over[to as usize], self.weigh(from, back, Some(slot)));
+        self.state.evaluations += 1;
+        let (old, new) = (
+            self.state.over[from as usize] + self.state.over[to as usize],
+            self.weigh(from, back, Some(slot)),
+        );
         let bar = best.map_or((NOISE, f64::MIN), |best| (best.gain, best.evener));
         if old - new.0 < bar.0 - NOISE {
             return;
@@ -263,47 +285,48 @@ impl<'d, 'p> Search<'d, 'p> {
 
     /// The hottest node that is not known to be stuck.
     pub(super) fn hottest(&self) -> Option<NodeIndex> {
-        self.hot.last().map(|(_, node)| *node)
+        self.state.hot.last().map(|(_, node)| *node)
     }
 
     /// How many nodes are hot and not set aside.
     pub(super) fn hot_count(&self) -> usize {
-        self.hot.len()
+        self.state.hot.len()
     }
 
     /// Puts a node out of sight of [`Search::hottest`] until its load changes.
     pub(super) fn set_aside(&mut self, node: NodeIndex) {
-        self.hot.remove(&(self.over[node as usize].to_bits(), node));
+        self.state.hot.remove(&(self.state.over[node as usize].to_bits(), node));
     }
 
     /// Makes nodes that were set aside visible again.
     pub(super) fn look_again(&mut self, nodes: &[NodeIndex]) {
-        for node in nodes.iter().filter(|node| self.over[**node as usize] > 0.0) {
-            self.hot.insert((self.over[*node as usize].to_bits(), *node));
+        for node in nodes.iter().filter(|node| self.state.over[**node as usize] > 0.0) {
+            self.state.hot.insert((self.state.over[*node as usize].to_bits(), *node));
         }
     }
 
     /// The nodes that may be a hot node's partners.
     pub(super) fn neighbours(&self, of: NodeIndex) -> Vec<NodeIndex> {
-        self.coldest.iter().map(|(_, node)| *node).filter(|node| *node != of).take(NEIGHBOURS).collect()
+        self.state.coldest.iter().map(|(_, node)| *node).filter(|node| *node != of).take(NEIGHBOURS).collect()
     }
 
     /// Does a step and notes why.
     pub(super) fn apply(&mut self, step: Step) {
         let from = self.place_of(step.slot);
         let metric = self.draft.highest(from).1;
-        self.why.insert(
+        self.state.why.insert(
             step.slot,
             Reason::Overfull {
                 metric: metric as u16,
                 load: self.draft.load(from, metric) as f32,
                 share: self.draft.share(from, metric) as f32,
-                times: (self.marks[from as usize * self.metrics + metric] * 1e4).round() as f32 / 1e4,
+                times: (self.state.marks[from as usize * self.state.metrics + metric] * 1e4).round() as f32
+                    / 1e4,
             },
         );
         if let Some(back) = step.back {
-            let with = self.shard_of[step.slot as usize];
-            self.why.insert(back, Reason::Exchanged { with, metric: metric as u16 });
+            let with = self.state.shard_of[step.slot as usize];
+            self.state.why.insert(back, Reason::Exchanged { with, metric: metric as u16 });
             self.shift(back, from);
         }
         self.shift(step.slot, step.to);
@@ -313,11 +336,11 @@ impl<'d, 'p> Search<'d, 'p> {
 
     fn shift(&mut self, slot: u32, to: NodeIndex) {
         let from = self.relocate(slot, to);
-        self.journal.push((slot, from, to));
+        self.state.journal.push((slot, from, to));
     }
 
     fn relocate(&mut self, slot: u32, to: NodeIndex) -> NodeIndex {
-        let shard = self.shard_of[slot as usize];
+        let shard = self.state.shard_of[slot as usize];
         let from = self.draft.vacate(shard, slot as usize);
         self.rise(slot, from);
         self.draft.restore(shard, slot as usize, to);
@@ -327,13 +350,13 @@ impl<'d, 'p> Search<'d, 'p> {
 
     /// A point in the journal to which [`Search::undo`] can go back.
     pub(super) fn mark(&self) -> usize {
-        self.journal.len()
+        self.state.journal.len()
     }
 
     /// Takes back all steps since the mark.
     pub(super) fn undo(&mut self, mark: usize) {
-        while self.journal.len() > mark
-            && let Some((slot, from, to)) = self.journal.pop()
+        while self.state.journal.len() > mark
+            && let Some((slot, from, to)) = self.state.journal.pop()
         {
             self.relocate(slot, from);
             self.refresh(from);
@@ -343,7 +366,7 @@ impl<'d, 'p> Search<'d, 'p> {
 
     /// Sends a replica home, if the rules let it.
     pub(super) fn send_home(&mut self, slot: u32) -> bool {
-        let (home, from) = (self.home[slot as usize], self.place_of(slot));
+        let (home, from) = (self.state.home[slot as usize], self.place_of(slot));
         if home == AWAY || home == from || !self.may(slot, home, None) {
             return false;
         }
@@ -355,31 +378,31 @@ impl<'d, 'p> Search<'d, 'p> {
 
     /// Where the replica is at home.
     pub(super) fn home(&self, slot: u32) -> Option<NodeIndex> {
-        Some(self.home[slot as usize]).filter(|home| *home != AWAY)
+        Some(self.state.home[slot as usize]).filter(|home| *home != AWAY)
     }
 
     /// The replicas that are away from a home they have, in slot order.
     pub(super) fn travellers(&self) -> Vec<u32> {
-        let mut slots: Vec<u32> = self.departed.iter().flatten().copied().collect();
+        let mut slots: Vec<u32> = self.state.departed.iter().flatten().copied().collect();
         slots.sort_unstable();
         slots
     }
 
     /// The highest price, up to `most`, that the budget of moves leaves.
     pub(super) fn affordable(&self, most: i64) -> i64 {
-        most.min(i64::from(self.draft.budget()) - self.away)
+        most.min(i64::from(self.draft.budget()) - self.state.away)
     }
 
     /// Writes the reasons of all that ended up away from home into the draft, and settles the account;
     /// `stuck` nodes wait for the next plan if it was the budget that held them up.
     pub(super) fn close(self, stuck: u32) {
-        for (slot, reason) in &self.why {
-            let home = self.home[*slot as usize];
+        for (slot, reason) in &self.state.why {
+            let home = self.state.home[*slot as usize];
             if home != AWAY && self.draft.at(*slot as usize) != Some(home) {
                 self.draft.note(*slot as usize, *reason);
             }
         }
-        let moves = self.away.clamp(0, i64::from(u32::MAX)) as u32;
+        let moves = self.state.away.clamp(0, i64::from(u32::MAX)) as u32;
         let deferred = if self.draft.budget() <= moves { stuck } else { 0 };
         self.draft.charge(moves, deferred);
     }

@@ -8,6 +8,7 @@ impl Search<'_, '_> {
     /// further replica away from home, then one more, then two more.
     pub(super) fn best_step(&mut self, hot: NodeIndex, dearest: i64) -> Option<Step> {
         let near = self.neighbours(hot);
+        self.state.listed += (near.len() + self.state.held[hot as usize].len()) as u64;
         let mut best = self.free_step(hot, &near);
         for price in 1..=dearest {
             if best.is_some() {
@@ -20,7 +21,7 @@ impl Search<'_, '_> {
 
     fn free_step(&mut self, hot: NodeIndex, near: &[NodeIndex]) -> Option<Step> {
         let mut best = None;
-        for slot in self.arrived[hot as usize].clone() {
+        for slot in self.state.arrived[hot as usize].clone() {
             if !self.could_beat(&best, hot, slot) {
                 continue;
             }
@@ -29,25 +30,25 @@ impl Search<'_, '_> {
                 if !self.could_beat(&best, hot, slot) {
                     break;
                 }
-                for at in 0..self.arrived[*to as usize].len() {
-                    let back = self.arrived[*to as usize][at];
+                for at in 0..self.state.arrived[*to as usize].len() {
+                    let back = self.state.arrived[*to as usize][at];
                     self.consider(&mut best, hot, slot, *to, Some(back));
                 }
             }
             // Home again, alone or with another of its home leaving in its stead.
             if let Some(home) = self.home(slot).filter(|home| *home != hot) {
                 self.consider(&mut best, hot, slot, home, None);
-                for at in 0..self.held[home as usize].len() {
-                    let back = self.held[home as usize][at];
+                for at in 0..self.state.held[home as usize].len() {
+                    let back = self.state.held[home as usize][at];
                     self.consider(&mut best, hot, slot, home, Some(back));
                 }
             }
         }
         // Another leaves, and one that had left comes back.
-        for back in self.departed[hot as usize].clone() {
+        for back in self.state.departed[hot as usize].clone() {
             let to = self.place_of(back);
-            for at in 0..self.held[hot as usize].len() {
-                let slot = self.held[hot as usize][at];
+            for at in 0..self.state.held[hot as usize].len() {
+                let slot = self.state.held[hot as usize][at];
                 self.consider(&mut best, hot, slot, to, Some(back));
             }
         }
@@ -57,7 +58,7 @@ impl Search<'_, '_> {
     fn priced_step(&mut self, hot: NodeIndex, near: &[NodeIndex], price: i64) -> Option<Step> {
         let mut best = None;
         let mut slots: Vec<(f64, u32)> =
-            self.held[hot as usize].iter().map(|slot| (self.relief(hot, *slot), *slot)).collect();
+            self.state.held[hot as usize].iter().map(|slot| (self.relief(hot, *slot), *slot)).collect();
         slots.sort_by(|a, b| b.0.total_cmp(&a.0));
         // Moves first: most of the time one of them does all that can be done, and no swap need be weighed.
         for (_, slot) in &slots {
@@ -92,11 +93,12 @@ impl Search<'_, '_> {
         homely: bool,
     ) {
         let partners = |search: &Self| match homely {
-            true => search.held[to as usize].len(),
-            false => search.arrived[to as usize].len(),
+            true => search.state.held[to as usize].len(),
+            false => search.state.arrived[to as usize].len(),
         };
         for at in 0..partners(self) {
-            let back = if homely { self.held[to as usize][at] } else { self.arrived[to as usize][at] };
+            let back =
+                if homely { self.state.held[to as usize][at] } else { self.state.arrived[to as usize][at] };
             self.consider(best, hot, slot, to, Some(back));
         }
     }

@@ -403,7 +403,14 @@ fn in_one_piece(problem: &Problem) -> Solution {
         constrain::constrain(&mut draft, &mut pending);
         fill::fill(&mut draft, pending);
         draw::draw(&mut draft);
-        let settled = balance::balance(&mut draft);
+        let settled = balance::begin(&mut draft).is_none_or(|mut balancing| {
+            loop {
+                match balancing.go_on(&mut draft, u64::MAX).0 {
+                    balance::Progress::UnderWay(rest) => balancing = rest,
+                    balance::Progress::Done(settled) => break settled,
+                }
+            }
+        });
         if draft.strokes() == before || (settled && draft.is_complete()) {
             break;
         }
@@ -411,21 +418,45 @@ fn in_one_piece(problem: &Problem) -> Solution {
     draft.finish()
 }
 
+/// The solution that is worked out in pieces of about `most`, and what each came to.
+fn in_pieces(problem: &Problem, most: usize) -> (Solution, Vec<usize>) {
+    let mut placing = Placing::UnderWay(Box::new(Pieces::begin(problem).unwrap()));
+    let mut works = Vec::new();
+    loop {
+        placing = match placing {
+            // As between two decisions: what is kept is a copy, and the problem is one, too.
+            Placing::UnderWay(pieces) => {
+                let (placing, work) = pieces.clone().go_on(&problem.clone(), most);
+                works.push(work);
+                placing
+            }
+            Placing::Done(solution) => return (*solution, works),
+        };
+    }
+}
+
 proptest! {
     #[test]
-    fn m9_pieces_come_to_what_one_piece_comes_to(problem in problem()) {
+    fn m9_pieces_come_to_what_one_piece_comes_to(problem in problem(), most in 1..200_usize) {
         let whole = in_one_piece(&problem);
-        let mut placing = Placing::UnderWay(Box::new(Pieces::begin(&problem).unwrap()));
-        let mut count = 0;
-        let solution = loop {
-            placing = match placing {
-                // As between two decisions: what is kept is a copy, and the problem is one, too.
-                Placing::UnderWay(pieces) => pieces.clone().go_on(&problem.clone()),
-                Placing::Done(solution) => break *solution,
-            };
-            count += 1;
-        };
-        prop_assert!(count >= 4, "{} pieces", count);
+        let (solution, works) = in_pieces(&problem, most);
+        prop_assert!(works.len() >= 4, "{:?}", works);
         prop_assert_eq!(solution, whole);
+    }
+}
+
+#[test]
+fn m9_b7_steps_are_weighed_in_pieces_and_come_to_the_same() {
+    // Everything is on the first three of twelve nodes, and no two shards weigh the same.
+    let sizes: Vec<f64> = (0..300).map(|shard| 1.0 + f64::from(shard * 37 % 101) / 50.0).collect();
+    let mut problem = loaded(12, 2, &sizes);
+    problem.current = (0..300).map(|shard| vec![shard % 3, (shard + 1) % 3]).collect();
+    problem.settings.draw_below = 0.0;
+    let whole = in_one_piece(&problem);
+    let (_, at_once) = in_pieces(&problem, usize::MAX);
+    for most in [1, 50, 1_000] {
+        let (solution, works) = in_pieces(&problem, most);
+        assert_eq!(solution, whole, "pieces of {most}");
+        assert!(works.len() >= at_once.len() + 20, "pieces of {most}: {} and {}", works.len(), at_once.len());
     }
 }

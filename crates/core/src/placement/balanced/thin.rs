@@ -8,18 +8,18 @@ const MENDING: usize = 8;
 impl Search<'_, '_> {
     /// Tries to do with fewer moves until nothing helps or the evaluations are used up.
     pub(super) fn thin(&mut self, evaluations: u64) {
-        let end = self.evaluations + evaluations;
+        let end = self.state.evaluations + evaluations;
         loop {
-            let before = self.away;
+            let before = self.state.away;
             for slot in self.travellers() {
-                if self.evaluations > end {
+                if self.state.evaluations > end {
                     return;
                 }
                 self.attempt(&[slot]);
             }
             for slot in self.travellers() {
                 for other in self.companions(slot) {
-                    if self.evaluations > end {
+                    if self.state.evaluations > end {
                         return;
                     }
                     if self.attempt(&[slot, other]) {
@@ -27,7 +27,7 @@ impl Search<'_, '_> {
                     }
                 }
             }
-            if self.away == before {
+            if self.state.away == before {
                 return;
             }
         }
@@ -36,10 +36,10 @@ impl Search<'_, '_> {
     /// Travellers from the same home or at the same place, later in slot order.
     fn companions(&self, slot: u32) -> Vec<u32> {
         let Some(home) = self.home(slot) else { return Vec::new() };
-        let from_home = self.departed[home as usize].iter();
-        let here = self.arrived[self.place_of(slot) as usize].iter();
-        let into_home = self.arrived[home as usize].iter();
-        let out_of_here = self.departed[self.place_of(slot) as usize].iter();
+        let from_home = self.state.departed[home as usize].iter();
+        let here = self.state.arrived[self.place_of(slot) as usize].iter();
+        let into_home = self.state.arrived[home as usize].iter();
+        let out_of_here = self.state.departed[self.place_of(slot) as usize].iter();
         let mut slots: Vec<u32> = from_home
             .chain(here)
             .chain(into_home)
@@ -54,7 +54,7 @@ impl Search<'_, '_> {
 
     /// Sends these home and mends the rest; undone unless it ends with fewer away and no more excess.
     fn attempt(&mut self, slots: &[u32]) -> bool {
-        let (mark, away, excess) = (self.mark(), self.away, self.excess);
+        let (mark, away, excess) = (self.mark(), self.state.away, self.state.excess);
         let sent = slots.iter().all(|slot| {
             self.home(*slot).is_some_and(|home| home != self.place_of(*slot)) && self.send_home(*slot)
         });
@@ -67,15 +67,15 @@ impl Search<'_, '_> {
 
     fn mend(&mut self, away: i64, excess: f64) -> bool {
         for _ in 0..MENDING {
-            if self.excess <= excess + NOISE {
-                return self.away < away;
+            if self.state.excess <= excess + NOISE {
+                return self.state.away < away;
             }
-            let dearest = away - 1 - self.away;
+            let dearest = away - 1 - self.state.away;
             let Some(step) = self.hottest().and_then(|hot| self.best_step(hot, dearest.clamp(0, 1))) else {
                 return false;
             };
             self.apply(step);
         }
-        self.excess <= excess + NOISE && self.away < away
+        self.state.excess <= excess + NOISE && self.state.away < away
     }
 }
