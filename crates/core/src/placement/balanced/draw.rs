@@ -10,15 +10,11 @@ use std::collections::BinaryHeap;
 
 /// Runs the phase. False when no node is to draw, and nothing was looked at but the nodes.
 pub(super) fn draw(draft: &mut Draft<'_>) -> bool {
-    let below = draft.problem.settings.draw_below;
-    let nodes = 0..draft.problem.nodes.len() as NodeIndex;
-    let empty: Vec<NodeIndex> = nodes
-        .filter(|node| draft.standing(*node) == Standing::Accepts && draft.highest(*node).0 < below)
-        .collect();
-    let any_load = (0..draft.metrics()).any(|metric| draft.share_of_any(metric) > 0.0);
-    if empty.is_empty() || !any_load {
+    let empty: Vec<NodeIndex> = drawing(draft).collect();
+    if empty.is_empty() {
         return false;
     }
+    let below = draft.problem.settings.draw_below;
     let mut donors = Donors::new(draft, &empty);
     for node in empty {
         let found: Vec<f64> = (0..draft.metrics()).map(|metric| draft.load(node, metric)).collect();
@@ -31,6 +27,21 @@ pub(super) fn draw(draft: &mut Draft<'_>) -> bool {
         while draft.highest(node).0 < 1.0 && donors.give(draft, node, &reason) {}
     }
     true
+}
+
+/// Whether a node is to draw.
+pub(super) fn is_due(draft: &Draft<'_>) -> bool {
+    drawing(draft).next().is_some()
+}
+
+/// The nodes that are to draw.
+fn drawing(draft: &Draft<'_>) -> impl Iterator<Item = NodeIndex> {
+    let below = draft.problem.settings.draw_below;
+    let any_load = (0..draft.metrics()).any(|metric| draft.share_of_any(metric) > 0.0);
+    let is_empty = move |node: &NodeIndex| {
+        any_load && draft.standing(*node) == Standing::Accepts && draft.highest(*node).0 < below
+    };
+    (0..draft.problem.nodes.len() as NodeIndex).filter(is_empty)
 }
 
 /// Nodes above their share, the fullest first, with what they hold.
