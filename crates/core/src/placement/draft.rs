@@ -198,6 +198,14 @@ impl<'p> Draft<'p> {
         self.problem.current.of(shard).get(slot - self.sheet.starts[shard as usize] as usize).copied()
     }
 
+    /// The slots that have a replica, as the solution has them, and so the next plan: those that stay where they were come
+    /// first, as the first one leads.
+    pub(super) fn in_order(&self, shard: ShardIndex) -> impl Iterator<Item = usize> + '_ {
+        let stayed = move |slot: &usize| self.at(*slot) == self.origin(shard, *slot);
+        let held = move || self.slot_range(shard).filter(move |slot| self.at(*slot).is_some());
+        held().filter(stayed).chain(held().filter(move |slot| !stayed(slot)))
+    }
+
     /// The nodes that have a replica of the shard.
     pub(super) fn holders(&self, shard: ShardIndex) -> impl Iterator<Item = NodeIndex> + Clone + '_ {
         self.nodes_of(shard).iter().copied().filter(|node| *node != EMPTY)
@@ -489,11 +497,7 @@ impl<'p> Draft<'p> {
             if reasons.iter().any(Option::is_some) {
                 self.untangle(shard, &mut reasons);
             }
-            let stayed =
-                |slot: &usize| self.at(*slot).is_some() && self.at(*slot) == self.origin(shard, *slot);
-            let newcomer = |slot: &usize| self.at(*slot).is_some() && !stayed(slot);
-            let order = slots.clone().filter(stayed).chain(slots.clone().filter(newcomer));
-            placement.push(order.map(|slot| self.sheet.slots[slot]));
+            placement.push(self.in_order(shard).map(|slot| self.sheet.slots[slot]));
             for slot in slots.clone() {
                 let (from, to) = (self.origin(shard, slot), self.at(slot));
                 if from != to {

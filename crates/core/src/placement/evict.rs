@@ -14,8 +14,10 @@ pub(super) fn surplus(draft: &mut Draft<'_>) {
             let leader = draft.slot_range(shard).find(|slot| draft.at(*slot).is_some());
             let dispensable = |slot: &usize| {
                 let node = draft.at(*slot)?;
+                let earlier = draft.slot_range(shard).start..*slot;
+                let earlier: Vec<NodeIndex> = earlier.filter_map(|other| draft.at(other)).collect();
                 let stays = unfit(draft, shard, node).is_none()
-                    && crowded(draft, shard, *slot, node, Spread::Hard, [usize::MAX; 2], &[]).is_none();
+                    && crowded(draft, shard, node, Spread::Hard, [usize::MAX; 2], &earlier).is_none();
                 Some((!stays, Some(*slot) != leader, draft.highest(node).0.to_bits(), draft.count(node)))
             };
             let slots = draft.slot_range(shard).filter(|slot| draft.at(*slot).is_some());
@@ -27,22 +29,23 @@ pub(super) fn surplus(draft: &mut Draft<'_>) {
 }
 
 /// Replicas that should leave their node, with the reason, in shard order. Those that are crowded where
-/// that is only undesirable are among them when there are domains that the shard does not use.
+/// that is only undesirable are among them when there are domains that the shard does not use. Of two that crowd each other
+/// the later one is named, in the order in which the next plan has them: so it names the same one, and changes nothing (M10).
 pub(super) fn misplaced(draft: &Draft<'_>) -> Vec<(ShardIndex, usize, Reason)> {
     let mut found = Vec::new();
     let domains = [accepting_domains(draft, Level::Zone), accepting_domains(draft, Level::Rack)];
-    let mut leaving = Vec::new();
+    let mut staying = Vec::new();
     for shard in 0..draft.problem.shard_count() as ShardIndex {
-        leaving.clear();
-        for slot in draft.slot_range(shard) {
+        staying.clear();
+        for slot in draft.in_order(shard) {
             let Some(node) = draft.at(slot) else { continue };
-            let crowded = |spread, domains| crowded(draft, shard, slot, node, spread, domains, &leaving);
+            let crowded = |spread, domains| crowded(draft, shard, node, spread, domains, &staying);
             let fault = unfit(draft, shard, node)
                 .or_else(|| crowded(Spread::Hard, [usize::MAX; 2]))
                 .or_else(|| crowded(Spread::Soft, domains));
-            if let Some(reason) = fault {
-                leaving.push(slot);
-                found.push((shard, slot, reason));
+            match fault {
+                Some(reason) => found.push((shard, slot, reason)),
+                None => staying.push(node),
             }
         }
     }
@@ -58,16 +61,15 @@ pub(super) fn unfit(draft: &Draft<'_>, shard: ShardIndex, node: NodeIndex) -> Op
     }
 }
 
-/// In which kind of domain, if any, an earlier replica of the shard sits too and stays, when the rule has that spread
+/// In which kind of domain, if any, a replica of the shard on one of `staying` sits too, when the rule has that spread
 /// and the shard uses fewer domains than there are.
 fn crowded(
     draft: &Draft<'_>,
     shard: ShardIndex,
-    slot: usize,
     node: NodeIndex,
     spread: Spread,
     domains: [usize; 2],
-    leaving: &[usize],
+    staying: &[NodeIndex],
 ) -> Option<Reason> {
     let rule = draft.rule(shard);
     for (level, of_rule, count) in
@@ -77,10 +79,7 @@ fn crowded(
             continue;
         }
         let domain = draft.domain(node, level);
-        let stays = |other: &usize| !leaving.contains(other);
-        let mut earlier =
-            (draft.slot_range(shard).start..slot).filter(stays).filter_map(|other| draft.at(other));
-        if domain != UNKNOWN_DOMAIN && earlier.any(|other| draft.domain(other, level) == domain) {
+        if domain != UNKNOWN_DOMAIN && staying.iter().any(|other| draft.domain(*other, level) == domain) {
             let mut used: Vec<u32> = draft.holders(shard).map(|node| draft.domain(node, level)).collect();
             used.sort_unstable();
             used.dedup();
