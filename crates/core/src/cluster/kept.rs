@@ -141,6 +141,18 @@ impl Cluster {
         permissions
     }
 
+    /// What a node keeps that no map names and that may not be deleted, and why not. Looks at a bounded number.
+    pub(super) fn kept_for_want_of_others(
+        &self,
+        at: Moment,
+        id: &NodeId,
+    ) -> impl Iterator<Item = (&ReplicaKey, String)> {
+        let unnamed = self.kept_on(id).filter(|(replica, _)| !self.is_named(replica));
+        unnamed
+            .take(limits::KEPT_AT_ONCE)
+            .filter_map(move |(replica, kept)| Some((replica, self.may_delete(at, replica, kept).err()?)))
+    }
+
     /// Whether the map has a place for it: it is ordered, or waits to be.
     fn is_named(&self, key: &ReplicaKey) -> bool {
         let keyspace = self.keyspaces.get(&key.keyspace);

@@ -9,13 +9,13 @@
 //! |----------------|------------------------------------------------------------------|
 //! | queued         | too many nodes are down or being drained; it gets nothing new    |
 //! | moving         | something of it is on its way elsewhere, or will be              |
-//! | safe to stop   | it holds nothing that anybody needs                              |
+//! | safe to stop   | it holds nothing that anybody needs, on its disk neither         |
 //! | blocked        | what is left goes nowhere until somebody does something          |
 
 use super::{AdminError, Effect, Intent};
 use crate::cluster::orders::Held;
 use crate::cluster::{Cluster, Drain, Moment, NodeRecord, NodeState, Write};
-use crate::exchange::{Failure, Phase};
+use crate::exchange::{Failure, Phase, ReplicaKey};
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
@@ -384,11 +384,27 @@ impl Cluster {
             }
         }
         let stuck = stuck.sentences();
+        let alone = if held.is_empty() { self.alone_with(at, node) } else { Vec::new() };
         match held.is_empty() {
+            true if !alone.is_empty() => DrainProgress::Blocked { left: alone.len() as u32, why: alone },
             true => DrainProgress::SafeToStop,
             false if all => DrainProgress::Blocked { left, why: stuck },
             false => DrainProgress::Moving { left, of: began_with.max(left), stuck },
         }
+    }
+
+    /// What of a node that holds nothing by its orders may be the only copy all the same, one sentence each: data of an
+    /// earlier process of it that its shard waits for, and data that no map names.
+    fn alone_with(&self, at: Moment, node: &NodeState) -> Vec<String> {
+        let id = &node.record.spec.id;
+        let last = self.last_copy_on(id).map(|(keyspace, shard)| {
+            format!("the only copy of shard {shard} of keyspace {keyspace} is on its disk: keep it there until others serve")
+        });
+        let kept = self.kept_for_want_of_others(at, id).map(|(replica, why)| {
+            let ReplicaKey { keyspace, shard, placement } = replica;
+            format!("it keeps {placement} of shard {shard} of keyspace {keyspace}, which no map names: {why}")
+        });
+        last.into_iter().chain(kept.take(limits::COMPLAINTS)).collect()
     }
 
     /// What the node holds that somebody still needs: everything but what may be deleted.

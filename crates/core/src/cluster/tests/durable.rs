@@ -552,6 +552,10 @@ fn d10_a_node_with_the_only_copy_of_a_shard_is_not_forgotten() {
     let command = Command::RemoveNode { node: node("n0") };
     let refused = town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap_err();
     assert!(refused.to_string().contains("has the only copy of shard"), "{refused}");
+    town.drain("n0");
+    town.run(1_000);
+    let told = format!("{:?}", town.cluster.drains(town.at()));
+    assert!(told.contains("is on its disk: keep it there"), "{told}");
 }
 
 /// Seen: a plan of one change was made and finished every 20 ms, for ever.

@@ -46,6 +46,15 @@ fn d10_the_only_copy_is_one_that_the_backup_does_not_know() {
     let told = format!("{:?}", status.problems);
     assert!(told.contains("force-join"), "{told}");
     assert!(!is_told(&town, "restart that process"), "{:#?}", town.notices);
+    // A node with data that no map names is not empty, whatever its orders say.
+    let told = |town: &Town| format!("{:?}", town.cluster.drains(town.at()));
+    town.drain("n1");
+    town.drain("n2");
+    town.run(5_000);
+    assert!(told(&town).contains("which no map names"), "{}", told(&town));
+    assert!(!told(&town).contains("SafeToStop"), "{}", told(&town));
+    ["n1", "n2"].into_iter().for_each(|name| town.undrain(name));
+    town.run(5_000);
     // Both are there for a person to choose, and nothing of them is deleted.
     for shard in moved {
         let now = town.map().generation().sequence;
