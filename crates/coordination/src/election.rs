@@ -61,6 +61,15 @@ pub struct Leader {
     pub candidate: Bytes,
 }
 
+/// The same term, taken by the same commit.
+impl PartialEq for Leadership {
+    fn eq(&self, other: &Self) -> bool {
+        (self.term, &self.leader, self.version) == (other.term, &other.leader, other.version)
+    }
+}
+
+impl Eq for Leadership {}
+
 /// A place to be elected to.
 #[derive(Clone, Debug)]
 pub struct Election {
@@ -72,13 +81,35 @@ pub struct Election {
 }
 
 /// A won election. Holds as long as the session and the leader key do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Leadership {
     term: Term,
     leader: Key,
     version: Version,
     value: Bytes,
     set_back: Option<Term>,
+    newest: Newest,
+}
+
+/// The newest version of a store that a leader has seen or made; a copy is the same. Versions only grow, so a store
+/// that is at a lower one was restored from an older state.
+#[derive(Clone, Debug)]
+pub(crate) struct Newest(Arc<AtomicU64>);
+
+impl Newest {
+    fn new(version: Version) -> Self {
+        Self(Arc::new(AtomicU64::new(version.get())))
+    }
+
+    /// The newest so far: to be taken before the store is asked, as answers may overtake each other.
+    pub(crate) fn get(&self) -> Version {
+        Version::new(self.0.load(Ordering::Relaxed))
+    }
+
+    /// The store was at that version.
+    pub(crate) fn learned(&self, version: Version) {
+        self.0.fetch_max(version.get(), Ordering::Relaxed);
+    }
 }
 
 impl Leadership {
@@ -105,6 +136,16 @@ impl Leadership {
     /// What it wrote to its key.
     pub(crate) fn value(&self) -> &Bytes {
         &self.value
+    }
+
+    pub(crate) fn newest(&self) -> &Newest {
+        &self.newest
+    }
+
+    /// A commit of the leader got that version: a store that is at a lower one later has gone back, and
+    /// [`LeaderLease`](crate::LeaderLease) deposes the leader.
+    pub fn committed(&self, version: Version) {
+        self.newest.learned(version);
     }
 
     /// Adds the condition that this leadership still holds.
@@ -237,7 +278,14 @@ impl Election {
     }
 
     fn leadership(&self, term: Term, version: Version, value: Bytes, set_back: Option<Term>) -> Leadership {
-        Leadership { term, leader: self.leader.clone(), version, value, set_back }
+        Leadership {
+            term,
+            leader: self.leader.clone(),
+            version,
+            value,
+            set_back,
+            newest: Newest::new(version),
+        }
     }
 
     /// Whether the leader key is as `candidate` has written it, at a term that was not set back.

@@ -13,6 +13,10 @@
 //!  backend             somebody deletes the key ▲     ▲ a watch makes the leader ask at once
 //! ```
 //!
+//! It also asks at which version the store is. Versions only grow, so a store that is at a lower one than it was, or
+//! than a commit of this leader got, was restored from an older state: what the leader knows is not what is stored, and
+//! it leads no more.
+//!
 //! A leader that was deposed at `T` hears so from its watch, within a round trip; where the watch is late or lost, it
 //! stops at `T` plus [`LeaderLease::bound`] at the latest. The next leader must take for granted that the former one
 //! acted until then.
@@ -29,8 +33,8 @@ use partage_clock::{Instant, before, sleep_until};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use crate::contract::Coordination;
-use crate::election::Leadership;
+use crate::contract::{Coordination, Listing};
+use crate::election::{Leadership, Newest};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{LEADER_WATCH_PAUSE, RENEWALS_PER_TTL};
@@ -58,6 +62,17 @@ pub enum Deposed {
          \"Restoring\" in the book's page on the backend"
     )]
     KeyReplaced(Key),
+    /// Versions only grow, and this one went back.
+    #[error(
+        "the engine is at {now}, and was at {before} before: it was restored from an older state while coordinators \
+         ran; stop all coordinators, and see \"Restoring\" in the book's page on the backend"
+    )]
+    SetBack {
+        /// What it is at.
+        now: Version,
+        /// What it was at.
+        before: Version,
+    },
     /// The root is said to be another cluster's, or nobody's.
     #[error(
         "the key `{0}`, which says whose the root is, was deleted or changed: stop all coordinators, and find out who \
@@ -102,7 +117,8 @@ impl LeaderLease {
     ) -> Result<Self> {
         let about = about.map(|value| Ok::<_, Error>((Key::new("about")?, value))).transpose()?;
         let (leader, value) = (leadership.key().clone(), leadership.value().clone());
-        let held = Held { leader, version: leadership.version(), value, about };
+        let newest = leadership.newest().clone();
+        let held = Held { leader, version: leadership.version(), value, about, newest };
         let asked = Instant::now();
         let first = match held.look(&*coordination).await? {
             None => Known::Until(asked + session.ttl()),
@@ -167,12 +183,21 @@ struct Held {
     /// A tool of the engine may change the value and leave the version, as an `UPDATE` does.
     value: Bytes,
     about: Option<(Key, Bytes)>,
+    /// The store goes back behind it only when somebody restores it.
+    newest: Newest,
 }
 
 impl Held {
     /// Why its owner leads no more, if that is so.
     async fn look(&self, coordination: &dyn Coordination) -> Result<Option<Deposed>> {
-        match coordination.read(&self.leader).await? {
+        let before = self.newest.get();
+        let Listing { at: now, entries, .. } =
+            coordination.list(&Scope::One(self.leader.clone()), None, 1).await?;
+        if now < before {
+            return Ok(Some(Deposed::SetBack { now, before }));
+        }
+        self.newest.learned(now);
+        match entries.into_iter().next().map(|(_, entry)| entry) {
             Some(entry) if entry.version == self.version && entry.value == self.value => {}
             Some(_) => return Ok(Some(Deposed::KeyReplaced(self.leader.clone()))),
             None => return Ok(Some(Deposed::KeyGone(self.leader.clone()))),

@@ -21,7 +21,7 @@ use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
 use crate::mind::{Audience, Ended, Leading, Mind, NotStored};
 use crate::publish::Publisher;
 use crate::roster::Roster;
-use crate::standby::{LastFailure, Leads, Standby};
+use crate::standby::{LastFailure, Leads, SetBack, Standby};
 use crate::store::{self, Store, StoreError};
 use crate::{callback, check_back, leaders, limits, listen, upkeep};
 use axum::Router;
@@ -201,8 +201,10 @@ struct Life {
     mind: Mind,
     task: JoinHandle<Result<(), Ended>>,
     router: Router,
-    /// Keyspaces that cannot be read as they are stored.
+    /// Keyspaces that cannot be read as they are stored, or were set back.
     quarantine: BTreeSet<KeyspaceName>,
+    /// Those of them that were set back.
+    set_back: SetBack,
 }
 
 impl House {
@@ -324,7 +326,7 @@ impl House {
         let term = leadership.term().get();
         let (mut standby, mut full) = (Some(standby), None);
         loop {
-            let Life { mind, mut task, router, quarantine } = tokio::select! {
+            let Life { mind, mut task, router, quarantine, set_back } = tokio::select! {
                 begun = self.begin(footing, leadership.clone(), standby.as_ref(), full.take()) => begun?,
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             };
@@ -340,7 +342,7 @@ impl House {
             let presence = Presence { leads: Some(term), since_ms, ..self.presence.clone() };
             let ended = tokio::select! {
                 ended = &mut task => ended,
-                keyspace = store::readable_again(&*footing.coordination, &quarantine) => {
+                keyspace = store::readable_again(&*footing.coordination, &quarantine, &set_back) => {
                     self.front.open(crate::http::closed());
                     task.abort();
                     return Err(StoreError::ReadableAgain { keyspace }.into());
@@ -408,10 +410,12 @@ impl House {
             Store::open(footing.coordination.clone(), leadership, maps).await?;
         let lists = store.lists();
         let at = self.clock.moment();
-        let quarantine = faults.quarantine.keys().cloned().collect();
+        let mut set_back = SetBack::new();
         if let Some(standby) = standby {
-            standby.refuse_older(&mut records, &mut faults);
+            set_back = standby.refuse_older(&mut records, &mut faults);
+            standby.missing(&records, &faults).iter().for_each(|what| self.herald.notice(true, what));
         }
+        let quarantine = faults.quarantine.keys().cloned().collect();
         let mended = records.mend(&mut faults, at.wall_ms);
         let mut cluster = Cluster::recover(at, self.config.settings.clone(), records)?
             .with_policies(self.config.policies.clone())
@@ -432,7 +436,7 @@ impl House {
             tokio::spawn(upkeep::run(mind.clone(), lists, part.directory(), self.clock));
         }
         let router = doors(&mind, self.publisher.clone(), herald, Roster::of(footing), term);
-        Ok(Life { mind, task, router, quarantine })
+        Ok(Life { mind, task, router, quarantine, set_back })
     }
 }
 

@@ -7,15 +7,17 @@
 mod apart;
 
 use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS};
+use crate::standby::SetBack;
 use apart::Apart;
 use partage_coordination::{
     ClusterId, Coordination, Deposed, Entry, Error, Expected, Key, KeyError, Leadership, Scope, Transaction,
 };
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
+use partage_core::id::Generation;
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NameError};
 use partage_metadata::{ChangeError, Maps, OpenError};
-use partage_wire::stored::{self, EncodeError, Room, Shelf, StoreOp, StoredError, Transactions};
+use partage_wire::stored::{self, EncodeError, Recovered, Room, Shelf, StoreOp, StoredError, Transactions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -348,7 +350,7 @@ impl Store {
                 continue;
             }
             apart.finish(&changes, prepared, &outcome).await;
-            outcome?;
+            self.leadership.committed(outcome?);
             break;
         }
         for write in writes {
@@ -370,7 +372,8 @@ impl Store {
         if operations.is_empty() {
             return Ok(());
         }
-        self.coordination.commit(self.fenced(operations)?).await?;
+        let version = self.coordination.commit(self.fenced(operations)?).await?;
+        self.leadership.committed(version);
         Ok(())
     }
 
@@ -419,11 +422,12 @@ fn in_turn(writes: &[Write]) -> Vec<&[Write]> {
     pieces
 }
 
-/// Returns when one of these keyspaces, which could not be read as they were stored, can be: somebody has written the
-/// key again, or the keyspace was given up.
+/// Returns when one of these keyspaces, which could not be read as they were stored or were `set_back`, can be taken up:
+/// somebody has written the key again, or the keyspace was given up.
 pub async fn readable_again(
     coordination: &dyn Coordination,
     quarantine: &BTreeSet<KeyspaceName>,
+    set_back: &SetBack,
 ) -> KeyspaceName {
     if quarantine.is_empty() {
         return std::future::pending().await;
@@ -432,11 +436,22 @@ pub async fn readable_again(
         tokio::time::sleep(Duration::from_millis(QUARANTINE_LOOK_MS)).await;
         let Ok(entries) = read_all(coordination).await else { continue };
         let Ok(recovered) = stored::read(entries) else { continue };
-        let still = &recovered.faults.quarantine;
-        if let Some(keyspace) = quarantine.iter().find(|name| !still.contains_key(*name)) {
+        let is_taken_up = |name: &&KeyspaceName| {
+            let is_read = !recovered.faults.quarantine.contains_key(*name);
+            is_read && set_back.get(*name).is_none_or(|known| is_put_back(&recovered, name, *known))
+        };
+        if let Some(keyspace) = quarantine.iter().find(is_taken_up) {
             return keyspace.clone();
         }
     }
+}
+
+/// Whether the stored map of a keyspace is the one at `known`, or a later one, or the keyspace was given up.
+fn is_put_back(recovered: &Recovered, name: &KeyspaceName, known: Generation) -> bool {
+    let map = recovered.records.keyspaces.iter().find(|(record, _)| record.keyspace.name == *name);
+    let Some((_, map)) = map else { return true };
+    let at = recovered.heads.get(name).map_or(map.generation(), |head| head.at);
+    at == known || at.sequence > known.sequence
 }
 
 /// Every key below the roots of the stored forms, with its value.

@@ -104,9 +104,12 @@ impl Board {
 
     /// Brings settings and addresses up to date.
     pub fn refresh(&mut self, cluster: &Cluster, now: Millis) {
-        self.keyspaces.retain(|name, _| cluster.keyspaces().contains_key(name));
         self.horizon = self.horizon.max(cluster.horizon());
         self.quarantine = cluster.faults().quarantine.keys().cloned().collect();
+        // What was published of a keyspace in quarantine stays known: a map that was set back behind it is refused for as
+        // long as this process lives.
+        let quarantine = &self.quarantine;
+        self.keyspaces.retain(|name, _| cluster.keyspaces().contains_key(name) || quarantine.contains(name));
         for state in cluster.keyspaces().values() {
             let brief = state.brief();
             let fresh = || History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
@@ -316,6 +319,24 @@ mod tests {
         }
         assert_eq!(board.since(last.keyspace(), None), Since::Whole);
         assert_eq!(board.since(&KeyspaceName::new("other").unwrap(), None), Since::Deleted);
+    }
+
+    #[test]
+    fn m2_what_was_published_of_a_keyspace_in_quarantine_stays_known() {
+        let (maps, mut board) = maps(3, KEPT);
+        let last = maps.last().unwrap();
+        let (at, settings) = (crate::cluster::Moment { now: Millis(0), wall_ms: 0 }, Default::default());
+        let mut cluster = Cluster::recover(at, settings, Default::default()).unwrap();
+        let mut faults = crate::cluster::StoredFaults::default();
+        faults.quarantine.insert(last.keyspace().clone(), "it was set back".to_owned());
+        cluster.take_faults(faults, vec![]);
+        board.refresh(&cluster, Millis(1));
+        let known: Vec<_> = board.briefs().map(|brief| brief.generation).collect();
+        assert_eq!(known, [last.generation()], "the next table refuses what is older");
+        assert_eq!(board.since(last.keyspace(), None), Since::Nothing);
+        cluster.take_faults(Default::default(), vec![]);
+        board.refresh(&cluster, Millis(2));
+        assert_eq!(board.briefs().count(), 0, "it was given up");
     }
 
     #[test]

@@ -57,13 +57,14 @@ async fn o1_d10_an_older_dump_restored_under_running_coordinators_is_refused_and
     move_a_shard(&fleet).await;
     move_a_shard(&fleet).await;
     load.rounds(3).await;
+    fleet.admin.keyspace("late", "exclusive", "suggested").await;
+    let late = Load::routed(&fleet.router("late").await, "late", true);
+    late.rounds(3).await;
     dump(&fleet, "newest");
 
+    let (_, term) = fleet.leader().await;
     restore(&fleet, "older");
-    load.rounds(3).await;
-    let (leader, term) = fleet.leader().await;
-    fleet.stop(&leader).await;
-    fleet.revive(&leader);
+    // The leader notices by itself and steps down; the next one reads what is there.
     fleet.leader_since(term + 1).await;
     until("the keyspace is refused, and it is told", || async {
         let status: Summary = fleet.admin.try_get("/v1/status").await?;
@@ -72,6 +73,20 @@ async fn o1_d10_an_older_dump_restored_under_running_coordinators_is_refused_and
     })
     .await;
     tokio::time::sleep(LONG).await;
+    assert_eq!(load.lies(), Vec::<String>::new());
+
+    let warned = format!("{:?}", fleet.warnings());
+    assert!(warned.contains("it was restored from an older state while coordinators ran"), "{warned}");
+    assert!(warned.contains("keyspace late was at"), "{warned}");
+
+    // The newest rows are put back, and the keyspace is taken up without a person.
+    restore(&fleet, "newest");
+    until("the quarantine is over", || async {
+        let status: Summary = fleet.admin.try_get("/v1/status").await?;
+        if status.quarantine.is_empty() { Ok(()) } else { Err(format!("{:?}", status.quarantine)) }
+    })
+    .await;
+    fleet.whole().await;
     assert_eq!(load.lies(), Vec::<String>::new());
 
     // As the book says: all coordinators are stopped first.
@@ -85,5 +100,7 @@ async fn o1_d10_an_older_dump_restored_under_running_coordinators_is_refused_and
     fleet.admin.settled().await;
     load.rounds(2).await;
     assert_eq!(load.lies(), Vec::<String>::new());
+    late.rounds(2).await;
     load.finish().await;
+    late.finish().await;
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::{Subject, key, ok, refused};
 use crate::{
-    Coordination, Deposed, Election, Error, Expected, Key, Leader, LeaderLease, Leadership, Session, Term,
-    Transaction,
+    Coordination, Deposed, Election, Error, Expected, Key, Leader, LeaderLease, Leadership, Scope, Session,
+    Term, Transaction, Version,
 };
 
 const TTL: Duration = Duration::from_millis(800);
@@ -213,4 +213,24 @@ pub(super) async fn a_leader_hears_that_the_root_is_not_its_clusters(subject: &d
         assert_eq!(is_deposed(&lease, &session).await, Deposed::AnotherCluster(at.clone()));
         ok(election.resign(leadership).await);
     }
+}
+
+/// D20: the engine is at a lower version than one that it gave to the leader: it was restored from an older state.
+pub(super) async fn a_leader_hears_that_the_store_went_back(subject: &dyn Subject) {
+    let (store, election, session, leadership, lease) = leader_with_lease(subject).await;
+    for _ in 0..3 {
+        let version = ok(store.commit(leadership.fence(Transaction::new().put(&key("map"), "new"))).await);
+        leadership.committed(version);
+    }
+    tokio::time::sleep(TTL).await;
+    assert_eq!(lease.check(), Ok(()), "it is where the leader left it");
+    let now = ok(store.list(&Scope::One(key("map")), None, 1).await).at;
+    let before = Version::new(now.get() + 1);
+    leadership.committed(before);
+    assert_eq!(is_deposed(&lease, &session).await, Deposed::SetBack { now, before });
+    ok(election.resign(leadership).await);
+    // The next leadership counts from what is there.
+    let next = leads(&election, &session, &Bytes::new(), TTL).await;
+    let lease = LeaderLease::begin(Arc::clone(&store), Arc::clone(&session), &next, None).await;
+    assert_eq!(ok(lease).check(), Ok(()));
 }

@@ -65,6 +65,8 @@ impl Coordination for Altered {
         self.store.read(key).await
     }
     async fn list(&self, scope: &Scope, after: Option<&Key>, limit: usize) -> Result<Listing> {
+        let readable = |held: &Option<Key>| !held.as_ref().is_some_and(|key| scope.contains(key));
+        self.unreadable.subscribe().wait_for(readable).await.unwrap();
         self.store.list(scope, after, limit).await
     }
     async fn commit(&self, transaction: Transaction) -> Result<Version> {

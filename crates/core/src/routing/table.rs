@@ -149,13 +149,22 @@ impl RouteTable {
         self.spaces.get(keyspace).map(|space| &space.map)
     }
 
-    /// The generation that is known here of a keyspace, if `map` would go back behind it (M2).
-    pub fn is_ahead_of(&self, map: &ShardMap) -> Option<Generation> {
-        let held = self.map(map.keyspace())?;
-        let at = held.generation();
+    /// The generation that is known here of a keyspace, if `map`, whose shards began at `first_shard`, would go back behind
+    /// it (M2).
+    pub fn is_ahead_of(&self, map: &ShardMap, first_shard: ShardId) -> Option<Generation> {
+        let name = map.keyspace();
+        let (at, is_anew) = match (self.map(name), self.not_before.get(name)) {
+            (Some(held), _) => (held.generation(), is_anew(held, &map.whole())),
+            (None, latest) => (latest?.generation, first_shard > latest?.first_shard),
+        };
         let to = map.generation();
-        let goes_back = to != at && to.sequence <= at.sequence && !is_anew(held, &map.whole());
-        goes_back.then_some(at)
+        (to != at && to.sequence <= at.sequence && !is_anew).then_some(at)
+    }
+
+    /// The keyspaces that are known here, with a map or without, each at its latest generation.
+    pub fn keyspaces(&self) -> BTreeMap<KeyspaceName, Generation> {
+        let before = self.not_before.values().map(|brief| (brief.name.clone(), brief.generation));
+        before.chain(self.known()).collect()
     }
 
     /// The settings of a keyspace, at the generation of its map.
