@@ -16,7 +16,7 @@
 //! | `Unloaded`  | –         | shut   | delete → `drop`; stay → `load` |      |                        |
 //! | `Dropping`  | `drop`    | shut   |                       | `Dropped`     | `drop` again, later    |
 //! | `Dropped`   | –         | shut   | stay → `load`         |               |                        |
-//! | `Lost`      | –         | shut   | load anew → `load`    |               |                        |
+//! | `Lost`      | –         | shut   | any other → `Unloaded` or `Dropped` |  |                        |
 //!
 //! *Withdrawn* is not *dropped* (D7): a replica that no order names any more, or whose worker's incarnation has ended,
 //! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
@@ -29,6 +29,8 @@
 //! An order is *carried out*, and its epoch reported, when what it ends has ended: a leader that is ordered
 //! to follow or to leave has carried that out when its last request is answered (and, leaving, when
 //! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
+
+mod restored;
 
 use crate::exchange::{DropReason, Order, Peer, Permission, Phase, Stored};
 use crate::id::Epoch;
@@ -67,7 +69,7 @@ enum At {
     Serving,
     Unloaded,
     Dropped,
-    /// See [`Holding::admit_loss`].
+    /// It counts as a copy and is none: see [`Holding::admit_loss`].
     Lost,
     /// A callback runs since then.
     Calling(Callback, Millis),
@@ -137,6 +139,10 @@ pub struct Holding {
     permission: Option<DropReason>,
     /// Whether its data is here: a load has succeeded, or an earlier process has stored it undamaged.
     has_data: bool,
+    /// The data is here, and an order has said since that others go on without it: see [`Holding::restored`].
+    is_left_behind: bool,
+    /// The same, of a state of the cluster that was lost.
+    is_outdated: bool,
     /// As of [`Stored`].
     store: u64,
     damaged: bool,
@@ -157,6 +163,8 @@ impl Holding {
             withdrawn: false,
             permission: None,
             has_data: false,
+            is_left_behind: false,
+            is_outdated: false,
             store: 0,
             damaged: false,
         }
@@ -209,18 +217,6 @@ impl Holding {
         let is_source = |peer: &Peer| matches!(peer.state, ReplicaState::Live | ReplicaState::Unload);
         let counts = self.has_data && self.order.state == ReplicaState::Live;
         self.order.had_data && !counts && !self.order.peers.iter().any(is_source)
-    }
-
-    /// Of data that outlives processes: a replica that counts as a copy, and of which nothing is here, is reported as
-    /// dropped. The coordinator's state was restored from before it was, or from before it was to go. It must not load
-    /// anew under that order, as a copy that may come to lead before it has what others have: the coordinator orders it
-    /// to load when another copy serves.
-    pub fn admit_loss(&mut self) {
-        let is_copy = !self.withdrawn && self.order.state == ReplicaState::Live && self.order.had_data;
-        let is_here = self.has_data || self.damaged || !matches!(self.at, At::Idle | At::Dropped);
-        if is_copy && !is_here {
-            self.at = At::Lost;
-        }
     }
 
     /// Whether requests may come in.
@@ -281,6 +277,7 @@ impl Holding {
             self.permission = None;
             self.order.granted = false;
         }
+        self.is_left_behind |= self.has_data && order.state != ReplicaState::Live;
         let granted = self.order.granted && order.epoch == self.order.epoch;
         self.order = Order { granted: order.granted || granted, ..order };
         if self.unhealthy.is_some() && self.is_shut_and_unloaded() {
@@ -363,8 +360,7 @@ impl Holding {
                 self.call(Callback::Drop(reason), now)
             }
             // Taken back, or unhealthy; or deleted already, and named again by a state that was restored.
-            (At::Unloaded | At::Dropped, ReplicaState::Load | ReplicaState::Live)
-            | (At::Lost, ReplicaState::Load) => self.load(now),
+            (At::Unloaded | At::Dropped, ReplicaState::Load | ReplicaState::Live) => self.load(now),
             (At::Unloaded, ReplicaState::Unload) | (At::Dropped | At::Lost, _) => self.carry_out(),
         }
     }
@@ -501,6 +497,7 @@ impl Holding {
             Callback::Load => {
                 self.unhealthy = None;
                 self.has_data = true;
+                (self.is_left_behind, self.is_outdated) = (false, false);
                 self.damaged = false;
                 At::Ready
             }

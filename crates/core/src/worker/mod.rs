@@ -189,7 +189,9 @@ impl Worker {
             self.mistrust = Some(mistrust.clone());
             return Err(mistrust);
         }
-        self.cluster = Some(theirs);
+        if self.cluster.replace(theirs).is_some_and(|ours| ours != theirs) {
+            self.holdings.values_mut().for_each(Holding::restored);
+        }
         self.mistrust = None;
         let incarnation = welcome.incarnation;
         if self.incarnation != Some(incarnation) {

@@ -55,13 +55,14 @@ struct Fixture {
     incarnation: u64,
     generation: u64,
     durable: bool,
+    cluster: u128,
 }
 
 impl Fixture {
     fn new() -> Fixture {
         let mut worker = Worker::new(NodeId::new("a").unwrap(), Patience::default());
         worker.welcomed(&welcome(1, 1)).unwrap();
-        Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: false }
+        Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: false, cluster: 1 }
     }
 
     fn order(&mut self, now: u64, order: Order) -> Vec<Task> {
@@ -76,7 +77,7 @@ impl Fixture {
             durable: self.durable,
         };
         let orders = Orders {
-            cluster: ClusterId(1),
+            cluster: ClusterId(self.cluster),
             permissions: vec![],
             incarnation: Incarnation(self.incarnation),
             version: self.version,
@@ -92,7 +93,7 @@ impl Fixture {
 
     fn whole(&self, version: u64, changed: Vec<Order>, permissions: Vec<Permission>) -> Orders {
         Orders {
-            cluster: ClusterId(1),
+            cluster: ClusterId(self.cluster),
             permissions,
             incarnation: Incarnation(self.incarnation),
             version,
@@ -503,7 +504,7 @@ fn with_stored(damaged: bool) -> Fixture {
         .with_stored(Some(ClusterId(1)), vec![stored.clone()]);
     assert_eq!(worker.registration(NodeSpec::new(NodeId::new("a").unwrap(), "a:1")).stored, [stored]);
     worker.welcomed(&welcome(1, 1)).unwrap();
-    Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: true }
+    Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: true, cluster: 1 }
 }
 
 #[test]

@@ -166,6 +166,11 @@ impl Maps {
             self.generations.insert((name.clone(), map.generation().sequence), map.generation());
             self.ever.insert((name.clone(), map.generation()));
             for shard in map.shards() {
+                for replica in shard.replicas.iter().filter(|_| self.durable.contains(name)) {
+                    // It may have been bound to later processes since, and may be again.
+                    let home = (replica.node.clone(), replica.incarnation);
+                    self.placements.insert((name.clone(), replica.placement), home);
+                }
                 self.removed.remove(&(name.clone(), shard.id));
                 if let Some(leader) = shard.leader() {
                     let home = (leader.node.clone(), leader.incarnation);

@@ -65,6 +65,46 @@ fn d1_a_copy_that_is_deleted_is_reported_and_loads_when_it_is_ordered_to() {
     assert_eq!(deleted(false).order(9, live(100)), [Task::Call(Callback::Load)]);
 }
 
+/// It was moved off since the backup, and others have gone on: its process knows, until it ends.
+#[test]
+fn d1_a_copy_that_had_to_leave_before_a_restore_is_none_after_it() {
+    let live = |epoch| order(ReplicaState::Live, Role::Leader, epoch, true);
+    let left = || {
+        let mut fixture = Fixture { durable: true, ..Fixture::leading(1) };
+        assert_eq!(fixture.order(5, order(ReplicaState::Unload, Role::Follower, 3, false)), [Task::Drain]);
+        assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
+        fixture.done(7, Callback::Unload);
+        fixture
+    };
+    let restored = |fixture: &mut Fixture| {
+        let welcome = Welcome { continues: vec![ClusterId(1)], ..welcome(2, 1) };
+        fixture.worker.welcomed(&welcome).unwrap();
+        (fixture.cluster, fixture.version) = (2, 0);
+    };
+    let mut fixture = left();
+    restored(&mut fixture);
+    assert_eq!(fixture.order(9, live(100)), []);
+    assert_eq!(fixture.reported(), (Phase::Dropped, Epoch(100)));
+    // It is kept for a person to choose where no order names it, and loads what it lacks when it is ordered to.
+    let version = fixture.version + 1;
+    fixture.worker.ordered(Millis(10), fixture.whole(version, vec![], vec![]));
+    fixture.version = version;
+    assert_eq!(fixture.reported().0, Phase::Kept);
+    let from = order(ReplicaState::Unload, Role::Follower, 1, true).peers;
+    let load = Order { peers: from, ..order(ReplicaState::Load, Role::Follower, 101, true) };
+    assert_eq!(fixture.order(11, load), [Task::Call(Callback::Load)]);
+    fixture.done(12, Callback::Load);
+    assert_eq!(fixture.order(13, live(102)), [Task::Call(Callback::Serve(Role::Leader, Epoch(102)))]);
+
+    // Where no state was lost, the coordinator knows what it orders.
+    assert_eq!(left().order(9, live(4)), [Task::Call(Callback::Load)]);
+    // And one that was to stay has everything.
+    let mut fixture = Fixture { durable: true, ..Fixture::leading(1) };
+    restored(&mut fixture);
+    assert_eq!(fixture.order(9, live(1)), []);
+    assert_eq!(fixture.reported().0, Phase::Serving);
+}
+
 /// It reported that it unloads while no map named it, so the coordinator that names it again has not heard that.
 #[test]
 fn a12_what_is_taken_back_is_reported_again_though_nothing_has_changed() {
