@@ -16,7 +16,7 @@
 //! | too many are dying or silent, but not all of them for long enough | nobody is given up yet            |
 //! | a lost node registers again                                   | it does not count as lost             |
 //! | a node leaves as announced                                    | it never counted as lost              |
-//! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is held back, unless nodes have died without it, too |
+//! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is held back, unless nodes have died without it, too, or another shard went the same way |
 //!
 //! The lines on setbacks are for failures that *follow* the moves: the shards of a dead node bury the next one,
 //! which dies of them, and so on. In a large cluster that never reaches a fifth of the nodes within a window, and
@@ -89,7 +89,7 @@ pub enum Verdict {
     /// in a moment.
     Waits,
     /// So many would be too many, but these shards may have killed that many of them one after the other: where the
-    /// evidence points to one of them it is held back, and the nodes are replaced. Otherwise the brake goes on.
+    /// evidence points to exactly one of them it is held back, and the nodes are replaced. Otherwise the brake goes on.
     Poisoned {
         /// The shards that went furthest.
         shards: Vec<ShardName>,

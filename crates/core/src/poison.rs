@@ -13,7 +13,7 @@
 //! |---------------------------------------------------------------|---------|---------------------------------|
 //! | its node dies within the window after taking it, or its lead, on, and [`Evidence`] points to it | +1 | held back when they reach `poison_deaths` and no other suspect of that death has as many |
 //! | its process is followed by another before it is given up: it has died, the same | +1 | the same          |
-//! | it went from one lost node to the next, the brake would go on, and the evidence points to it | – | held back |
+//! | it went from one lost node to the next, the brake would go on, and the evidence points to it and to no other that went the same way | – | held back |
 //! | held back for [`hold_ms`], and the evidence still points to it | –      | set aside                       |
 //! | held back or lately set aside, and nodes without it die, too  | 0       | placed again                    |
 //! | its node dies later, leaves, or is lost while the brake is on | –       |                                 |

@@ -116,11 +116,13 @@ impl Cluster {
         Evidence { strikes, others: others.len(), witnesses: census.up.len() - no_witness }
     }
 
-    /// Of shards that went through so many lost nodes, those to which the evidence points.
-    pub(super) fn to_blame(&self, at: Moment, shards: Vec<ShardName>, deaths: usize) -> Vec<ShardName> {
+    /// Of shards that went through so many lost nodes, the one to which the evidence points; none while it points to
+    /// several.
+    pub(super) fn to_blame(&self, at: Moment, shards: Vec<ShardName>, deaths: usize) -> Option<ShardName> {
         let (census, strikes) = (self.census(at, None), u32::try_from(deaths).unwrap_or(u32::MAX));
         let points = |shard: &ShardName| self.evidence(&census, shard, strikes).points_to_the_shard();
-        shards.into_iter().filter(points).collect()
+        let mut blamed = shards.into_iter().filter(points);
+        blamed.next().filter(|_| blamed.next().is_none())
     }
 
     /// Places shards again that were suspected, when nodes have died without them since.

@@ -39,10 +39,8 @@ impl Cluster {
             Verdict::Borne => return false,
             Verdict::Waits => return true,
             Verdict::Poisoned { shards, deaths, otherwise } => {
-                let to_blame = self.to_blame(at, shards, deaths);
-                let why = poison::before_brake(deaths);
-                to_blame.iter().for_each(|(name, shard)| self.hold_back(at, name, *shard, why.clone()));
-                if !to_blame.is_empty() {
+                if let Some((name, shard)) = self.to_blame(at, shards, deaths) {
+                    self.hold_back(at, &name, shard, poison::before_brake(deaths));
                     return false;
                 }
                 otherwise

@@ -187,6 +187,18 @@ fn r4_a_shard_that_is_not_to_blame_explains_no_losses() {
     }
 }
 
+/// Of four nodes three die, each soon after it took some shards from the last: which of them it was nobody knows.
+#[test]
+fn l5_of_shards_that_went_the_same_way_none_is_blamed() {
+    let mut town = town_of(4, keyspace(120), 120);
+    for dying in ["n00", "n01", "n02"] {
+        town.kill(dying);
+        town.run(settings().dead_after_ms + 2_000);
+    }
+    assert_eq!(told(&town, "is held back"), 0, "{:#?}", town.notices);
+    assert!(town.cluster.brake().is_some_and(|why| why.contains("3 of 4 nodes were lost")));
+}
+
 #[test]
 fn l5_a_shard_that_nobody_can_load_is_set_aside_and_holds_up_nobody() {
     let mut town = Town::new(keyspace(9), slots(9));
