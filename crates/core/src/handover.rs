@@ -41,7 +41,7 @@
 
 mod stored;
 
-pub(crate) use stored::handing_over;
+pub(crate) use stored::{handing_over, is_reported_lost};
 
 use crate::exchange::Phase;
 use crate::id::{Epoch, Incarnation, PlacementId, ShardId};

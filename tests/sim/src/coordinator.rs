@@ -169,7 +169,7 @@ impl Coordinator {
         self.leading.as_mut().filter(|l| leads && !l.is_busy()).map(|l| &mut l.cluster)
     }
 
-    /// The same for who looks at the end of a run, whether it decides just then or not.
+    /// The same, at the end of a run, when it may be deciding just then.
     pub fn known(&mut self, now: True) -> Option<&mut Cluster> {
         let leads = self.leads(now);
         self.leading.as_mut().filter(|_| leads).map(|l| &mut l.cluster)

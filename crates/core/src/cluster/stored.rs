@@ -194,10 +194,10 @@ impl KeyspaceState {
         }
     }
 
-    /// Whether the process of a copy says that nothing of it is there: see [`crate::handover`], its table of ended replicas.
+    /// Whether the process of a copy reports that it is none: see [`crate::handover`], its table of ended replicas.
     fn has_lost(&self, replica: &Replica) -> bool {
         let phase = self.observed.get(&replica.placement).map(|seen| seen.phase());
-        replica.state == ReplicaState::Live && phase == Some(&Phase::Dropped)
+        handover::is_reported_lost(replica, phase)
     }
 
     /// Whether a shard has data, and none of those that have it, or a part of it, lives.
@@ -211,9 +211,9 @@ impl KeyspaceState {
     /// may lead in its place.
     pub(super) fn hung_copy<'a>(&self, nodes: &Nodes, shard: &'a Shard) -> Option<&'a Replica> {
         let may_be_copied = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
-        let is_gone = |r: &Replica| has_ended(nodes, r) || self.has_lost(r);
+        let cannot_act = |r: &Replica| has_ended(nodes, r) || self.has_lost(r);
         let others_ended =
-            |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || is_gone(r));
+            |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || cannot_act(r));
         let leader = shard.leader().filter(|_| may_be_copied && self.has_hung_leader(shard));
         leader.filter(|leader| others_ended(leader) && !has_ended(nodes, leader))
     }

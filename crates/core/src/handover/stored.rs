@@ -83,21 +83,27 @@ fn has_ended(replica: &Replica, sight: &dyn Sight) -> bool {
     sight.has_ended(&replica.node, replica.incarnation)
 }
 
-/// Whether the process of a copy lives and has nothing of it.
-fn has_lost(replica: &Replica, sight: &dyn Sight) -> bool {
+/// Whether the process of a copy reports that it is none: the worker has dropped the data, or knows that others have gone
+/// on without it.
+pub(crate) fn is_reported_lost(replica: &Replica, reported: Option<&Phase>) -> bool {
     let is_copy = matches!(replica.state, ReplicaState::Live | ReplicaState::Unload);
-    is_copy && !has_ended(replica, sight) && sight.phase(replica.placement) == Some(&Phase::Dropped)
+    is_copy && reported == Some(&Phase::Dropped)
 }
 
-/// Whether nothing of a replica can act now.
-fn is_gone(replica: &Replica, sight: &dyn Sight) -> bool {
+/// The same, of a process that has not ended.
+fn has_lost(replica: &Replica, sight: &dyn Sight) -> bool {
+    !has_ended(replica, sight) && is_reported_lost(replica, sight.phase(replica.placement))
+}
+
+/// Whether no process can serve a replica, or hand it over, as things are.
+fn cannot_act(replica: &Replica, sight: &dyn Sight) -> bool {
     has_ended(replica, sight) || has_lost(replica, sight)
 }
 
 /// The replicas in `Live`.
 fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let (ended, rest): (Vec<Replica>, Vec<Replica>) =
-        edit.shard(id)?.live().cloned().partition(|r| is_gone(r, sight));
+        edit.shard(id)?.live().cloned().partition(|r| cannot_act(r, sight));
     let lives_not = |r: &Replica| sight.is_silent(&r.node, r.incarnation);
     if ended.is_empty() {
         return Ok(());
@@ -120,7 +126,7 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
     lead_by_survivor(edit, id, sight)?;
     for replica in ended {
         let shard = edit.shard(id)?;
-        let Some(replica) = shard.replica(replica.placement).filter(|r| is_gone(r, sight)).cloned() else {
+        let Some(replica) = shard.replica(replica.placement).filter(|r| cannot_act(r, sight)).cloned() else {
             continue;
         };
         match sight.copy(shard, &replica) {
@@ -155,7 +161,7 @@ fn may_lead(replica: &Replica, sight: &dyn Sight) -> bool {
 /// A replica that serves leads, or else one whose process is heard.
 fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    if shard.leader().is_some_and(|leader| !is_gone(leader, sight)) {
+    if shard.leader().is_some_and(|leader| !cannot_act(leader, sight)) {
         return Ok(());
     }
     let survivor = shard.live().find(|r| may_lead(r, sight)).map(|r| r.placement);
@@ -184,7 +190,7 @@ fn settle_behind(
 
 /// How many replicas in `Live` have a process that lives and has the data.
 fn copies(shard: &Shard, sight: &dyn Sight) -> usize {
-    shard.live().filter(|r| !is_gone(r, sight)).count()
+    shard.live().filter(|r| !cannot_act(r, sight)).count()
 }
 
 /// Whether all that a shard's replicas may lack is there: a replica of each parent that closes.
@@ -244,7 +250,7 @@ pub(super) fn settle_parent(
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
     let parent = edit.shard(id)?.clone();
-    let lives = handing_over(&parent).any(|r| !is_gone(r, sight));
+    let lives = handing_over(&parent).any(|r| !cannot_act(r, sight));
     for replica in parent.replicas.iter().filter(|r| has_ended(r, sight)) {
         if handed_over || replica.state != ReplicaState::Unload {
             edit.remove_replica(id, replica.placement)?;

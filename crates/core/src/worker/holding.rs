@@ -236,7 +236,7 @@ impl Holding {
 
     /// Whether nothing is left of it.
     pub fn is_dropped(&self) -> bool {
-        matches!(self.at, At::Dropped | At::Lost)
+        matches!(self.at, At::Dropped | At::Lost) && !self.has_data
     }
 
     /// What to report.

@@ -14,8 +14,8 @@ use super::{At, Holding};
 use crate::lifecycle::ReplicaState;
 
 impl Holding {
-    /// The worker is told that the cluster was restored from a backup: what was said since counts no more, but others
-    /// have gone on without this replica all the same.
+    /// The coordinator says that the cluster was restored from a backup: what it has ordered since then counts no more,
+    /// but others have gone on without this replica all the same.
     pub fn restored(&mut self) {
         self.is_outdated |= self.is_left_behind;
     }
