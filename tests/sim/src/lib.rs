@@ -31,6 +31,7 @@ pub mod scene;
 pub mod service;
 pub mod shape;
 pub mod store;
+pub mod stuck;
 pub mod touched;
 pub mod trace;
 pub mod words;

@@ -12,6 +12,7 @@ use crate::model::KeyAt;
 use crate::oracle::ownership::Claim;
 use crate::scene::Scene;
 use crate::service::Service;
+use crate::stuck::Stuck;
 use crate::touched;
 use crate::words::{order_words, report_words};
 use partage_core::cluster::{BeatError, RegisterError};
@@ -53,27 +54,6 @@ impl Mood {
     /// A bad one.
     pub fn drawn(draw: &mut Draw) -> Mood {
         Mood { fails: draw.between(0, 700), hangs: draw.between(0, 400), takes: draw.between(MS, 600 * MS) }
-    }
-}
-
-/// How a worker does not get on, while it beats and answers (A12, L4). For ever, from one process to the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stuck {
-    /// It is not.
-    No,
-    /// No load returns, and nobody stops waiting for one.
-    Loads,
-    /// No unload does.
-    Unloads,
-}
-
-impl Stuck {
-    /// How the first workers of a run are, up to `most` of them and at least two: one of each kind.
-    pub fn drawn(draw: &mut Draw, most: usize) -> Vec<Stuck> {
-        let more = draw.index(most.saturating_sub(1).max(1));
-        let mut stuck = vec![Stuck::Loads, Stuck::Unloads];
-        stuck.extend((0..more).map(|_| if draw.chance(500) { Stuck::Loads } else { Stuck::Unloads }));
-        stuck
     }
 }
 
@@ -189,11 +169,7 @@ impl Node {
         self.process_number += 1;
         self.clock = Clock::drawn(&mut scene.draw, scene.now);
         scene.trace.event(scene.now, (10u8, self.at, self.process_number), || format!("{} starts", self.id));
-        let patience = match self.stuck {
-            Stuck::Loads => Patience { load_ms: u64::MAX / 2, ..PATIENCE },
-            Stuck::Unloads => Patience { callback_ms: u64::MAX / 2, ..PATIENCE },
-            Stuck::No => PATIENCE,
-        };
+        let patience = self.stuck.patience(PATIENCE);
         let disks = &mut scene.oracles.storage.disks;
         disks.running.insert(self.at, self.process_number);
         disks.asleep.remove(&self.at);
@@ -484,12 +460,7 @@ impl Node {
         let Some(process) = &mut self.process else { return };
         process.numbers += 1;
         let call = process.numbers;
-        let never = match self.stuck {
-            Stuck::No => false,
-            Stuck::Loads => callback == Callback::Load,
-            Stuck::Unloads => callback == Callback::Unload,
-        };
-        let hangs = scene.draw.chance(self.mood.hangs) || never;
+        let hangs = scene.draw.chance(self.mood.hangs) || self.stuck.hangs(callback);
         if !process.calls.begin(&replica, callback, call, hangs) || hangs {
             return;
         }
@@ -505,6 +476,8 @@ impl Node {
         let who = (self.at, self.process_number);
         let Some(process) = &mut self.process else { return };
         let Some(ended) = process.calls.end(replica, call) else { return };
+        let fails =
+            fails || self.stuck.fails(callback, self.process_number, process.worker.holdings().get(replica));
         let result = if fails || ended == Ended::Stopped {
             Err("the service refused".to_owned())
         } else {

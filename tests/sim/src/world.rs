@@ -10,13 +10,14 @@ use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
 use crate::message::{Event, Message, Place};
 use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
-use crate::node::{Mood, Node, Stuck};
+use crate::node::{Mood, Node};
 use crate::oracle::{Finding, Oracles, liveness};
 use crate::report::{Report, Verdict};
 use crate::router::Router;
 use crate::scene::Scene;
 use crate::shape::{self, Shape};
 use crate::store::Store;
+use crate::stuck::Stuck;
 use crate::touched::Hands;
 use crate::trace::Trace;
 use partage_core::id::{Epoch, ShardId};
@@ -131,7 +132,7 @@ impl World {
         let clock = |draw: &mut Draw| Clock::drawn(draw, 0);
         let coordinator = |at, draw: &mut Draw| Coordinator::new(at, settings.clone(), clock(draw));
         let coordinators = (0..shape.coordinators).map(|at| coordinator(at, &mut draw)).collect();
-        let stuck = if shape.stuck { Stuck::drawn(&mut draw, 2) } else { Vec::new() };
+        let stuck = if shape.stuck { Stuck::drawn(&mut draw, shape.durable).to_vec() } else { Vec::new() };
         let node = |at: usize, draw: &mut Draw| {
             let by_posts = draw.chance(400);
             let stuck = stuck.get(at).copied().unwrap_or(Stuck::No);

@@ -26,6 +26,8 @@ pub(super) struct Counts {
     moves: u32,
     moves_on: BTreeMap<NodeId, u32>,
     loads_on: BTreeMap<NodeId, u32>,
+    /// The shards that these are of.
+    loading: BTreeSet<ShardId>,
 }
 
 /// The same, and what else the throttle counts, while changes begin.
@@ -59,7 +61,13 @@ impl Counts {
 
     /// A shard has something under way from now on (`by` is 1), or no longer (-1).
     pub(super) fn count(&mut self, shard: &Shard, by: i32) {
-        for replica in shard.replicas.iter().filter(|r| r.state == ReplicaState::Load) {
+        let loads = || shard.replicas.iter().filter(|r| r.state == ReplicaState::Load);
+        if loads().next().is_some() && by > 0 {
+            self.loading.insert(shard.id);
+        } else {
+            self.loading.remove(&shard.id);
+        }
+        for replica in loads() {
             match replica.replaces().and_then(|old| shard.replica(old)) {
                 Some(old) => self.count_move([&old.node, &replica.node], by),
                 None => add(&mut self.loads_on, &replica.node, by),
@@ -120,7 +128,7 @@ impl Cluster {
         at: Moment,
     ) -> Beginnings {
         let mut under_way = UnderWay {
-            counts: keyspace.under_way.clone(),
+            counts: self.getting_on(keyspace, at),
             meter: keyspace.meter.clone(),
             ..UnderWay::default()
         };
@@ -150,6 +158,19 @@ impl Cluster {
             due: under_way.meter_due.unwrap_or(Millis::NEVER),
             is_cut_short,
         }
+    }
+
+    /// What is under way, without the loads of shards of which no replica serves that could be copied: they wait for a
+    /// process, perhaps for a person, and hold up no other shard meanwhile (L4).
+    fn getting_on(&self, keyspace: &KeyspaceState, at: Moment) -> Counts {
+        let mut counts = keyspace.under_way.clone();
+        if keyspace.record.keyspace.durable {
+            let loading = keyspace.under_way.loading.iter().filter_map(|id| keyspace.map.shard(*id));
+            let seen = (&self.nodes, at.now, &self.settings);
+            let waiting = loading.filter(|shard| !keyspace.has_source(seen, shard));
+            waiting.for_each(|shard| counts.count(shard, -1));
+        }
+        counts
     }
 
     fn start(

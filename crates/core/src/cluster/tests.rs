@@ -19,3 +19,4 @@ mod reshard;
 mod restored;
 mod serving;
 mod town;
+mod unopened;

@@ -9,8 +9,8 @@
 //! | `Live`                       | another copy acts without it        | is away, or has it stored        | `Load`; who led follows          |
 //! | `Live`                       | another copy acts without it        | is back without it, or it is damaged | removed                      |
 //! | `Live`, its process lives and has nothing of it | another copy acts | any                           | `Load`; who led follows          |
-//! | `Live`                       | another copy may live               | any                              | waits until that is known        |
-//! | `Live`                       | no copy acts                        | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
+//! | `Live`                       | another copy may live and serve     | any                              | waits until that is known        |
+//! | `Live`                       | no copy acts, nor has any opened its data | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
 //! | `Load`, was to replace one, or nobody has ever led | any           | any                              | removed                          |
 //! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
@@ -104,12 +104,11 @@ fn cannot_act(replica: &Replica, sight: &dyn Sight) -> bool {
 fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let (ended, rest): (Vec<Replica>, Vec<Replica>) =
         edit.shard(id)?.live().cloned().partition(|r| cannot_act(r, sight));
-    let lives_not = |r: &Replica| sight.is_silent(&r.node, r.incarnation);
     if ended.is_empty() {
         return Ok(());
     }
     if !rest.iter().any(|r| acts_without_the_ended(r, sight)) {
-        if !rest.iter().all(lives_not) {
+        if rest.iter().any(|r| may_act(r, sight)) {
             return Ok(());
         }
         let mut is_back = false;
@@ -119,9 +118,8 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
                 is_back = true;
             }
         }
-        if !is_back {
-            return Ok(());
-        }
+        // The others stay copies until one has opened what it has.
+        return if is_back { lead_by_survivor(edit, id, sight) } else { Ok(()) };
     }
     lead_by_survivor(edit, id, sight)?;
     for replica in ended {
@@ -139,16 +137,39 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
     Ok(())
 }
 
-/// Whether a copy may acknowledge writes, or come to lead, without those whose processes have ended.
+/// Whether a copy goes on without those whose processes have ended.
+///
+/// One that its service has not opened, or cannot serve any more, does not: it may be that nothing of it can be read.
+/// Should it serve in the same moment, it acknowledges nothing without the ended, as its orders name them while the map
+/// calls them copies.
+fn acts_without_the_ended(replica: &Replica, sight: &dyn Sight) -> bool {
+    has_opened(replica, sight) == Some(true) && could_act(replica, sight)
+}
+
+/// Whether that is so, or it may be for all that is known.
+fn may_act(replica: &Replica, sight: &dyn Sight) -> bool {
+    let may_live = || !sight.is_silent(&replica.node, replica.incarnation);
+    has_opened(replica, sight) != Some(false) && (may_live() || could_act(replica, sight))
+}
+
+/// Whether a copy that is open may acknowledge writes, or come to lead.
 ///
 /// A leader that is heard follows its orders, and acknowledges writes without a replica that they do not name, even where
 /// its address no longer answers the coordinator: only the end of its lease ends that. A follower counts if it could lead.
-fn acts_without_the_ended(replica: &Replica, sight: &dyn Sight) -> bool {
+fn could_act(replica: &Replica, sight: &dyn Sight) -> bool {
     let is_heard = sight.is_heard(&replica.node, replica.incarnation);
     let may_acknowledge = replica.role == Role::Leader
         && (sight.ownership() == Ownership::Eventual
             || !sight.lease_is_over(&replica.node, replica.incarnation));
     is_heard && (may_acknowledge || may_lead(replica, sight))
+}
+
+/// Whether its service has the data open; none as long as the process has not said.
+fn has_opened(replica: &Replica, sight: &dyn Sight) -> Option<bool> {
+    sight.phase(replica.placement).map(|phase| match phase {
+        Phase::Ready | Phase::Serving | Phase::Unloading => true,
+        Phase::Loading | Phase::Failed(_) | Phase::Unloaded | Phase::Kept | Phase::Dropped => false,
+    })
 }
 
 /// Whether it can lead: its process is heard, others reach it, and it gets a lease.

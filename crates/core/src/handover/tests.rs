@@ -7,7 +7,7 @@ use crate::key::HashRange;
 
 use crate::name::KeyspaceName;
 use crate::sharding::{Bounds, PartitionKey, Sharding};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is seen of nodes, by name; all that is not said is "no".
 #[derive(Default)]
@@ -18,6 +18,8 @@ struct Seen {
     silent: BTreeSet<&'static str>,
     unheard: BTreeSet<&'static str>,
     lease_over: BTreeSet<&'static str>,
+    /// What replicas report; the others serve.
+    phases: BTreeMap<PlacementId, Option<Phase>>,
     eventual: bool,
 }
 
@@ -28,8 +30,8 @@ impl Seen {
 }
 
 impl Sight for Seen {
-    fn phase(&self, _: PlacementId) -> Option<&Phase> {
-        None
+    fn phase(&self, placement: PlacementId) -> Option<&Phase> {
+        self.phases.get(&placement).map_or(Some(&Phase::Serving), Option::as_ref)
     }
 
     fn epoch(&self, _: PlacementId) -> Option<Epoch> {
@@ -148,4 +150,20 @@ fn d1_nothing_is_decided_about_a_follower_while_its_leader_may_live() {
     let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
     let seen = Seen { ended: b.clone(), back: b, unheard: a, ..Seen::default() };
     assert_eq!(settled(&seen).0, [(Live, 1), (Live, 1)]);
+}
+
+/// It is back alone after everything has ended: the others are copies until it has opened what it has.
+#[test]
+fn d10_a_leader_that_has_opened_nothing_makes_no_copy_wait() {
+    let b = BTreeSet::from(["b"]);
+    let of = |phase: Option<Phase>, back: &BTreeSet<&'static str>| {
+        let (ended, back, phases) = (b.clone(), back.clone(), [(PlacementId(1), phase)].into());
+        settled(&Seen { ended, back, phases, ..Seen::default() }).0
+    };
+    for phase in [Phase::Loading, Phase::failed(1, "the disk is gone".to_owned())] {
+        assert_eq!(of(Some(phase.clone()), &BTreeSet::new()), [(Live, 1), (Live, 1)]);
+        assert_eq!(of(Some(phase), &b), [(Live, 1), (Live, 2)]);
+    }
+    assert_eq!(of(None, &b), [(Live, 1), (Live, 1)], "it may be open");
+    assert_eq!(of(Some(Phase::Ready), &b), [(Live, 1), (Load, 1)], "until it serves");
 }

@@ -280,8 +280,8 @@ impl Holding {
         self.is_left_behind |= self.has_data && order.state != ReplicaState::Live;
         let granted = self.order.granted && order.epoch == self.order.epoch;
         self.order = Order { granted: order.granted || granted, ..order };
-        if self.unhealthy.is_some() && self.is_shut_and_unloaded() {
-            // Nothing of it runs, so there is nothing that the order could end.
+        if self.is_shut_and_unloaded() {
+            // Nothing of it runs, so there is nothing that the order could end: nobody waits until it can be loaded.
             self.carried_out = self.order.epoch;
         }
     }

@@ -13,7 +13,7 @@ use partage_core::cluster::{KeyspaceRecord, NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Shard, ShardMap};
+use partage_core::map::{Replica, Shard, ShardMap};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::plan::{Origin, Plan, Status};
 use partage_core::poison;
@@ -164,12 +164,16 @@ impl Rules {
         findings
     }
 
-    /// O11: a leader that stays hands over to a follower that has come to serve. In a part of a split or merge followers
-    /// wait for the leader (D1), so where that has never come to serve either, any of them may try.
+    /// O11: a leader that stays, in a process that has not ended, hands over to a follower that has come to serve. In a
+    /// part of a split or merge followers wait for the leader (D1), so where that has never come to serve either, any of
+    /// them may try.
     fn led_by_stranger(&self, name: &KeyspaceName, before: Option<&Shard>, after: &Shard) -> Option<Finding> {
         let (led, leads) = (before?.leader()?, after.leader()?);
         let was_live = before?.replica(leads.placement).is_some_and(|r| r.state == ReplicaState::Live);
-        let stays = after.replica(led.placement).is_some_and(|r| r.state == ReplicaState::Live);
+        let lives = |r: &Replica| {
+            self.nodes.get(&r.node).is_some_and(|known| !known.ended && known.incarnation == r.incarnation)
+        };
+        let stays = after.replica(led.placement).is_some_and(|r| r.state == ReplicaState::Live && lives(r));
         let has_served = |placement| self.served.contains(&(name.clone(), placement));
         let inherits = !after.parents().is_empty() && !has_served(led.placement);
         let is_strange = led.placement != leads.placement && was_live && stays;

@@ -507,6 +507,11 @@ fn next_phase(order: &Order, phase: &Phase, fails: bool) -> Phase {
         (ReplicaState::Load, _) if fails => Phase::failed(1, "no such file".to_owned()),
         (ReplicaState::Load, phase) if !order.granted => phase.clone(),
         (ReplicaState::Load, _) => Phase::Ready,
+        // What it has stored, it opens first.
+        (ReplicaState::Live, Phase::Loading) if fails => Phase::failed(1, "no such file".to_owned()),
+        (ReplicaState::Live, Phase::Failed(failure)) if fails => {
+            Phase::failed(failure.attempts + 1, failure.reason.clone())
+        }
         (ReplicaState::Live, _) if order.granted => Phase::Serving,
         (ReplicaState::Live, phase) => phase.clone(),
         (ReplicaState::Unload, Phase::Unloading) => Phase::Unloaded,

@@ -121,3 +121,16 @@ fn a12_what_is_taken_back_is_reported_again_though_nothing_has_changed() {
     fixture.order(4, order(ReplicaState::Live, Role::Leader, 1, true));
     assert_eq!(said(&mut fixture), [Phase::Unloading]);
 }
+
+/// It was to lead after a restart, and cannot be opened: who is to lead instead does not wait for it.
+#[test]
+fn l1_a_copy_that_cannot_be_opened_lets_go_of_the_lead_at_once() {
+    let live = |role, epoch| order(ReplicaState::Live, role, epoch, true);
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.order(1, live(Role::Leader, 5)), [Task::Call(Callback::Load)]);
+    let failed = Err("the disk is gone".to_owned());
+    fixture.worker.returned(Millis(2), &replica(), Callback::Load, failed);
+    assert_eq!(fixture.reported(), (Phase::failed(1, "the disk is gone".to_owned()), Epoch(0)));
+    assert_eq!(fixture.order(3, live(Role::Follower, 6)), []);
+    assert_eq!(fixture.reported().1, Epoch(6));
+}

@@ -1,0 +1,49 @@
+//! Workers that do not get on for ever, while they beat and answer (A12, L4).
+
+use crate::draw::Draw;
+use partage_core::worker::{Callback, Holding, Patience};
+
+/// How a worker does not get on, from one process to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stuck {
+    /// It is not.
+    No,
+    /// No load returns, and nobody stops waiting for one.
+    Loads,
+    /// No unload does.
+    Unloads,
+    /// All but its first process fail to open what an earlier one has stored.
+    Opens,
+}
+
+impl Stuck {
+    /// How the first workers of a run are.
+    pub fn drawn(draw: &mut Draw, durable: bool) -> [Stuck; 2] {
+        let first = if draw.chance(500) && durable { Stuck::Opens } else { Stuck::Loads };
+        [first, Stuck::Unloads]
+    }
+
+    /// Whether a callback never returns.
+    pub fn hangs(self, callback: Callback) -> bool {
+        match self {
+            Stuck::No | Stuck::Opens => false,
+            Stuck::Loads => callback == Callback::Load,
+            Stuck::Unloads => callback == Callback::Unload,
+        }
+    }
+
+    /// Whether a callback fails, in that process of the worker.
+    pub fn fails(self, callback: Callback, process: u32, holding: Option<&Holding>) -> bool {
+        let opens = || callback == Callback::Load && holding.is_some_and(Holding::has_data);
+        self == Stuck::Opens && process > 1 && opens()
+    }
+
+    /// How long its worker waits for callbacks: for ever, where they never return.
+    pub fn patience(self, usual: Patience) -> Patience {
+        match self {
+            Stuck::Loads => Patience { load_ms: u64::MAX / 2, ..usual },
+            Stuck::Unloads => Patience { callback_ms: u64::MAX / 2, ..usual },
+            Stuck::No | Stuck::Opens => usual,
+        }
+    }
+}
