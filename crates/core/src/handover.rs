@@ -227,14 +227,17 @@ fn cannot_lead(leader: &Replica, phase: Option<&Phase>, sight: &dyn Sight) -> bo
 
 /// Whether loading it there is given up.
 fn is_in_vain(replica: &Replica, sight: &dyn Sight) -> bool {
-    let failed = match sight.phase(replica.placement) {
+    has_failed_too_often(replica, sight) || sight.is_overdue(replica.placement, ReplicaState::Load)
+}
+
+fn has_failed_too_often(replica: &Replica, sight: &dyn Sight) -> bool {
+    match sight.phase(replica.placement) {
         Some(Phase::Failed(failure)) => {
             let excused = sight.excused_attempts(replica.placement);
             failure.attempts.saturating_sub(excused) >= sight.load_attempts()
         }
         _ => false,
-    };
-    failed || sight.is_overdue(replica.placement, ReplicaState::Load)
+    }
 }
 
 /// Whether a replica has had where to load from. Where data outlives processes, one that finds its source away

@@ -430,7 +430,9 @@ fn remove(
     match heir {
         Some(heir) if leads && keyspace.may_yet_serve(heir) => return Err(NotNow::Throttled),
         Some(heir) if leads => edit.lead(shard, heir)?,
-        None if current.staying().all(is_it) || keyspace.record.keyspace.durable && is_last_copy => {
+        // Another one still loads.
+        None if is_last_copy && !current.staying().all(is_it) => return Err(NotNow::Throttled),
+        None if current.staying().all(is_it) => {
             return Err(NotNow::Impossible(format!(
                 "{placement} is the last replica of {shard}: add one elsewhere first"
             )));

@@ -290,7 +290,7 @@ impl Cluster {
         shard.staying().filter(is_waited_for).count()
     }
 
-    /// A shard that has its data nowhere else in the map than on this node, whose process has ended.
+    /// A shard that may have its data nowhere else than on this node, whose process has ended.
     pub(super) fn last_copy_on(&self, id: &NodeId) -> Option<(&KeyspaceName, ShardId)> {
         let durable = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.record.keyspace.durable);
         durable.into_iter().find_map(|(name, keyspace)| {
@@ -298,7 +298,11 @@ impl Cluster {
                 |replicas: Vec<&Replica>| !replicas.is_empty() && replicas.into_iter().all(|r| r.node == *id);
             let is_last = |shard: &&Shard| {
                 let hands_over = all_here(handover::handing_over(shard).collect());
-                shard.had_data() && (all_here(shard.live().collect()) || hands_over)
+                // It has left, and the one in its place has not come to serve.
+                let has_left =
+                    shard.replicas.iter().any(|r| r.node == *id && r.state == ReplicaState::Unload)
+                        && !shard.leader().is_some_and(|leader| keyspace.leads(&self.nodes, leader));
+                shard.had_data() && (all_here(shard.live().collect()) || hands_over || has_left)
             };
             let shards = keyspace.hosted.on(id).filter_map(|shard| keyspace.map.shard(shard));
             shards.into_iter().find(is_last).map(|shard| (name, shard.id))

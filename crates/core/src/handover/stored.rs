@@ -9,6 +9,7 @@
 //! | `Live`                       | another copy acts without it        | is away, or has it stored        | `Load`; who led follows          |
 //! | `Live`                       | another copy acts without it        | is back without it, or it is damaged | removed                      |
 //! | `Live`, its process lives and has nothing of it | another copy acts | any                           | `Load`; who led follows          |
+//! | `Live`, follows, its process lives and cannot open it | another copy acts | any                     | `Load`, so that writes wait for it no longer |
 //! | `Live`                       | another copy may live and serve     | any                              | waits until that is known        |
 //! | `Live`                       | no copy acts, nor has any opened its data | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
@@ -49,7 +50,7 @@ use crate::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
 /// Takes the steps of the table for the replicas of a serving shard. Returns whether there were any.
 pub(super) fn settle_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<bool, EditError> {
     let shard = edit.shard(id)?;
-    if !shard.replicas.iter().any(|r| has_ended(r, sight) || has_lost(r, sight)) {
+    if !shard.replicas.iter().any(|r| cannot_act(r, sight) || is_given_up(r, sight)) {
         return Ok(false);
     }
     let before = shard.clone();
@@ -100,10 +101,17 @@ fn cannot_act(replica: &Replica, sight: &dyn Sight) -> bool {
     has_ended(replica, sight) || has_lost(replica, sight)
 }
 
+/// Whether a follower in `Live` is waited for no longer: its process lives, and its service cannot open it.
+fn is_given_up(replica: &Replica, sight: &dyn Sight) -> bool {
+    let follows = replica.state == ReplicaState::Live && replica.role == Role::Follower;
+    let never_begins = || sight.is_overdue(replica.placement, ReplicaState::Live);
+    follows && !has_ended(replica, sight) && (super::has_failed_too_often(replica, sight) || never_begins())
+}
+
 /// The replicas in `Live`.
 fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
-    let (ended, rest): (Vec<Replica>, Vec<Replica>) =
-        edit.shard(id)?.live().cloned().partition(|r| cannot_act(r, sight));
+    let is_out = |r: &Replica| cannot_act(r, sight) || is_given_up(r, sight);
+    let (ended, rest): (Vec<Replica>, Vec<Replica>) = edit.shard(id)?.live().cloned().partition(is_out);
     if ended.is_empty() {
         return Ok(());
     }
@@ -124,7 +132,7 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
     lead_by_survivor(edit, id, sight)?;
     for replica in ended {
         let shard = edit.shard(id)?;
-        let Some(replica) = shard.replica(replica.placement).filter(|r| cannot_act(r, sight)).cloned() else {
+        let Some(replica) = shard.replica(replica.placement).filter(|r| is_out(r)).cloned() else {
             continue;
         };
         match sight.copy(shard, &replica) {

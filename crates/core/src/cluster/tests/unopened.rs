@@ -6,6 +6,7 @@ use super::town::{Town, node};
 use crate::id::ShardId;
 use crate::keyspace::{Keyspace, Ownership};
 use crate::lifecycle::ReplicaState;
+use crate::map::Shard;
 use std::collections::BTreeSet;
 
 const OWNERSHIPS: [Ownership; 2] = [Ownership::Exclusive, Ownership::Eventual];
@@ -30,6 +31,22 @@ fn l1_a_copy_that_cannot_be_opened_keeps_no_other_from_leading() {
         (1..3).for_each(|at| start(&mut town, at));
         town.run(20_000);
         assert_eq!(town.served(), shards, "{ownership:?}: {:#?}", town.notices);
+    }
+}
+
+/// A write waits for every copy: one that cannot be opened is none for long, and another takes its place.
+#[test]
+fn l4_a_follower_that_cannot_be_opened_holds_up_no_write() {
+    for ownership in OWNERSHIPS {
+        let mut town = town_of(4, Keyspace { ownership, ..durable(8, 3) });
+        let on_n0 = |s: &&Shard| s.live().any(|r| r.node == node("n0"));
+        let shards: BTreeSet<_> = town.map().shards().filter(on_n0).map(|shard| shard.id).collect();
+        (0..4).for_each(|at| kill(&mut town, at));
+        town.fails.extend(shards.iter().map(|shard| (*shard, node("n0"))));
+        (0..4).for_each(|at| start(&mut town, at));
+        town.run(30_000);
+        assert!(town.is_at_rest(3), "{ownership:?}: {:#?}", town.notices);
+        assert!(!shards.is_empty() && !town.counts().contains_key("n0"), "{:?}", town.counts());
     }
 }
 
