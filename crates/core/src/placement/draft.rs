@@ -478,31 +478,20 @@ impl<'p> Draft<'p> {
 
     /// Ends the draft: what differs from the current placement, and how good it is.
     pub(super) fn finish(mut self) -> Solution {
-        self.sheet.log.sort_by_key(|(slot, _)| *slot);
+        self.untangle();
         let log = std::mem::take(&mut self.sheet.log);
         let after = Balance::of(&self);
         let mut placement = Placement::with_capacity(self.problem.shard_count(), self.sheet.slots.len());
-        let (mut decisions, mut bytes, mut logged) = (Vec::with_capacity(log.len()), 0, 0);
-        let mut reasons: Vec<Option<Reason>> = Vec::new();
+        let (mut decisions, mut bytes) = (Vec::with_capacity(log.len()), 0);
+        let mut log = log.into_iter().peekable();
         for shard in 0..self.problem.shard_count() as ShardIndex {
-            let slots = self.slot_range(shard);
-            reasons.clear();
-            reasons.resize(slots.len(), None);
-            while let Some((slot, reason)) =
-                log.get(logged).filter(|(slot, _)| slots.contains(&(*slot as usize)))
-            {
-                reasons[*slot as usize - slots.start] = Some(*reason);
-                logged += 1;
-            }
-            if reasons.iter().any(Option::is_some) {
-                self.untangle(shard, &mut reasons);
-            }
             placement.push(self.in_order(shard).map(|slot| self.sheet.slots[slot]));
-            for slot in slots.clone() {
+            for slot in self.slot_range(shard) {
+                let reason = log.next_if(|(of, _)| *of as usize == slot).map(|(_, reason)| reason);
                 let (from, to) = (self.origin(shard, slot), self.at(slot));
                 if from != to {
                     // Only what is lost and found no place has no stroke.
-                    let reason = reasons[slot - slots.start].unwrap_or(Reason::Lost);
+                    let reason = reason.unwrap_or(Reason::Lost);
                     decisions.push(Decision { shard, from, to, reason });
                     bytes += if to.is_some() { self.problem.move_bytes(shard) } else { 0 };
                 }
@@ -514,9 +503,33 @@ impl<'p> Draft<'p> {
         Solution { placement, decisions, unplaced, deferred, before, after, score }
     }
 
+    /// Untangles every shard that has strokes, and leaves one stroke for each slot in the log, in slot order: the slots
+    /// are then as the solution has them, and [`Draft::in_order`] is the order of the next plan.
+    pub(super) fn untangle(&mut self) {
+        let mut log = std::mem::take(&mut self.sheet.log);
+        log.sort_by_key(|(slot, _)| *slot);
+        let mut reasons: Vec<Option<Reason>> = Vec::new();
+        let mut logged = 0;
+        while let Some((first, _)) = log.get(logged) {
+            let shard = self.sheet.starts.partition_point(|start| start <= first) - 1;
+            let slots = self.slot_range(shard as ShardIndex);
+            reasons.clear();
+            reasons.resize(slots.len(), None);
+            while let Some((slot, reason)) =
+                log.get(logged).filter(|(slot, _)| slots.contains(&(*slot as usize)))
+            {
+                reasons[*slot as usize - slots.start] = Some(*reason);
+                logged += 1;
+            }
+            self.untangle_shard(shard as ShardIndex, &mut reasons);
+            let last = slots.zip(&reasons).filter_map(|(slot, reason)| Some((slot as u32, (*reason)?)));
+            self.sheet.log.extend(last);
+        }
+    }
+
     /// When one replica of a shard has come to where another of it was, that other stays and the first
     /// goes where the other would have gone: the same nodes, one move less, and a leader that stays.
-    fn untangle(&mut self, shard: ShardIndex, reasons: &mut [Option<Reason>]) {
+    fn untangle_shard(&mut self, shard: ShardIndex, reasons: &mut [Option<Reason>]) {
         let slots = self.slot_range(shard);
         for slot in slots.clone() {
             while let Some(node) = self.at(slot).filter(|node| self.origin(shard, slot) != Some(*node)) {

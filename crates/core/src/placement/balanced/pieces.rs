@@ -10,8 +10,8 @@
 //!             └──────────── another pass ───────────┘
 //! ```
 //!
-//! `settle` stops between two steps; its effort depends on how uneven the cluster is, and not on its size alone. Not
-//! done: the others that stop in the middle. Each looks at every shard and replica a few times, `thin` weighs
+//! `settle` can stop between two steps, because its effort depends on how uneven the cluster is, and not on its size alone.
+//! Every other piece runs to its end: it looks at every shard and replica a few times, or, as `thin` does, weighs at most
 //! [`limits::THIN_EVALUATIONS`] steps.
 //!
 //! [`Balanced`]: super::Balanced
@@ -20,6 +20,7 @@ use super::balance::{self, Balancing, Progress};
 use super::{constrain, draw, evict, fill};
 use crate::limits;
 use crate::placement::draft::{Draft, Sheet};
+use crate::placement::evict::is_any_crowded;
 use crate::placement::problem::{Problem, ProblemError};
 use crate::placement::solution::Solution;
 
@@ -103,7 +104,7 @@ impl Pieces {
                 Some(balancing) => Phase::Balance(balancing),
                 None => {
                     work = problem.nodes.len().max(1);
-                    after_pass(self.passes, self.before, &draft, true)
+                    after_pass(self.passes, self.before, &mut draft, true)
                 }
             },
             Phase::Balance(balancing) => {
@@ -112,7 +113,7 @@ impl Pieces {
                 work = effort.div_ceil(limits::EVALUATIONS_A_LOOK).max(1) as usize;
                 match progress {
                     Progress::UnderWay(balancing) => Phase::Balance(balancing),
-                    Progress::Done(settled) => after_pass(self.passes, self.before, &draft, settled),
+                    Progress::Done(settled) => after_pass(self.passes, self.before, &mut draft, settled),
                 }
             }
             Phase::Finish => return (Placing::Done(Box::new(draft.finish())), work),
@@ -122,10 +123,16 @@ impl Pieces {
     }
 }
 
-/// Another pass when the one that began at the stroke `before` has changed something and left something undone: what one
-/// pass frees may be what another needed, and what leaves a node to even others out may leave it with less than its share
-/// (M10: the next plan would draw). Most problems need one.
-fn after_pass(passes: usize, before: usize, draft: &Draft<'_>, settled: bool) -> Phase {
-    let is_still = draft.strokes() == before || (settled && draft.is_complete() && !draw::is_due(draft));
-    if is_still || passes >= limits::PASSES { Phase::Finish } else { Phase::Fill }
+/// Another pass when the one that began at the stroke `before` has changed something, and the next plan would find something
+/// to do (M10): what one pass frees may be what another needed; what leaves a node to even others out may leave it with less
+/// than its share; and a crowded replica may have a better place since another of its shard has moved. Most problems need one
+/// pass. The question and the next pass need the draft untangled: which of two crowded replicas is taken up depends on their
+/// order, and the next plan has them in the order of the solution.
+fn after_pass(passes: usize, before: usize, draft: &mut Draft<'_>, settled: bool) -> Phase {
+    if draft.strokes() == before || passes >= limits::PASSES {
+        return Phase::Finish;
+    }
+    draft.untangle();
+    let is_still = settled && draft.is_complete() && !draw::is_due(draft) && !is_any_crowded(draft);
+    if is_still { Phase::Finish } else { Phase::Fill }
 }
