@@ -15,9 +15,9 @@ pub(super) fn surplus(draft: &mut Draft<'_>) {
             let dispensable = |slot: &usize| {
                 let node = draft.at(*slot)?;
                 let earlier = draft.slot_range(shard).start..*slot;
-                let earlier: Vec<NodeIndex> = earlier.filter_map(|other| draft.at(other)).collect();
+                let earlier = earlier.filter_map(|other| draft.at(other));
                 let stays = unfit(draft, shard, node).is_none()
-                    && crowded(draft, shard, node, Spread::Hard, [usize::MAX; 2], &earlier).is_none();
+                    && crowded(draft, shard, node, Spread::Hard, [usize::MAX; 2], earlier).is_none();
                 Some((!stays, Some(*slot) != leader, draft.highest(node).0.to_bits(), draft.count(node)))
             };
             let slots = draft.slot_range(shard).filter(|slot| draft.at(*slot).is_some());
@@ -67,7 +67,7 @@ fn add_misplaced(
     staying.clear();
     for slot in draft.in_order(shard) {
         let Some(node) = draft.at(slot) else { continue };
-        let crowded = |spread, domains| crowded(draft, shard, node, spread, domains, staying);
+        let crowded = |spread, domains| crowded(draft, shard, node, spread, domains, staying.iter().copied());
         let fault = unfit(draft, shard, node)
             .or_else(|| crowded(Spread::Hard, [usize::MAX; 2]))
             .or_else(|| crowded(Spread::Soft, domains));
@@ -100,7 +100,7 @@ fn crowded(
     node: NodeIndex,
     spread: Spread,
     domains: [usize; 2],
-    staying: &[NodeIndex],
+    staying: impl Iterator<Item = NodeIndex> + Clone,
 ) -> Option<Reason> {
     let rule = draft.rule(shard);
     for (level, of_rule, count) in
@@ -110,7 +110,7 @@ fn crowded(
             continue;
         }
         let domain = draft.domain(node, level);
-        if domain != UNKNOWN_DOMAIN && staying.iter().any(|other| draft.domain(*other, level) == domain) {
+        if domain != UNKNOWN_DOMAIN && staying.clone().any(|other| draft.domain(other, level) == domain) {
             let mut used: Vec<u32> = draft.holders(shard).map(|node| draft.domain(node, level)).collect();
             used.sort_unstable();
             used.dedup();

@@ -123,16 +123,24 @@ impl Pieces {
     }
 }
 
-/// Another pass when the one that began at the stroke `before` has changed something, and the next plan would find something
-/// to do (M10): what one pass frees may be what another needed; what leaves a node to even others out may leave it with less
+/// Whether another pass is due: when the one that began at the stroke `before` has changed something, and the next plan could
+/// find something to do (M10): what one pass frees may be what another needed; what leaves a node to even others out may leave it with less
 /// than its share; and a crowded replica may have a better place since another of its shard has moved. Most problems need one
 /// pass. The question and the next pass need the draft untangled: which of two crowded replicas is taken up depends on their
 /// order, and the next plan has them in the order of the solution.
-fn after_pass(passes: usize, before: usize, draft: &mut Draft<'_>, settled: bool) -> Phase {
-    if draft.strokes() == before || passes >= limits::PASSES {
-        return Phase::Finish;
+pub(super) fn is_another_due(draft: &mut Draft<'_>, before: usize, settled: bool) -> bool {
+    if draft.strokes() == before {
+        return false;
     }
     draft.untangle();
-    let is_still = settled && draft.is_complete() && !draw::is_due(draft) && !is_any_crowded(draft);
-    if is_still { Phase::Finish } else { Phase::Fill }
+    !settled || !draft.is_complete() || draw::is_due(draft) || is_any_crowded(draft)
+}
+
+/// What follows a pass that began at the stroke `before`.
+fn after_pass(passes: usize, before: usize, draft: &mut Draft<'_>, settled: bool) -> Phase {
+    if passes < limits::PASSES && is_another_due(draft, before, settled) {
+        Phase::Fill
+    } else {
+        Phase::Finish
+    }
 }

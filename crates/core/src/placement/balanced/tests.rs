@@ -411,7 +411,7 @@ fn in_one_piece(problem: &Problem) -> Solution {
                 }
             }
         });
-        if draft.strokes() == before || (settled && draft.is_complete()) {
+        if !pieces::is_another_due(&mut draft, before, settled) {
             break;
         }
     }
