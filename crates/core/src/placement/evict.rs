@@ -1,7 +1,7 @@
 //! Which replicas cannot stay where they are, and which are too many. Shared by the policies.
 
 use super::draft::Draft;
-use super::problem::{Level, NodeIndex, Rule, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
+use super::problem::{Level, NodeIndex, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
 use super::solution::Reason;
 
 /// Removes replicas of shards that have more than they want: those that could not stay anyway first, then
@@ -32,55 +32,24 @@ pub(super) fn surplus(draft: &mut Draft<'_>) {
 /// that is only undesirable are among them when there are domains that the shard does not use. Of two that crowd each other
 /// the later one is named, in the order in which the next plan has them: so it names the same one, and changes nothing (M10).
 pub(super) fn misplaced(draft: &Draft<'_>) -> Vec<(ShardIndex, usize, Reason)> {
-    let domains = both_domains(draft);
+    let domains = [accepting_domains(draft, Level::Zone), accepting_domains(draft, Level::Rack)];
     let (mut found, mut staying) = (Vec::new(), Vec::new());
     for shard in 0..draft.problem.shard_count() as ShardIndex {
-        add_misplaced(draft, shard, domains, &mut staying, &mut found);
+        staying.clear();
+        for slot in draft.in_order(shard) {
+            let Some(node) = draft.at(slot) else { continue };
+            let crowded =
+                |spread, domains| crowded(draft, shard, node, spread, domains, staying.iter().copied());
+            let fault = unfit(draft, shard, node)
+                .or_else(|| crowded(Spread::Hard, [usize::MAX; 2]))
+                .or_else(|| crowded(Spread::Soft, domains));
+            match fault {
+                Some(reason) => found.push((shard, slot, reason)),
+                None => staying.push(node),
+            }
+        }
     }
     found
-}
-
-/// Whether a shard whose rule has a soft spread has a replica that [`misplaced`] would name.
-pub(super) fn is_any_crowded(draft: &Draft<'_>) -> bool {
-    let is_soft = |rule: &Rule| rule.zone == Spread::Soft || rule.rack == Spread::Soft;
-    if !draft.problem.rules.iter().any(is_soft) {
-        return false;
-    }
-    let domains = both_domains(draft);
-    let (mut found, mut staying) = (Vec::new(), Vec::new());
-    (0..draft.problem.shard_count() as ShardIndex).any(|shard| {
-        if is_soft(draft.rule(shard)) {
-            add_misplaced(draft, shard, domains, &mut staying, &mut found);
-        }
-        !found.is_empty()
-    })
-}
-
-/// Adds the misplaced replicas of one shard to `found`. `staying` is memory that the calls share.
-fn add_misplaced(
-    draft: &Draft<'_>,
-    shard: ShardIndex,
-    domains: [usize; 2],
-    staying: &mut Vec<NodeIndex>,
-    found: &mut Vec<(ShardIndex, usize, Reason)>,
-) {
-    staying.clear();
-    for slot in draft.in_order(shard) {
-        let Some(node) = draft.at(slot) else { continue };
-        let crowded = |spread, domains| crowded(draft, shard, node, spread, domains, staying.iter().copied());
-        let fault = unfit(draft, shard, node)
-            .or_else(|| crowded(Spread::Hard, [usize::MAX; 2]))
-            .or_else(|| crowded(Spread::Soft, domains));
-        match fault {
-            Some(reason) => found.push((shard, slot, reason)),
-            None => staying.push(node),
-        }
-    }
-}
-
-/// How many zones and how many racks have a node that accepts.
-fn both_domains(draft: &Draft<'_>) -> [usize; 2] {
-    [accepting_domains(draft, Level::Zone), accepting_domains(draft, Level::Rack)]
 }
 
 /// Why the shard should not be on the node whatever else is there, if so.

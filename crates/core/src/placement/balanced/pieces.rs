@@ -20,7 +20,6 @@ use super::balance::{self, Balancing, Progress};
 use super::{constrain, draw, evict, fill};
 use crate::limits;
 use crate::placement::draft::{Draft, Sheet};
-use crate::placement::evict::is_any_crowded;
 use crate::placement::problem::{Problem, ProblemError};
 use crate::placement::solution::Solution;
 
@@ -124,16 +123,15 @@ impl Pieces {
 }
 
 /// Whether another pass is due: when the one that began at the stroke `before` has changed something, and the next plan could
-/// find something to do (M10): what one pass frees may be what another needed; what leaves a node to even others out may leave it with less
-/// than its share; and a crowded replica may have a better place since another of its shard has moved. Most problems need one
-/// pass. The question and the next pass need the draft untangled: which of two crowded replicas is taken up depends on their
-/// order, and the next plan has them in the order of the solution.
+/// find something to do (M10): what one pass frees may be what another needed, and what leaves a node to even others out may
+/// leave it with less than its share. Most problems need one pass. The question and the next pass need the draft untangled:
+/// which of two crowded replicas is taken up depends on their order, and the next plan has them in the order of the solution.
 pub(super) fn is_another_due(draft: &mut Draft<'_>, before: usize, settled: bool) -> bool {
     if draft.strokes() == before {
         return false;
     }
     draft.untangle();
-    !settled || !draft.is_complete() || draw::is_due(draft) || is_any_crowded(draft)
+    !settled || !draft.is_complete() || draw::is_due(draft)
 }
 
 /// What follows a pass that began at the stroke `before`.
