@@ -56,6 +56,13 @@ fn a12_l1_l4_o1_workers_that_are_stuck_hold_up_nobody_under_faults() {
     nothing_is_wrong(Shape { stuck: true, ..Shape::SMALL }, "--small --stuck");
 }
 
+/// The same where data outlives its processes: one worker opens nothing of what its earlier processes have stored, or never
+/// ends a load; one never ends an unload.
+#[test]
+fn a12_l1_l4_d1_workers_that_cannot_open_their_data_hold_up_nobody() {
+    nothing_is_wrong(Shape { stuck: true, ..mutants::DURABLE }, "--small --stuck --durable");
+}
+
 /// Keys of the coordination state go, are set back and come back, backups are restored, and coordinators are started on an
 /// empty folder, while workers and sessions live.
 #[test]

@@ -132,7 +132,9 @@ pub fn leaks(oracles: &Oracles, node: &Node, stuck: &BTreeSet<&NodeId>) -> Vec<F
 pub fn drained(oracles: &Oracles, drains: &[DrainStatus], is_stuck: bool) -> Vec<Finding> {
     let held = |drain: &DrainStatus| {
         let replicas = oracles.maps.all().flat_map(|map| map.shards()).flat_map(|shard| &shard.replicas);
-        replicas.filter(|replica| replica.node == drain.node).count()
+        // What waits in `Load` for a process that never serves again was never complete.
+        let waits = |replica: &Replica| is_stuck && replica.state == ReplicaState::Load;
+        replicas.filter(|replica| replica.node == drain.node && !waits(replica)).count()
     };
     // What is set aside goes nowhere by itself.
     let only_aside = |drain: &DrainStatus| {

@@ -332,7 +332,7 @@ impl Maps {
             findings.push(("M3", format!("{name} {} was committed twice", diff.to)));
         }
         for shard in &diff.changed {
-            findings.extend(self.rules.changed(&name, before.shard(shard.id), shard));
+            findings.extend(self.rules.changed(&name, &before, shard));
             findings.extend(make_before_break(&name, before.shard(shard.id), shard));
             findings.extend(self.names(&name, shard));
         }

@@ -142,8 +142,9 @@ impl Rules {
         self.losses.clear();
     }
 
-    /// M7, R5, O11: a shard becomes another.
-    pub fn changed(&self, name: &KeyspaceName, before: Option<&Shard>, after: &Shard) -> Vec<Finding> {
+    /// M7, R5, O11: a shard becomes another than it was in `map`.
+    pub fn changed(&self, name: &KeyspaceName, map: &ShardMap, after: &Shard) -> Vec<Finding> {
+        let before = map.shard(after.id);
         let is_new = |placement| before.is_none_or(|shard| shard.replica(placement).is_none());
         let mut findings = Vec::new();
         for replica in after.replicas.iter().filter(|r| is_new(r.placement)) {
@@ -160,13 +161,13 @@ impl Rules {
                 findings.push(("R5", text));
             }
         }
-        findings.extend(self.led_by_stranger(name, before, after));
+        let inherits = after.parents().iter().any(|parent| map.shard(*parent).is_some());
+        findings.extend(self.led_by_stranger(name, before, after).filter(|_| !inherits));
         findings
     }
 
-    /// O11: a leader that stays, in a process that has not ended, hands over to a follower that has come to serve. In a
-    /// part of a split or merge followers wait for the leader (D1), so where that has never come to serve either, any of
-    /// them may try.
+    /// O11: a leader that stays, in a process that has not ended, hands over to a follower that has come to serve. (While
+    /// what it was split or merged from is there, followers wait for the leader (D1), so any of them may try in its place.)
     fn led_by_stranger(&self, name: &KeyspaceName, before: Option<&Shard>, after: &Shard) -> Option<Finding> {
         let (led, leads) = (before?.leader()?, after.leader()?);
         let was_live = before?.replica(leads.placement).is_some_and(|r| r.state == ReplicaState::Live);
@@ -175,9 +176,8 @@ impl Rules {
         };
         let stays = after.replica(led.placement).is_some_and(|r| r.state == ReplicaState::Live && lives(r));
         let has_served = |placement| self.served.contains(&(name.clone(), placement));
-        let inherits = !after.parents().is_empty() && !has_served(led.placement);
         let is_strange = led.placement != leads.placement && was_live && stays;
-        let is_strange = is_strange && !has_served(leads.placement) && !inherits;
+        let is_strange = is_strange && !has_served(leads.placement);
         let text = || format!("{name} {} is led by {}, which has never served", after.id, leads.placement);
         is_strange.then(|| ("O11", text()))
     }
