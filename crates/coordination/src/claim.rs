@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::transaction::{Expected, Transaction, Version};
 
+/// The key that says whose root it is.
+pub const ABOUT: &str = "about";
+
 /// What the claim begins with; the number is that of the layout below the root.
 const LAYOUT: &str = "partage coordination 1 cluster ";
 
@@ -54,7 +57,7 @@ pub async fn claim(
     location: &str,
     expected: Option<ClusterId>,
 ) -> Result<ClusterId> {
-    let about = Key::new("about")?;
+    let about = Key::new(ABOUT)?;
     loop {
         if let Some(entry) = coordination.read(&about).await? {
             let found = read(location, &about, &entry.value)?;
@@ -83,7 +86,7 @@ pub async fn claim(
 /// # Errors
 /// [`Error::Invalid`] with the key, for a restore that has not ended and for what this program did not write.
 pub fn cluster_of(location: &str, about: &[u8]) -> Result<ClusterId> {
-    read(location, &Key::new("about")?, about)
+    read(location, &Key::new(ABOUT)?, about)
 }
 
 /// A root that is being filled from a backup.
@@ -100,10 +103,10 @@ pub struct Refill {
 /// # Errors
 /// [`Error::Invalid`] with the key that is there.
 pub async fn check_vacant(coordination: &dyn Coordination, location: &str) -> Result<()> {
-    match coordination.read(&Key::new("about")?).await? {
+    match coordination.read(&Key::new(ABOUT)?).await? {
         Some(entry) if entry.value.starts_with(RESTORING.as_bytes()) => Ok(()),
         Some(entry) => {
-            let cluster = read(location, &Key::new("about")?, &entry.value)?;
+            let cluster = read(location, &Key::new(ABOUT)?, &entry.value)?;
             let what = format!(
                 "{location} holds cluster {cluster} (key `about`), and a backup is restored into an empty root only: \
                  choose another root, or empty this one"
@@ -118,7 +121,7 @@ impl Refill {
     /// Says in the root, which must be vacant, that a restore is at work there. From here on no coordinator starts on
     /// it, until [`Refill::end`].
     pub async fn begin(coordination: &dyn Coordination, location: &str) -> Result<Refill> {
-        let about = Key::new("about")?;
+        let about = Key::new(ABOUT)?;
         loop {
             check_vacant(coordination, location).await?;
             let before = coordination.read(&about).await?;
@@ -136,7 +139,7 @@ impl Refill {
 
     /// Adds to the last transaction of a restore that the root is a cluster's now.
     pub fn end(&self, transaction: Transaction) -> Result<Transaction> {
-        let about = Key::new("about")?;
+        let about = Key::new(ABOUT)?;
         let value = Bytes::from(format!("{LAYOUT}{}\n", self.cluster));
         Ok(transaction.when(&about, Expected::At(self.version)).put(&about, value))
     }
@@ -144,7 +147,7 @@ impl Refill {
 
 async fn check_empty(coordination: &dyn Coordination, location: &str) -> Result<()> {
     let listing = coordination.list(&Scope::All, None, 1).await?;
-    match listing.entries.first().filter(|(key, _)| key.as_str() != "about") {
+    match listing.entries.first().filter(|(key, _)| key.as_str() != ABOUT) {
         None => Ok(()),
         Some((key, _)) => {
             let what = format!(

@@ -115,7 +115,7 @@ impl LeaderLease {
         leadership: &Leadership,
         about: Option<Bytes>,
     ) -> Result<Self> {
-        let about = about.map(|value| Ok::<_, Error>((Key::new("about")?, value))).transpose()?;
+        let about = about.map(|value| Ok::<_, Error>((Key::new(crate::claim::ABOUT)?, value))).transpose()?;
         let (leader, value) = (leadership.key().clone(), leadership.value().clone());
         let newest = leadership.newest().clone();
         let held = Held { leader, version: leadership.version(), value, about, newest };

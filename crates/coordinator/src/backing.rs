@@ -8,8 +8,8 @@ use axum::Router;
 use bytes::Bytes;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
-    Backend, ClusterId, Coordination, Election, Entry, Error, Expected, Key, Leader, Scope, Session, Target,
-    Transaction, claim, connect,
+    ABOUT, Backend, ClusterId, Coordination, Election, Entry, Error, Expected, Key, Leader, Scope, Session,
+    Target, Transaction, claim, connect,
 };
 use partage_core::settings::Settings;
 use partage_wire::json::Coordinators;
@@ -100,6 +100,8 @@ const OWN_SESSION: Duration = Duration::from_millis(limits::SESSION_MS);
 pub struct Footing {
     /// The backend.
     pub coordination: Arc<dyn Coordination>,
+    /// Where the root is, in words.
+    place: String,
     /// Whose root it is.
     pub cluster: ClusterId,
     /// Ends with the process, or some time after.
@@ -138,12 +140,12 @@ async fn belong(
     known: &OnceLock<ClusterId>,
 ) -> Result<Root, StoreError> {
     if let Some(cluster) = known.get()
-        && coordination.read(&Key::new("about")?).await?.is_none()
+        && coordination.read(&Key::new(ABOUT)?).await?.is_none()
     {
         return Err(StoreError::Emptied { place: place.to_owned(), cluster: *cluster });
     }
     let cluster = claim(coordination, place, known.get().copied()).await?;
-    let about = coordination.read(&Key::new("about")?).await?;
+    let about = coordination.read(&Key::new(ABOUT)?).await?;
     let emptied = || StoreError::Emptied { place: place.to_owned(), cluster };
     Ok(Root { cluster: *known.get_or_init(|| cluster), about: about.ok_or_else(emptied)?.value })
 }
@@ -194,15 +196,22 @@ impl Footing {
         let session = Arc::new(Session::open(coordination.clone(), ttl).await?);
         let election = Election::new(coordination.clone(), &Key::new(ELECTION)?)?;
         election.raise(terms.highest());
-        let footing = Footing { election, coordination, cluster, session, part, terms, about, embedded };
+        let place = backing.place();
+        let footing =
+            Footing { place, election, coordination, cluster, session, part, terms, about, embedded };
         footing.announce(presence).await?;
         Ok(footing)
     }
 
-    /// Says that `presence` is here, for as long as the session lives: others come there for maps.
+    /// Says that `presence` is here, for as long as the session lives: others come there for maps. Fails where the root
+    /// was emptied meanwhile: what is written there would look like a cluster that has begun.
     pub async fn announce(&self, presence: &Presence) -> Result<(), StoreError> {
         let own_key = presence_key(presence)?;
+        let about = Key::new(ABOUT)?;
         loop {
+            if self.about.is_some() && self.coordination.read(&about).await?.is_none() {
+                return Err(StoreError::Emptied { place: self.place.clone(), cluster: self.cluster });
+            }
             let there = self.coordination.read(&own_key).await?;
             // What goes with our own session, or with none, no other coordinator holds.
             let of_other = |there: &&Entry| there.session.is_some_and(|other| other != self.session.id());
@@ -213,11 +222,12 @@ impl Footing {
             {
                 return Err(StoreError::IdTaken { id: other.id, address: other.address });
             }
-            let here = Transaction::new().when(&own_key, Expected::unchanged(there.as_ref())).put_ephemeral(
-                &own_key,
-                presence.to_bytes(),
-                self.session.id(),
-            );
+            let mut here = Transaction::new()
+                .when(&own_key, Expected::unchanged(there.as_ref()))
+                .put_ephemeral(&own_key, presence.to_bytes(), self.session.id());
+            if self.about.is_some() {
+                here = here.when(&about, Expected::Present);
+            }
             match self.coordination.commit(here).await {
                 // Somebody was first, or it may have been us: look again.
                 Err(Error::Refused { .. } | Error::Indefinite { .. }) => {}
@@ -325,5 +335,23 @@ mod tests {
             let key = Key::new(COORDINATORS).unwrap().join(key_segment(name)).unwrap();
             assert_eq!(key.parent().unwrap().as_str(), COORDINATORS, "{name}");
         }
+    }
+
+    /// A key that is written after the others were deleted would make the root look like one that somebody else uses.
+    #[tokio::test]
+    async fn a_coordinator_writes_nothing_into_a_root_that_was_emptied() {
+        let coordination: Arc<dyn Coordination> = Embedded::in_memory();
+        let session = Duration::from_secs(60);
+        let backing = Backing::Open { coordination: coordination.clone(), data_dir: None, session };
+        let (id, address) = ("c1".to_owned(), "c1:7400".to_owned());
+        let presence = Presence { id, address, since_ms: 1, version: "0.1.0".to_owned(), leads: None };
+        let footing = Footing::open(&backing, &presence, &Remembered::default()).await.unwrap();
+        footing.announce(&presence).await.unwrap();
+        for (key, _) in coordination.list(&Scope::All, None, usize::MAX).await.unwrap().entries {
+            coordination.delete(&key, Expected::Present).await.unwrap();
+        }
+        let refused = footing.announce(&presence).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Emptied { .. }), "{refused}");
+        assert_eq!(coordination.list(&Scope::All, None, 1).await.unwrap().entries, vec![]);
     }
 }

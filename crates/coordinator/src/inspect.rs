@@ -13,7 +13,8 @@
 use crate::show::show;
 use crate::{leaders, part};
 use partage_coordination::{
-    ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of, connect,
+    ABOUT, ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of,
+    connect,
 };
 use partage_core::check;
 use partage_core::cluster::Records;
@@ -172,7 +173,7 @@ fn guard(target: &Target) -> Vec<Remark> {
 }
 
 fn whose(target: &Target, entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Option<ClusterId> {
-    let about = entries.iter().find(|(key, _)| key.as_str() == "about");
+    let about = entries.iter().find(|(key, _)| key.as_str() == ABOUT);
     let Some((_, about)) = about else {
         let what = match entries.is_empty() {
             true => format!("{target} is empty: no cluster has begun there"),
@@ -193,8 +194,7 @@ fn whose(target: &Target, entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Rema
 /// Who leads and who is there; and what is neither theirs nor a record.
 fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coordinator> {
     let (mut elected, mut present) = (None, Vec::new());
-    for (key, entry) in entries.iter().filter(|(key, _)| key.as_str() != "about" && !is_record(key.as_str()))
-    {
+    for (key, entry) in entries.iter().filter(|(key, _)| key.as_str() != ABOUT && !is_record(key.as_str())) {
         let (value, term) = match key.as_str().split('/').collect::<Vec<_>>()[..] {
             [ELECTION, "term"] if entry.value.len() == 8 => continue,
             [ELECTION, "leader"] => match entry.value.split_first_chunk::<8>() {

@@ -506,7 +506,8 @@ async fn a_root_that_was_emptied_under_a_coordinator_is_not_begun_anew() {
     .await;
     // It tries again and again; its first tries come within half a second.
     for _ in 0..20 {
-        assert!(several.store.list(&all, None, 10).await.unwrap().entries.is_empty(), "it has begun anew");
+        let entries = several.store.list(&all, None, 10).await.unwrap().entries;
+        assert!(entries.is_empty(), "it has begun anew: {entries:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     several.stop("c1").await;
