@@ -55,24 +55,23 @@ impl Heads {
     /// # Errors
     /// When nobody knows.
     pub async fn read(&self, keyspace: &KeyspaceName) -> Result<Option<Seen>, HeadError> {
-        let key = Key::new(book::head_key(keyspace))?;
-        let read = timeout(limits::SWAP, self.0.read(&key)).await.map_err(|_| HeadError::TimeOut)??;
-        match read {
-            Some(entry) => seen(keyspace, &entry).map(Some),
-            None if self.has_record(keyspace).await? => {
-                Err(HeadError::Missing { keyspace: keyspace.clone(), key: key.to_string() })
+        let [head, record] = [Key::new(book::head_key(keyspace))?, Key::new(book::record_key(keyspace))?];
+        // A head and its record come and go in one transaction, or the head comes first. So a head that is still
+        // missing after the record was seen, and before it was seen again, was deleted by somebody; one that was missing
+        // only before may have come just then.
+        for _ in 0..2 {
+            if let Some(entry) = self.entry(&head).await? {
+                return seen(keyspace, &entry).map(Some);
             }
-            None => Ok(None),
+            if self.entry(&record).await?.is_none() {
+                return Ok(None);
+            }
         }
+        Err(HeadError::Missing { keyspace: keyspace.clone(), key: head.to_string() })
     }
 
-    /// Whether there is such a keyspace. A head and its record come and go in one transaction, or the head comes
-    /// first; so a record without a head says that somebody deleted the head, or that it is just being created, and
-    /// then the next look finds both.
-    async fn has_record(&self, keyspace: &KeyspaceName) -> Result<bool, HeadError> {
-        let key = Key::new(book::record_key(keyspace))?;
-        let read = timeout(limits::SWAP, self.0.read(&key)).await.map_err(|_| HeadError::TimeOut)??;
-        Ok(read.is_some())
+    async fn entry(&self, key: &Key) -> Result<Option<Entry>, HeadError> {
+        Ok(timeout(limits::SWAP, self.0.read(key)).await.map_err(|_| HeadError::TimeOut)??)
     }
 
     /// Follows the heads of all keyspaces, from what was last heard.

@@ -1,0 +1,96 @@
+//! Heads of maps, read while others write them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it saw")]
+
+use async_trait::async_trait;
+use partage_coordination::embedded::Embedded;
+use partage_coordination::{
+    Coordination, Entry, Key, Limits, Listing, Result, Scope, SessionId, Transaction, Version, Watch,
+};
+use partage_core::id::Generation;
+use partage_core::metadata::Head;
+use partage_core::name::{KeyspaceName, NodeId};
+use partage_metadata::{HeadError, Heads};
+use partage_wire::stored::book;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A store in which somebody commits just before a key is read.
+#[derive(Debug)]
+struct Busy {
+    store: Arc<Embedded>,
+    before: Mutex<Option<(Key, Transaction)>>,
+}
+
+#[async_trait]
+impl Coordination for Busy {
+    fn backend(&self) -> &'static str {
+        "busy"
+    }
+    fn limits(&self) -> Limits {
+        self.store.limits()
+    }
+    async fn open_session(&self, ttl: Duration) -> Result<SessionId> {
+        self.store.open_session(ttl).await
+    }
+    async fn renew_session(&self, session: SessionId) -> Result<()> {
+        self.store.renew_session(session).await
+    }
+    async fn end_session(&self, session: SessionId) -> Result<()> {
+        self.store.end_session(session).await
+    }
+    async fn read(&self, key: &Key) -> Result<Option<Entry>> {
+        let due = self.before.lock().unwrap().take_if(|(of, _)| of == key);
+        if let Some((_, transaction)) = due {
+            self.store.commit(transaction).await?;
+        }
+        self.store.read(key).await
+    }
+    async fn list(&self, scope: &Scope, after: Option<&Key>, limit: usize) -> Result<Listing> {
+        self.store.list(scope, after, limit).await
+    }
+    async fn commit(&self, transaction: Transaction) -> Result<Version> {
+        self.store.commit(transaction).await
+    }
+    async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
+        self.store.watch(scope, from).await
+    }
+}
+
+fn keyspace() -> KeyspaceName {
+    KeyspaceName::new("users").unwrap()
+}
+
+fn record() -> Key {
+    Key::new(book::record_key(&keyspace())).unwrap()
+}
+
+/// The head, and the record.
+fn creation() -> Transaction {
+    let head = Head { at: Generation::default(), servers: vec![NodeId::new("m1").unwrap()] };
+    let with_head = Heads::swap_in(&keyspace(), None, &head, Transaction::new()).unwrap();
+    with_head.put(&record(), "a record")
+}
+
+async fn heads(first: Option<Transaction>, before_record: Option<Transaction>) -> Heads {
+    let store = Embedded::in_memory();
+    if let Some(first) = first {
+        store.commit(first).await.unwrap();
+    }
+    Heads::new(Arc::new(Busy { store, before: Mutex::new(before_record.map(|then| (record(), then))) }))
+}
+
+/// Seen before: a warning at each creation of a keyspace on ZooKeeper, that its head was deleted.
+#[tokio::test]
+async fn a_keyspace_that_is_created_while_its_head_is_read_is_not_taken_for_damaged() {
+    let head = heads(None, Some(creation())).await.read(&keyspace()).await.unwrap();
+    assert!(head.is_some());
+}
+
+#[tokio::test]
+async fn a_record_without_a_head_says_that_somebody_deleted_it() {
+    let only_record = || Transaction::new().put(&record(), "a record");
+    let missing = heads(Some(only_record()), None).await.read(&keyspace()).await;
+    assert!(matches!(missing, Err(HeadError::Missing { .. })), "{missing:?}");
+    assert!(heads(None, None).await.read(&keyspace()).await.unwrap().is_none());
+}
