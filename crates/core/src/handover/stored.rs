@@ -172,8 +172,11 @@ fn could_act(replica: &Replica, sight: &dyn Sight) -> bool {
     is_heard && (may_acknowledge || may_lead(replica, sight))
 }
 
-/// Whether its service has the data open; none as long as the process has not said.
+/// Whether its service has the data open, and goes on with it; none as long as the process has not said.
 fn has_opened(replica: &Replica, sight: &dyn Sight) -> Option<bool> {
+    if sight.is_overdue(replica.placement, ReplicaState::Live) {
+        return Some(false);
+    }
     sight.phase(replica.placement).map(|phase| match phase {
         Phase::Ready | Phase::Serving | Phase::Unloading => true,
         Phase::Loading | Phase::Failed(_) | Phase::Unloaded | Phase::Kept | Phase::Dropped => false,

@@ -20,6 +20,8 @@ struct Seen {
     lease_over: BTreeSet<&'static str>,
     /// What replicas report; the others serve.
     phases: BTreeMap<PlacementId, Option<Phase>>,
+    /// Was to serve, and has not begun.
+    overdue: Option<PlacementId>,
     eventual: bool,
 }
 
@@ -52,6 +54,10 @@ impl Sight for Seen {
 
     fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         !Seen::is_in(&self.unheard, node, incarnation) && !self.has_ended(node, incarnation)
+    }
+
+    fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
+        state == Live && self.overdue == Some(placement)
     }
 
     fn ownership(&self) -> Ownership {
@@ -166,4 +172,15 @@ fn d10_a_leader_that_has_opened_nothing_makes_no_copy_wait() {
     }
     assert_eq!(of(None, &b), [(Live, 1), (Live, 1)], "it may be open");
     assert_eq!(of(Some(Phase::Ready), &b), [(Live, 1), (Load, 1)], "until it serves");
+}
+
+/// It has opened what it has, and never begins to serve it.
+#[test]
+fn d10_a_leader_that_never_begins_makes_no_copy_wait() {
+    let b = BTreeSet::from(["b"]);
+    let phases = BTreeMap::from([(PlacementId(1), Some(Phase::Ready))]);
+    let hangs = Seen { ended: b.clone(), phases, overdue: Some(PlacementId(1)), ..Seen::default() };
+    assert_eq!(settled(&hangs).0, [(Live, 1), (Live, 1)], "while the other one is away");
+    let (replicas, leads) = settled(&Seen { back: b, ..hangs });
+    assert_eq!((replicas[1], leads), ((Live, 2), Some(PlacementId(2))), "when it is back");
 }
