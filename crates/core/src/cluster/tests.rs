@@ -4,6 +4,7 @@ mod crash_loop;
 mod disks;
 mod durable;
 mod durable_reshard;
+mod fixed;
 mod growth;
 mod guard;
 mod interrupted;

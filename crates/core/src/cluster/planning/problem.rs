@@ -13,7 +13,7 @@ use crate::load::{Load, METRICS};
 use crate::map::{Replica, Role, Shard};
 use crate::name::{NodeId, Zone};
 use crate::node::Health;
-use crate::placement::{self, Metric, NodeSet, NodeSpec, Problem, Rule, Standing, UNKNOWN_DOMAIN};
+use crate::placement::{self, Metric, NodeIndex, NodeSet, NodeSpec, Problem, Rule, Standing, UNKNOWN_DOMAIN};
 use crate::plan::Change;
 use crate::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +29,35 @@ pub(super) struct Outlook {
     /// Shards whose replica count differs from the keyspace's because they are hot, not because a person
     /// said so.
     pub(super) hot: BTreeSet<ShardId>,
+    /// Shards that stay as they are, and are no part of the problem.
+    pub(super) fixed: Vec<ShardId>,
+}
+
+/// What the shards carry that stay as they are, whatever the policy says: those that are set aside or held back, and those
+/// that wait for a copy. A plan that had them move would make room for them elsewhere, and that alone would be carried out.
+#[derive(Debug, Clone)]
+pub(super) struct Fixed {
+    pub(super) shards: Vec<ShardId>,
+    /// Loads and number of replicas, by node.
+    carried: Vec<([f64; METRICS.len()], u32)>,
+}
+
+impl Fixed {
+    pub(super) fn none_on(nodes: usize) -> Fixed {
+        Fixed { shards: Vec::new(), carried: vec![Default::default(); nodes] }
+    }
+
+    /// Adds a shard with its replicas on nodes.
+    pub(super) fn add(&mut self, shard: ShardId, on: &[NodeIndex], loads: Option<[f64; METRICS.len()]>) {
+        self.shards.push(shard);
+        let loads = loads.unwrap_or_default();
+        for node in on {
+            if let Some((sums, replicas)) = self.carried.get_mut(*node as usize) {
+                sums.iter_mut().zip(loads).for_each(|(sum, load)| *sum += load);
+                *replicas += 1;
+            }
+        }
+    }
 }
 
 impl Cluster {
@@ -208,12 +237,9 @@ pub(super) fn expected<'a>(
     expected
 }
 
-/// How many replicas a shard should have. One that is set aside keeps what it has.
-pub(super) fn count_wanted(keyspace: &KeyspaceState, shard: ShardId, has: usize, hot: Option<u32>) -> u8 {
+/// How many replicas a shard should have.
+pub(super) fn count_wanted(keyspace: &KeyspaceState, shard: ShardId, hot: Option<u32>) -> u8 {
     let rule = keyspace.record.rules.get(&shard);
-    if keyspace.is_withheld(shard) {
-        return has.min(limits::REPLICAS) as u8;
-    }
     let own = rule.and_then(|rule| rule.replicas).or(hot);
     own.unwrap_or(keyspace.record.keyspace.replicas).min(limits::REPLICAS as u32) as u8
 }
@@ -222,10 +248,11 @@ pub(super) fn count_wanted(keyspace: &KeyspaceState, shard: ShardId, has: usize,
 /// there is so little of it that evening it out would be moves for nothing.
 ///
 /// `beside` is what other keyspaces carry on each node. It counts in every measured metric; and where it does,
-/// an even number of replicas counts for less.
+/// an even number of replicas counts for less. What is `fixed` counts in all metrics.
 pub(super) fn loads(
     measured: &[Option<[f64; METRICS.len()]>],
     beside: &[[f64; METRICS.len()]],
+    fixed: &Fixed,
 ) -> (Vec<Metric>, Vec<f64>, Vec<f64>) {
     let reports = measured.iter().flatten().count().max(1) as f64;
     let sums = (0..METRICS.len()).map(|m| measured.iter().flatten().map(|load| load[m]).sum::<f64>());
@@ -236,8 +263,12 @@ pub(super) fn loads(
     let is_beside = used.iter().any(|m| beside.iter().any(|loads| loads[*m] > 0.0));
     let tolerance = if is_beside { limits::COUNT_TOLERANCE_BESIDE } else { limits::COUNT_TOLERANCE };
     metrics.push(metric("replicas", tolerance));
-    let background = match is_beside {
-        true => beside.iter().flat_map(|loads| used.iter().map(|m| loads[*m]).chain([0.0])).collect(),
+    let on = |(beside, (loads, replicas)): (&[f64; METRICS.len()], &([f64; METRICS.len()], u32))| {
+        let sums = used.iter().map(|m| beside[*m] + loads[*m]);
+        sums.chain([f64::from(*replicas)]).collect::<Vec<_>>()
+    };
+    let background = match is_beside || !fixed.shards.is_empty() {
+        true => beside.iter().zip(&fixed.carried).flat_map(on).collect(),
         false => vec![],
     };
     let mut loads = Vec::with_capacity(measured.len() * metrics.len());

@@ -273,12 +273,14 @@ impl Cluster {
         if !writing.is_over() {
             return Some(Step::Write(run, writing));
         }
+        let fixed = std::mem::take(&mut writing.outlook.fixed);
         let (wishes, unplaced) = self.wishes(at, name, *writing)?;
         self.report_unplaced(at, name, unplaced);
         let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), wishes.rebalance);
         let keyspace = self.keyspaces.get_mut(name)?;
         let is_complete = wishes.blocked.is_empty() && !wishes.is_stale;
         keyspace.blocked = wishes.blocked;
+        keyspace.blocked.extend(fixed);
         if wishes.is_stale {
             keyspace.plan_again(at);
         }

@@ -10,10 +10,9 @@
 
 use super::super::numbered::Numbered;
 use super::super::{Cluster, KeyspaceState, Moment};
-use super::problem::{self, Outlook};
+use super::problem::{self, Fixed, Outlook};
 use super::waiting::Waiting;
 use crate::id::ShardId;
-use crate::limits;
 use crate::load::{Load, METRICS};
 use crate::map::Shard;
 use crate::name::NodeId;
@@ -31,6 +30,8 @@ pub(super) struct Survey {
     capacities: Vec<f64>,
     /// What other keyspaces carry on each.
     beside: Vec<[f64; METRICS.len()]>,
+    /// Shards that stay as they are, and what they carry.
+    fixed: Fixed,
     rules: Vec<Rule>,
     /// Shards that follow another rule than the first.
     rule_of: BTreeMap<ShardId, u32>,
@@ -79,6 +80,7 @@ impl Cluster {
         let shards = keyspace.map.len();
         Survey {
             beside: beside.collect(),
+            fixed: Fixed::none_on(nodes.len()),
             capacities: nodes.iter().map(|node| node.record.spec.capacity).collect(),
             nodes: nodes.iter().map(|node| &node.record.spec.id).collect(),
             specs,
@@ -126,6 +128,10 @@ impl Cluster {
     fn look_at(&self, at: Moment, keyspace: &KeyspaceState, survey: &mut Survey, shard: &Shard) {
         let waiting = self.waiting_for(&survey.waiting, shard.id);
         let known = known(&survey.nodes, shard, &waiting);
+        if keyspace.is_withheld(shard.id) || keyspace.waits_for_copy(&self.nodes, shard) {
+            survey.fixed.add(shard.id, &known, problem::measured(keyspace, shard));
+            return;
+        }
         let name = keyspace.record.keyspace.name.as_str();
         survey.shards.push(shard.id);
         survey.hashes.push(problem::hash(name, &shard.id.0.to_le_bytes()));
@@ -140,7 +146,7 @@ impl Cluster {
         }
         survey.measured.push(problem::mean(&loads));
         survey.bytes.push(loads.iter().map(|load| load.size_bytes).max().unwrap_or(0).max(1));
-        if survey.reshapes && !loads.is_empty() && !keyspace.is_withheld(shard.id) {
+        if survey.reshapes && !loads.is_empty() {
             let free = !self.is_busy(keyspace, shard, &waiting);
             let carried = free.then(|| self.carried_by(at, keyspace, shard)).flatten();
             survey.carried.extend(carried.map(|carried| (shard.id, carried)));
@@ -157,12 +163,9 @@ impl Cluster {
         hot: Option<u32>,
     ) -> u8 {
         let away = self.waited_for(at, keyspace, shard);
-        let count = problem::count_wanted(keyspace, shard.id, has, hot);
-        // What is waited for is not replaced; and without a copy there is nothing to load from.
-        match keyspace.waits_for_copy(&self.nodes, shard) {
-            true => has.min(limits::REPLICAS) as u8,
-            false => count.saturating_sub(away as u8).max(count.min(has as u8)),
-        }
+        let count = problem::count_wanted(keyspace, shard.id, hot);
+        // What is waited for is not replaced.
+        count.saturating_sub(away as u8).max(count.min(has as u8))
     }
 
     /// Ends it: what the policy is asked. `proposals` say how many replicas hot shards get.
@@ -180,7 +183,7 @@ impl Cluster {
             let has = survey.current.of(index as u32).len();
             survey.replicas[index] = self.replicas_for(at, keyspace, shard, has, Some(*count));
         }
-        let (metrics, loads, background) = problem::loads(&survey.measured, &survey.beside);
+        let (metrics, loads, background) = problem::loads(&survey.measured, &survey.beside, &survey.fixed);
         let mut rule_of = vec![0; survey.shards.len()];
         for (id, rule) in &survey.rule_of {
             if let Ok(index) = survey.shards.binary_search(id) {
@@ -210,6 +213,7 @@ impl Cluster {
             nodes: survey.nodes,
             waiting: survey.waiting,
             hot: proposals.replicas.keys().copied().collect(),
+            fixed: survey.fixed.shards,
         }
     }
 }
