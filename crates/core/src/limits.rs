@@ -180,6 +180,9 @@ pub const RESHARD_FACTOR: u32 = 64;
 /// that cannot be brought within its tolerance comes to this bound.
 pub const SETTLE_EVALUATIONS: u64 = 10_000_000;
 
+/// `balanced`: shards and replicas that are looked at in the time in which a place is found for a replica.
+pub const LOOKS_A_PLACE: usize = 4;
+
 /// `balanced`: candidate steps that are weighed in the time in which a shard or a replica is looked at.
 pub const EVALUATIONS_A_LOOK: u64 = 4;
 

@@ -3,6 +3,8 @@
 //! Nodes wait in heaps, one for each zone, so that a shard which needs a certain zone does not wade through
 //! the others. An entry that has grown stale is put right when it comes to the top. Shards whose rule names
 //! its nodes have heaps of their own.
+//!
+//! It can stop between any two replicas, and go on in another decision.
 
 use super::Pending;
 use crate::limits;
@@ -12,24 +14,50 @@ use crate::placement::solution::Reason;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Runs the phase.
-pub(super) fn fill(draft: &mut Draft<'_>, mut pending: Vec<Pending>) {
+/// The phase, between two pieces of it.
+#[derive(Debug, Clone)]
+pub(super) struct Filling {
+    pending: Vec<Pending>,
+    /// Which of them still wait for a place, the largest last.
+    order: Vec<u32>,
+    heaps: Heaps,
+}
+
+/// Begins the phase: lists what was taken up, is lost or missing. None when that is nothing.
+pub(super) fn begin(draft: &Draft<'_>, mut pending: Vec<Pending>) -> Option<Box<Filling>> {
     add_missing(draft, &mut pending);
     if pending.is_empty() {
-        return;
+        return None;
     }
     let weights = weights(draft);
     let size = |one: &Pending| {
         let part = |(metric, weight): (usize, &f64)| draft.size(one.shard, metric) * weight;
         weights.iter().enumerate().map(part).fold(0.0, f64::max)
     };
-    let mut order: Vec<(f64, usize)> = pending.iter().map(size).zip(0..).collect();
-    order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut order: Vec<(f64, u32)> = pending.iter().map(size).zip(0..).collect();
+    order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    let order = order.into_iter().map(|(_, at)| at).collect();
     // Where a replica may yet have to go back to, no other of its shard goes.
     let was = pending.iter().filter_map(|one| Some((one.shard, one.was?)));
-    let mut heaps = Heaps { reserved: was.collect(), ..Heaps::default() };
-    for (_, at) in order {
-        place(draft, &mut heaps, &pending[at]);
+    let heaps = Heaps { reserved: was.collect(), ..Heaps::default() };
+    Some(Box::new(Filling { pending, order, heaps }))
+}
+
+impl Filling {
+    /// Goes on with about so many replicas as `most` looks allow. Returns what is left to do, and how many looks it took.
+    pub(super) fn go_on(
+        mut self: Box<Self>,
+        draft: &mut Draft<'_>,
+        most: usize,
+    ) -> (Option<Box<Self>>, usize) {
+        let mut looks = 0;
+        while looks < most.max(1)
+            && let Some(at) = self.order.pop()
+        {
+            place(draft, &mut self.heaps, &self.pending[at as usize]);
+            looks += limits::LOOKS_A_PLACE;
+        }
+        ((!self.order.is_empty()).then_some(self), looks)
     }
 }
 
@@ -97,13 +125,14 @@ type Entry = Reverse<(u64, u32, NodeIndex)>;
 type Heap = BinaryHeap<Entry>;
 
 /// The nodes that accept shards of one rule.
+#[derive(Debug, Clone)]
 struct Candidates {
     zones: Vec<(u32, Heap)>,
     nodes: usize,
     racks: Vec<u32>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 struct Heaps {
     by_rule: BTreeMap<usize, Candidates>,
     stash: Vec<(usize, Entry)>,

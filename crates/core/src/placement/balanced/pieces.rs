@@ -5,18 +5,19 @@
 //! worked out.
 //!
 //! ```text
-//!  begin ──► fill ──► draw ──► list ──► settle ──► thin ──► finish
-//!             ▲                         └─◄──┘      │
-//!             └──────────── another pass ───────────┘
+//!  begin ──► take up ──► fill ──► draw ──► list ──► settle ──► thin ──► finish
+//!               ▲       └─◄──┘                    └─◄──┘      │
+//!               └──────────────── another pass ───────────────┘
 //! ```
 //!
-//! `settle` can stop between two steps, because its effort depends on how uneven the cluster is, and not on its size alone.
-//! Every other piece runs to its end: it looks at every shard and replica a few times, or, as `thin` does, weighs at most
+//! `fill` can stop between two replicas, because to place one costs more than to look at it, and `settle` between two steps,
+//! because its effort depends on how uneven the cluster is, and not on its size alone. Every other piece runs to its end: it looks at every shard and replica a few times, or, as `thin` does, weighs at most
 //! [`limits::THIN_EVALUATIONS`] steps.
 //!
 //! [`Balanced`]: super::Balanced
 
 use super::balance::{self, Balancing, Progress};
+use super::fill::Filling;
 use super::{constrain, draw, evict, fill};
 use crate::limits;
 use crate::placement::draft::{Draft, Sheet};
@@ -46,7 +47,9 @@ pub struct Pieces {
 /// The next piece.
 #[derive(Debug, Clone)]
 enum Phase {
-    Fill,
+    /// `evict`, `constrain`, and a list of what is to be filled.
+    TakeUp,
+    Fill(Box<Filling>),
     Draw,
     List,
     /// `settle`, then `thin`.
@@ -67,15 +70,15 @@ impl Pieces {
     pub fn begin(problem: &Problem) -> Result<Pieces, ProblemError> {
         problem.check()?;
         let sheet = Draft::new(problem).into_sheet();
-        Ok(Pieces { sheet, next: Phase::Fill, passes: 0, before: 0 })
+        Ok(Pieces { sheet, next: Phase::TakeUp, passes: 0, before: 0 })
     }
 
     /// How much of the next piece is done without a stop, in shards and replicas that are looked at.
     #[must_use]
     pub fn least(&self, problem: &Problem) -> usize {
         match self.next {
-            Phase::Balance(_) => 1,
-            Phase::Fill | Phase::Draw | Phase::List | Phase::Finish => whole(problem),
+            Phase::Fill(_) | Phase::Balance(_) => 1,
+            Phase::TakeUp | Phase::Draw | Phase::List | Phase::Finish => whole(problem),
         }
     }
 
@@ -85,13 +88,17 @@ impl Pieces {
         let mut draft = Draft::resume(problem, self.sheet);
         let mut work = whole(problem);
         self.next = match self.next {
-            Phase::Fill => {
+            Phase::TakeUp => {
                 self.passes += 1;
                 self.before = draft.begin_pass();
                 let mut pending = evict::evict(&mut draft);
                 constrain::constrain(&mut draft, &mut pending);
-                fill::fill(&mut draft, pending);
-                Phase::Draw
+                fill::begin(&draft, pending).map_or(Phase::Draw, Phase::Fill)
+            }
+            Phase::Fill(filling) => {
+                let (left, looks) = filling.go_on(&mut draft, most);
+                work = looks;
+                left.map_or(Phase::Draw, Phase::Fill)
             }
             Phase::Draw => {
                 if !draw::draw(&mut draft) {
@@ -137,7 +144,7 @@ pub(super) fn is_another_due(draft: &mut Draft<'_>, before: usize, settled: bool
 /// What follows a pass that began at the stroke `before`.
 fn after_pass(passes: usize, before: usize, draft: &mut Draft<'_>, settled: bool) -> Phase {
     if passes < limits::PASSES && is_another_due(draft, before, settled) {
-        Phase::Fill
+        Phase::TakeUp
     } else {
         Phase::Finish
     }

@@ -401,7 +401,9 @@ fn in_one_piece(problem: &Problem) -> Solution {
         let before = draft.begin_pass();
         let mut pending = evict::evict(&mut draft);
         constrain::constrain(&mut draft, &mut pending);
-        fill::fill(&mut draft, pending);
+        if let Some(filling) = fill::begin(&draft, pending) {
+            assert!(filling.go_on(&mut draft, usize::MAX).0.is_none(), "all of it");
+        }
         draw::draw(&mut draft);
         let settled = balance::begin(&mut draft).is_none_or(|mut balancing| {
             loop {
