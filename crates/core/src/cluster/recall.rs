@@ -12,6 +12,13 @@ use crate::map::ShardMap;
 use crate::name::NodeId;
 use std::collections::BTreeSet;
 
+/// What follows from a map.
+pub(super) struct Recalled {
+    pub(super) hosted: Hosted,
+    /// The shards that have something under way.
+    pub(super) unsettled: BTreeSet<ShardId>,
+}
+
 /// The nodes of a cluster and their latest starts.
 pub(super) struct Starts {
     nodes: Numbered,
@@ -29,6 +36,15 @@ struct Held {
     of_latest: Vec<Option<Vec<ShardId>>>,
     /// Earlier starts that the map names.
     former: BTreeSet<(u32, Incarnation)>,
+    unsettled: BTreeSet<ShardId>,
+}
+
+impl Recalled {
+    /// Of a new map that few or no replicas are in.
+    pub(super) fn of_new(map: &ShardMap) -> Recalled {
+        let unsettled = map.shards().filter(|shard| !shard.is_settled());
+        Recalled { hosted: Hosted::of(map), unsettled: unsettled.map(|shard| shard.id).collect() }
+    }
 }
 
 impl Starts {
@@ -53,6 +69,9 @@ impl Held {
         for shard in map.shards() {
             for replica in &shard.replicas {
                 held.note(shard.id, &replica.node, replica.incarnation, starts);
+            }
+            if !shard.is_settled() {
+                held.unsettled.insert(shard.id);
             }
         }
         held
@@ -86,8 +105,8 @@ impl Held {
 
 impl Cluster {
     /// Notes what follows from `map` for the nodes: which starts before the latest may still act until their leases
-    /// are over, and what each should hold. Returns the map by nodes.
-    pub(super) fn recall(&mut self, map: &ShardMap, starts: &Starts, at: Moment, lease: Granted) -> Hosted {
+    /// are over, and what each should hold. Returns the map by nodes, and what is under way.
+    pub(super) fn recall(&mut self, map: &ShardMap, starts: &Starts, at: Moment, lease: Granted) -> Recalled {
         let mut held = Held::of(map, starts);
         for (number, incarnation) in std::mem::take(&mut held.former) {
             let node = held.nodes.name(number).and_then(|name| self.nodes.get_mut(name));
@@ -103,6 +122,7 @@ impl Cluster {
                 self.outbox.orders.insert(id.clone());
             }
         }
-        Hosted::from_lists(held.nodes.names().cloned().zip(held.shards))
+        let hosted = Hosted::from_lists(held.nodes.names().cloned().zip(held.shards));
+        Recalled { hosted, unsettled: held.unsettled }
     }
 }

@@ -5,8 +5,7 @@
 //! (R6); so a restart moves nothing.
 
 use super::execute::Counts;
-use super::hosted::Hosted;
-use super::recall::Starts;
+use super::recall::{Recalled, Starts};
 use super::{
     Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderBook,
     runs::Runs,
@@ -393,9 +392,9 @@ impl Cluster {
             if let Some(finding) = check::map(&map).into_iter().next() {
                 return Err(RecoverError::Map { keyspace: map.keyspace().clone(), finding });
             }
-            let hosted = cluster.recall(&map, &starts, at, lease);
+            let recalled = cluster.recall(&map, &starts, at, lease);
             cluster.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
-            cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, (map, hosted), at));
+            cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, (map, recalled), at));
         }
         Ok(cluster)
     }
@@ -436,20 +435,20 @@ impl KeyspaceState {
     /// Of a keyspace whose map is this, by shards and by nodes.
     pub(super) fn new(
         record: KeyspaceRecord,
-        (map, hosted): (ShardMap, Hosted),
+        (map, Recalled { hosted, unsettled }): (ShardMap, Recalled),
         at: Moment,
     ) -> KeyspaceState {
-        let unsettled = || map.shards().filter(|shard| !shard.is_settled());
+        let ids: BTreeSet<_> = map.shards().map(|shard| shard.id).collect();
         let mut state = KeyspaceState {
             record,
-            awake: map.shards().map(|shard| shard.id).collect(),
+            awake: ids.clone(),
             looked_until: ShardId(0),
             observed: PackedMap::default(),
-            unsettled: unsettled().map(|shard| shard.id).collect(),
-            under_way: Counts::of(unsettled()),
+            under_way: Counts::of(unsettled.iter().filter_map(|id| map.shard(*id))),
+            unsettled,
             tracked_until: PlanId::default(),
             untracked: 0,
-            ungranted: map.shards().map(|shard| shard.id).collect(),
+            ungranted: ids,
             unannounced: BTreeSet::new(),
             unfollowed: BTreeSet::new(),
             avoid: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
 use crate::check;
-use crate::cluster::hosted::Hosted;
+use crate::cluster::recall::Recalled;
 use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
 use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
@@ -103,8 +103,8 @@ impl Cluster {
         self.outbox.writes.push(Write::Keyspace(record.clone()));
         self.outbox.writes.push(Write::Map(diff.clone()));
         self.outbox.maps.push(diff);
-        let hosted = Hosted::of(&map);
-        let mut keyspace = KeyspaceState::new(record, (map, hosted), at);
+        let recalled = Recalled::of_new(&map);
+        let mut keyspace = KeyspaceState::new(record, (map, recalled), at);
         keyspace.map.shards().for_each(|shard| keyspace.since.insert(shard.id, at.wall_ms));
         self.deleted.remove(&name);
         if self.record.deleted_keyspaces.remove(&name).is_some() {
