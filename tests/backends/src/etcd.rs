@@ -199,6 +199,33 @@ impl Etcd {
         self.revive().await;
     }
 
+    /// Saves a snapshot of it, under a name: `etcdctl snapshot save`.
+    pub fn save(&self, name: &str) {
+        let file = self.folder.path().join(name);
+        self.control(&["snapshot", "save", &file.display().to_string()]);
+    }
+
+    /// Stops it, and starts it on what `etcdctl snapshot restore` makes of the snapshot of that name.
+    pub async fn set_back(&mut self, name: &str) {
+        let (file, restored) = (self.folder.path().join(name), self.folder.path().join("restored"));
+        let Place { name, peer_port, members, .. } = &self.place;
+        self.control(&[
+            "snapshot",
+            "restore",
+            &file.display().to_string(),
+            &format!("--data-dir={}", restored.display()),
+            &format!("--name={name}"),
+            &format!("--initial-cluster={members}"),
+            &format!("--initial-advertise-peer-urls={}", peer_url(*peer_port)),
+        ]);
+        self.process.terminate();
+        self.process.end().await;
+        let data = self.folder.path().join("data");
+        std::fs::remove_dir_all(&data).unwrap();
+        std::fs::rename(&restored, &data).unwrap();
+        self.revive().await;
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         self.process.kill();

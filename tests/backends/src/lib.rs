@@ -31,7 +31,7 @@ pub mod zookeeper;
 
 use std::future::Future;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -54,6 +54,21 @@ where
                 panic!("{what}: not within {DEADLINE:?}; at last: {seen}")
             }
             Err(_) => sleep(LOOK).await,
+        }
+    }
+}
+
+/// Copies a folder with all that is in it, in place of what is there.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    if to.exists() {
+        std::fs::remove_dir_all(to).unwrap();
+    }
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (entry, name) = (entry.as_ref().unwrap().path(), entry.as_ref().unwrap().file_name());
+        match entry.is_dir() {
+            true => copy_folder(&entry, &to.join(name)),
+            false => drop(std::fs::copy(&entry, to.join(name)).unwrap()),
         }
     }
 }

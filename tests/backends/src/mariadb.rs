@@ -2,7 +2,7 @@
 
 use crate::certs::{Authority, Identity};
 use crate::process::Process;
-use crate::{free_port, program, until};
+use crate::{copy_folder, free_port, program, until};
 use partage_coordination::{Secret, Target, Tls};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -132,6 +132,21 @@ impl MariaDb {
     pub async fn restart(&mut self) {
         self.process.terminate();
         self.process.end().await;
+        self.revive().await;
+    }
+
+    /// Keeps its files as they are at this moment, under a name, as a snapshot of the disk does.
+    pub fn keep_files(&self, name: &str) {
+        self.process.pause();
+        copy_folder(&self.folder.path().join("data"), &self.folder.path().join(name));
+        self.process.wake();
+    }
+
+    /// Stops it, and starts it on the files of that name.
+    pub async fn set_files_back(&mut self, name: &str) {
+        self.process.terminate();
+        self.process.end().await;
+        copy_folder(&self.folder.path().join(name), &self.folder.path().join("data"));
         self.revive().await;
     }
 

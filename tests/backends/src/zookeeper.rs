@@ -6,7 +6,7 @@
 
 use crate::certs::{Authority, Identity};
 use crate::process::Process;
-use crate::{free_port, program, until};
+use crate::{copy_folder, free_port, program, until};
 use partage_coordination::{Secret, Target, Tls};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -114,6 +114,21 @@ impl ZooKeeper {
     /// The same, without waiting until it serves: it may need another for that.
     pub fn relaunch(&mut self) {
         self.process = launch(self.folder.path());
+    }
+
+    /// Keeps its files as they are at this moment, under a name, as a snapshot of the disk does.
+    pub fn keep_files(&self, name: &str) {
+        self.process.pause();
+        copy_folder(&self.folder.path().join("data"), &self.folder.path().join(name));
+        self.process.wake();
+    }
+
+    /// Stops it, and starts it on the files of that name.
+    pub async fn set_files_back(&mut self, name: &str) {
+        self.process.terminate();
+        self.process.end().await;
+        copy_folder(&self.folder.path().join(name), &self.folder.path().join("data"));
+        self.revive().await;
     }
 
     /// `kill -9`.

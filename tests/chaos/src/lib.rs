@@ -10,6 +10,7 @@
 //! | `cluster` | a coordinator, nodes and links in a directory and addresses of its own |
 //! | `fleet`   | several coordinators on an engine, with workers and routers that know them all |
 //! | `engine`  | the engine they stand on: etcd, MariaDB or ZooKeeper                |
+//! | `past`    | an older state of the engine, kept and put back                     |
 //! | `slow`    | the engine, whose commits take long                                 |
 //! | `trial`   | what is done to them, and what must hold afterwards                 |
 //! | `tamper`  | every key of the coordination state deleted, set back or replaced    |
@@ -32,6 +33,7 @@ pub mod engine;
 pub mod fleet;
 pub mod http;
 pub mod load;
+pub mod past;
 pub mod slow;
 pub mod subnet;
 pub mod tamper;
