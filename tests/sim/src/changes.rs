@@ -9,10 +9,12 @@ use crate::model::{KEYS, Space};
 use crate::scene::Scene;
 use crate::world::World;
 use partage_core::cluster::admin::{Command, KeyspaceChanges, Presplit, SplitAt};
+use partage_core::cluster::serving::Serving;
 use partage_core::cluster::{Cluster, Moment};
+use partage_core::id::ShardId;
 use partage_core::key::Key;
 use partage_core::map::{Role, Shard};
-use partage_core::name::NodeId;
+use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::plan::Status;
 use partage_core::sharding::{Bounds, Sharding};
 
@@ -56,7 +58,53 @@ pub fn answer(scene: &mut Scene, cluster: &mut Cluster, at: Moment, calm: bool) 
             false => Command::RejectPlan { plan: plan.id },
         });
     }
-    commands.into_iter().for_each(|command| command_it(scene, cluster, at, command));
+    for command in commands {
+        command_it(scene, cluster, at, command);
+    }
+}
+
+/// A person chooses a copy for each durable shard that waits although every process runs; where no node has stored anything of
+/// it, they give its data up. One step for each shard, with the map that they have looked at.
+pub fn choose_copies(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
+    let durable = cluster.keyspaces().iter().filter(|(_, state)| state.record.keyspace.durable);
+    let waits = durable.flat_map(|(name, state)| {
+        let waiting = state.map.shards().filter(|shard| shard.is_serving());
+        let waiting = waiting.filter(|shard| cluster.serving(at, state, shard) == Serving::Waiting);
+        waiting.map(|shard| (name.clone(), shard.id))
+    });
+    for (name, id) in waits.collect::<Vec<_>>() {
+        choose_copy(scene, cluster, at, (&name, id));
+    }
+}
+
+/// A replica that the map takes for complete and whose process runs goes on; else the newest copy that a node has stored and
+/// that is taken; else the shard is created anew.
+fn choose_copy(scene: &mut Scene, cluster: &mut Cluster, at: Moment, (name, id): (&KeyspaceName, ShardId)) {
+    let Some(map) = cluster.keyspaces().get(name).map(|state| &state.map) else { return };
+    let (keyspace, generation) = (name.clone(), map.generation().sequence);
+    let Some(shard) = map.shard(id).cloned() else { return };
+    let stored = |node: &NodeId| {
+        let of_it = cluster.kept_on(node).filter(|(key, _)| key.keyspace == *name && key.shard == id);
+        of_it.map(|(key, kept)| (kept.epoch, key.placement)).max()
+    };
+    let has_live = |node: &NodeId| shard.live().any(|replica| replica.node == *node);
+    let mut nodes: Vec<_> = cluster.nodes().keys().cloned().collect();
+    nodes.retain(|node| has_live(node) || stored(node).is_some());
+    nodes.sort_by_key(|node| std::cmp::Reverse((has_live(node), stored(node))));
+    let joins = nodes.into_iter().map(|node| {
+        let keyspace = keyspace.clone();
+        Command::ForceJoinShard { keyspace, shard: id, node, generation }
+    });
+    for command in joins.collect::<Vec<_>>() {
+        if let Some(warnings) = command_it(scene, cluster, at, command) {
+            scene.oracles.chosen(name, &shard, !warnings.is_empty());
+            return;
+        }
+    }
+    let command = Command::RecreateShard { keyspace, shard: id, generation };
+    if command_it(scene, cluster, at, command).is_some() {
+        scene.oracles.recreated(name, &shard);
+    }
 }
 
 /// A person asks the leader for one thing. False while there is none, or it is busy.
@@ -73,13 +121,15 @@ pub fn by_hand(world: &mut World, command: &Command) -> bool {
     false
 }
 
-fn command_it(scene: &mut Scene, cluster: &mut Cluster, at: Moment, command: Command) {
+/// Returns the warnings, if it is done.
+fn command_it(scene: &mut Scene, cluster: &mut Cluster, at: Moment, command: Command) -> Option<Vec<String>> {
     let words = format!("{command:?}");
     let answer = cluster.command(at, transaction(scene), "run", command, false);
     scene.trace.event(scene.now, (30u8, answer.is_ok()), || match &answer {
         Ok(answer) => format!("ASKED {words}: {}", answer.summary),
         Err(error) => format!("ASKED {words}: refused: {error}"),
     });
+    answer.ok().map(|answer| answer.warnings)
 }
 
 /// A keyspace is created, or deleted with all that is in it.

@@ -30,6 +30,9 @@ use std::rc::Rc;
 /// In a run about leaders, before the first of them is in trouble: everything has its place by then.
 const SETTLED: True = 20 * SECOND;
 
+/// After faults have stopped a person waits for so long before they choose a copy of what still waits.
+const PATIENCE: True = 20 * SECOND;
+
 /// For so long nothing is committed at the end: longer than a plan and what it makes another keyspace do.
 const QUIET: True = 15 * SECOND;
 
@@ -567,6 +570,8 @@ impl World {
                 }
                 if self.lively {
                     changes::ask(scene, cluster, at);
+                } else if self.shape.touched && scene.now >= self.shape.faulty + PATIENCE {
+                    changes::choose_copies(scene, cluster, at);
                 }
                 coordinator.drive(scene);
             }

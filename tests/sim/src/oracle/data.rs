@@ -54,6 +54,14 @@ impl Data {
         self.acknowledged.retain(|(key, _), _| key.keyspace != keyspace);
     }
 
+    /// A person goes on with a copy in which writes of a key may be missing.
+    pub fn give_up(&mut self, key: KeyAt) {
+        self.known.remove(&key);
+        self.acknowledged.retain(|(of, _), _| *of != key);
+        let begun = self.open.values_mut().filter(|open| open.key == key);
+        begun.for_each(|open| open.floor = Seen { life: open.floor.life, ..Seen::default() });
+    }
+
     /// A client begins, in that life of the keyspace.
     pub fn begins(&mut self, op: Op, key: KeyAt, life: Life, deed: Option<Deed>) {
         let floor = self.known.get(&key).copied().unwrap_or(Seen { life, ..Seen::default() });

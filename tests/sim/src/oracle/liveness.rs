@@ -122,7 +122,8 @@ pub fn leaks(oracles: &Oracles, node: &Node, stuck: &BTreeSet<&NodeId>) -> Vec<F
                 || space.is_some_and(|space| has_only_stuck(space, shard, stuck))
         };
         // Whoever forgot that it was given out lets nobody delete it.
-        is_there || oracles.maps.is_forgotten(replica) || map.is_some_and(|map| map.shards().any(is_unserved))
+        let may_be_only = oracles.maps.is_forgotten(replica) || oracles.maps.is_given_up(replica);
+        is_there || may_be_only || map.is_some_and(|map| map.shards().any(is_unserved))
     };
     let leaked = held.filter(|replica| !is_named(replica));
     leaked.map(|r| ("L7", format!("{} still holds {} {}", node.id, r.keyspace, r.placement))).collect()

@@ -53,6 +53,8 @@ pub struct Maps {
     let_go: BTreeSet<(KeyspaceName, PlacementId)>,
     /// The leaders whose key somebody has deleted, by their terms, and until when they may not know of it.
     deposed: BTreeMap<u64, True>,
+    /// Shards that a person has given up.
+    given_up: BTreeSet<(KeyspaceName, ShardId)>,
     rules: Rules,
     settings: Settings,
     /// When each map was last committed.
@@ -98,6 +100,7 @@ impl Maps {
             deleted: BTreeMap::new(),
             let_go: BTreeSet::new(),
             deposed: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             rules: Rules::default(),
             settings: Settings::default(),
             committed_at: BTreeMap::new(),
@@ -237,6 +240,21 @@ impl Maps {
         if let Some(map) = self.maps.remove(name) {
             self.removed.extend(map.shards().map(|shard| (name.clone(), shard.id)));
         }
+    }
+
+    /// A person has chosen a copy of this shard, on whatever node it is.
+    pub fn chosen(&mut self, name: &KeyspaceName, shard: ShardId) {
+        self.rules.chosen(name, shard);
+    }
+
+    /// A person has given up a shard: what workers have of it they keep.
+    pub fn recreated(&mut self, name: &KeyspaceName, shard: ShardId) {
+        self.given_up.insert((name.clone(), shard));
+    }
+
+    /// Whether a person has given up the shard of a replica.
+    pub fn is_given_up(&self, replica: &ReplicaKey) -> bool {
+        self.given_up.contains(&(replica.keyspace.clone(), replica.shard))
     }
 
     /// Whether a replica may have been forgotten when a backup was restored.

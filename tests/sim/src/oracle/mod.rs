@@ -22,7 +22,9 @@ use partage_core::cluster::{Records, Write};
 use partage_core::exchange::Order;
 use partage_core::id::{ClusterId, Incarnation};
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::Role;
+use partage_core::map::{Role, Shard};
+use partage_core::name::KeyspaceName;
+use partage_core::sharding::Bounds;
 use partage_core::worker::gates::Permit;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -110,6 +112,28 @@ impl Oracles {
             }
         }
         self.maps.committed(now, term, writes, records)
+    }
+
+    /// A person has chosen a copy of a shard, wherever it is; if something `may_be_missing`, they have accepted it.
+    pub fn chosen(&mut self, name: &KeyspaceName, shard: &Shard, may_be_missing: bool) {
+        self.maps.chosen(name, shard.id);
+        if may_be_missing {
+            self.give_up(name, &shard.bounds);
+        }
+    }
+
+    /// A person has given up all that was written to a shard.
+    pub fn recreated(&mut self, name: &KeyspaceName, shard: &Shard) {
+        self.maps.recreated(name, shard.id);
+        self.storage.disks.recreated(name, shard.id);
+        self.give_up(name, &shard.bounds);
+    }
+
+    fn give_up(&mut self, name: &KeyspaceName, bounds: &Bounds) {
+        let spaces = self.spaces.iter().enumerate().filter(|(_, space)| space.keyspace.name == *name);
+        for (keyspace, space) in spaces {
+            space.keys_in(bounds).for_each(|key| self.data.give_up(KeyAt { keyspace, key }));
+        }
     }
 
     /// Whether a keyspace is there, by the latest commit.

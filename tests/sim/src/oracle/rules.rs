@@ -2,7 +2,7 @@
 //!
 //! | asked of each commit                                                              | holds |
 //! |-----------------------------------------------------------------------------------|-------|
-//! | a new replica is on a node that is registered, in its latest start, and not drained | M7    |
+//! | a new replica is on a node that is registered, in its latest start, and not drained, unless a person chose that copy | M7 |
 //! | a shard that is set aside gets no new replica, unless a person asked for it       | R5    |
 //! | the lead goes from a replica that stays to one that has come to serve             | O11   |
 //! | within the brake's window no more nodes are given up than it bears                | R4    |
@@ -11,9 +11,9 @@ use super::Finding;
 use crate::clock::{MS, True};
 use partage_core::cluster::{KeyspaceRecord, NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
-use partage_core::id::{Incarnation, PlacementId, ShardId};
+use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Replica, Shard, ShardMap};
+use partage_core::map::{Replica, Role, Shard, ShardMap};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::plan::{Origin, Plan, Status};
 use partage_core::poison;
@@ -49,6 +49,8 @@ pub struct Rules {
     last_aside: Option<True>,
     /// Shards that a person has asked to be moved, split, copied.
     by_hand: BTreeSet<(KeyspaceName, ShardId)>,
+    /// Shards of which a person has chosen a copy, on whatever node it is: its next change takes it up.
+    chosen: BTreeSet<(KeyspaceName, ShardId)>,
     /// Replicas that have come to serve.
     served: BTreeSet<(KeyspaceName, PlacementId)>,
     braked: bool,
@@ -66,6 +68,11 @@ impl Rules {
         if !self.served.contains(&key) {
             self.served.insert(key);
         }
+    }
+
+    /// A person has chosen a copy of a shard.
+    pub fn chosen(&mut self, name: &KeyspaceName, shard: ShardId) {
+        self.chosen.insert((name.clone(), shard));
     }
 
     /// The shard that was blamed, if this one is set aside: itself, or the one that it was split or merged from.
@@ -152,7 +159,9 @@ impl Rules {
             let known = self.nodes.get(node);
             let is_open =
                 known.is_some_and(|k| !k.ended && !k.drained && k.incarnation == replica.incarnation);
-            if !is_open {
+            let is_chosen = after.epoch > Epoch(0) && replica.role == Role::Leader;
+            let is_chosen = is_chosen && self.chosen.contains(&(name.clone(), shard));
+            if !is_open && !is_chosen {
                 let text = format!("{name} {shard} is newly placed on {node}, which is {known:?}");
                 findings.push(("M7", text));
             }
