@@ -58,6 +58,11 @@ pub enum Copy {
     Away,
     /// Its node is back, in this start, and has it stored.
     Intact(Incarnation),
+    /// Its node is back and has it stored; the coordinator's state was restored since it was written, and nodes that may
+    /// have a later copy are away.
+    Unproven,
+    /// The same, and another node has stored a later copy.
+    Overtaken,
     /// Its node is back, and some of it cannot be read.
     Damaged,
     /// Its node is back without it, or is forgotten.

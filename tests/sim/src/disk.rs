@@ -51,8 +51,6 @@ struct Copy {
 #[derive(Debug, Default)]
 pub struct Disks {
     copies: BTreeMap<ReplicaKey, Copy>,
-    /// Shards that a person has given up.
-    given_up: BTreeSet<(KeyspaceName, ShardId)>,
     /// Nodes whose process runs.
     pub running: BTreeMap<usize, u32>,
     /// Until when processes stand still.
@@ -84,25 +82,20 @@ impl Disks {
         of_it.map(stored).collect()
     }
 
-    /// A person has given up a shard: what lies on disks of it answers for no key any more.
-    pub fn recreated(&mut self, name: &KeyspaceName, shard: ShardId) {
-        self.given_up.insert((name.clone(), shard));
-    }
-
-    fn copies_that_count(&self) -> impl Iterator<Item = &Copy> {
-        let is_given_up = |key: &ReplicaKey| self.given_up.contains(&(key.keyspace.clone(), key.shard));
-        self.copies.iter().filter(move |(key, _)| !is_given_up(key)).map(|(_, copy)| copy)
+    /// A person has given up all that was written to a key: it answers for nothing any more, wherever it lies.
+    pub fn give_up(&mut self, key: KeyAt) {
+        self.copies.values_mut().for_each(|copy| drop(copy.rows.remove(&key)));
     }
 
     /// The newest row of a key on any disk.
     pub fn newest(&self, key: KeyAt) -> Option<&Register> {
-        let rows = self.copies_that_count().filter_map(|copy| copy.rows.get(&key));
+        let rows = self.copies.values().filter_map(|copy| copy.rows.get(&key));
         rows.max_by_key(|row| row.version()).map(|row| &row.register)
     }
 
     /// The most writes of a key that any disk has, in whatever order.
     pub fn most(&self, key: KeyAt) -> Seen {
-        let rows = self.copies_that_count().filter_map(|copy| copy.rows.get(&key));
+        let rows = self.copies.values().filter_map(|copy| copy.rows.get(&key));
         let seen = rows.map(|row| row.register.seen(LIFE));
         seen.max_by_key(|seen| seen.version).unwrap_or_default()
     }

@@ -77,6 +77,9 @@ impl Cluster {
     fn keep(&mut self, id: &NodeId, replica: ReplicaKey, kept: Kept) {
         // What the map waits for is never too much: the map is bounded itself.
         let is_named = self.is_named(&replica);
+        if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
+            keyspace.note_stored(id, &replica);
+        }
         let Some(node) = self.nodes.get_mut(id) else { return };
         let is_full = node.kept.len() >= limits::KEPT_REPLICAS && !is_named;
         match node.kept.get_mut(&replica) {

@@ -191,6 +191,8 @@ pub struct KeyspaceState {
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
     /// Stored replicas that began anew as followers under this coordinator, and have not led since. Not stored.
     never_led: BTreeSet<PlacementId>,
+    /// What nodes have stored of each shard, where the coordinator's state was restored; not stored here.
+    stored: BTreeMap<ShardId, BTreeSet<(NodeId, PlacementId)>>,
     /// Of replicas of durable shards that could not be loaded; not stored.
     excused: BTreeMap<PlacementId, stored::Excuse>,
     /// What it carried on each node when its planner last ran; not stored.
@@ -272,6 +274,8 @@ pub struct Cluster {
     calm_since: Option<Millis>,
     /// Planning waits because too few nodes answer.
     waiting: bool,
+    /// Every node is back since a restore, or was declared dead; not stored.
+    all_are_back: bool,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
     /// The keyspace that the last decision had no room for.
@@ -320,6 +324,7 @@ impl Cluster {
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         self.excuse_own_silence(at);
         let wake = self.watch_over(at);
+        self.wake_unproven(at);
         let wake =
             wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));
         let overdue = self.call_in_debts(at);

@@ -177,9 +177,7 @@ impl Sight for KeyspaceSight<'_> {
     }
 
     fn copy(&self, shard: &Shard, replica: &Replica) -> Copy {
-        let keyspace = self.keyspace.map.keyspace().clone();
-        let key = ReplicaKey { keyspace, shard: shard.id, placement: replica.placement };
-        stored::copy((self.nodes, self.now, self.settings), &key, shard, replica)
+        stored::copy((self.nodes, self.now, self.settings), self.keyspace, shard, replica)
     }
 
     fn wanted(&self, shard: ShardId) -> usize {

@@ -13,15 +13,17 @@
 //! The time is counted from when this coordinator found the process ended, or from its own start: a new coordinator
 //! gives each node the whole time again.
 
-use super::{Cluster, KeyspaceState, Moment, NodeState};
+use super::{Cluster, Kept, KeyspaceState, Moment, NodeState};
 use crate::exchange::{Phase, ReplicaKey};
 use crate::handover::{self, Copy, Sight};
-use crate::id::{PlacementId, ShardId};
+use crate::id::{Epoch, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
+use crate::limits;
 use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::settings::Settings;
+use crate::sharding::{Bounds, geometry};
 use crate::time::Millis;
 use std::collections::BTreeMap;
 
@@ -46,18 +48,44 @@ pub(super) fn has_ended(nodes: &Nodes, replica: &Replica) -> bool {
 }
 
 /// What is known of the data of a replica whose process has ended.
-pub(super) fn copy(
-    (nodes, now, settings): Seen<'_>,
+pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> Copy {
+    let key = keyspace.key_of(shard.id, replica.placement);
+    let (found, kept) = found(seen, &key, shard, replica);
+    let Some(kept) = kept.filter(|_| matches!(found, Copy::Intact(_))) else { return found };
+    // An epoch grows by one, but at a restore.
+    let was_restored = shard.epoch.0.saturating_sub(kept.epoch.0) >= limits::LEAP;
+    if replica.state != ReplicaState::Live || !was_restored {
+        return found;
+    }
+    if keyspace.later_copies(seen.0, shard, kept.epoch).next().is_some() {
+        return Copy::Overtaken;
+    }
+    let is_away = |other: &Replica| {
+        let key = keyspace.key_of(shard.id, other.placement);
+        has_ended(seen.0, other) && self::found(seen, &key, shard, other).0 == Copy::Away
+    };
+    if shard.live().any(is_away) || !all_are_back(seen) { Copy::Unproven } else { found }
+}
+
+/// Whether every node is back, or was declared dead. One that is not yet may have a later copy that the map does not name.
+fn all_are_back((nodes, now, settings): Seen<'_>) -> bool {
+    nodes.values().all(|node| node.record.ended || node.signs.health(now, settings) == Health::Up)
+}
+
+/// What a node says of the data of a replica, looked at by itself.
+fn found<'a>(
+    (nodes, now, settings): Seen<'a>,
     key: &ReplicaKey,
     shard: &Shard,
     replica: &Replica,
-) -> Copy {
-    let Some(node) = nodes.get(&replica.node) else { return Copy::Gone };
+) -> (Copy, Option<&'a Kept>) {
+    let Some(node) = nodes.get(&replica.node) else { return (Copy::Gone, None) };
     let is_back = node.record.incarnation > replica.incarnation && !node.record.ended;
     if !is_back || node.signs.health(now, settings) != Health::Up {
-        return Copy::Away;
+        return (Copy::Away, None);
     }
-    match node.kept.get(key) {
+    let kept = node.kept.get(key);
+    let copy = match kept {
         // It has a later epoch than this coordinator knows: the coordinator's state was set back.
         Some(kept) if kept.epoch > shard.epoch => Copy::Away,
         Some(kept) if kept.damaged => Copy::Damaged,
@@ -65,7 +93,8 @@ pub(super) fn copy(
         // Its first beat names everything that it has.
         None if node.sequence > 0 => Copy::Gone,
         None => Copy::Away,
-    }
+    };
+    (copy, kept)
 }
 
 /// Whether a replica waits for its node and holds up nothing else of its shard.
@@ -74,6 +103,40 @@ pub(super) fn is_parked(nodes: &Nodes, replica: &Replica) -> bool {
 }
 
 impl KeyspaceState {
+    /// A replica, as workers name it.
+    pub(super) fn key_of(&self, shard: ShardId, placement: PlacementId) -> ReplicaKey {
+        ReplicaKey { keyspace: self.map.keyspace().clone(), shard, placement }
+    }
+
+    /// What nodes have stored of a shard, or of what it became before the coordinator's state was restored, that has served
+    /// under a later epoch than this: the node, and the replica.
+    pub(super) fn later_copies<'a>(
+        &'a self,
+        nodes: &'a Nodes,
+        shard: &'a Shard,
+        epoch: Epoch,
+    ) -> impl Iterator<Item = (&'a NodeId, ReplicaKey)> {
+        let own = self.stored.get_key_value(&shard.id).into_iter();
+        let forgotten = self.record.lost.map(|lost| self.stored.range(lost.shards.0..lost.shards.1));
+        let stored = own.chain(forgotten.into_iter().flatten());
+        let named =
+            stored.flat_map(|(id, copies)| copies.iter().map(|(node, placement)| (*id, node, *placement)));
+        named.filter_map(move |(id, node, placement)| {
+            let key = self.key_of(id, placement);
+            let kept = nodes.get(node)?.kept.get(&key)?;
+            let of_it = |bounds: &Bounds| id == shard.id || geometry::overlap(bounds, &shard.bounds);
+            let is_its = id == shard.id || kept.bounds.as_ref().is_some_and(of_it);
+            (is_its && kept.epoch > epoch).then_some((node, key))
+        })
+    }
+
+    /// Notes what a node has stored, where the coordinator's state was restored: the map may name earlier copies.
+    pub(super) fn note_stored(&mut self, node: &NodeId, replica: &ReplicaKey) {
+        if self.record.keyspace.durable && self.record.lost.is_some() {
+            self.stored.entry(replica.shard).or_default().insert((node.clone(), replica.placement));
+        }
+    }
+
     /// Whether nothing is on its way in a shard, replicas that wait for their nodes apart.
     pub(super) fn rests(&self, nodes: &Nodes, shard: &Shard) -> bool {
         let rests = |r: &Replica| r.state == ReplicaState::Live || is_parked(nodes, r);
@@ -195,7 +258,7 @@ impl KeyspaceState {
     }
 
     /// Whether the process of a copy reports that it is none: see [`crate::handover`], its table of ended replicas.
-    fn has_lost(&self, replica: &Replica) -> bool {
+    pub(super) fn has_lost(&self, replica: &Replica) -> bool {
         let phase = self.observed.get(&replica.placement).map(|seen| seen.phase());
         handover::is_reported_lost(replica, phase)
     }
@@ -220,6 +283,21 @@ impl KeyspaceState {
 }
 
 impl Cluster {
+    /// When the last node is back after a restore, what waited for that is looked at again.
+    pub(super) fn wake_unproven(&mut self, at: Moment) {
+        let is_restored = |keyspace: &&mut KeyspaceState| {
+            keyspace.record.keyspace.durable && keyspace.record.lost.is_some()
+        };
+        let mut restored = self.keyspaces.values_mut().filter(is_restored).peekable();
+        let are_back = restored.peek().is_some() && all_are_back((&self.nodes, at.now, &self.settings));
+        if are_back && !self.all_are_back {
+            for keyspace in restored {
+                keyspace.awake.extend(keyspace.map.shards().map(|shard| shard.id));
+            }
+        }
+        self.all_are_back = are_back;
+    }
+
     /// A worker may have taken in which replicas load from it: the next decision looks.
     pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
         let waiting = self.keyspaces.values_mut().filter(|keyspace| !keyspace.unannounced.is_empty());
@@ -348,6 +426,10 @@ impl Cluster {
                 Copy::Intact(_) => {
                     format!("{node} has {placement} stored, and waits until another replica serves")
                 }
+                Copy::Unproven => format!(
+                    "{node} has {placement} stored, of before the cluster's state was restored: others may have a later copy"
+                ),
+                Copy::Overtaken => self.overtaken(keyspace, shard, r),
                 Copy::Away if r.state == ReplicaState::Live => {
                     format!("it waits for {node}, which has its data as {placement}")
                 }
@@ -377,6 +459,17 @@ impl Cluster {
             .collect()
     }
 
+    /// Which later copy others have of what a replica has stored.
+    fn overtaken(&self, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> String {
+        let Replica { node, placement, .. } = replica;
+        let key = keyspace.key_of(shard.id, *placement);
+        let kept = self.nodes.get(node).and_then(|state| state.kept.get(&key));
+        let epoch = kept.map(|kept| kept.epoch).unwrap_or_default();
+        let later = keyspace.later_copies(&self.nodes, shard, epoch).next();
+        let later = later.map(|(other, key)| format!(" than {} of {} on {other}", key.placement, key.shard));
+        format!("{node} has {placement} stored, which is older{}", later.unwrap_or_default())
+    }
+
     /// Which of its parents' replicas a shard waits for, one sentence each.
     fn waits_for_parents(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
         let sight = self.sight(keyspace, at.now);
@@ -387,7 +480,7 @@ impl Cluster {
             match sight.copy(parent, r) {
                 Copy::Damaged => format!("{node} has {placement} of {of}, which it comes from, damaged"),
                 Copy::Gone => format!("{node} is back without {placement} of {of}, which it comes from"),
-                Copy::Away | Copy::Intact(_) => {
+                Copy::Away | Copy::Intact(_) | Copy::Unproven | Copy::Overtaken => {
                     format!("it waits for {node}, which has the last writes of {of} as {placement}")
                 }
             }

@@ -12,12 +12,17 @@
 //! | `Live`, follows, its process lives and cannot open it | another copy acts | any                     | `Load`, so that writes wait for it no longer |
 //! | `Live`                       | another copy may live and serve     | any                              | waits until that is known        |
 //! | `Live`                       | no copy acts, nor has any opened its data | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
+//! | `Live`, older than a restore | no copy acts, a node with another may have a later one | is back and has it stored | waits: a person may choose it |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
 //! | `Load`, was to replace one, or nobody has ever led | any           | any                              | removed                          |
 //! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
 //! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
 //! | `Unload`                     | the leader serves                   | any                              | removed                          |
 //! | `UnloadFinal`                | any                                 | any                              | removed                          |
+//!
+//! A map that was restored may call a copy what others have gone on without since. Each copy says under which epoch it has
+//! served last; where that lies before the restore, only those with the latest epoch of all begin anew, once every node that
+//! the map names is back.
 //!
 //! A process that lives reports a copy as `Dropped` when the map was restored from before the copy was to go: the
 //! replica counts as none until it has loaded.
@@ -136,7 +141,7 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
             continue;
         };
         match sight.copy(shard, &replica) {
-            Copy::Away | Copy::Intact(_) => {
+            Copy::Away | Copy::Intact(_) | Copy::Unproven | Copy::Overtaken => {
                 edit.begin_anew(id, replica.placement, replica.incarnation, ReplicaState::Load)?;
             }
             Copy::Damaged | Copy::Gone => edit.remove_replica(id, replica.placement)?,
@@ -216,7 +221,7 @@ fn settle_behind(
         Copy::Intact(incarnation) if leader_serves(shard, sight) => {
             edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Load)
         }
-        Copy::Intact(_) | Copy::Away => Ok(()),
+        Copy::Intact(_) | Copy::Unproven | Copy::Overtaken | Copy::Away => Ok(()),
     }
 }
 
@@ -293,7 +298,7 @@ pub(super) fn settle_parent(
                 edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Unload)?;
             }
             Copy::Damaged | Copy::Gone if lives => edit.remove_replica(id, replica.placement)?,
-            Copy::Damaged | Copy::Gone | Copy::Away => {}
+            Copy::Damaged | Copy::Gone | Copy::Unproven | Copy::Overtaken | Copy::Away => {}
         }
     }
     Ok(())

@@ -118,22 +118,24 @@ impl Oracles {
     pub fn chosen(&mut self, name: &KeyspaceName, shard: &Shard, may_be_missing: bool) {
         self.maps.chosen(name, shard.id);
         if may_be_missing {
-            self.give_up(name, &shard.bounds);
+            self.keys_of(name, &shard.bounds).into_iter().for_each(|key| self.data.give_up(key));
         }
     }
 
     /// A person has given up all that was written to a shard.
     pub fn recreated(&mut self, name: &KeyspaceName, shard: &Shard) {
         self.maps.recreated(name, shard.id);
-        self.storage.disks.recreated(name, shard.id);
-        self.give_up(name, &shard.bounds);
+        for key in self.keys_of(name, &shard.bounds) {
+            self.storage.disks.give_up(key);
+            self.data.give_up(key);
+        }
     }
 
-    fn give_up(&mut self, name: &KeyspaceName, bounds: &Bounds) {
+    fn keys_of(&self, name: &KeyspaceName, bounds: &Bounds) -> Vec<KeyAt> {
         let spaces = self.spaces.iter().enumerate().filter(|(_, space)| space.keyspace.name == *name);
-        for (keyspace, space) in spaces {
-            space.keys_in(bounds).for_each(|key| self.data.give_up(KeyAt { keyspace, key }));
-        }
+        spaces
+            .flat_map(|(keyspace, space)| space.keys_in(bounds).map(move |key| KeyAt { keyspace, key }))
+            .collect()
     }
 
     /// Whether a keyspace is there, by the latest commit.

@@ -8,8 +8,9 @@
 use super::{AdminError, Effect, Intent, KeyspaceState, NodeState};
 use crate::check::{self, Finding};
 use crate::cluster::record::ShardRule;
-use crate::cluster::{Cluster, Kept, Moment};
+use crate::cluster::{Cluster, Kept, Moment, stored};
 use crate::exchange::ReplicaKey;
+use crate::handover::{Copy, Sight};
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
@@ -39,15 +40,16 @@ impl Cluster {
         }
         let mut edit = keyspace.map.edit();
         let mut warnings = self.give_parents_up(keyspace, shard, &mut edit)?;
-        let lives = |r: &Replica| !state.has_ended(r.incarnation) && r.node == *node;
+        let lives = |r: &Replica| !state.has_ended(r.incarnation) && r.node == *node && !keyspace.has_lost(r);
         let summary = match shard.live().find(|r| lives(r)) {
             Some(replica) => {
                 format!("let shard {id} of keyspace {name} go on as {} on {node}", replica.placement)
             }
             None => {
                 let (placement, kept) = self.stored_of(keyspace, shard, state)?;
+                warnings.extend(self.may_be_missing(at, keyspace, shard, (placement, kept)));
+                warnings.extend(given_up_there(shard, placement, state));
                 choose(&mut edit, shard, placement, state)?;
-                warnings.extend(self.may_be_missing(shard, placement, kept));
                 format!(
                     "let shard {id} of keyspace {name} go on with what {node} has stored as {placement}, of epoch {}",
                     kept.epoch
@@ -71,6 +73,7 @@ impl Cluster {
         let keyspace = self.keyspace(name)?;
         let shard = keyspace.serving(id)?;
         self.may_force_join(keyspace, shard, generation)?;
+        self.has_no_holder(keyspace, shard)?;
         let mut edit = keyspace.map.edit();
         self.give_parents_up(keyspace, shard, &mut edit)?;
         edit.remove_shard(id)?;
@@ -94,7 +97,10 @@ impl Cluster {
         };
         let mut warnings = vec![format!("everything that was written to shard {id} is given up")];
         warnings.extend(stored_on(false).map(|nodes| {
-            format!("some of it is stored on {nodes}: `partage shard force-join` goes on with that")
+            format!(
+                "some of it is stored on {nodes}: `partage shard force-join` goes on with that; the nodes may delete it when \
+                 the new shard serves"
+            )
         }));
         warnings.extend(stored_on(true).map(|nodes| {
             format!(
@@ -105,6 +111,16 @@ impl Cluster {
         Ok(Intent {
             warnings,
             ..Intent::new(summary, vec![Effect::GiveUpShard(id, diff), Effect::Keyspace(record)])
+        })
+    }
+
+    /// Refuses where a process has the data, and waits only for what the shard's parents have.
+    fn has_no_holder(&self, keyspace: &KeyspaceState, shard: &Shard) -> Result<(), AdminError> {
+        let lives = |r: &&Replica| !stored::has_ended(&self.nodes, r) && !keyspace.has_lost(r);
+        let Some(Replica { node, placement, .. }) = shard.live().find(lives) else { return Ok(()) };
+        Err(AdminError::Refused {
+            problem: format!("node {node} has the data of shard {} as {placement}", shard.id),
+            way_out: format!("`partage shard force-join --node {node}` goes on with that"),
         })
     }
 
@@ -188,21 +204,7 @@ impl Cluster {
         };
         let best = stored.filter(|(key, _)| !is_final(key)).max_by_key(rank);
         let id = &node.record.spec.id;
-        let Some((key, kept)) = best else {
-            let has = |other: &&NodeState| other.kept.keys().any(is_of_it);
-            let others: Vec<_> =
-                self.nodes.values().filter(has).map(|other| other.record.spec.id.as_str()).collect();
-            return Err(AdminError::Refused {
-                problem: format!("node {id} has stored nothing of shard {} of keyspace {name}", shard.id),
-                way_out: match others.is_empty() {
-                    true => "no node that is up has: start one that had it, with its disk".to_owned(),
-                    false => format!(
-                        "choose {}",
-                        others.into_iter().take(limits::NAMES_SHOWN).collect::<Vec<_>>().join(" or ")
-                    ),
-                },
-            });
-        };
+        let Some((key, kept)) = best else { return Err(self.nothing_stored(name, shard, id)) };
         if kept.damaged {
             return Err(AdminError::Refused {
                 problem: format!("some of what {id} has stored as {} cannot be read, so its service refuses it", key.placement),
@@ -223,19 +225,84 @@ impl Cluster {
         Ok((key.placement, kept))
     }
 
-    /// What the copy may lack, one sentence each.
-    fn may_be_missing(&self, shard: &Shard, placement: PlacementId, kept: &Kept) -> Vec<String> {
-        if shard.live().any(|r| r.placement == placement) {
-            return Vec::new();
+    /// Why a node has no copy to choose, and who has.
+    fn nothing_stored(&self, name: &KeyspaceName, shard: &Shard, id: &NodeId) -> AdminError {
+        let catches_up = |r: &&Replica| {
+            r.node == *id && r.state == ReplicaState::Load && !stored::has_ended(&self.nodes, r)
+        };
+        if let Some(replica) = shard.replicas.iter().find(catches_up) {
+            let placement = replica.placement;
+            return AdminError::Refused {
+                problem: format!(
+                    "the process on {id} waits to catch up as {placement}, and has not said what it has"
+                ),
+                way_out: "start that process again: it then names what it has stored, and that can be chosen"
+                    .into(),
+            };
         }
-        let mut told = vec![missing_since(shard, placement, kept.epoch)];
-        let copies = shard.live().filter(|r| r.placement != placement);
-        let copies: Vec<_> = copies.map(|r| format!("{} as {}", r.node, r.placement)).collect();
-        if !copies.is_empty() {
-            told.push(format!("everything that was acknowledged is on {}", copies.join(", ")));
+        let is_of_it = |key: &ReplicaKey| key.keyspace == *name && key.shard == shard.id;
+        let has = |other: &&NodeState| other.kept.keys().any(is_of_it);
+        let others = self.nodes.values().filter(has).map(|other| other.record.spec.id.as_str());
+        let others: Vec<_> = others.take(limits::NAMES_SHOWN).collect();
+        AdminError::Refused {
+            problem: format!("node {id} has stored nothing of shard {} of keyspace {name}", shard.id),
+            way_out: match others.is_empty() {
+                true => "no node that is up has: start one that had it, with its disk".to_owned(),
+                false => format!("choose {}", others.join(" or ")),
+            },
+        }
+    }
+
+    /// What the copy may lack, one sentence each.
+    fn may_be_missing(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        (placement, kept): (PlacementId, &Kept),
+    ) -> Vec<String> {
+        let since = match kept.epoch {
+            Epoch(0) => "everything that was acknowledged before it had copied".to_owned(),
+            epoch => format!("what was acknowledged since epoch {epoch}"),
+        };
+        let mut told = Vec::new();
+        if let Some((node, key)) = keyspace.later_copies(&self.nodes, shard, kept.epoch).next() {
+            told.push(format!(
+                "{} of shard {} on {node} is a later copy: {since} may be missing",
+                key.placement, key.shard
+            ));
+        }
+        let copy = |r: &Replica| self.sight(keyspace, at.now).copy(shard, r);
+        match shard.live().find(|r| r.placement == placement).map(copy) {
+            Some(Copy::Unproven) => told.push(format!(
+                "the cluster's state was restored, and nodes that are away may have a later copy: {since} may be missing"
+            )),
+            Some(_) => {}
+            None => {
+                told.push(format!(
+                    "others went on without {placement}: {since}, up to epoch {}, may be missing",
+                    shard.epoch
+                ));
+                let copies = shard.live().filter(|r| r.placement != placement);
+                let copies: Vec<_> = copies.map(|r| format!("{} as {}", r.node, r.placement)).collect();
+                if !copies.is_empty() {
+                    told.push(format!(
+                        "everything that was acknowledged is on {}: when it comes back, it copies from {placement}, and \
+                         what only it has is gone",
+                        copies.join(", ")
+                    ));
+                }
+            }
         }
         told
     }
+}
+
+/// What else of the shard the chosen node has: it leaves the map, and may be deleted.
+fn given_up_there(shard: &Shard, placement: PlacementId, node: &NodeState) -> Option<String> {
+    let is_other = |r: &&Replica| r.node == node.record.spec.id && r.placement != placement;
+    let other = shard.live().find(is_other)?;
+    Some(format!("{} on the same node is given up, and may be deleted", other.placement))
 }
 
 fn no_finding(findings: impl IntoIterator<Item = Finding>) -> Result<(), AdminError> {
@@ -246,13 +313,6 @@ fn no_finding(findings: impl IntoIterator<Item = Finding>) -> Result<(), AdminEr
             way_out: "please report this".into(),
         }),
     }
-}
-
-fn missing_since(shard: &Shard, placement: PlacementId, epoch: Epoch) -> String {
-    format!(
-        "others went on without {placement}: what was acknowledged since epoch {epoch}, up to epoch {}, may be missing",
-        shard.epoch
-    )
 }
 
 /// The chosen replica leads; what else the map names of the shard catches up from it.

@@ -1,9 +1,10 @@
 //! A durable cluster whose coordination state is restored from an older backup, while its workers live on (D1, D7, D10).
 
 use super::super::Records;
-use super::durable::{durable, force_join, is_told, town_of};
-use super::town::{Town, node};
-use crate::id::ShardId;
+use super::super::admin::Command;
+use super::durable::{REPLACE_AFTER_MS, durable, force_join, is_told, kill, start, town_of};
+use super::town::{Town, name, node};
+use crate::id::{ShardId, TransactionId};
 use crate::map::Shard;
 
 /// The state of `backup` in the place of what the coordinators had.
@@ -63,4 +64,82 @@ fn d10_the_only_copy_is_one_that_the_backup_does_not_know() {
     }
     town.run(10_000);
     assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
+}
+
+/// What explain says a shard waits for.
+fn waits(town: &Town, shard: ShardId) -> String {
+    let keyspace = &town.cluster.keyspaces()[&name()];
+    let shard = keyspace.map.shard(shard).unwrap();
+    town.cluster.waits(town.at(), keyspace, shard).join("; ")
+}
+
+#[test]
+fn d1_d10_a_copy_that_others_went_on_without_does_not_lead_after_a_restore() {
+    let mut town = town_of(3, durable(8, 2));
+    let backup = town.disk.clone();
+    let on_n0 = |shard: &&Shard| shard.live().any(|r| r.node == node("n0"));
+    let had: Vec<ShardId> = town.map().shards().filter(on_n0).map(|shard| shard.id).collect();
+    assert!(!had.is_empty());
+    kill(&mut town, 0);
+    town.run(20_000);
+    assert_eq!(town.served().len(), 8, "others lead: {:#?}", town.notices);
+    (1..3).for_each(|at| kill(&mut town, at));
+    let mut town = restore(town, backup);
+    start(&mut town, 0);
+    town.run(10_000);
+    // Its data is older than what the others have, and the restored map calls it a copy.
+    assert!(town.served().is_empty(), "{:?}", town.served());
+    assert!(waits(&town, had[0]).contains("others may have a later copy"), "{}", waits(&town, had[0]));
+    start(&mut town, 1);
+    start(&mut town, 2);
+    town.run(10_000);
+    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
+    assert!(town.is_at_rest(2), "n0 has caught up: {:#?}", town.map());
+}
+
+/// The copies that the backup names are an old one and none at all; a later one is where it does not look.
+#[test]
+fn d1_d10_a_later_copy_that_the_backup_does_not_name_is_for_a_person_to_choose() {
+    let mut town = town_of(4, durable(8, 2));
+    let backup = town.disk.clone();
+    let named = |shard: &Shard, of: &str| shard.live().any(|r| r.node == node(of));
+    let other = |shard: &Shard| shard.live().map(|r| r.node.to_string()).find(|of| of != "n0");
+    let drained = town.map().shards().find(|shard| named(shard, "n0")).and_then(other).unwrap();
+    kill(&mut town, 0);
+    town.run(2 * REPLACE_AFTER_MS);
+    town.drain(&drained);
+    town.run(60_000);
+    assert_eq!(town.counts().get(drained.as_str()), None, "{:#?}", town.notices);
+    (1..4).for_each(|at| kill(&mut town, at));
+    let mut town = restore(town, backup);
+    (0..4).for_each(|at| start(&mut town, at));
+    town.run(10_000);
+    let both = |shard: &&Shard| named(shard, "n0") && named(shard, &drained);
+    let waiting: Vec<ShardId> = town.map().shards().filter(both).map(|shard| shard.id).collect();
+    assert!(!waiting.is_empty(), "{:#?}", town.map());
+    assert_eq!(town.served().len() + waiting.len(), 8, "{:#?}", town.notices);
+    for shard in waiting {
+        let told = waits(&town, shard);
+        assert!(told.contains("n0 has") && told.contains("older than"), "{told}");
+        let now = town.map().generation().sequence;
+        let join = Command::ForceJoinShard { keyspace: name(), shard, node: node("n0"), generation: now };
+        let answer = town.cluster.command(town.at(), TransactionId([9; 20]), "mia", join, true);
+        let warned = answer.unwrap().warnings.join("; ");
+        assert!(warned.contains("is a later copy"), "{warned}");
+        let joined = ["n1", "n2", "n3"].map(|on| force_join(&mut town, shard, on, now).is_ok());
+        assert!(joined.contains(&true), "{shard}");
+        town.run(500);
+    }
+    town.run(10_000);
+    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
+}
+
+/// A process that lives and has dropped the data is no copy to go on with.
+#[test]
+fn d10_what_a_live_process_has_dropped_cannot_be_chosen() {
+    let (mut town, moved) = after_a_drain(1);
+    let now = town.map().generation().sequence;
+    let refused = force_join(&mut town, moved[0], "n0", now).unwrap_err();
+    assert!(refused.contains("node n0 has stored nothing") && refused.contains("choose n"), "{refused}");
+    assert_eq!(town.map().generation().sequence, now, "nothing has changed");
 }
