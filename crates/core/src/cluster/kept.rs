@@ -157,7 +157,7 @@ impl Cluster {
     }
 
     /// Whether the map has a place for it: it is ordered, or waits to be.
-    fn is_named(&self, key: &ReplicaKey) -> bool {
+    pub(super) fn is_named(&self, key: &ReplicaKey) -> bool {
         let keyspace = self.keyspaces.get(&key.keyspace);
         let shard = keyspace.and_then(|keyspace| keyspace.map.shard(key.shard));
         shard.is_some_and(|shard| shard.replica(key.placement).is_some())

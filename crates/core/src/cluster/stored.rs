@@ -192,7 +192,7 @@ impl KeyspaceState {
         handover::closing_parents(shard, &self.map).filter(|p| handover::handing_over(p).next().is_some())
     }
 
-    /// Its parents that have them, and of which no replica lives, while the shard does not serve.
+    /// Its parents that have them, and of which no replica that has the data lives, while the shard does not serve.
     pub(super) fn parents_away<'a>(
         &'a self,
         nodes: &'a Nodes,
@@ -200,8 +200,9 @@ impl KeyspaceState {
     ) -> impl Iterator<Item = &'a Shard> {
         let serves = shard.leader().is_some_and(|leader| self.leads(nodes, leader));
         let waits = self.inherits(shard) && !serves;
+        let is_away = |r: &Replica| has_ended(nodes, r) || self.has_lost(r);
         self.parents_with_writes(shard)
-            .filter(move |parent| waits && handover::handing_over(parent).all(|r| has_ended(nodes, r)))
+            .filter(move |parent| waits && handover::handing_over(parent).all(is_away))
     }
 
     /// Notes what replicas of a shard wait for, as it has changed.
@@ -477,6 +478,9 @@ impl Cluster {
         let replicas = parents.flat_map(|parent| handover::handing_over(parent).map(move |r| (parent, r)));
         let sentence = |(parent, r): (&Shard, &Replica)| {
             let (of, Replica { node, placement, .. }) = (parent.id, r);
+            if keyspace.has_lost(r) {
+                return format!("{node} has nothing of {placement} of {of}, which it comes from");
+            }
             match sight.copy(parent, r) {
                 Copy::Damaged => format!("{node} has {placement} of {of}, which it comes from, damaged"),
                 Copy::Gone => format!("{node} is back without {placement} of {of}, which it comes from"),

@@ -13,7 +13,7 @@ use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{MapDiff, Role, Shard, ShardMap};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::settings::Settings;
-use partage_core::sharding::Bounds;
+use partage_core::sharding::{Bounds, geometry};
 use partage_core::worker::gates::Permit;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ pub struct Maps {
     /// The leaders whose key somebody has deleted, by their terms, and until when they may not know of it.
     deposed: BTreeMap<u64, True>,
     /// Shards that a person has given up.
-    given_up: BTreeSet<(KeyspaceName, ShardId)>,
+    given_up: Vec<(KeyspaceName, Bounds)>,
     rules: Rules,
     settings: Settings,
     /// When each map was last committed.
@@ -100,7 +100,7 @@ impl Maps {
             deleted: BTreeMap::new(),
             let_go: BTreeSet::new(),
             deposed: BTreeMap::new(),
-            given_up: BTreeSet::new(),
+            given_up: Vec::new(),
             rules: Rules::default(),
             settings: Settings::default(),
             committed_at: BTreeMap::new(),
@@ -247,14 +247,16 @@ impl Maps {
         self.rules.chosen(name, shard);
     }
 
-    /// A person has given up a shard: what workers have of it they keep.
-    pub fn recreated(&mut self, name: &KeyspaceName, shard: ShardId) {
-        self.given_up.insert((name.clone(), shard));
+    /// A person has given up a shard: what workers have of its keys they keep.
+    pub fn recreated(&mut self, name: &KeyspaceName, shard: &Shard) {
+        self.given_up.push((name.clone(), shard.bounds.clone()));
     }
 
-    /// Whether a person has given up the shard of a replica.
+    /// Whether a person has given up keys of a replica.
     pub fn is_given_up(&self, replica: &ReplicaKey) -> bool {
-        self.given_up.contains(&(replica.keyspace.clone(), replica.shard))
+        let bounds = self.bounds.get(&(replica.keyspace.clone(), replica.shard));
+        let given_up = self.given_up.iter().filter(|(name, _)| *name == replica.keyspace);
+        bounds.is_some_and(|own| given_up.into_iter().any(|(_, bounds)| geometry::overlap(own, bounds)))
     }
 
     /// Whether a replica may have been forgotten when a backup was restored.

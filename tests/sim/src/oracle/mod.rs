@@ -124,7 +124,7 @@ impl Oracles {
 
     /// A person has given up all that was written to a shard.
     pub fn recreated(&mut self, name: &KeyspaceName, shard: &Shard) {
-        self.maps.recreated(name, shard.id);
+        self.maps.recreated(name, shard);
         for key in self.keys_of(name, &shard.bounds) {
             self.storage.disks.give_up(key);
             self.data.give_up(key);

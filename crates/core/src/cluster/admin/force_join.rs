@@ -17,6 +17,8 @@ use crate::limits;
 use crate::map::{Edit, EditError, Replica, Role, Shard};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::sharding::{Bounds, geometry};
+use std::collections::BTreeSet;
 
 impl Cluster {
     pub(super) fn force_join(
@@ -86,32 +88,49 @@ impl Cluster {
             let rule = ShardRule { set_aside: None, deaths: 0, ..rule };
             record.rules.extend((rule != ShardRule::default()).then_some((new, rule)));
         }
-        let stored_on = |damaged: bool| {
-            let is_its = |(key, kept): (&ReplicaKey, &Kept)| {
-                key.keyspace == *name && key.shard == id && kept.damaged == damaged
-            };
-            let nodes = self.nodes.values().filter(|node| node.kept.iter().any(is_its));
-            let nodes: Vec<_> =
-                nodes.map(|node| node.record.spec.id.as_str()).take(limits::NAMES_SHOWN).collect();
-            (!nodes.is_empty()).then(|| nodes.join(", "))
-        };
         let mut warnings = vec![format!("everything that was written to shard {id} is given up")];
-        warnings.extend(stored_on(false).map(|nodes| {
-            format!(
-                "some of it is stored on {nodes}: `partage shard force-join` goes on with that; the nodes may delete it when \
-                 the new shard serves"
-            )
-        }));
-        warnings.extend(stored_on(true).map(|nodes| {
-            format!(
-                "what is stored on {nodes} cannot be read whole: save it before, if parts of it are wanted"
-            )
-        }));
+        warnings.extend(self.stored_of_keys(keyspace, shard));
         let summary = format!("let {new}, which is empty, take the place of shard {id} of keyspace {name}");
         Ok(Intent {
             warnings,
             ..Intent::new(summary, vec![Effect::GiveUpShard(id, diff), Effect::Keyspace(record)])
         })
+    }
+
+    /// Where data of a shard's keys is stored, one sentence for each kind.
+    fn stored_of_keys(&self, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
+        let name = keyspace.map.keyspace();
+        let stored =
+            self.nodes.iter().flat_map(|(id, node)| node.kept.iter().map(move |stored| (id, stored)));
+        let stored: Vec<_> = stored.filter(|(_, (key, _))| key.keyspace == *name).collect();
+        let on = |is_its: &dyn Fn(&ReplicaKey, &Kept) -> bool| {
+            let its = stored.iter().filter(|(_, (key, kept))| is_its(key, kept));
+            let nodes: BTreeSet<&str> = its.map(|(id, _)| id.as_str()).collect();
+            let named: Vec<_> = nodes.iter().copied().take(limits::NAMES_SHOWN).collect();
+            (!named.is_empty()).then(|| named.join(", "))
+        };
+        let of_it = |key: &ReplicaKey| key.shard == shard.id;
+        let holds_keys = |kept: &Kept| {
+            let overlap = |bounds: &Bounds| geometry::overlap(bounds, &shard.bounds);
+            kept.epoch > Epoch(0) && kept.bounds.as_ref().is_some_and(overlap)
+        };
+        let intact = on(&|key, kept| of_it(key) && !kept.damaged).map(|nodes| {
+            format!(
+                "some of it is stored on {nodes}: `partage shard force-join` goes on with that; the nodes may delete it when \
+                 the new shard serves"
+            )
+        });
+        let damaged = on(&|key, kept| of_it(key) && kept.damaged).map(|nodes| {
+            format!(
+                "what is stored on {nodes} cannot be read whole: save it before, if parts of it are wanted"
+            )
+        });
+        let others = on(&|key, kept| !of_it(key) && !self.is_named(key) && holds_keys(kept)).map(|nodes| {
+            format!(
+                "{nodes} stored data of its keys, of shards that no map names: save it before, no command puts it in place"
+            )
+        });
+        intact.into_iter().chain(damaged).chain(others).collect()
     }
 
     /// Refuses where a process has the data, and waits only for what the shard's parents have.

@@ -90,7 +90,8 @@ impl Disks {
     /// Whether an order takes for a copy what is deleted.
     pub fn lacks(&self, node: &NodeId, order: &Order) -> bool {
         let is_here = || self.data.contains_key(&(node.clone(), order.replica.clone()));
-        self.restored && order.state == ReplicaState::Live && order.had_data && !is_here()
+        let is_copy = matches!(order.state, ReplicaState::Live | ReplicaState::Unload);
+        self.restored && is_copy && order.had_data && !is_here()
     }
 
     /// What a replica that loads copies: from the leader of its shard, or else from those of its parents.

@@ -13,7 +13,7 @@ fn command(town: &mut Town, command: Command) -> Result<Vec<String>, String> {
     answer.map(|done| done.warnings).map_err(|error| error.to_string())
 }
 
-fn recreate(town: &mut Town, shard: ShardId, generation: u64) -> Result<Vec<String>, String> {
+pub(super) fn recreate(town: &mut Town, shard: ShardId, generation: u64) -> Result<Vec<String>, String> {
     command(town, Command::RecreateShard { keyspace: name(), shard, generation })
 }
 

@@ -2,10 +2,13 @@
 
 use super::super::Records;
 use super::super::admin::Command;
-use super::durable::{REPLACE_AFTER_MS, durable, force_join, is_told, kill, start, town_of};
-use super::town::{Town, name, node};
+use super::durable::{REPLACE_AFTER_MS, durable, force_join, is_told, kill, spec, start, town_of};
+use super::durable_reshard::reshard;
+use super::recreate::recreate;
+use super::town::{BEAT_MS, Town, name, node};
 use crate::id::{ShardId, TransactionId};
-use crate::map::Shard;
+use crate::map::{Shard, Stage};
+use crate::name::NodeId;
 
 /// The state of `backup` in the place of what the coordinators had.
 fn restore(mut town: Town, backup: Records) -> Town {
@@ -67,7 +70,7 @@ fn d10_the_only_copy_is_one_that_the_backup_does_not_know() {
 }
 
 /// What explain says a shard waits for.
-fn waits(town: &Town, shard: ShardId) -> String {
+fn waits_for(town: &Town, shard: ShardId) -> String {
     let keyspace = &town.cluster.keyspaces()[&name()];
     let shard = keyspace.map.shard(shard).unwrap();
     town.cluster.waits(town.at(), keyspace, shard).join("; ")
@@ -89,7 +92,11 @@ fn d1_d10_a_copy_that_others_went_on_without_does_not_lead_after_a_restore() {
     town.run(10_000);
     // Its data is older than what the others have, and the restored map calls it a copy.
     assert!(town.served().is_empty(), "{:?}", town.served());
-    assert!(waits(&town, had[0]).contains("others may have a later copy"), "{}", waits(&town, had[0]));
+    assert!(
+        waits_for(&town, had[0]).contains("others may have a later copy"),
+        "{}",
+        waits_for(&town, had[0])
+    );
     start(&mut town, 1);
     start(&mut town, 2);
     town.run(10_000);
@@ -119,7 +126,7 @@ fn d1_d10_a_later_copy_that_the_backup_does_not_name_is_for_a_person_to_choose()
     assert!(!waiting.is_empty(), "{:#?}", town.map());
     assert_eq!(town.served().len() + waiting.len(), 8, "{:#?}", town.notices);
     for shard in waiting {
-        let told = waits(&town, shard);
+        let told = waits_for(&town, shard);
         assert!(told.contains("n0 has") && told.contains("older than"), "{told}");
         let now = town.map().generation().sequence;
         let join = Command::ForceJoinShard { keyspace: name(), shard, node: node("n0"), generation: now };
@@ -132,6 +139,49 @@ fn d1_d10_a_later_copy_that_the_backup_does_not_name_is_for_a_person_to_choose()
     }
     town.run(10_000);
     assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
+}
+
+/// The backup was taken while shards were merged, and the old ones' replicas were dropped since.
+#[test]
+fn l1_d10_a_new_shard_whose_parents_were_dropped_since_the_backup_is_for_a_person() {
+    let mut waited = 0;
+    for step in 0..12 {
+        let mut town = town_of(3, durable(4, 2));
+        reshard(&mut town, 2).unwrap();
+        town.run(step * BEAT_MS);
+        let backup = town.disk.clone();
+        let closes = |shard: &Shard| matches!(shard.stage(), Stage::Closing(_));
+        if !town.map().shards().any(closes) {
+            continue;
+        }
+        let new = town.map().shards().find(|shard| shard.is_serving() && !shard.parents().is_empty());
+        let Some(new) = new.cloned() else { continue };
+        town.run(30_000);
+        // The new shard's processes begin anew; one that had a part of the old ones lives, and has dropped it.
+        let at = |of: &NodeId| (0..3).find(|at| *of == spec(*at).id).unwrap();
+        let nodes: Vec<usize> = new.live().map(|r| at(&r.node)).collect();
+        nodes.iter().for_each(|at| kill(&mut town, *at));
+        town.disk = backup.after_loss(1_700_000_000_000);
+        town.disks.as_mut().unwrap().restored = true;
+        let mut town = town.restart_coordinator();
+        nodes.iter().for_each(|at| start(&mut town, *at));
+        town.run(10_000);
+        let served = town.served();
+        let waits = town.map().shards().filter(|shard| shard.is_serving() && !served.contains(&shard.id));
+        for shard in waits.cloned().collect::<Vec<_>>() {
+            waited += 1;
+            let told = waits_for(&town, shard.id);
+            assert!(told.contains("which it comes from"), "{told}");
+            let (now, on) = (town.map().generation().sequence, shard.leader().unwrap().node.clone());
+            let refused = recreate(&mut town, shard.id, now).unwrap_err();
+            assert!(refused.contains("has the data"), "{refused}");
+            force_join(&mut town, shard.id, on.as_str(), now).unwrap();
+        }
+        town.run(20_000);
+        assert_eq!(town.served().len(), town.map().shards().filter(|s| s.is_serving()).count());
+        assert!(town.is_at_rest(2), "step {step}: {:#?}", town.map());
+    }
+    assert!(waited > 0, "no backup was taken at such a moment");
 }
 
 /// A process that lives and has dropped the data is no copy to go on with.
