@@ -348,10 +348,43 @@ fn shown_line(shown: &Shown) -> String {
 fn root_lines(root: &RootFindings) -> Vec<String> {
     let whose = root.cluster.as_ref().map_or("no cluster".to_owned(), |cluster| format!("cluster {cluster}"));
     let keys = if root.keys == 1 { "key" } else { "keys" };
-    let coordinator = |one: &Coordinator| match one.term {
-        Some(term) => format!("  coordinator {} at {} leads, term {term}", one.id, one.address),
-        None => format!("  coordinator {} at {} stands by", one.id, one.address),
+    let coordinator = |one: &Coordinator| {
+        let says = match (one.leads, one.term) {
+            (true, Some(term)) => format!("leads, term {term}"),
+            (true, None) => "leads".to_owned(),
+            (false, Some(term)) => format!("was elected at term {term}, and does not answer yet"),
+            (false, None) => "stands by".to_owned(),
+        };
+        format!("  coordinator {} at {} {says}", one.id, one.address)
     };
     let first = format!("a root of {whose} with {} {keys}", root.keys);
     [first].into_iter().chain(root.coordinators.iter().map(coordinator)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// D19: one that was elected and cannot begin is no leader.
+    #[test]
+    fn only_who_answers_is_said_to_lead() {
+        let one = |id: &str, leads, term| Coordinator {
+            id: id.to_owned(),
+            address: "10.0.0.1:7400".to_owned(),
+            leads,
+            term,
+            since_ms: 1,
+            version: "0.1.0".to_owned(),
+        };
+        let coordinators = vec![one("c1", true, Some(3)), one("c2", false, Some(4)), one("c3", false, None)];
+        let root = RootFindings { cluster: None, keys: 2, coordinators };
+        assert_eq!(
+            root_lines(&root)[1..],
+            [
+                "  coordinator c1 at 10.0.0.1:7400 leads, term 3",
+                "  coordinator c2 at 10.0.0.1:7400 was elected at term 4, and does not answer yet",
+                "  coordinator c3 at 10.0.0.1:7400 stands by",
+            ]
+        );
+    }
 }

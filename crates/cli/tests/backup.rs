@@ -96,3 +96,29 @@ async fn what_is_no_whole_backup_is_refused_with_its_place() {
     refused(doors.shell(&nobody), 3, &["no coordinator answers"]);
     assert_eq!(std::fs::read(&bad).unwrap(), file, "what was there stays until there is a whole one");
 }
+
+/// D19: one bit costs one record at the most, and what is left is a state that a coordinator starts from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d8_what_is_left_of_a_backup_with_a_flipped_bit_is_saved() {
+    let doors = Doors::open().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
+    assert_eq!(doors.shell(&["backup", "--to", text(&good)]), (0, None));
+    let bytes = std::fs::read(&good).unwrap();
+    let line_of = |what: &str| String::from_utf8_lossy(&bytes).find(what).unwrap();
+    // In the first line, in the cluster's record, in one of a keyspace and in the one of the node.
+    let places = [("partage backup", 2), ("\"next_incarnation\"", 2), ("\"kv\"", 1), ("\"a.invalid:80\"", 2)];
+    for (turn, (what, keyspaces)) in places.into_iter().enumerate() {
+        let mut flipped = bytes.clone();
+        flipped[line_of(what) + 2] ^= 1;
+        std::fs::write(&bad, flipped).unwrap();
+        let place = folder.path().join(format!("saved{turn}"));
+        assert_eq!(doors.shell(&["check", text(&bad)]).0, 1, "{what}");
+        assert_eq!(doors.shell(&["check", text(&bad), "--save-to", text(&place)]), (0, None), "{what}");
+        let said = doors.text(&["check", text(&place)]);
+        assert!(
+            said.contains(&format!("holds {keyspaces} keyspaces")) && said.contains("\nsound\n"),
+            "{what}: {said}"
+        );
+    }
+}

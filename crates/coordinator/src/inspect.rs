@@ -246,3 +246,54 @@ fn some(keys: &[String]) -> String {
         more => format!("{named} and {more} more keys"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_coordination::{SessionId, Version};
+
+    fn presence(id: &str, leads: Option<u64>) -> Presence {
+        let version = "0.1.0".to_owned();
+        Presence { id: id.to_owned(), address: "10.0.0.1:7400".to_owned(), since_ms: 1, version, leads }
+    }
+
+    fn looked_at(elected: Option<(&str, u64)>, present: &[Presence]) -> (Vec<String>, Vec<Coordinator>) {
+        let entry = |value: Vec<u8>| Entry {
+            value: value.into(),
+            version: Version::new(7),
+            session: Some(SessionId::new(1)),
+        };
+        let leader = elected.map(|(id, term)| {
+            let value = [&term.to_be_bytes()[..], &presence(id, None).to_bytes()].concat();
+            (Key::new("election/leader").unwrap(), entry(value))
+        });
+        let keys = present.iter().map(|one| {
+            (Key::new(format!("coordinators/{}", one.id)).unwrap(), entry(one.to_bytes().to_vec()))
+        });
+        let mut remarks = Vec::new();
+        let rows = people(&keys.chain(leader).collect(), &mut remarks);
+        let wrong = remarks.into_iter().filter(|remark| remark.weight == Weight::Wrong);
+        (wrong.map(|remark| remark.what).collect(), rows)
+    }
+
+    /// D19.
+    #[test]
+    fn two_that_say_they_lead_are_wrong_and_both_are_named() {
+        let (wrong, rows) = looked_at(
+            Some(("c2", 2)),
+            &[presence("c1", Some(1)), presence("c2", Some(2)), presence("c3", None)],
+        );
+        assert!(wrong[0].starts_with("2 coordinators lead at once: c1 at term 1, c2 at term 2"), "{wrong:?}");
+        assert_eq!(rows.iter().filter(|row| row.leads).count(), 2);
+        let (wrong, rows) = looked_at(None, &[presence("c1", Some(1))]);
+        assert!(wrong[0].starts_with("c1 at term 1 leads, and the election names nobody"), "{wrong:?}");
+        assert!(rows[0].leads);
+    }
+
+    #[test]
+    fn one_that_was_elected_and_cannot_begin_is_no_leader() {
+        let (wrong, rows) = looked_at(Some(("c1", 3)), &[presence("c1", None), presence("c2", None)]);
+        assert_eq!(wrong, Vec::<String>::new());
+        assert_eq!((rows[0].id.as_str(), rows[0].leads, rows[0].term), ("c1", false, Some(3)));
+    }
+}

@@ -112,11 +112,16 @@ impl Glance {
         gauge(registry, "storage_full", help, self.storage_full.into());
         self.register_unserved(registry);
         type Read = fn(&KeyspaceGlance) -> usize;
-        let gauges: [(&str, &str, Read); 9] = [
+        let gauges: [(&str, &str, Read); 10] = [
             ("shards", "Shards of any stage", |one| one.summary.shards.total()),
             ("shards_served", "Shards whose leader serves, on a node that answers", |one| {
                 one.summary.shards.led
             }),
+            (
+                "shards_unheard",
+                "Shards of which a coordinator that has just begun does not know yet whether they are served",
+                |one| one.summary.shards.unheard,
+            ),
             ("shards_short", "Shards with fewer live replicas than they want", |one| one.summary.short),
             ("shards_set_aside", "Shards placed nowhere new until a person releases them", |one| {
                 one.summary.set_aside.len()

@@ -379,3 +379,81 @@ async fn the_numbers_say_how_it_stands_and_forget_what_is_deleted() {
     let text = scrape().await;
     assert!(!text.contains("keyspace=\"kv\""), "{text}");
 }
+
+async fn metrics(door: &Door) -> String {
+    door.send(hyper::Request::get(door.url("/metrics")).body(Default::default()).unwrap()).await.1
+}
+
+/// C13: why a shard is not served, by metric and status alike, with labels that are not 0.
+#[tokio::test]
+async fn the_numbers_say_why_shards_are_not_served() {
+    let settings = Settings {
+        settle_ms: 50,
+        heartbeat_ms: 100,
+        lease_ms: 500,
+        dead_after_ms: 600,
+        brake_window_ms: 600_000,
+        ..Settings::default()
+    };
+    let door = Door::with(settings).await;
+    let (mut a, mut b) = (Hand::join(&door, "a").await, Hand::join(&door, "b").await);
+    door.done(create(keyspace("kv"), json!({ "type": "points", "keys": ["g", "n", "t"] }))).await;
+    until(&door, &mut [&mut a, &mut b], |s| s["shards"]["led"] == 4 && s["moves"] == 0).await;
+    // Nobody is left that could take the shards: they are silent first, and then the brake holds them.
+    let whys = ["silent", "braked", "waiting", "set_aside", "loading", "unplaced"];
+    let status = until(&door, &mut [], |s| s["brake"].is_string() && s["shards"]["led"] == 0).await;
+    let (counts, text) = (&status["shards"], metrics(&door).await);
+    let told = whys.iter().map(|why| counts[why].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((counts["unserved"].as_u64(), told), (Some(4), 4), "{counts}");
+    for why in whys {
+        let line = format!("shards_unserved{{keyspace=\"kv\",why=\"{why}\"}} {}", counts[why]);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+    for line in
+        ["coordinator_brake 1", "shards_served{keyspace=\"kv\"} 0", "shards_unheard{keyspace=\"kv\"} 0"]
+    {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+/// C13, C15: what the next leader says before and after it has heard the nodes.
+#[tokio::test]
+async fn a_coordinator_that_has_just_begun_does_not_know_yet_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = Door::on_disk(unhurried(), dir.path(), "127.0.0.1:0").await;
+    let (mut a, mut b) = (Hand::join(&door, "a").await, Hand::join(&door, "b").await);
+    door.done(create(keyspace("kv"), json!({ "type": "points", "keys": ["g", "n", "t"] }))).await;
+    until(&door, &mut [&mut a, &mut b], |s| s["shards"]["led"] == 4 && s["moves"] == 0).await;
+    door.done(json!({ "command": "drain_node", "node": "a", "reason": "new disk" })).await;
+    let plan = door.read("/v1/plans?limit=1").await["plans"][0]["id"].clone();
+    let path = format!("/v1/plans/{plan}");
+    until(&door, &mut [&mut a, &mut b], |s| s["drains"][0]["progress"] == "safe_to_stop").await;
+    let mut finished = door.read(&path).await;
+    for _ in 0..100 {
+        if finished["status"] == "finished" {
+            break;
+        }
+        a.go_on(&door, 50).await;
+        b.go_on(&door, 50).await;
+        finished = door.read(&path).await;
+    }
+    assert_eq!((&finished["origin"], &finished["status"]), (&json!("drain"), &json!("finished")));
+    door.coordinator.stop().await;
+
+    let door = Door::on_disk(unhurried(), dir.path(), "127.0.0.1:0").await;
+    let (status, text) = (door.read("/v1/status").await, metrics(&door).await);
+    let counts = &status["shards"];
+    assert_eq!((&counts["unheard"], &counts["unserved"], &counts["led"]), (&json!(4), &json!(0), &json!(0)));
+    assert_eq!((&status["problems"], &status["nodes"]), (&json!([]), &json!({ "unknown": 2 })));
+    for line in ["shards_unheard{keyspace=\"kv\"} 4", "shards_unserved{keyspace=\"kv\",why=\"silent\"} 0"] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    let page = door.read("/v1/keyspaces/kv/shards").await;
+    assert_eq!(page["shards"][0]["serving"], "unheard");
+    let after = door.read(&path).await;
+    assert_eq!(after, finished, "a plan that is over names the nodes that its replicas have left");
+    assert_eq!(after["changes"][0]["change"]["from_node"], "a", "{after}");
+    a.register_again(&door).await;
+    b.register_again(&door).await;
+    until(&door, &mut [&mut a, &mut b], |s| s["shards"]["led"] == 4 && s["shards"]["unheard"] == 0).await;
+}

@@ -210,9 +210,6 @@ pub const NUMBERS_PER_MS: u64 = 1_000;
 /// sets one.
 pub const LOST_LEASE_MS: u64 = 600_000;
 
-/// Replicas that have gone of which a keyspace remembers the node: more than the changes of the latest plans.
-pub const DEPARTED: usize = 10_000;
-
 /// Nodes that one sentence about a problem names, before the rest is only counted.
 pub const NAMES_SHOWN: usize = 6;
 

@@ -136,12 +136,21 @@ pub struct Planned {
     pub reason: String,
     /// How far.
     pub progress: Progress,
+    /// Where the replica is that leaves or is to lead. Kept with the plan: the map forgets a replica when it is gone. None
+    /// until the plan is kept, and where the change names no replica.
+    pub node: Option<NodeId>,
 }
 
 impl Planned {
+    /// Where the replica is that it names, by `map`.
+    fn node_in(&self, map: &ShardMap) -> Option<NodeId> {
+        let (shard, placement) = self.change.replica()?;
+        Some(map.shard(shard)?.replica(placement)?.node.clone())
+    }
+
     /// A line that has not begun.
     pub fn new(change: Change, reason: impl Into<String>) -> Planned {
-        Planned { change, reason: reason.into(), progress: Progress::Waiting }
+        Planned { change, reason: reason.into(), progress: Progress::Waiting, node: None }
     }
 }
 
@@ -206,7 +215,7 @@ pub struct Plan {
     pub decided_by: Option<String>,
 }
 
-/// A plan for people: with the nodes of the replicas that it names, as far as the map still has them.
+/// A plan for people: with the nodes of the replicas that it names, as far as it knows them or the map has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownPlan {
     /// The plan.
@@ -218,11 +227,11 @@ pub struct ShownPlan {
 impl ShownPlan {
     /// A plan beside the present map of its keyspace.
     pub fn of(plan: Plan, map: Option<&ShardMap>) -> ShownPlan {
-        let named = plan.changes.iter().filter_map(|planned| planned.change.replica());
-        let node = |(shard, placement): (ShardId, PlacementId)| {
-            Some((placement, map?.shard(shard)?.replica(placement)?.node.clone()))
+        let node = |planned: &Planned| {
+            let (_, placement) = planned.change.replica()?;
+            Some((placement, planned.node.clone().or_else(|| planned.node_in(map?))?))
         };
-        let nodes = named.filter_map(node).collect();
+        let nodes = plan.changes.iter().filter_map(node).collect();
         ShownPlan { plan, nodes }
     }
 }
@@ -255,6 +264,13 @@ impl Plan {
     /// Whether nothing is left to do or decide.
     pub fn is_over(&self) -> bool {
         !matches!(self.status, Status::Suggested | Status::Approved)
+    }
+
+    /// Keeps where the replicas are that it names, while `map` has them.
+    pub fn name_nodes(&mut self, map: &ShardMap) {
+        for planned in &mut self.changes {
+            planned.node = planned.node.take().or_else(|| planned.node_in(map));
+        }
     }
 
     /// Finished when the last of its changes is.

@@ -445,10 +445,10 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         Just(Status::Superseded),
         SENTENCE.prop_map(Status::Refused),
     ];
-    let planned = (changes(), SENTENCE, progress).prop_map(|(change, reason, progress)| Planned {
-        change,
-        reason,
-        progress,
+    let node = option::of(node_ids());
+    let planned = (changes(), SENTENCE, progress, node).prop_map(|(change, reason, progress, node)| {
+        let node = node.filter(|_| change.replica().is_some());
+        Planned { change, reason, progress, node }
     });
     let head = (any::<(u64, u64)>(), keyspace_names(), generations(), origin);
     (head, vec(planned, 0..5), status, option::of(SENTENCE)).prop_map(

@@ -6,6 +6,7 @@
 
 use clap::Parser;
 use partage_kv::{Config, Node, Seed};
+use partage_worker::LeaveError;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -70,7 +71,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         () = told_to_end() => return Ok(()),
     };
     told_to_end().await;
-    Ok(node.leave(Duration::from_secs(arguments.leave_seconds)).await?)
+    match node.leave(Duration::from_secs(arguments.leave_seconds)).await {
+        Ok(()) => Ok(()),
+        // It was asked to end, and nobody is there who could do more.
+        Err(alone @ LeaveError::NoCoordinator { .. }) => {
+            tracing::warn!("{alone}");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// SIGTERM or Ctrl-C.

@@ -127,7 +127,7 @@ impl Admin {
         until("the cluster settles", || async {
             let status: Summary = self.try_get("/v1/status").await?;
             let counts = &status.shards;
-            let moving = counts.unserved + counts.forming + counts.closing + counts.removing;
+            let moving = counts.unheard + counts.unserved + counts.forming + counts.closing + counts.removing;
             let under_way = status.moves + status.loads + status.short + moving;
             let live = status.replicas.keys().all(|state| state == "live");
             if counts.led > 0 && under_way == 0 && live && self.all_serve().await? {

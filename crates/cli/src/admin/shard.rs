@@ -399,6 +399,7 @@ fn stage_text(shard: &Shard) -> String {
     match shard.serving.as_deref() {
         None => shard.stage.clone(),
         Some("led") => "served".to_owned(),
+        Some("unheard") => "not known yet: this coordinator has not heard its leader's node".to_owned(),
         Some("waiting") => "NOT served: waits for a node that has its data".to_owned(),
         Some("silent") => "NOT served: its leader's node does not answer".to_owned(),
         Some("braked") => "NOT served: held by the brake".to_owned(),

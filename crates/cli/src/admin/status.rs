@@ -5,8 +5,17 @@ use super::shard::move_line;
 use crate::client::Door;
 use crate::output::{Failure, Output};
 use clap::Args;
-use partage_wire::json::{Problem, Summary};
+use partage_wire::json::{DrainStatus, Problem, Summary};
 use std::collections::BTreeMap;
+
+/// Keyspaces in quarantine, and things that were mended, that are listed before the way to all of them.
+const FAULTS: usize = 5;
+
+/// Drains that are listed before the way to all of them.
+const DRAINS: usize = 10;
+
+/// Reasons that are listed of a drain.
+const REASONS: usize = 2;
 
 /// Moves that are listed before the way to all of them.
 const MOVES: usize = 10;
@@ -38,6 +47,35 @@ impl StatusArgs {
     }
 }
 
+/// The first `most` of them, and how many more there are.
+fn first(mut all: Vec<String>, most: usize, what: &str) -> Vec<String> {
+    let rest = all.len().saturating_sub(most);
+    all.truncate(most);
+    all.extend((rest > 0).then(|| format!("           … and {rest} more {what}: `partage status --json`")));
+    all
+}
+
+/// How a drain stands, with the first of its reasons.
+fn short_drain(drain: &DrainStatus) -> String {
+    let mut short = drain.clone();
+    let rest = drain.stuck.len().saturating_sub(REASONS);
+    short.stuck.truncate(REASONS);
+    short.stuck.extend((rest > 0).then(|| format!("… and {rest} more reasons: `partage status --json`")));
+    drain_line(&short)
+}
+
+/// Shards of which nobody knows yet, as this coordinator has just begun.
+fn unheard(summary: &Summary) -> String {
+    let nodes = summary.nodes.get("unknown").copied().unwrap_or_default();
+    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    match summary.shards.unheard {
+        0 => String::new(),
+        count => format!(
+            ", {count} are not known yet: this coordinator has just begun, and has not heard {nodes}; ask again"
+        ),
+    }
+}
+
 fn counts(of: &BTreeMap<String, usize>) -> String {
     let some: Vec<_> = of.iter().filter(|(_, n)| **n > 0).map(|(word, n)| format!("{n} {word}")).collect();
     if some.is_empty() { "none".to_owned() } else { some.join(", ") }
@@ -47,7 +85,7 @@ fn counts(of: &BTreeMap<String, usize>) -> String {
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let shards = &summary.shards;
     let quarantine = summary.quarantine.iter().map(|one| format!("QUARANTINE {}", one.why));
-    let mut lines: Vec<_> = quarantine.collect();
+    let mut lines = first(quarantine.collect(), FAULTS, "keyspaces in quarantine");
     for Problem { what, way_out } in &summary.problems {
         lines.push(format!("WRONG      {what}"));
         lines.push(format!("           → {way_out}"));
@@ -55,7 +93,12 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
     lines.extend([
         format!("keyspaces  {}", summary.keyspaces),
         format!("nodes      {}", counts(&summary.nodes)),
-        format!("shards     {} of {} are served", shards.led, shards.led + shards.unserved),
+        format!(
+            "shards     {} of {} are served{}",
+            shards.led,
+            shards.led + shards.unheard + shards.unserved,
+            unheard(summary)
+        ),
         format!("replicas   {}", counts(&summary.replicas)),
         format!("under way  {} moves, {} loads", summary.moves, summary.loads),
     ]);
@@ -68,13 +111,15 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         let (forming, closing, removing) = (shards.forming, shards.closing, shards.removing);
         lines.push(format!("           {forming} forming, {closing} closing, {removing} being removed"));
     }
-    lines.extend(summary.stored_faults.iter().map(|fault| format!("mended     {fault}")));
+    let mended = summary.stored_faults.iter().map(|fault| format!("mended     {fault}"));
+    lines.extend(first(mended.collect(), FAULTS, "things that were mended"));
     if summary.short > 0 {
         let many = if summary.short == 1 { "1 shard has" } else { &format!("{} shards have", summary.short) };
         lines.push(format!("short      {many} fewer replicas than wanted"));
     }
     // A drain that cannot go on is told above.
-    lines.extend(summary.drains.iter().filter(|drain| drain.progress != "blocked").map(drain_line));
+    let drains = summary.drains.iter().filter(|drain| drain.progress != "blocked").map(short_drain);
+    lines.extend(first(drains.collect(), DRAINS, "drains"));
     lines.extend(summary.suggested.iter().take(PLANS).map(|plan| {
         format!("waiting    plan {plan}: `partage plan show {plan}`, then `partage plan approve {plan}`")
     }));

@@ -35,7 +35,7 @@ fn one_of_each() -> Value {
             "move a replica of s2 from n1 to n2: n1 is to be emptied",
         ),
         line(
-            json!({ "type": "move", "shard": 3, "from_placement": 98, "to_node": "n2" }),
+            json!({ "type": "move", "shard": 3, "from_placement": 98, "from_node": "n1", "to_node": "n2" }),
             "ada asked for it"
         ),
         line(json!({ "type": "remove", "shard": 4, "placement": 99, "node": "n3" }), "it wants 1"),
@@ -67,7 +67,7 @@ fn a_plan_names_the_nodes_the_cuts_and_the_parents() {
         r#"plan 16 of kv by drain, approved: 1 add, 2 moves, 1 remove, 1 change of leader, 3 splits, 1 merge
     0  + s1 on n2                        it has 0 of 1 replicas
     1  → s2 from n1 to n2                n1 is to be emptied
-    2  → s3 from p98 to n2               ada asked for it
+    2  → s3 from n1 to n2                ada asked for it
     3  - s4 from n3                      it wants 1
     4  ♔ s5 led by n3                    n1 leads more than its share
     5  ⑂ s6 at "g", "n"                  hot
@@ -75,6 +75,14 @@ fn a_plan_names_the_nodes_the_cuts_and_the_parents() {
     7  ⑂ s8 into slot 1 of 8, slot 5 of 8  ada asked for it
     8  ⑃ s9 + s10 into keys from "a" to "c"  cold"#
     );
+}
+
+/// Kept by a version that did not keep where the replica was.
+#[test]
+fn a_plan_of_an_earlier_version_names_a_replica_that_has_gone_by_its_number() {
+    let change = json!({ "type": "move", "shard": 3, "from_placement": 98, "to_node": "n2" });
+    let plan: Plan = from(plan_of("finished", json!([line(change, "ada asked for it")])));
+    assert!(plan::preview(&plan).contains("→ s3 from p98 to n2"), "{}", plan::preview(&plan));
 }
 
 #[test]
@@ -157,6 +165,47 @@ waiting    plan 4: `partage plan show 4`, then `partage plan approve 4`
 waiting    plan 5: `partage plan show 5`, then `partage plan approve 5`
            … 8 plans wait: `partage plan list`"
     );
+}
+
+/// C13: whatever there is much of is cut, with the way to all of it.
+#[test]
+fn the_status_of_a_cluster_in_which_much_is_wrong_stays_short() {
+    let mut form = summary(json!([]));
+    let why = |at: u32| json!({ "keyspace": format!("k{at}"), "why": "keyspaces/k/record is damaged" });
+    form["quarantine"] = (0..50).map(why).collect();
+    form["stored_faults"] = (0..50).map(|at| json!(format!("plans/{at} is damaged and left out"))).collect();
+    let stuck: Vec<_> = (0..20).map(|at| format!("no node could take shard s{at}")).collect();
+    let drain = |at: u32| {
+        json!({
+            "node": format!("n{at}"), "reason": "disk", "asked_ms": 1, "progress": "moving", "behind": [],
+            "stuck": stuck, "left": 20, "of": 30,
+        })
+    };
+    form["drains"] = (0..50).map(drain).collect();
+    let text = status::lines(&from::<Summary>(form)).join("\n");
+    assert!(text.lines().count() < 80, "{} lines:\n{text}", text.lines().count());
+    for cut in [
+        "45 more keyspaces in quarantine",
+        "45 more things that were mended",
+        "40 more drains",
+        "18 more reasons",
+    ] {
+        assert!(text.contains(cut), "{cut} is not in\n{text}");
+    }
+}
+
+#[test]
+fn the_status_of_a_coordinator_that_has_just_begun_says_so() {
+    let mut form = summary(json!([]));
+    form["shards"] = json!({
+        "led": 0, "unheard": 48, "unserved": 0, "silent": 0, "braked": 0, "set_aside": 0, "loading": 0, "unplaced": 0,
+        "forming": 0, "closing": 0, "removing": 0,
+    });
+    form["nodes"] = json!({ "unknown": 3 });
+    let text = status::lines(&from::<Summary>(form)).join("\n");
+    let says = "shards     0 of 48 are served, 48 are not known yet: this coordinator has just begun, and has not heard 3 \
+                nodes; ask again\n";
+    assert!(text.contains(says) && !text.contains("WRONG"), "{text}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::neighbours::{self, Beginning, Here};
 use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output};
-use crate::role::{asked_to_stop, log, read};
+use crate::role::{asked_to_stop, left, log, read};
 use clap::Args;
 use partage_coordination::embedded::Embedded;
 use partage_coordination::{Coordination, Late, Listen, Target};
@@ -108,8 +108,7 @@ impl ServeArgs {
         let hearing = tokio::spawn(refresh_on_signal(node.handle().clone()));
         let stopped = asked_to_stop().await;
         hearing.abort();
-        let left = node.leave(Duration::from_secs(self.leave_s)).await;
-        stopped.and(left.map_err(Failure::failed))
+        stopped.and(left(node.leave(Duration::from_secs(self.leave_s)).await))
     }
 
     fn coordination(

@@ -28,7 +28,7 @@ pub struct CoordinatorArgs {
     #[arg(long, env = "PARTAGE_ID")]
     id: Option<String>,
     /// Where the state is kept; without it, it is gone with the process. On etcd and ZooKeeper: where this coordinator
-    /// keeps its part of the maps
+    /// keeps its part of the maps and the highest term that it has seen; on MySQL: that term alone
     #[arg(long, env = "PARTAGE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -51,6 +51,11 @@ impl CoordinatorArgs {
                     target.backend
                 ));
             }
+            Backing::Shared { target, data_dir: None, .. } if keeps_maps(target.backend) => say(&format!(
+                "no --data-dir: give it one that outlives this process, for the highest term that was seen; without it \
+                 a term can be given out twice after {} was restored from an older state",
+                target.backend
+            )),
             Backing::Directory(_) | Backing::Shared { .. } | Backing::Open { .. } => {}
         }
         let coordinator = Coordinator::start(config).await.map_err(Failure::failed)?;

@@ -9,8 +9,9 @@ pub use coordinator::CoordinatorArgs;
 pub use node::NodeArgs;
 pub use router::RouterArgs;
 
-use crate::output::Failure;
+use crate::output::{Failure, say};
 use partage_wire::config;
+use partage_worker::LeaveError;
 use serde::de::DeserializeOwned;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -22,6 +23,18 @@ pub fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Fai
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::usage(format!("cannot read the configuration {name}: {error}")))?;
     config::parse(&name, &text).map_err(Failure::usage)
+}
+
+/// How a process ends that was asked to leave: well also without a coordinator, as nobody is there who could do more.
+pub fn left(left: Result<(), LeaveError>) -> Result<(), Failure> {
+    match left {
+        Ok(()) => Ok(()),
+        Err(alone @ LeaveError::NoCoordinator { .. }) => {
+            say(&format!("warning: {alone}"));
+            Ok(())
+        }
+        Err(error) => Err(Failure::failed(error)),
+    }
 }
 
 /// Ends when the process is asked to: Ctrl-C or SIGTERM.

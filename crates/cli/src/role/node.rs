@@ -1,12 +1,11 @@
 //! `partage node --id …`: a worker with the built-in service, an in-memory key-value store over HTTP. It is
 //! `examples/kv`, which is there to be copied: a service of your own links the SDK the same way.
 
-use super::{asked_to_stop, log, read};
-use crate::output::{Failure, Output, say};
+use super::{asked_to_stop, left, log, read};
+use crate::output::{Failure, Output};
 use clap::Args;
 use partage_kv::{Config, Node, StartError};
 use partage_wire::config::NodeFile;
-use partage_worker::LeaveError;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -79,14 +78,6 @@ impl NodeArgs {
         }
         output.flush();
         asked_to_stop().await?;
-        match node.leave(Duration::from_secs(self.leave_s)).await {
-            Ok(()) => Ok(()),
-            // It was asked to end, and nobody is there who could do more.
-            Err(alone @ LeaveError::NoCoordinator { .. }) => {
-                say(&format!("warning: {alone}"));
-                Ok(())
-            }
-            Err(error) => Err(Failure::failed(error)),
-        }
+        left(node.leave(Duration::from_secs(self.leave_s)).await)
     }
 }

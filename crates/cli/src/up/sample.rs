@@ -44,7 +44,7 @@ pub async fn wait_until_served(door: &Door, most: Duration) -> Result<(), Failur
     let served = async {
         loop {
             let summary: Summary = door.get("/v1/status").await?;
-            let led = summary.shards.led > 0 && summary.shards.unserved == 0;
+            let led = summary.shards.led > 0 && summary.shards.unserved + summary.shards.unheard == 0;
             if led && summary.loads == 0 && summary.moves == 0 && is_there(door, DATASET).await {
                 return Ok(());
             }

@@ -12,6 +12,8 @@ use partage_wire::proto::worker_client::WorkerClient;
 use partage_wire::proto::{self, from_worker, to_worker};
 use serde_json::{Value, json};
 use std::process::Command;
+use std::time::Duration;
+use tokio::net::TcpListener;
 use tonic::Status;
 use tonic::transport::Channel;
 use tonic_types::StatusExt;
@@ -77,6 +79,27 @@ impl Doors {
         self.post("/v1/worker/register", &node).await.unwrap();
     }
 
+    /// Node `w`, which answers at its address and beats until it is given a replica of `keyspace`.
+    pub async fn takes_one_of(&self, keyspace: &str) -> TcpListener {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let node = json!({ "id": "w", "address": address });
+        let welcome = self.post("/v1/worker/register", &node).await.unwrap();
+        let shards = format!("/v1/keyspaces/{keyspace}/shards");
+        for sequence in 1.. {
+            let beat = json!({
+                "node": "w", "incarnation": welcome["incarnation"], "sequence": sequence, "sent_at_ms": sequence,
+            });
+            self.post("/v1/worker/heartbeat?wait_ms=0", &beat).await.unwrap();
+            if self.get(&shards).await.unwrap()["shards"][0]["replicas"] != json!([]) {
+                break;
+            }
+            assert!(sequence < 1_000, "it is given nothing");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        listener
+    }
+
     /// Everything durable.
     pub async fn record(&self) -> Value {
         self.get("/v1/dump").await.unwrap()
@@ -118,6 +141,16 @@ impl Doors {
     pub async fn call(&mut self, command: Rpc, dry_run: bool) -> Result<proto::CommandAnswer, Told> {
         let request = proto::CommandRequest { dry_run, command: Some(command) };
         self.admin.command(request).await.map(tonic::Response::into_inner).map_err(word_of)
+    }
+
+    /// What a command line says for people, on both outputs, the second one last.
+    pub fn text(&self, arguments: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_partage"))
+            .args(arguments)
+            .env("PARTAGE_COORDINATOR", self.coordinator.address().to_string())
+            .output()
+            .unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     }
 
     /// A command line: its exit code, and what it says when it does not end well.

@@ -153,6 +153,15 @@ impl Hand {
         Hand { node, incarnation, sequence: 0, applied: 0, orders, hangs: None, stored, listener }
     }
 
+    /// The same process, which has found another leader.
+    pub async fn register_again(&mut self, door: &Door) {
+        let address = self.listener.local_addr().unwrap().to_string();
+        let form = json!({ "id": self.node, "address": address, "incarnation": self.incarnation });
+        let (status, welcome) = door.post("/v1/worker/register", &form).await;
+        assert_eq!((status, welcome["incarnation"].as_u64()), (200, Some(self.incarnation)), "{welcome}");
+        self.applied = 0;
+    }
+
     pub fn beat(&mut self) -> Value {
         self.sequence += 1;
         let phase = |state: &str| match state {

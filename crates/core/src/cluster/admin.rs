@@ -141,13 +141,7 @@ impl Cluster {
     pub fn shown_plan(&self, id: PlanId) -> Option<ShownPlan> {
         let plan = self.plans.get(&id)?;
         let keyspace = self.keyspaces.get(&plan.keyspace);
-        let mut shown = ShownPlan::of(plan.clone(), keyspace.map(|keyspace| &keyspace.map));
-        for (_, placement) in plan.changes.iter().filter_map(|planned| planned.change.replica()) {
-            if let Some(node) = keyspace.and_then(|keyspace| keyspace.departed.get(&placement)) {
-                shown.nodes.entry(placement).or_insert_with(|| node.clone());
-            }
-        }
-        Some(shown)
+        Some(ShownPlan::of(plan.clone(), keyspace.map(|keyspace| &keyspace.map)))
     }
 
     fn prepare(

@@ -173,8 +173,6 @@ pub struct KeyspaceState {
     since: runs::Runs,
     /// The last step of each replica that is not live; not stored.
     stepped: BTreeMap<PlacementId, moves::Step>,
-    /// Where replicas were that the map names no more, so that a finished plan can say so; not stored.
-    departed: BTreeMap<PlacementId, NodeId>,
     /// What could not be placed, in sentences.
     unplaced: Vec<String>,
     /// Why the last plan was refused or could not be made, so that it is told once.

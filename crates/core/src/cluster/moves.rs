@@ -17,7 +17,6 @@ use super::{Cluster, KeyspaceState, Moment};
 use crate::exchange::{Failure, Phase};
 use crate::id::{PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
-use crate::limits;
 use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
@@ -170,11 +169,7 @@ impl KeyspaceState {
         for replica in old.into_iter().flat_map(|shard| &shard.replicas) {
             if state(self.map.shard(id), replica.placement).is_none() {
                 self.stepped.remove(&replica.placement);
-                self.departed.insert(replica.placement, replica.node.clone());
             }
-        }
-        while self.departed.len() > limits::DEPARTED {
-            self.departed.pop_first();
         }
         for replica in self.map.shard(id).into_iter().flat_map(|shard| &shard.replicas) {
             let placement = replica.placement;

@@ -171,7 +171,10 @@ impl Cluster {
     }
 
     /// Replaces or adds a plan, in memory and for the disk.
-    pub(super) fn store_plan(&mut self, plan: Plan) {
+    pub(super) fn store_plan(&mut self, mut plan: Plan) {
+        if let Some(keyspace) = self.keyspaces.get(&plan.keyspace) {
+            plan.name_nodes(&keyspace.map);
+        }
         self.outbox.writes.push(Write::Plan(plan.clone()));
         self.plans.insert(plan.id, plan);
     }

@@ -71,7 +71,7 @@ impl Cluster {
     /// Shards, and no node at all: that explains all that they lack.
     fn no_nodes_problem(&self, summary: &Summary) -> Option<Problem> {
         let is_one_there = self.nodes.values().any(|node| !node.record.ended);
-        let has_shards = summary.shards.unserved() + summary.shards.led > 0;
+        let has_shards = summary.shards.standing() > 0;
         let what = match self.nodes.is_empty() {
             true => "no node has joined, so no shard is served",
             false => "every node that had joined has left or is dead, so no shard is served",
@@ -94,7 +94,7 @@ impl Cluster {
         let parts: Vec<_> =
             parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
         let what =
-            format!("{} of {} shards are not served: {}", unserved, unserved + counts.led, parts.join(", "));
+            format!("{} of {} shards are not served: {}", unserved, counts.standing(), parts.join(", "));
         let is_moving = unserved == counts.loading;
         let way_out = match is_moving {
             true => "wait; `partage shard list KEYSPACE --moves` says what for",
@@ -161,26 +161,41 @@ fn hung_problem(summary: &Summary) -> Option<Problem> {
 }
 
 fn names(nodes: &[String]) -> String {
+    format!("{} {}", some_names(nodes), if nodes.len() == 1 { "is" } else { "are" })
+}
+
+/// The first few by name, the others by their number.
+fn some_names(nodes: &[String]) -> String {
     let told: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(String::as_str).collect();
     match nodes.len() - told.len() {
-        0 => format!("{} {}", told.join(", "), if nodes.len() == 1 { "is" } else { "are" }),
-        rest => format!("{} and {rest} more are", told.join(", ")),
+        0 => told.join(", "),
+        rest => format!("{} and {rest} more", told.join(", ")),
     }
 }
 
-fn blocked_drains(summary: &Summary) -> impl Iterator<Item = Problem> + '_ {
-    summary.drains.iter().filter_map(|drain| match &drain.progress {
-        DrainProgress::Blocked { left, why } => {
-            let first = why.first().map_or(String::new(), |why| format!(": {why}"));
-            let what = format!("the drain of {} cannot go on, with {left} replicas left{first}", drain.node);
-            let way_out = format!(
-                "it is tried again until it can; add a node or relax what forbids the others, or `partage node undrain {}`",
-                drain.node
-            );
-            Some(problem(what, way_out))
-        }
+/// Drains that cannot go on: the first few each, the others together.
+fn blocked_drains(summary: &Summary) -> Vec<Problem> {
+    let blocked = summary.drains.iter().filter_map(|drain| match &drain.progress {
+        DrainProgress::Blocked { left, why } => Some((&drain.node, left, why)),
         DrainProgress::Queued { .. } | DrainProgress::Moving { .. } | DrainProgress::SafeToStop => None,
-    })
+    });
+    let tell = |(node, left, why): (&NodeId, &u32, &Vec<String>)| {
+        let first = why.first().map_or(String::new(), |why| format!(": {why}"));
+        let what = format!("the drain of {node} cannot go on, with {left} replicas left{first}");
+        let way_out = format!(
+            "it is tried again until it can; add a node or relax what forbids the others, or `partage node undrain {node}`"
+        );
+        problem(what, way_out)
+    };
+    let all: Vec<_> = blocked.collect();
+    let (told, rest) = all.split_at(all.len().min(limits::PROBLEMS_OF_A_KIND));
+    let drains = if rest.len() == 1 { "1 more drain" } else { &format!("{} more drains", rest.len()) };
+    let more = (!rest.is_empty()).then(|| {
+        let nodes: Vec<_> = rest.iter().map(|(node, ..)| node.to_string()).collect();
+        let what = format!("{drains} cannot go on: {}", some_names(&nodes));
+        problem(what, "as above; `partage status --json` lists all of them, each with its reasons")
+    });
+    told.iter().copied().map(tell).chain(more).collect()
 }
 
 /// Shards that have fewer replicas than they want, for which nothing is on its way: one line for each reason.
@@ -190,11 +205,64 @@ fn lacking(summary: &Summary) -> Vec<Problem> {
         by_reason.entry((&lack.keyspace, &lack.why)).or_insert((0, lack.shard.0)).0 += 1;
     }
     let cut = summary.unplaced.len() >= limits::COMPLAINTS;
+    let least = if cut { "at least " } else { "" };
+    let rest: usize = by_reason.values().skip(limits::PROBLEMS_OF_A_KIND).map(|(count, _)| count).sum();
     let told =
         by_reason.into_iter().take(limits::PROBLEMS_OF_A_KIND).map(|((keyspace, why), (count, first))| {
-            let least = if cut { "at least " } else { "" };
             let what = format!("{least}{count} shards of {keyspace} lack replicas, such as s{first}: {why}");
             problem(what, format!("`partage shard list {keyspace} --unserved` lists them"))
         });
-    told.collect()
+    let more = (rest > 0).then(|| {
+        let what = format!("{least}{rest} more shards lack replicas, for other reasons");
+        problem(what, "`partage shard list KEYSPACE --unserved` lists them")
+    });
+    told.chain(more).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::admin::DrainStatus;
+    use crate::cluster::status::Unplaced;
+    use crate::id::ShardId;
+
+    fn drain(number: usize) -> DrainStatus {
+        let why = vec![format!("no node could take shard s{number} of kv: add a node"), "another".to_owned()];
+        DrainStatus {
+            node: NodeId::new(&format!("n{number:02}")).unwrap(),
+            reason: "disk".to_owned(),
+            asked_ms: 1,
+            progress: DrainProgress::Blocked { left: 3, why },
+        }
+    }
+
+    #[test]
+    fn fifty_drains_that_cannot_go_on_are_told_in_a_few_lines() {
+        let drains: Vec<_> = (0..50).map(drain).collect();
+        let told = blocked_drains(&Summary { drains, ..Summary::default() });
+        assert_eq!(told.len(), limits::PROBLEMS_OF_A_KIND + 1);
+        assert!(told[0].what.contains("the drain of n00 cannot go on") && told[0].what.contains("shard s0"));
+        let rest = told.last().unwrap().to_string();
+        assert!(
+            rest.starts_with("47 more drains cannot go on: n03, n04") && rest.contains("and 41 more"),
+            "{rest}"
+        );
+        assert!(rest.contains("partage status --json"), "{rest}");
+        let few = blocked_drains(&Summary { drains: vec![drain(1)], ..Summary::default() });
+        assert_eq!(few.len(), 1);
+    }
+
+    #[test]
+    fn reasons_beyond_the_first_are_counted() {
+        let lack = |number: u64| Unplaced {
+            keyspace: format!("k{number}").parse().unwrap(),
+            shard: ShardId(number),
+            have: 0,
+            want: 1,
+            why: "no other node may take it".to_owned(),
+        };
+        let told = lacking(&Summary { unplaced: (0..10).map(lack).collect(), ..Summary::default() });
+        assert_eq!(told.len(), limits::PROBLEMS_OF_A_KIND + 1);
+        assert!(told.last().unwrap().what.starts_with("7 more shards lack replicas"), "{told:?}");
+    }
 }

@@ -459,7 +459,6 @@ impl KeyspaceState {
             plan_due: at.now,
             since: Runs::default(),
             stepped: BTreeMap::new(),
-            departed: BTreeMap::new(),
             unplaced: Vec::new(),
             failing: None,
             blocked: BTreeSet::new(),

@@ -7,12 +7,17 @@
 //! | the shard                                                            | counts as   | who ends it           |
 //! |----------------------------------------------------------------------|-------------|-----------------------|
 //! | its leader serves it, on a node that answers                         | `Led`       |                       |
+//! | its leader's node is not heard yet, and this coordinator has just begun | `Unheard` | that node, or the coordinator within `dead_after_ms` |
 //! | every node that has its data is away, or has lost it                 | `Waiting`   | these nodes, when they come back |
 //! | its leader's node is silent or unreachable                           | `Silent`    | the coordinator, soon |
 //! | its leader's node is dead or it has none, and the brake is on        | `Braked`    | a person              |
 //! | it is set aside                                                      | `SetAside`  | a person              |
 //! | a replica loads it, or its new leader is about to serve              | `Loading`   | that node             |
 //! | nothing of this: no replica, and none on its way                     | `Unplaced`  | the next plan, or a person |
+//!
+//! A coordinator that has just begun knows of no node how it is: workers come to it within a second or so. Until one has,
+//! or would count as dead, its shards are neither served nor not served by what is known: they are most likely served,
+//! as clients need no coordinator, and each change of leader would be an alarm otherwise.
 //!
 //! The first line that fits counts, but `SetAside` goes before `Braked`: releasing the brake would not help.
 
@@ -29,6 +34,8 @@ use std::fmt;
 pub enum Serving {
     /// Its leader serves.
     Led,
+    /// This coordinator has just begun, and has not heard its leader yet: nobody knows whether it is served.
+    Unheard,
     /// Every node that has its data is away, or never begins to serve it.
     Waiting,
     /// Its leader is not heard, or not reached.
@@ -47,6 +54,7 @@ impl fmt::Display for Serving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Serving::Led => "led",
+            Serving::Unheard => "unheard",
             Serving::Waiting => "waiting",
             Serving::Silent => "silent",
             Serving::Braked => "braked",
@@ -65,6 +73,11 @@ impl Cluster {
             && self.serves(at, keyspace, shard, leader)
         {
             return Serving::Led;
+        }
+        if let Some((_, Health::Unknown)) = leader
+            && self.is_beginning(at)
+        {
+            return Serving::Unheard;
         }
         if keyspace.waits_for_copy(&self.nodes, shard) {
             return Serving::Waiting;
@@ -87,6 +100,11 @@ impl Cluster {
             Some((_, Health::Down | Health::Left)) => Serving::Silent,
             None => Serving::Unplaced,
         }
+    }
+
+    /// Whether this coordinator has begun so lately that a node which it has not heard may be as well as any.
+    fn is_beginning(&self, at: Moment) -> bool {
+        at.now.since(self.started) < self.settings.dead_after_ms
     }
 
     /// How the node is on which a replica is; down, where that start of it is over.

@@ -70,6 +70,8 @@ pub struct Summary {
 pub struct ShardCounts {
     /// They answer for their bounds: their leader serves, on a node that answers.
     pub led: usize,
+    /// Not known yet: this coordinator has just begun, and has not heard the node of their leader.
+    pub unheard: usize,
     /// Not served: every node that has their data is away, has lost it, or never begins to serve it.
     pub waiting: usize,
     /// Not served: the node of their leader does not answer, and may still be there.
@@ -93,7 +95,12 @@ pub struct ShardCounts {
 impl ShardCounts {
     /// All of them.
     pub fn total(&self) -> usize {
-        self.led + self.unserved() + self.forming + self.closing + self.removing
+        self.led + self.unheard + self.unserved() + self.forming + self.closing + self.removing
+    }
+
+    /// Those that should answer for their bounds.
+    pub fn standing(&self) -> usize {
+        self.led + self.unheard + self.unserved()
     }
 
     /// Those that should answer for their bounds and do not.
@@ -253,6 +260,7 @@ impl Cluster {
         *match shard.stage() {
             Stage::Serving => match self.serving(at, keyspace, shard) {
                 Serving::Led => &mut counts.led,
+                Serving::Unheard => &mut counts.unheard,
                 Serving::Waiting => &mut counts.waiting,
                 Serving::Silent => &mut counts.silent,
                 Serving::Braked => &mut counts.braked,

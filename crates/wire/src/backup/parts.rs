@@ -1,7 +1,8 @@
 //! Where a document may be cut so that each record of it is a block, or several, of its own.
 //!
 //! A dump is one object of records and lists of records. The text before the first record of a list, each record with
-//! the comma before it, and the text after the last one are parts. A flipped bit costs the part that it is in.
+//! the comma before it, and the text after the last one are parts. A flipped bit costs the record that it is in. What is
+//! no record, but stands around the lists, is the frame: without it no record could be read, so a backup has it twice.
 
 /// Follows a document, byte by byte, without reading it.
 #[derive(Debug, Clone, Default)]
@@ -9,6 +10,10 @@ pub(super) struct Parts {
     depth: u32,
     in_text: bool,
     escaped: bool,
+    /// The text so far ends in a list of records.
+    in_list: bool,
+    /// The present part has been in a list since it began.
+    is_record: bool,
 }
 
 /// A record of a list is this deep: the document, the list.
@@ -26,15 +31,35 @@ impl Parts {
             b'"' => self.in_text = true,
             b'[' | b'{' => {
                 self.depth = self.depth.saturating_add(1);
-                return byte == b'[' && self.depth == LIST;
+                let begins_list = byte == b'[' && self.depth == LIST;
+                self.in_list |= begins_list;
+                return begins_list;
             }
             b']' | b'}' => {
                 self.depth = self.depth.saturating_sub(1);
+                if self.depth < LIST {
+                    (self.in_list, self.is_record) = (false, false);
+                }
                 return self.depth == LIST;
             }
             _ => {}
         }
         false
+    }
+
+    /// The next part begins.
+    pub(super) fn begin_part(&mut self) {
+        self.is_record = self.in_list;
+    }
+
+    /// Whether the present part, as far as it is known, stands around the lists.
+    pub(super) fn is_frame(&self) -> bool {
+        !self.is_record
+    }
+
+    /// Whether the document has ended.
+    fn is_over(&self) -> bool {
+        self.depth == 0
     }
 
     /// Whether the text so far ends between two records, or before the end of a list.
@@ -81,6 +106,11 @@ impl Mended {
             self.parts = parts;
         }
         self.skipping = true;
+    }
+
+    /// Whether the document is there to its end.
+    pub(super) fn is_over(&self) -> bool {
+        !self.document.is_empty() && self.parts.is_over()
     }
 
     /// What is whole.

@@ -95,6 +95,7 @@ impl From<&Summary> for proto::ClusterStatus {
             keyspaces: status.keyspaces as u64,
             shards: Some(proto::ShardCounts {
                 led: shards.led as u64,
+                unheard: shards.unheard as u64,
                 unserved: shards.unserved() as u64,
                 waiting: shards.waiting as u64,
                 silent: shards.silent as u64,

@@ -79,6 +79,17 @@ impl TryFrom<proto::Change> for Change {
     }
 }
 
+/// Where a change says on which node the replica is that it names.
+fn node_place(kind: &mut change::Kind) -> Option<&mut Option<String>> {
+    use change::Kind;
+    match kind {
+        Kind::Move(change) => Some(&mut change.from_node),
+        Kind::Remove(change) => Some(&mut change.node),
+        Kind::Lead(change) => Some(&mut change.node),
+        Kind::Add(_) | Kind::Split(_) | Kind::Merge(_) => None,
+    }
+}
+
 impl From<&Planned> for proto::Planned {
     fn from(planned: &Planned) -> Self {
         use proto::ProgressKind;
@@ -88,8 +99,12 @@ impl From<&Planned> for proto::Planned {
             Progress::Done => (ProgressKind::Done, String::new()),
             Progress::Dropped(why) => (ProgressKind::Dropped, why.clone()),
         };
+        let mut change = proto::Change::from(&planned.change);
+        if let (Some(place), Some(node)) = (change.kind.as_mut().and_then(node_place), &planned.node) {
+            *place = Some(node.to_string());
+        }
         proto::Planned {
-            change: Some((&planned.change).into()),
+            change: Some(change),
             reason: planned.reason.clone(),
             progress: progress.into(),
             dropped_because,
@@ -107,7 +122,10 @@ impl TryFrom<proto::Planned> for Planned {
             ProgressKind::Done => Progress::Done,
             ProgressKind::Dropped => Progress::Dropped(sentence(form.dropped_because)),
         };
-        Ok(Planned { change: required(form.change, "change")?, reason: sentence(form.reason), progress })
+        let mut change = form.change;
+        let node = change.as_mut().and_then(|change| node_place(change.kind.as_mut()?)?.take());
+        let node = node.map(|node| NodeId::new(&node).at("change.node")).transpose()?;
+        Ok(Planned { change: required(change, "change")?, reason: sentence(form.reason), progress, node })
     }
 }
 
@@ -159,15 +177,12 @@ impl From<&Plan> for proto::Plan {
 
 impl From<&ShownPlan> for proto::Plan {
     fn from(shown: &ShownPlan) -> Self {
-        use change::Kind;
         let mut form = proto::Plan::from(&shown.plan);
-        let node = |placement: u64| shown.nodes.get(&PlacementId(placement)).map(ToString::to_string);
-        for kind in form.changes.iter_mut().filter_map(|planned| planned.change.as_mut()?.kind.as_mut()) {
-            match kind {
-                Kind::Move(change) => change.from_node = node(change.from_placement),
-                Kind::Remove(change) => change.node = node(change.placement),
-                Kind::Lead(change) => change.node = node(change.placement),
-                Kind::Add(_) | Kind::Split(_) | Kind::Merge(_) => {}
+        for (form, planned) in form.changes.iter_mut().zip(&shown.changes) {
+            let node = planned.change.replica().and_then(|(_, placement)| shown.nodes.get(&placement));
+            let place = form.change.as_mut().and_then(|change| node_place(change.kind.as_mut()?));
+            if let (Some(place), Some(node)) = (place, node) {
+                *place = Some(node.to_string());
             }
         }
         form

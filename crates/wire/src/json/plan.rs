@@ -38,7 +38,7 @@ pub enum Change {
         shard: u64,
         /// The replica that leaves.
         from_placement: u64,
-        /// The node that it leaves, as far as the map still has the replica; not kept in a dump.
+        /// The node that it leaves; absent where a plan of an earlier version did not keep it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_node: Option<String>,
         /// The node that takes over.
@@ -50,7 +50,7 @@ pub enum Change {
         shard: u64,
         /// Which one.
         placement: u64,
-        /// The node that it is on, as far as the map still has it; not kept in a dump.
+        /// The node that it is on; absent where a plan of an earlier version did not keep it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
     },
@@ -60,7 +60,7 @@ pub enum Change {
         shard: u64,
         /// Who leads then.
         placement: u64,
-        /// The node that it is on, as far as the map still has it; not kept in a dump.
+        /// The node that it is on; absent where a plan of an earlier version did not keep it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
     },
@@ -181,6 +181,18 @@ impl From<&core::Change> for Change {
     }
 }
 
+impl Change {
+    /// Where it says on which node the replica is that it names.
+    fn node_place(&mut self) -> Option<&mut Option<String>> {
+        match self {
+            Change::Move { from_node: node, .. }
+            | Change::Remove { node, .. }
+            | Change::Lead { node, .. } => Some(node),
+            Change::Add { .. } | Change::Split { .. } | Change::Merge { .. } => None,
+        }
+    }
+}
+
 impl From<&core::Planned> for Planned {
     fn from(planned: &core::Planned) -> Self {
         let (progress, dropped_because) = match &planned.progress {
@@ -189,12 +201,11 @@ impl From<&core::Planned> for Planned {
             core::Progress::Done => ("done", None),
             core::Progress::Dropped(why) => ("dropped", Some(why.clone())),
         };
-        Planned {
-            change: (&planned.change).into(),
-            reason: planned.reason.clone(),
-            progress: progress.to_owned(),
-            dropped_because,
+        let mut change = Change::from(&planned.change);
+        if let (Some(place), Some(node)) = (change.node_place(), &planned.node) {
+            *place = Some(node.to_string());
         }
+        Planned { change, reason: planned.reason.clone(), progress: progress.to_owned(), dropped_because }
     }
 }
 
@@ -236,14 +247,10 @@ impl From<&core::Plan> for Plan {
 impl From<&core::ShownPlan> for Plan {
     fn from(shown: &core::ShownPlan) -> Self {
         let mut form = Plan::from(&shown.plan);
-        let name = |placement: u64| shown.nodes.get(&PlacementId(placement)).map(ToString::to_string);
-        for planned in &mut form.changes {
-            match &mut planned.change {
-                Change::Move { from_placement, from_node, .. } => *from_node = name(*from_placement),
-                Change::Remove { placement, node, .. } | Change::Lead { placement, node, .. } => {
-                    *node = name(*placement);
-                }
-                Change::Add { .. } | Change::Split { .. } | Change::Merge { .. } => {}
+        for (form, planned) in form.changes.iter_mut().zip(&shown.changes) {
+            let node = planned.change.replica().and_then(|(_, placement)| shown.nodes.get(&placement));
+            if let (Some(place), Some(node)) = (form.change.node_place(), node) {
+                *place = Some(node.to_string());
             }
         }
         form
@@ -297,8 +304,11 @@ impl TryFrom<Planned> for core::Planned {
             "dropped" => core::Progress::Dropped(sentence(form.dropped_because.unwrap_or_default())),
             other => return Err(no_word("progress", other, "waiting, started, done, dropped")),
         };
-        let change = form.change.try_into().inside("change")?;
-        Ok(core::Planned { change, reason: sentence(form.reason), progress })
+        let mut change = form.change;
+        let node = change.node_place().and_then(Option::take);
+        let node = node.map(|node| node.parse().at("change.node")).transpose()?;
+        let change = change.try_into().inside("change")?;
+        Ok(core::Planned { change, reason: sentence(form.reason), progress, node })
     }
 }
 

@@ -20,6 +20,9 @@ use utoipa::ToSchema;
 pub struct ShardCounts {
     /// They are served: their leader serves, on a node that answers.
     pub led: usize,
+    /// Not known yet: this coordinator has just begun, and has not heard the node of their leader. Most likely served.
+    #[serde(default)]
+    pub unheard: usize,
     /// They should be served and are not: the sum of the next six.
     pub unserved: usize,
     /// Every node that has their data is away, or has lost it.
@@ -154,6 +157,7 @@ impl From<&core::Summary> for Summary {
             keyspaces: status.keyspaces,
             shards: ShardCounts {
                 led: counts.led,
+                unheard: counts.unheard,
                 unserved: counts.unserved(),
                 waiting: counts.waiting,
                 silent: counts.silent,

@@ -221,8 +221,7 @@ impl Cluster {
         }
         let sentence = |((node, keyspace), shards): ((&NodeId, &KeyspaceName), Vec<ShardId>)| {
             format!(
-                "no node could take {} from {node}: add a node, or relax its constraints. The drain waits for that and \
-                 goes on trying; `partage node undrain {node}` ends it",
+                "no node could take {} from {node}: add a node, or relax its constraints; the drain waits for that",
                 some_shards(keyspace, &shards)
             )
         };

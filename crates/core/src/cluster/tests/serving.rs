@@ -77,3 +77,32 @@ fn shards_that_no_node_has_are_told_in_one_line() {
     assert!(told[1].contains("a (127.0.0.1:") && told[1].contains("is unreachable"), "{told:?}");
     assert!(told.len() <= 3 && told[2].starts_with("at least 20 shards of users lack replicas"), "{told:?}");
 }
+
+/// C13: each change of leader would be an alarm otherwise.
+#[test]
+fn a_coordinator_that_has_just_begun_says_that_it_does_not_know_yet() {
+    let mut town = six().restart_coordinator();
+    let begun = status(&town);
+    assert_eq!((begun.shards.led, begun.shards.unheard, begun.shards.unserved()), (0, 48, 0));
+    assert_eq!((begun.nodes[&Health::Unknown], begun.problems.len()), (6, 0), "{:?}", begun.problems);
+    town.run(500);
+    let heard = status(&town);
+    assert_eq!((heard.shards.led, heard.shards.unheard), (48, 0), "{:?}", heard.shards);
+    assert_eq!(heard.problems.len(), 0, "{:?}", heard.problems);
+}
+
+#[test]
+fn nodes_that_a_new_coordinator_never_hears_are_silent_once_they_would_count_as_dead() {
+    let mut town = six();
+    let lost = of(&town, &["a", "b", "c"]);
+    ["a", "b", "c"].iter().for_each(|name| town.kill(name));
+    let mut town = town.restart_coordinator();
+    town.run(1_000);
+    let waits = status(&town);
+    assert_eq!((waits.shards.led, waits.shards.unheard), (48 - lost, lost), "{:?}", waits.shards);
+    // `dead_after_ms` and the leases of before.
+    town.run(2_000);
+    let silent = status(&town);
+    assert_eq!((silent.shards.unheard, silent.shards.unserved()), (0, lost), "{:?}", silent.shards);
+    assert!(silent.problems.iter().any(|one| one.what.contains("a, b, c are down")), "{:?}", silent.problems);
+}

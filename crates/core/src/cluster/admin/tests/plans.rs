@@ -35,6 +35,8 @@ fn k15_an_approved_plan_is_carried_out_and_says_by_whom() {
     let shown = town.cluster.shown_plan(plan).unwrap();
     let left: Vec<_> = shown.nodes.values().map(|node| node.as_str()).collect();
     assert_eq!(left, ["a", "a"], "{shown:?}");
+    let next_leader = Cluster::recover(town.at, Settings::default(), town.records.clone()).unwrap();
+    assert_eq!(next_leader.shown_plan(plan), Some(shown), "nor does the next leader");
     town.refused(Command::ApprovePlan { plan: PlanId(999) }, Kind::NotFound, "no plan-999");
 }
 
