@@ -48,6 +48,7 @@ pub struct Builder {
     patience: Patience,
     within: Option<Duration>,
     loads: usize,
+    serves: usize,
 }
 
 /// How a worker is doing.
@@ -132,6 +133,12 @@ impl Builder {
         Builder { loads, ..self }
     }
 
+    /// How many `serve` callbacks may run at once; [`limits::SERVES`] unless said, at least one. Further ones wait, and
+    /// their patience ([`Patience::callback_ms`]) runs meanwhile.
+    pub fn serves_at_once(self, serves: usize) -> Builder {
+        Builder { serves, ..self }
+    }
+
     /// Give up if no coordinator takes it within that time; unless said, it tries for ever.
     pub fn register_within(self, within: Duration) -> Builder {
         Builder { within: Some(within), ..self }
@@ -184,7 +191,7 @@ impl Builder {
             spec,
             shared: shared.clone(),
             lines: Lines::new(self.coordinators.clone()),
-            calls: Calls::new(handler.clone(), events.downgrade(), self.loads),
+            calls: Calls::new(handler.clone(), events.downgrade(), self.loads, self.serves),
             events: inbox,
             own: events.downgrade(),
             starter: Some(starter),
@@ -226,6 +233,7 @@ impl Worker {
             patience: Patience::default(),
             within: None,
             loads: limits::LOADS,
+            serves: limits::SERVES,
         }
     }
 
