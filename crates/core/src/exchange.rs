@@ -135,6 +135,8 @@ pub struct Report {
     pub epoch: Epoch,
     /// Its load, when it was measured anew.
     pub load: Option<Load>,
+    /// How often its `load` has said that it gets on. While it loads, each new number prolongs the coordinator's patience.
+    pub progress: u32,
 }
 
 /// From worker to coordinator, every `heartbeat_ms` and when something changed.
