@@ -6,6 +6,7 @@
 
 use crate::hash::HashFunction;
 use crate::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
+use crate::key::KeyRange;
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
 use crate::load::Load;
@@ -121,6 +122,15 @@ pub struct Stored {
     pub store: u64,
     /// Some of it cannot be read: it counts for nothing, and its shard is loaded anew from others.
     pub damaged: bool,
+}
+
+impl Stored {
+    /// Of a replica of which nothing can be read, not even what its shard held. It may hold any key: what is no longer in
+    /// the map is deleted when all that may have its keys serve, or not at all.
+    pub fn unreadable(replica: ReplicaKey, store: u64) -> Stored {
+        let bounds = Bounds::Keys(KeyRange::all());
+        Stored { replica, bounds, epoch: Epoch(0), store, damaged: true }
+    }
 }
 
 /// How one replica is, as its worker sees it.

@@ -93,7 +93,7 @@ pub use worker::{Builder, Health, Replica, Worker};
 
 pub use partage_core::exchange::{DropReason, KeyspaceBrief, Peer, Phase, ReplicaKey, Stored};
 pub use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
-pub use partage_core::key::Key;
+pub use partage_core::key::{Key, KeyRange};
 pub use partage_core::keyspace::{KeyspaceKind, Ownership};
 pub use partage_core::lifecycle::ReplicaState;
 pub use partage_core::load::{HotKey, Load, Profile};
