@@ -186,5 +186,11 @@ fn report(order: &Order, with_load: bool) -> Report {
     };
     let load =
         Load { requests_per_s: 10.0, cpu_ms_per_s: 1.0, size_bytes: 1 << 20, keys: 100, ..Load::default() };
-    Report { replica: order.replica.clone(), phase, epoch: order.epoch, load: with_load.then_some(load) }
+    Report {
+        replica: order.replica.clone(),
+        phase,
+        epoch: order.epoch,
+        load: with_load.then_some(load),
+        progress: 0,
+    }
 }

@@ -58,6 +58,11 @@ impl Failure {
         Failure::new(Exit::Refused, what)
     }
 
+    /// What is wrong, without the way out.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
     /// The same, with the way out.
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Failure {

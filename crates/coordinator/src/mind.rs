@@ -5,7 +5,7 @@ use crate::limits;
 use crate::store::{Store, StoreError};
 use crate::trays::{Tray, Trays};
 use partage_coordination::LeaderLease;
-use partage_core::cluster::{BeatError, Cluster, Moment, Outbox, Write};
+use partage_core::cluster::{BeatError, Cluster, Moment, Outbox, Registration, Welcome, Write};
 use partage_core::exchange::{Beat, Orders};
 use partage_core::id::TransactionId;
 use partage_core::map::MapDiff;
@@ -33,6 +33,16 @@ type Reply = Box<dyn FnOnce(Result<(), NotStored>) + Send>;
 struct BeatCall {
     beat: Beat,
     answer: oneshot::Sender<Result<Orders, BeatError>>,
+}
+
+/// What is answered during a commit, too, wherever it can be.
+enum Urgent {
+    Beat(BeatCall),
+    /// A worker comes back; answered with its registration when it has to wait as any other call.
+    Resume {
+        registration: Registration,
+        answer: oneshot::Sender<Result<Welcome, Box<Registration>>>,
+    },
 }
 
 /// The mind is gone: the coordinator stops or starts anew.
@@ -104,7 +114,7 @@ pub trait Audience: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Mind {
     calls: mpsc::Sender<Call>,
-    beats: mpsc::Sender<BeatCall>,
+    beats: mpsc::Sender<Urgent>,
     trays: Arc<Trays>,
     call_backs: Arc<CallBacks>,
     called: watch::Receiver<()>,
@@ -205,7 +215,17 @@ impl Mind {
     /// Takes in a worker's beat. Its answer does not wait for a commit, wherever it need not.
     pub async fn beat(&self, beat: Beat) -> Result<Result<Orders, BeatError>, Gone> {
         let (answer, answered) = oneshot::channel();
-        self.beats.send(BeatCall { beat, answer }).await.map_err(|_| Gone)?;
+        self.beats.send(Urgent::Beat(BeatCall { beat, answer })).await.map_err(|_| Gone)?;
+        answered.await.map_err(|_| Gone)
+    }
+
+    /// Takes back a worker that is as it was, without waiting for a commit; or gives its registration back.
+    pub async fn resume(
+        &self,
+        registration: Registration,
+    ) -> Result<Result<Welcome, Box<Registration>>, Gone> {
+        let (answer, answered) = oneshot::channel();
+        self.beats.send(Urgent::Resume { registration, answer }).await.map_err(|_| Gone)?;
         answered.await.map_err(|_| Gone)
     }
 
@@ -246,7 +266,7 @@ struct Task {
     room_looked_for: Millis,
     audience: Arc<dyn Audience>,
     inbox: mpsc::Receiver<Call>,
-    beats: mpsc::Receiver<BeatCall>,
+    beats: mpsc::Receiver<Urgent>,
     /// Beats that came during a commit and have to wait for its end.
     waiting: Vec<BeatCall>,
     trays: Arc<Trays>,
@@ -257,7 +277,7 @@ struct Task {
 /// What wakes the mind.
 enum Woken {
     Call(Option<Call>),
-    Beat(Option<BeatCall>),
+    Urgent(Option<Urgent>),
     Time,
 }
 
@@ -268,18 +288,18 @@ impl Task {
             let rest_ms = wake.since(self.clock.now()).min(60_000);
             let woken = tokio::select! {
                 call = self.inbox.recv() => Woken::Call(call),
-                beat = self.beats.recv() => Woken::Beat(beat),
+                urgent = self.beats.recv() => Woken::Urgent(urgent),
                 () = tokio::time::sleep(Duration::from_millis(rest_ms)) => Woken::Time,
                 _ = self.lead.lost() => Woken::Time,
             };
-            let (call, beat) = match woken {
-                Woken::Call(None) | Woken::Beat(None) => return Ok(()),
+            let (call, urgent) = match woken {
+                Woken::Call(None) | Woken::Urgent(None) => return Ok(()),
                 Woken::Call(call) => (call, None),
-                Woken::Beat(beat) => (None, beat),
+                Woken::Urgent(urgent) => (None, urgent),
                 Woken::Time => (None, None),
             };
             let at = self.moment()?;
-            let mut replies = self.take_beats(at, beat);
+            let mut replies = self.take_urgent(at, urgent);
             // Who waits for its grant waits for a former owner's word, not for the disk.
             let granted = self.cluster.grant_at_once(at);
             self.order(granted);
@@ -295,15 +315,20 @@ impl Task {
         moment(&self.lead, self.clock)
     }
 
-    /// Takes in the beats that are there; gives back the replies that wait for the disk. Everything is durable now, and
-    /// a beat changes nothing that is stored, as a rule.
-    fn take_beats(&mut self, at: Moment, first: Option<BeatCall>) -> Vec<Reply> {
+    /// Takes in the beats that are there, and who comes back; gives back the replies that wait for the disk. Everything is
+    /// durable now, and a beat changes nothing that is stored, as a rule.
+    fn take_urgent(&mut self, at: Moment, first: Option<Urgent>) -> Vec<Reply> {
         let mut beats = std::mem::take(&mut self.waiting);
-        beats.extend(first);
-        while beats.len() < limits::CALLS
-            && let Ok(next) = self.beats.try_recv()
-        {
-            beats.push(next);
+        let mut next = first;
+        while let Some(urgent) = next {
+            match urgent {
+                Urgent::Beat(call) => beats.push(call),
+                // Whoever asked may have gone.
+                Urgent::Resume { registration, answer } => {
+                    let _ = answer.send(self.cluster.resume_meanwhile(at, registration));
+                }
+            }
+            next = if beats.len() < limits::CALLS { self.beats.try_recv().ok() } else { None };
         }
         let mut replies: Vec<Reply> = Vec::new();
         for BeatCall { beat, answer } in beats {
@@ -445,27 +470,34 @@ struct Meanwhile<'a> {
     cluster: &'a mut Cluster,
     lead: &'a LeaderLease,
     clock: Clock,
-    beats: &'a mut mpsc::Receiver<BeatCall>,
+    beats: &'a mut mpsc::Receiver<Urgent>,
     waiting: &'a mut Vec<BeatCall>,
 }
 
 impl Meanwhile<'_> {
-    /// Answers beats until the store has done its `work`, which changes the orders of the nodes `changing`. Beats that
-    /// cannot be answered now wait.
+    /// Answers beats, and who comes back, until the store has done its `work`, which changes the orders of the nodes
+    /// `changing`. Beats that cannot be answered now wait.
     async fn answers<T>(&mut self, changing: &BTreeSet<NodeId>, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
-            let BeatCall { beat, answer } = tokio::select! {
+            let urgent = tokio::select! {
                 done = &mut work => return done,
-                Some(call) = self.beats.recv(), if self.waiting.len() < limits::CALLS => call,
+                Some(urgent) = self.beats.recv(), if self.waiting.len() < limits::CALLS => urgent,
             };
-            let answered = match moment(self.lead, self.clock) {
-                Ok(at) => self.cluster.beat_meanwhile(at, beat, changing),
-                Err(_) => Err(beat),
-            };
-            match answered {
-                Ok(orders) => drop(answer.send(Ok(orders))),
-                Err(beat) => self.waiting.push(BeatCall { beat, answer }),
+            match (urgent, moment(self.lead, self.clock)) {
+                (Urgent::Beat(BeatCall { beat, answer }), Ok(at)) => {
+                    match self.cluster.beat_meanwhile(at, beat, changing) {
+                        Ok(orders) => drop(answer.send(Ok(orders))),
+                        Err(beat) => self.waiting.push(BeatCall { beat, answer }),
+                    }
+                }
+                (Urgent::Beat(call), Err(_)) => self.waiting.push(call),
+                (Urgent::Resume { registration, answer }, Ok(at)) => {
+                    drop(answer.send(self.cluster.resume_meanwhile(at, registration)));
+                }
+                (Urgent::Resume { registration, answer }, Err(_)) => {
+                    drop(answer.send(Err(Box::new(registration))));
+                }
             }
         }
     }

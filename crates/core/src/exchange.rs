@@ -6,6 +6,7 @@
 
 use crate::hash::HashFunction;
 use crate::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
+use crate::key::KeyRange;
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
 use crate::load::Load;
@@ -123,6 +124,15 @@ pub struct Stored {
     pub damaged: bool,
 }
 
+impl Stored {
+    /// Of a replica of which nothing can be read, not even what its shard held. It may hold any key: what is no longer in
+    /// the map is deleted when all that may have its keys serve, or not at all.
+    pub fn unreadable(replica: ReplicaKey, store: u64) -> Stored {
+        let bounds = Bounds::Keys(KeyRange::all());
+        Stored { replica, bounds, epoch: Epoch(0), store, damaged: true }
+    }
+}
+
 /// How one replica is, as its worker sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
@@ -135,6 +145,8 @@ pub struct Report {
     pub epoch: Epoch,
     /// Its load, when it was measured anew.
     pub load: Option<Load>,
+    /// How often its `load` has said that it gets on. While it loads, each new number prolongs the coordinator's patience.
+    pub progress: u32,
 }
 
 /// From worker to coordinator, every `heartbeat_ms` and when something changed.

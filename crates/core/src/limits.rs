@@ -120,6 +120,11 @@ pub const DEATHS: usize = 256;
 /// shards wait for that, and its service may begin to listen just after it has registered.
 pub const FIRST_CHECKS_MS: u64 = 250;
 
+/// How many times the `load_ms` of its keyspace a load may take in all that says again and again that it gets on: four
+/// hours by default, a terabyte at 70 MB a second. One that has not ended by then, such as one that copies more slowly
+/// than its leader is written to, is tried on another node.
+pub const LOAD_STRETCH: u64 = 24;
+
 /// A step that is waited for so long, in milliseconds, is told of: longer than a healthy service takes as a rule.
 pub const SLOW_MS: u64 = 10_000;
 

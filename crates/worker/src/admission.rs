@@ -5,7 +5,7 @@
 //! paused beyond it answers nothing after it wakes.
 
 use crate::handler::Assignment;
-use crate::inside::Inside;
+use crate::inside::{Came, Inside};
 use crate::limits;
 use arc_swap::ArcSwap;
 use partage_clock::{Clock, thread_cpu};
@@ -128,7 +128,7 @@ pub struct Guard {
     inside: Arc<Inside>,
     permit: Permit,
     lapses: u64,
-    evictions: u64,
+    came: Came,
 }
 
 impl Shared {
@@ -176,14 +176,13 @@ impl Shared {
             // A gate and who is inside are published together, so this is there.
             let Some(held) = seen.replicas.get(&permit.replica) else { return Entrance::Soon };
             let inside = held.inside.clone();
-            let evictions = inside.evictions();
-            inside.come();
+            let came = inside.come();
             let again = self.published.load();
             let same = Arc::ptr_eq(&seen, &again);
             if same || again.gates.still_holds(self.clock.now(), &permit) {
                 inside.asked(key);
                 let lapses = seen.lapses;
-                return Entrance::Serve(Guard { shared: self.clone(), inside, permit, lapses, evictions });
+                return Entrance::Serve(Guard { shared: self.clone(), inside, permit, lapses, came });
             }
             inside.go();
             seen = again;
@@ -286,12 +285,12 @@ impl Guard {
     pub fn mine_all_along(&self) -> bool {
         let published = self.shared.published.load();
         let lapsed = published.gates.has_lapsed(self.shared.clock.now(), &self.permit.replica.keyspace);
-        !lapsed && published.lapses == self.lapses && self.inside.evictions() == self.evictions
+        !lapsed && published.lapses == self.lapses && !self.inside.is_evicted(self.came)
     }
 
     /// Returns when the request has run out of time and has to end: the shard waits to be handed over.
     pub async fn cancelled(&self) {
-        self.inside.evicted(self.evictions).await;
+        self.inside.evicted(self.came).await;
     }
 
     /// A handle that outlives the guard: it holds nothing up, and can be asked.

@@ -6,8 +6,9 @@
 //! replica, which the coordinator sees as a callback that takes too long, and no other replica.
 //!
 //! At most [`limits::LOADS`] loads run at once, or as many as the service says: a node that starts with ten
-//! thousand shards must not open ten thousand copies. The other callbacks are short, and the next owner may wait
-//! for them, so they do not wait for loads.
+//! thousand shards must not open ten thousand copies. Nor do ten thousand `serve` run at once: [`limits::SERVES`], a
+//! limit of their own, as they are short and requests wait for them. The next owner may wait for `unload`, and a disk
+//! for `drop`, so these wait for no other.
 
 use crate::driver::Event;
 use crate::handler::{Assignment, Failure, Handler};
@@ -35,6 +36,7 @@ pub struct Calls {
     handler: Arc<dyn Handler>,
     events: WeakSender<Event>,
     loads: Arc<Semaphore>,
+    serves: Arc<Semaphore>,
     running: BTreeMap<ReplicaKey, Call>,
     /// Scopes of former callbacks of which something may still run.
     ending: BTreeMap<ReplicaKey, Vec<Scope>>,
@@ -42,10 +44,11 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// `loads`: how many loads may run at once.
-    pub fn new(handler: Arc<dyn Handler>, events: WeakSender<Event>, loads: usize) -> Calls {
-        let loads = Arc::new(Semaphore::new(loads.clamp(1, Semaphore::MAX_PERMITS)));
-        Calls { handler, events, loads, running: BTreeMap::new(), ending: BTreeMap::new(), last: 0 }
+    /// How many `loads` and how many `serves` may run at once.
+    pub fn new(handler: Arc<dyn Handler>, events: WeakSender<Event>, loads: usize, serves: usize) -> Calls {
+        let at_once = |most: usize| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
+        let (loads, serves) = (at_once(loads), at_once(serves));
+        Calls { handler, events, loads, serves, running: BTreeMap::new(), ending: BTreeMap::new(), last: 0 }
     }
 
     /// Calls the service as soon as nothing of the replica's former callback runs; what it returns comes back
@@ -57,15 +60,20 @@ impl Calls {
         let scope = Scope::new();
         let shard = Assignment { scope: scope.clone(), ..shard };
         let former = self.former(&replica);
-        let (handler, events, loads) = (self.handler.clone(), self.events.clone(), self.loads.clone());
+        let (handler, events) = (self.handler.clone(), self.events.clone());
+        let limited = match callback {
+            Callback::Load => Some(self.loads.clone()),
+            Callback::Serve(..) => Some(self.serves.clone()),
+            Callback::Unload | Callback::Drop(_) => None,
+        };
         let work = scope.tracked(async move {
             for scope in former {
                 scope.ended().await;
             }
-            let _load = match callback {
-                // The semaphore is never closed; if it were, loads would only be unlimited.
-                Callback::Load => loads.acquire_owned().await.ok(),
-                Callback::Serve(..) | Callback::Unload | Callback::Drop(_) => None,
+            let _turn = match limited {
+                // The semaphore is never closed; if it were, callbacks would only be unlimited.
+                Some(at_once) => at_once.acquire_owned().await.ok(),
+                None => None,
             };
             match AssertUnwindSafe(call(handler, shard, callback)).catch_unwind().await {
                 Ok(Ok(())) => Ok(()),

@@ -20,10 +20,11 @@ use partage_core::cluster::Welcome;
 use partage_core::exchange::{Orders, ReplicaKey};
 use partage_core::id::{Incarnation, ShardId};
 use partage_core::load::Load;
+use partage_core::map::Role;
 use partage_core::name::KeyspaceName;
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
-use partage_core::worker::{Action, Callback, Task, Worker as Mind};
+use partage_core::worker::{Action, Callback, Holding, NoHeir, Task, Worker as Mind};
 use partage_wire::proto::{self, from_worker, to_worker};
 use partage_wire::{Refusal, Retry};
 use std::collections::BTreeMap;
@@ -57,6 +58,8 @@ pub enum Event {
     Stay(oneshot::Sender<()>),
     /// The service cannot serve what it has of that shard, for that reason.
     Unhealthy(KeyspaceName, ShardId, String),
+    /// The service no longer leads that shard, for that reason; answered with whether it has laid the lead down.
+    LayDown(KeyspaceName, ShardId, String, oneshot::Sender<Result<(), NoHeir>>),
     /// The load of that replica gets on.
     Progressed(ReplicaKey),
     /// Unload everything, say goodbye, and end.
@@ -241,6 +244,11 @@ impl Driver {
             Event::Unhealthy(keyspace, shard, reason) => {
                 self.unhealthy(&keyspace, shard, &reason, actions);
             }
+            Event::LayDown(keyspace, shard, reason, asker) => {
+                let laid_down = self.lay_down(&keyspace, shard, &reason, actions);
+                // Whoever asked may have stopped waiting.
+                let _ = asker.send(laid_down);
+            }
             Event::Progressed(replica) => self.mind.progressed(now, &replica),
             Event::Stop => return Flow::Stop,
             Event::Abort => return Flow::End,
@@ -262,6 +270,24 @@ impl Driver {
             actions.extend(self.mind.unhealthy(self.now(), &replica, reason));
         }
         self.state.dirty = true;
+    }
+
+    fn lay_down(
+        &mut self,
+        keyspace: &KeyspaceName,
+        shard: ShardId,
+        reason: &str,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), NoHeir> {
+        let leads = |(key, held): &(&ReplicaKey, &Holding)| {
+            key.keyspace == *keyspace && key.shard == shard && held.order.role == Role::Leader
+        };
+        let replica = self.mind.holdings().iter().find(leads).map(|(key, _)| key.clone());
+        let replica = replica.ok_or(NoHeir::DoesNotLead)?;
+        actions.extend(self.mind.lay_down(self.now(), &replica, reason)?);
+        tracing::warn!(%keyspace, %shard, "the service lays down its lead: {reason}");
+        self.state.dirty = true;
+        Ok(())
     }
 
     fn hear(&mut self, heard: Heard, actions: &mut Vec<Action>) -> Flow {

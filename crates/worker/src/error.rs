@@ -2,6 +2,7 @@
 
 use partage_core::name::NameError;
 use partage_core::node::NodeSpecError;
+use partage_core::worker::NoHeir;
 use partage_wire::Refusal;
 use std::time::Duration;
 
@@ -42,6 +43,17 @@ pub enum StartError {
     },
     /// The runtime is shutting down.
     #[error("the worker was stopped while it started")]
+    Stopped,
+}
+
+/// A lead was not laid down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LayDownError {
+    /// There is none, or nobody could take it up. The worker goes on as before.
+    #[error(transparent)]
+    Refused(#[from] NoHeir),
+    /// It was not running any more.
+    #[error("the worker has stopped already")]
     Stopped,
 }
 

@@ -23,6 +23,7 @@ use crate::handler::Assignment;
 use crate::heavy::HeavyKeys;
 use arc_swap::ArcSwap;
 use atomics::{AtomicU64, Ordering};
+pub use occupancy::Came;
 use occupancy::Occupancy;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,8 +36,8 @@ pub struct Inside {
     assignment: ArcSwap<Assignment>,
     occupancy: Occupancy,
     empty: Notify,
-    /// Counts evictions: whoever came in before the last one has to go.
-    evictions: watch::Sender<u64>,
+    /// Rung at each eviction.
+    evicted: watch::Sender<()>,
     requests: AtomicU64,
     /// Nanoseconds.
     cpu: AtomicU64,
@@ -49,7 +50,7 @@ impl Inside {
             assignment: ArcSwap::from_pointee(assignment),
             occupancy: Occupancy::new(),
             empty: Notify::new(),
-            evictions: watch::Sender::new(0),
+            evicted: watch::Sender::new(()),
             requests: AtomicU64::new(0),
             cpu: AtomicU64::new(0),
             heavy: Mutex::default(),
@@ -67,8 +68,8 @@ impl Inside {
     }
 
     /// Comes in. Read the gates again afterwards, and leave if they are shut.
-    pub fn come(&self) {
-        self.occupancy.come();
+    pub fn come(&self) -> Came {
+        self.occupancy.come()
     }
 
     /// Goes out.
@@ -98,18 +99,22 @@ impl Inside {
 
     /// Tells everybody inside to go.
     pub fn evict(&self) {
-        self.evictions.send_modify(|count| *count += 1);
+        self.occupancy.evict();
+        self.evicted.send_replace(());
     }
 
-    pub fn evictions(&self) -> u64 {
-        *self.evictions.borrow()
+    /// Whether one that came in then has been told to go.
+    pub fn is_evicted(&self, came: Came) -> bool {
+        self.occupancy.is_evicted(came)
     }
 
-    /// Returns at the next eviction after the `seen` first ones.
-    pub async fn evicted(&self, seen: u64) {
-        let mut evictions = self.evictions.subscribe();
-        // The sender is part of `self`, so it cannot have gone.
-        let _ = evictions.wait_for(|count| *count > seen).await;
+    /// Returns when one that came in then is told to go.
+    pub async fn evicted(&self, came: Came) {
+        let mut evicted = self.evicted.subscribe();
+        while !self.is_evicted(came) {
+            // The sender is part of `self`, so it cannot have gone.
+            let _ = evicted.changed().await;
+        }
     }
 
     /// One request for `key`. While another thread counts or reads, the key goes uncounted: shares, not

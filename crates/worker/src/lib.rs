@@ -86,19 +86,19 @@ mod worker;
 
 pub use admission::{Entrance, Guard, Tenure};
 pub use async_trait::async_trait;
-pub use error::{LeaveError, StartError};
+pub use error::{LayDownError, LeaveError, StartError};
 pub use handler::{Assignment, Closures, Failure, Handler, StoredReplicas};
 pub use scope::Scope;
 pub use worker::{Builder, Health, Replica, Worker};
 
 pub use partage_core::exchange::{DropReason, KeyspaceBrief, Peer, Phase, ReplicaKey, Stored};
 pub use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
-pub use partage_core::key::Key;
+pub use partage_core::key::{Key, KeyRange};
 pub use partage_core::keyspace::{KeyspaceKind, Ownership};
 pub use partage_core::lifecycle::ReplicaState;
 pub use partage_core::load::{HotKey, Load, Profile};
 pub use partage_core::map::Role;
 pub use partage_core::name::{KeyspaceName, NodeId};
 pub use partage_core::sharding::Bounds;
-pub use partage_core::worker::Patience;
 pub use partage_core::worker::gates::{Access, Permit};
+pub use partage_core::worker::{NoHeir, Patience};

@@ -13,6 +13,11 @@ pub const BATCH: usize = 256;
 /// that a node with ten thousand shards does not open as many copies when it starts. Further loads wait.
 pub const LOADS: usize = 256;
 
+/// `serve` callbacks that run at once unless the service says otherwise. Wide, as requests wait for them: a service that
+/// opens a file or a connection for each stays below the usual 1,024 open files of a process, and ten thousand that take
+/// 50 ms each have begun within a second. Further ones wait.
+pub const SERVES: usize = 512;
+
 /// Replicas whose former callbacks may still run, beyond those that have a callback now, before the ones that have
 /// ended are looked for and forgotten.
 pub const ENDING_CALLBACKS: usize = 1_024;

@@ -32,7 +32,9 @@ impl Scope {
         IDLE.clone()
     }
 
-    pub(crate) fn new() -> Scope {
+    /// Of a callback that nobody has given up. The worker makes one for each callback; a test of a service, where it calls
+    /// that part of it that takes a scope.
+    pub fn new() -> Scope {
         let work = TaskTracker::new();
         // A closed tracker still takes work on; it says at once when there is none.
         work.close();
@@ -59,7 +61,8 @@ impl Scope {
         self.work.spawn_blocking(work)
     }
 
-    pub(crate) fn cancel(&self) {
+    /// Says that nobody waits for the callback any more.
+    pub fn cancel(&self) {
         self.cancelled.cancel();
     }
 
@@ -74,8 +77,14 @@ impl Scope {
     }
 
     /// Returns when nothing of it runs any more.
-    pub(crate) async fn ended(&self) {
+    pub async fn ended(&self) {
         self.work.wait().await;
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Scope {
+        Scope::new()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::admission::{Entrance, Shared, Tenure};
 use crate::calls::{Calls, sentence};
 use crate::driver::{Driver, Event, State};
-use crate::error::{LeaveError, StartError};
+use crate::error::{LayDownError, LeaveError, StartError};
 use crate::handler::{Assignment, Closures, Failure, Handler};
 use crate::line::Lines;
 use crate::{limits, measure, metrics};
@@ -48,6 +48,7 @@ pub struct Builder {
     patience: Patience,
     within: Option<Duration>,
     loads: usize,
+    serves: usize,
 }
 
 /// How a worker is doing.
@@ -132,6 +133,12 @@ impl Builder {
         Builder { loads, ..self }
     }
 
+    /// How many `serve` callbacks may run at once; [`limits::SERVES`] unless said, at least one. Further ones wait, and
+    /// their patience ([`Patience::callback_ms`]) runs meanwhile.
+    pub fn serves_at_once(self, serves: usize) -> Builder {
+        Builder { serves, ..self }
+    }
+
     /// Give up if no coordinator takes it within that time; unless said, it tries for ever.
     pub fn register_within(self, within: Duration) -> Builder {
         Builder { within: Some(within), ..self }
@@ -184,7 +191,7 @@ impl Builder {
             spec,
             shared: shared.clone(),
             lines: Lines::new(self.coordinators.clone()),
-            calls: Calls::new(handler.clone(), events.downgrade(), self.loads),
+            calls: Calls::new(handler.clone(), events.downgrade(), self.loads, self.serves),
             events: inbox,
             own: events.downgrade(),
             starter: Some(starter),
@@ -226,6 +233,7 @@ impl Worker {
             patience: Patience::default(),
             within: None,
             loads: limits::LOADS,
+            serves: limits::SERVES,
         }
     }
 
@@ -377,7 +385,8 @@ impl Worker {
     /// Reports that this worker cannot serve a shard which it serves now ("its disk died"): no further request is let
     /// in, those inside end, `unload` is called and then `load`, which should fail for as long as the reason lasts.
     /// Until `load` has succeeded the replica is reported failed with `reason`: a follower that serves leads in
-    /// its place, and one that stays failed is moved to another node. A leader lays down its lead by this, too.
+    /// its place, and one that stays failed is moved to another node. A leader that could still follow calls
+    /// [`Worker::lay_down_lead`] instead.
     ///
     /// Reports about shards that are not served here do nothing.
     ///
@@ -394,9 +403,28 @@ impl Worker {
         self.events.send(report).await.map_err(|_| LeaveError::Stopped)
     }
 
+    /// Lays down the lead of a shard ("the machine is too hot"): no further request is let in, those inside end, and the
+    /// replica is reported failed with `reason` until the coordinator names another leader. Then `serve` comes, to
+    /// follow. Nothing is unloaded. When every other replica goes before that, this one leads again.
+    ///
+    /// # Errors
+    /// [`LayDownError::Refused`] where this worker does not lead the shard, or no other replica of it is live; nothing
+    /// has changed. [`LayDownError::Stopped`] when the worker has stopped.
+    pub async fn lay_down_lead(
+        &self,
+        keyspace: &KeyspaceName,
+        shard: ShardId,
+        reason: impl Into<String>,
+    ) -> Result<(), LayDownError> {
+        let (asker, heard) = oneshot::channel();
+        let report = Event::LayDown(keyspace.clone(), shard, sentence(reason.into()), asker);
+        self.events.send(report).await.map_err(|_| LayDownError::Stopped)?;
+        Ok(heard.await.map_err(|_| LayDownError::Stopped)??)
+    }
+
     /// Says that the `load` of `replica` gets on: it may take another [`Patience::load_ms`] from now. Cheap; never
-    /// waits. The coordinator's own limit, `load_ms` of the keyspace, goes on: set that to what the largest
-    /// shard may take in all.
+    /// waits. The next beat says so to the coordinator, whose own limit, `load_ms` of the keyspace, begins anew then,
+    /// too; in all it gives a load [`partage_core::limits::LOAD_STRETCH`] times that.
     pub fn load_progressed(&self, replica: &ReplicaKey) {
         // When the driver has much to do, or is gone, the next report will say the same.
         let _ = self.events.try_send(Event::Progressed(replica.clone()));

@@ -14,7 +14,7 @@ mod atomics {
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use occupancy::Occupancy;
+use occupancy::{Came, Occupancy};
 
 struct House {
     occupancy: Occupancy,
@@ -22,6 +22,9 @@ struct House {
     is_handed_over: AtomicBool,
     woken: Mutex<u64>,
     wake: Condvar,
+    /// As `Inside`'s own: rung at each eviction.
+    evicted: Mutex<u64>,
+    rung: Condvar,
 }
 
 impl House {
@@ -32,6 +35,8 @@ impl House {
             is_handed_over: AtomicBool::new(false),
             woken: Mutex::new(0),
             wake: Condvar::new(),
+            evicted: Mutex::new(0),
+            rung: Condvar::new(),
         })
     }
 
@@ -65,6 +70,57 @@ impl House {
             }
         }
         self.occupancy.end_to_wait();
+    }
+
+    /// As `Guard::mine_all_along` does, but for the lease.
+    fn mine_all_along(&self, came: Came) -> bool {
+        !self.occupancy.is_evicted(came)
+    }
+
+    /// A request that is let in asks whether the shard was its own all along, before it answers.
+    fn answer(&self) {
+        let came = self.occupancy.come();
+        if self.is_open.load(Ordering::Acquire) {
+            let is_anothers = self.is_handed_over.load(Ordering::Acquire);
+            assert!(!(is_anothers && self.mine_all_along(came)), "O7: another has it, and the answer counts");
+        }
+        self.leave();
+    }
+
+    /// A request that goes only when it is told to.
+    fn stay(&self) {
+        let came = self.occupancy.come();
+        if self.is_open.load(Ordering::Acquire) {
+            let mut rung = self.evicted.lock().unwrap();
+            while !self.occupancy.is_evicted(came) {
+                rung = self.rung.wait(rung).unwrap();
+            }
+        }
+        self.leave();
+    }
+
+    /// As `Inside::evict` does.
+    fn evict(&self) {
+        self.occupancy.evict();
+        *self.evicted.lock().unwrap() += 1;
+        self.rung.notify_all();
+    }
+
+    /// As a driver does that stops without waiting: its lease runs out.
+    fn abandon(&self) {
+        self.is_open.store(false, Ordering::Release);
+        self.evict();
+        self.is_handed_over.store(true, Ordering::Release);
+    }
+
+    /// As the driver does when the requests inside have run out of time.
+    fn hand_over_by_force(&self) {
+        self.is_open.store(false, Ordering::Release);
+        self.occupancy.begin_to_wait();
+        self.evict();
+        self.occupancy.end_to_wait();
+        self.emptied();
+        self.is_handed_over.store(true, Ordering::Relaxed);
     }
 
     /// As the driver does: publishes shut gates, and waits.
@@ -106,6 +162,29 @@ fn l1_all_who_wait_for_the_last_request_are_woken() {
         let waiting = [beside(&house, House::emptied), beside(&house, House::hand_over)];
         house.leave();
         waiting.into_iter().for_each(|waits| waits.join().unwrap());
+        assert_eq!(house.occupancy.count(), 0);
+    });
+}
+
+/// A driver that ends evicts whoever is inside: none of them answers as the owner once another may be.
+#[test]
+fn o7_who_was_evicted_does_not_answer_as_the_owner() {
+    all_orders(|| {
+        let house = House::open();
+        let requests = [beside(&house, House::answer), beside(&house, House::answer)];
+        house.abandon();
+        requests.into_iter().for_each(|request| request.join().unwrap());
+    });
+}
+
+/// A request that misses its eviction stays for ever, which shows as a deadlock.
+#[test]
+fn o1_l1_whoever_is_inside_hears_of_the_eviction() {
+    all_orders(|| {
+        let house = House::open();
+        let requests = [beside(&house, House::stay), beside(&house, House::request)];
+        house.hand_over_by_force();
+        requests.into_iter().for_each(|request| request.join().unwrap());
         assert_eq!(house.occupancy.count(), 0);
     });
 }

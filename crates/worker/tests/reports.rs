@@ -7,11 +7,11 @@ mod common;
 use common::{KS, Town, eventually, keyspace};
 use partage_core::cluster::admin::{Command, Presplit};
 use partage_core::hash::HashFunction;
-use partage_core::keyspace::Keyspace;
+use partage_core::keyspace::{Keyspace, Throttle};
 use partage_core::sharding::Sharding;
 use partage_worker::{
-    Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Health, LeaveError, Ownership,
-    Patience, Peer, Phase, Role, Worker, async_trait,
+    Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Health, LayDownError, LeaveError,
+    NoHeir, Ownership, Patience, Peer, Phase, Role, Worker, async_trait,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -151,6 +151,63 @@ async fn a_load_that_gets_on_may_take_longer_than_its_limit() {
     town.create(1, Ownership::Exclusive);
     eventually("it serves", || is_led_by(&a)).await;
     assert_eq!(service.loads.load(Ordering::SeqCst), 1, "2 s of loading with a limit of 1 s");
+}
+
+/// The coordinator's own patience is shorter than the load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b11_a_load_that_gets_on_may_take_longer_than_the_limit_of_its_keyspace() {
+    let town = Town::with_long_leases();
+    let (coordinator, _door) = town.open().await;
+    let service = Arc::new(Service::default());
+    service.steps.store(160, Ordering::SeqCst);
+    let a = start("a", &coordinator, &service, 60_000).await;
+    let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 };
+    let throttle = Throttle { load_ms: 4_000, ..Throttle::default() };
+    let keyspace = Keyspace { throttle, ..Keyspace::new(keyspace(), sharding) };
+    town.command(Command::CreateKeyspace {
+        keyspace: Box::new(keyspace),
+        presplit: Presplit::None,
+        ahead: false,
+    });
+    eventually("it serves", || is_led_by(&a)).await;
+    assert_eq!(service.calls(), ["load", "serve"], "8 s of loading with a limit of 4 s");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b11_a_lead_that_is_laid_down_goes_to_the_follower_without_any_load() {
+    let town = Town::with_long_leases();
+    let (coordinator, _door) = town.open().await;
+    create_replicated(&town);
+    let services = [Arc::new(Service::default()), Arc::new(Service::default())];
+    let a = start("a", &coordinator, &services[0], 5_000).await;
+    let lay_down = |worker: Worker| async move {
+        worker.lay_down_lead(&keyspace(), partage_worker::ShardId(1), "it is too hot").await
+    };
+    eventually("a leads", || is_led_by(&a)).await;
+    let shard = town.shard();
+    assert_eq!(shard, partage_worker::ShardId(1));
+    assert_eq!(lay_down(a.clone()).await, Err(LayDownError::Refused(NoHeir::Alone)));
+    assert!(is_led_by(&a), "it goes on");
+
+    let b = start("b", &coordinator, &services[1], 5_000).await;
+    eventually("both serve", || serves(&a) && serves(&b)).await;
+    assert_eq!(lay_down(b.clone()).await, Err(LayDownError::Refused(NoHeir::DoesNotLead)));
+    let Entrance::Serve(guard) = a.enter(&keyspace(), b"key", Access::Write) else {
+        panic!("a does not lead")
+    };
+    lay_down(a.clone()).await.unwrap();
+    assert!(!is_led_by(&b), "nobody else leads while a request is inside (O1)");
+    drop(guard);
+    eventually("b leads", || is_led_by(&b)).await;
+    eventually("a follows", || serves(&a)).await;
+    let calls = services[0].calls();
+    assert!(
+        !calls.contains(&"unload") && calls.iter().filter(|call| **call == "load").count() == 1,
+        "{calls:?}"
+    );
+    // And the lead can come back.
+    lay_down(b.clone()).await.unwrap();
+    eventually("a leads again", || is_led_by(&a)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

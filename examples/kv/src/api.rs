@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::peers::{PLACE, STAY};
 use crate::records::Record;
-use crate::service::{Service, blocking};
+use crate::service::{Service, in_request};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Query, Request, State};
@@ -76,7 +76,7 @@ async fn row(
         _ => return (StatusCode::METHOD_NOT_ALLOWED, "GET, PUT or DELETE\n").into_response(),
     };
     let epoch = guard.epoch().0;
-    let written = blocking(&shard, move |shard| shard.write(epoch, key.into(), value)).await;
+    let written = in_request(guard.clone(), &shard, move |shard| shard.write(epoch, key.into(), value)).await;
     let record = match written {
         Ok(Ok(record)) => record,
         Ok(Err(error)) => return unavailable(error),
@@ -127,7 +127,7 @@ async fn import(State(service): State<Arc<Service>>, Query(asked): Asked, body: 
         Ok(records) => records,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    match blocking(&shard, |shard| shard.merge(records)).await {
+    match in_request((), &shard, |shard| shard.merge(records)).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
         Ok(Err(error)) => unavailable(error),
         Err(error) => unavailable(error),

@@ -10,16 +10,17 @@
 //! ```
 //!
 //! Every record has a checksum and is synced before anyone hears of it ([`partage_journal`]). A file that is not as it was
-//! written is reported damaged: its shard is then loaded from other nodes. A log is written anew, without the rows
-//! that were overwritten, when a process opens it and more than half of it is of no use any more.
+//! written, or cannot be read, is reported damaged, by its name where that is all there is: its shard is then loaded from
+//! other nodes, and its neighbours are not concerned. A log is written anew, without the rows that were overwritten, when
+//! a process opens it and more than half of it is of no use any more.
 
 use crate::limits::STEP_BYTES;
 use crate::records::Record;
 use crate::shard::Shard;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use partage_journal::{AppendError, Book, Disk, FileHeader, RealDisk, UNFINISHED, read};
+use partage_journal::{AppendError, Book, Damage, Disk, FileHeader, RealDisk, UNFINISHED, read};
 use partage_wire::json;
-use partage_worker::{Assignment, ClusterId, Failure, ReplicaKey, Stored};
+use partage_worker::{Assignment, ClusterId, Failure, PlacementId, ReplicaKey, ShardId, Stored};
 use std::fs;
 use std::hash::BuildHasher;
 use std::io;
@@ -54,8 +55,8 @@ pub enum FolderError {
 pub struct Found {
     /// As it is named to the coordinator.
     pub stored: Stored,
-    /// The cluster that it is of.
-    pub cluster: ClusterId,
+    /// The cluster that it is of, if that can be read.
+    pub cluster: Option<ClusterId>,
     /// Its rows; none if it is damaged.
     pub shard: Option<Arc<Shard>>,
 }
@@ -101,7 +102,7 @@ impl Folder {
         self.dir.join(keyspace.as_str()).join(format!("{}-{}.log", shard.0, placement.0))
     }
 
-    /// Every replica that is stored here.
+    /// Every replica that is stored here. It fails when a folder cannot be listed: then nobody knows what is in it.
     pub fn find(&self) -> Result<Vec<Found>, Failure> {
         let mut found = Vec::new();
         for keyspace in fs::read_dir(&self.dir)?.collect::<Result<Vec<_>, _>>()? {
@@ -112,23 +113,31 @@ impl Folder {
                 let path = file.path();
                 if path.to_string_lossy().ends_with(UNFINISHED) {
                     // Of a process that ended while it wrote it: it never counted.
-                    fs::remove_file(&path)?;
-                } else if let Some(one) = self.read(&path)? {
-                    found.push(one);
+                    if let Err(error) = fs::remove_file(&path) {
+                        tracing::warn!(file = %path.display(), "stays, although it was never finished: {error}");
+                    }
+                } else if let Some(replica) = named(&path) {
+                    found.push(self.one(&path, replica));
+                } else {
+                    tracing::warn!(file = %path.display(), "is no file of a replica: it is left alone");
                 }
             }
         }
         Ok(found)
     }
 
-    fn read(&self, path: &Path) -> Result<Option<Found>, Failure> {
-        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(placement) = name.split_once('-').and_then(|(_, placement)| placement.parse().ok()) else {
-            return Ok(None);
-        };
+    /// One replica. Whatever is wrong with its file concerns it alone: the node starts, and says that it is damaged.
+    fn one(&self, path: &Path, replica: ReplicaKey) -> Found {
+        self.read(path, &replica).unwrap_or_else(|error| {
+            tracing::error!(file = %path.display(), "cannot be read: {error}");
+            Found { stored: Stored::unreadable(replica, self.store), cluster: None, shard: None }
+        })
+    }
+
+    fn read(&self, path: &Path, replica: &ReplicaKey) -> Result<Found, Failure> {
         let bytes = RealDisk.read(path)?;
         let (mut stored, mut epoch, mut rows, mut records) = (None, 0, Shard::default(), 0_usize);
-        let contents = read(&bytes, placement, |_, payload| {
+        let contents = read(&bytes, replica.placement.0, |_, payload| {
             let mut payload = Bytes::from(payload);
             let kind = payload.try_get_u8().map_err(|error| error.to_string())?;
             match kind {
@@ -143,28 +152,30 @@ impl Folder {
             }
             Ok(())
         });
-        let Some(stored) = stored else {
-            tracing::error!(file = %path.display(), "it does not say which replica it is: it counts for nothing");
-            return Ok(None);
+        // A record that names another replica than the file does is as bad as none.
+        let stored = stored.filter(|stored| stored.replica == *replica);
+        let contents = match stored {
+            Some(_) => contents,
+            None => contents.and(Err(Damage::new(0, "it does not say which replica it is".to_owned()))),
         };
+        let stored = stored.unwrap_or_else(|| Stored::unreadable(replica.clone(), self.store));
         let epoch = epoch.max(stored.epoch.0);
         let stored = Stored { epoch: partage_worker::Epoch(epoch), store: self.store, ..stored };
         let contents = match contents {
             Ok(contents) => contents,
             Err(damage) => {
                 tracing::error!(file = %path.display(), "damaged at byte {}: {}", damage.offset, damage.what);
-                let cluster =
-                    FileHeader::decode(&bytes).map_or(ClusterId(0), |header| ClusterId(header.owner));
-                return Ok(Some(Found { stored: Stored { damaged: true, ..stored }, cluster, shard: None }));
+                let cluster = FileHeader::decode(&bytes).ok().map(|header| ClusterId(header.owner));
+                return Ok(Found { stored: Stored { damaged: true, ..stored }, cluster, shard: None });
             }
         };
-        let cluster = ClusterId(contents.header.owner);
+        let cluster = Some(ClusterId(contents.header.owner));
         let book = match records > 2 * rows.len() + 100 {
             true => self.write(path, contents.header, &stored, rows.all())?,
             false => Book::reopen(&RealDisk, path, bytes.len(), &contents)?,
         };
         rows.keep_in(Log { book: Some(book), epoch });
-        Ok(Some(Found { stored, cluster, shard: Some(Arc::new(rows)) }))
+        Ok(Found { stored, cluster, shard: Some(Arc::new(rows)) })
     }
 
     /// A new replica, without rows, in place of what was stored under its name.
@@ -214,6 +225,14 @@ impl Folder {
             removed => removed.and_then(|()| path.parent().map_or(Ok(()), |dir| RealDisk.sync_dir(dir))),
         }
     }
+}
+
+/// Which replica's file is at `path`, if that is the path of one.
+fn named(path: &Path) -> Option<ReplicaKey> {
+    let keyspace = path.parent()?.file_name()?.to_str()?.parse().ok()?;
+    let (shard, placement) = path.file_name()?.to_str()?.strip_suffix(".log")?.split_once('-')?;
+    let (shard, placement) = (ShardId(shard.parse().ok()?), PlacementId(placement.parse().ok()?));
+    Some(ReplicaKey { keyspace, shard, placement })
 }
 
 fn take_rows(payload: Bytes, rows: &mut Shard) -> Result<usize, String> {
@@ -275,10 +294,11 @@ impl Log {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::records::Version;
-    use partage_worker::{Bounds, Epoch, PlacementId, ShardId};
+    use partage_worker::{Bounds, Epoch};
+    use std::collections::BTreeSet;
 
     fn stored(folder: &Folder) -> Stored {
         Stored {
@@ -294,8 +314,8 @@ mod tests {
         }
     }
 
-    /// A folder with one replica, as a process leaves it that was killed.
-    fn filled(dir: &Path) -> Stored {
+    /// An empty replica in a folder.
+    pub fn create(dir: &Path) -> Shard {
         let folder = Folder::open(dir).unwrap();
         let stored = stored(&folder);
         let path = folder.path(&stored.replica);
@@ -304,6 +324,13 @@ mod tests {
         let book = folder.write(&path, header, &stored, vec![]).unwrap();
         let mut shard = Shard::default();
         shard.keep_in(Log { book: Some(book), epoch: 2 });
+        shard
+    }
+
+    /// A folder with one replica, as a process leaves it that was killed.
+    fn filled(dir: &Path) -> Stored {
+        let shard = create(dir);
+        let stored = stored(&Folder::open(dir).unwrap());
         shard.enter(5).unwrap();
         for count in 0..300 {
             shard.write(5, Bytes::from_static(b"k"), Some(Bytes::from(vec![b'v'; count]))).unwrap();
@@ -321,7 +348,10 @@ mod tests {
         for _ in 0..2 {
             let found = Folder::open(dir.path()).unwrap().find().unwrap();
             let [Found { stored: named, cluster, shard: Some(shard) }] = &found[..] else { panic!() };
-            assert_eq!((named, *cluster), (&Stored { epoch: Epoch(5), ..stored.clone() }, ClusterId(9)));
+            assert_eq!(
+                (named, *cluster),
+                (&Stored { epoch: Epoch(5), ..stored.clone() }, Some(ClusterId(9)))
+            );
             assert_eq!(shard.get(b"k").unwrap().len(), 299);
             assert_eq!(shard.get(b"gone"), None);
             let gone = shard.all().into_iter().find(|record| record.key == "gone").unwrap();
@@ -341,7 +371,57 @@ mod tests {
         let found = Folder::open(dir.path()).unwrap().find().unwrap();
         let [Found { stored: named, cluster, shard: None }] = &found[..] else { panic!("not found damaged") };
         assert!(named.damaged && named.replica == stored.replica);
-        assert_eq!(*cluster, ClusterId(9));
+        assert_eq!(*cluster, Some(ClusterId(9)));
+    }
+
+    /// What is in place of a replica's file.
+    fn replaced(dir: &Path, replace: impl FnOnce(&Path, Vec<u8>)) -> Vec<Found> {
+        let path = dir.join("users/3-7.log");
+        let bytes = fs::read(&path).unwrap();
+        replace(&path, bytes);
+        let neighbour = dir.join("users/4-8.log");
+        fs::write(neighbour, "no file of ours").unwrap();
+        Folder::open(dir).unwrap().find().unwrap()
+    }
+
+    #[test]
+    fn d10_a_file_of_which_nothing_can_be_read_is_a_damaged_replica_by_its_name() {
+        type Replace = fn(&Path, Vec<u8>);
+        let first_record: Replace = |path, mut bytes| {
+            bytes[100] ^= 1;
+            fs::write(path, bytes).unwrap();
+        };
+        let header: Replace = |path, mut bytes| {
+            bytes[0] ^= 1;
+            fs::write(path, bytes).unwrap();
+        };
+        let empty: Replace = |path, _| fs::write(path, "").unwrap();
+        // Reading it fails, as on a disk with a bad sector.
+        let unreadable: Replace = |path, _| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+        };
+        for replace in [first_record, header, empty, unreadable] {
+            let dir = tempfile::tempdir().unwrap();
+            let replica = filled(dir.path()).replica;
+            let found = replaced(dir.path(), replace);
+            let shards: BTreeSet<_> = found.iter().map(|found| found.stored.replica.shard.0).collect();
+            assert_eq!(shards, BTreeSet::from([3, 4]), "both are named");
+            assert!(found.iter().all(|found| found.stored.damaged && found.shard.is_none()));
+            assert!(found.iter().any(|found| found.stored.replica == replica), "by its own placement");
+            let clusters: BTreeSet<_> = found.iter().filter_map(|found| found.cluster).collect();
+            assert!(clusters.iter().all(|cluster| *cluster == ClusterId(9)), "no cluster is made up");
+        }
+    }
+
+    #[test]
+    fn d10_a_file_under_the_name_of_another_replica_is_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path());
+        fs::rename(dir.path().join("users/3-7.log"), dir.path().join("users/5-7.log")).unwrap();
+        let found = Folder::open(dir.path()).unwrap().find().unwrap();
+        let [Found { stored, shard: None, .. }] = &found[..] else { panic!("taken for what it is not") };
+        assert!(stored.damaged && stored.replica.shard == ShardId(5), "{stored:?}");
     }
 
     #[test]

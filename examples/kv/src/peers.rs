@@ -2,7 +2,7 @@
 
 use crate::limits;
 use crate::records::Record;
-use crate::service::blocking;
+use crate::service::in_scope;
 use crate::shard::Shard;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -80,7 +80,7 @@ impl Peers {
                     records.push(record);
                 }
             }
-            blocking(shard, |shard| shard.merge(records)).await??;
+            in_scope(assignment.scope(), shard, |shard| shard.merge(records)).await??;
         }
         if !buffer.is_empty() {
             return Err(format!("node {} broke off within a record", peer.node).into());

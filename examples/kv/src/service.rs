@@ -22,10 +22,11 @@ use bytes::BytesMut;
 use futures::future::join_all;
 use partage_worker::{
     Assignment, Bounds, DropReason, Epoch, Failure, Guard, Handler, Load, Ownership, Peer, Profile,
-    ReplicaKey, ReplicaState, Role, StoredReplicas, async_trait,
+    ReplicaKey, ReplicaState, Role, Scope, StoredReplicas, async_trait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinError;
 
 /// All shards of one node.
 pub struct Service {
@@ -43,14 +44,36 @@ pub struct NotOnAll {
     of: usize,
 }
 
-/// Changes a replica, beside the requests of others if it waits for a disk.
-pub async fn blocking<T: Send + 'static>(
+/// Changes a replica for a callback, beside the requests of others if it waits for a disk. The worker may give the callback
+/// up meanwhile: the replica's next callback waits until the change has ended, as it runs in the callback's scope.
+pub async fn in_scope<T: Send + 'static>(
+    scope: &Scope,
     shard: &Arc<Shard>,
     change: impl FnOnce(&Shard) -> T + Send + 'static,
-) -> Result<T, tokio::task::JoinError> {
+) -> Result<T, JoinError> {
     if shard.is_durable() {
         let shard = shard.clone();
-        tokio::task::spawn_blocking(move || change(&shard)).await
+        scope.spawn_blocking(move || change(&shard)).await
+    } else {
+        Ok(change(shard))
+    }
+}
+
+/// The same for a request. Its client may hang up meanwhile: `kept` is dropped when the change has ended, so a guard in it
+/// keeps the replica here until then.
+pub async fn in_request<T: Send + 'static>(
+    kept: impl Send + 'static,
+    shard: &Arc<Shard>,
+    change: impl FnOnce(&Shard) -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    if shard.is_durable() {
+        let shard = shard.clone();
+        let changing = tokio::task::spawn_blocking(move || {
+            let changed = change(&shard);
+            drop(kept);
+            changed
+        });
+        changing.await
     } else {
         Ok(change(shard))
     }
@@ -118,7 +141,7 @@ impl Service {
                 version: Version::default(),
             })
             .collect();
-        Ok(blocking(shard, |shard| shard.merge(records)).await??)
+        Ok(in_scope(assignment.scope(), shard, |shard| shard.merge(records)).await??)
     }
 
     /// The replica as it is here, or a new one.
@@ -211,7 +234,7 @@ impl Handler for Service {
         let found = tokio::task::spawn_blocking(move || folder.find()).await??;
         let mut all = StoredReplicas::default();
         for Found { stored, cluster, shard } in found {
-            all.cluster = all.cluster.or(Some(cluster));
+            all.cluster = all.cluster.or(cluster);
             if let Some(shard) = shard {
                 self.shards().insert(stored.replica.clone(), shard);
             }
@@ -249,7 +272,7 @@ impl Handler for Service {
     async fn serve(&self, assignment: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure> {
         let shard = self.shard(&assignment.replica).ok_or("it was not loaded")?;
         // Also as a follower: the epoch says how new its copy is, should all others be lost.
-        blocking(&shard, move |shard| shard.enter(epoch.0)).await??;
+        in_scope(assignment.scope(), &shard, move |shard| shard.enter(epoch.0)).await??;
         match role {
             Role::Leader => {
                 // Not only the former leader: what a dead one had sent to some followers is with them. And
@@ -314,6 +337,8 @@ impl Handler for Service {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
+    use std::sync::mpsc;
 
     #[test]
     fn a_stay_that_begins_from_the_one_before_it_on_the_same_node_does_not_copy_itself() {
@@ -328,5 +353,59 @@ mod tests {
         }
         let newest = |except| service.newest("users", 1, except).map(|(stay, _)| stay);
         assert_eq!([newest(0), newest(7), newest(3)], [Some(7), Some(3), Some(7)]);
+    }
+
+    /// A replica on a disk, and the folder that it is in.
+    fn on_disk() -> (tempfile::TempDir, Arc<Shard>) {
+        let dir = tempfile::tempdir().unwrap();
+        let shard = crate::disk::tests::create(dir.path());
+        (dir, Arc::new(shard))
+    }
+
+    /// Begins a change that waits for the disk until the sender is dropped, and stops waiting for it as soon as it runs.
+    async fn given_up<F>(change: impl FnOnce(Box<dyn FnOnce(&Shard) + Send>) -> F) -> mpsc::Sender<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let ((disk, waits), (begun, has_begun)) = (mpsc::channel::<()>(), tokio::sync::oneshot::channel());
+        let task = tokio::spawn(change(Box::new(move |_: &Shard| {
+            begun.send(()).unwrap();
+            waits.recv().unwrap_err();
+        })));
+        has_begun.await.unwrap();
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        disk
+    }
+
+    /// A5: `unload` or `drop` of a replica never runs beside a merge of its `load` that was given up.
+    #[tokio::test]
+    async fn a5_a_change_of_a_callback_that_was_given_up_holds_up_the_next_one() {
+        let ((_dir, shard), scope) = (on_disk(), Scope::new());
+        let own = scope.clone();
+        let disk = given_up(move |change| async move {
+            in_scope(&own, &shard, change).await.unwrap();
+        })
+        .await;
+        scope.cancel();
+        assert!(scope.ended().now_or_never().is_none(), "the next callback begins beside it");
+        drop(disk);
+        scope.ended().await;
+    }
+
+    /// A5: a write whose client has hung up keeps its guard, so that nobody leads meanwhile.
+    #[tokio::test]
+    async fn a5_a_write_that_nobody_waits_for_keeps_the_replica_here_until_it_has_ended() {
+        let ((_dir, shard), guard) = (on_disk(), Arc::new(()));
+        let kept = guard.clone();
+        let disk = given_up(move |change| async move {
+            in_request(kept, &shard, change).await.unwrap();
+        })
+        .await;
+        assert_eq!(Arc::strong_count(&guard), 2, "the guard is gone, and the write goes on");
+        drop(disk);
+        while Arc::strong_count(&guard) > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 }

@@ -187,6 +187,45 @@ async fn d10_everything_is_killed_while_shards_are_split_and_nothing_acknowledge
     assert!(!acknowledged.is_empty());
 }
 
+/// D8, D10: a node comes back with files that cannot be read, and another one with nothing. The others have the data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d10_nodes_that_come_back_with_damaged_files_and_with_an_empty_disk_serve_everything_again() {
+    let mut town = Town::start(&[]).await;
+    for node in ["n1", "n2", "n3"] {
+        town.add(node, &["--durable"]).await;
+    }
+    town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 2, "durable": true }))
+        .await;
+    town.serves("users", 12, Duration::from_secs(60)).await;
+    let keys = keys(40);
+    for key in &keys {
+        town.put("users", key, key).await.unwrap();
+    }
+    town.node("n1").signal("KILL");
+    let damaged = town.damage("n1", "users");
+    assert!(damaged > 1, "n1 has replicas");
+    town.restart("n1").await;
+    town.registers("n1", 2).await;
+    town.serves("users", 12, Duration::from_secs(60)).await;
+    let said = town.node("n1").log().lines().filter(|line| line.contains("damaged at byte")).count();
+    assert_eq!(said, damaged, "each is named: {}", town.node("n1").log());
+
+    town.node("n2").signal("KILL");
+    std::fs::remove_dir_all(town.folder("n2")).unwrap();
+    town.restart("n2").await;
+    town.registers("n2", 2).await;
+    town.serves("users", 12, Duration::from_secs(60)).await;
+    for key in &keys {
+        assert_eq!(town.get("users", key).await.unwrap().as_deref(), Some(key.as_str()));
+    }
+    // What was damaged is not kept for ever: others serve it.
+    let end = Instant::now() + Duration::from_secs(60);
+    while town.damaged("n1", "users") > 0 {
+        assert!(Instant::now() < end, "{}", town.node("n1").log());
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
 /// `cargo test --release -p partage-kv --test processes -- --ignored d10_long --nocapture`; `KV_TEST_ROUNDS` and
 /// `KV_TEST_SHARDS` say otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -234,6 +234,7 @@ impl Alone {
                 phase: Phase::failed(1, "no such file".to_owned()),
                 epoch: order.epoch,
                 load: None,
+                progress: 0,
             };
             let beat = Beat {
                 node: node.clone(),

@@ -33,6 +33,16 @@ pub struct ReleaseArgs {
 struct Released {
     dry_run: bool,
     released: Vec<Answer>,
+    /// What could not be released, and why.
+    failed: Vec<NotReleased>,
+}
+
+/// A shard that stays as it was.
+#[derive(Debug, Serialize)]
+struct NotReleased {
+    keyspace: String,
+    shard: u64,
+    why: String,
 }
 
 impl ReleaseArgs {
@@ -44,23 +54,41 @@ impl ReleaseArgs {
         }
         let status: Summary = self.door.get("/v1/status").await?;
         let (keyspace, reason) = (self.keyspace.as_deref(), self.reason.as_deref());
-        let mut released = Vec::new();
+        let (mut released, mut failed) = (Vec::new(), Vec::new());
         for SetAside { keyspace, shard, .. } in chosen(&status.set_aside, keyspace, reason) {
             let command = Command::ReleaseShard { keyspace: keyspace.clone(), shard: *shard };
-            let answer = self.door.command(command, self.dry.dry_run).await?;
+            let answer = match self.door.command(command, self.dry.dry_run).await {
+                Ok(answer) => answer,
+                // The others are released all the same.
+                Err(failure) => {
+                    let (keyspace, shard) = (keyspace.clone(), *shard);
+                    say(&format!(
+                        "shard s{shard} of keyspace {keyspace} is not released: {}",
+                        failure.what()
+                    ));
+                    failed.push(NotReleased { keyspace, shard, why: failure.what().to_owned() });
+                    continue;
+                }
+            };
             answer.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
             if !output.is_json() {
                 output.text(&answer_text(&answer));
             }
             released.push(answer);
         }
+        let shards: Vec<_> = failed.iter().map(|of| format!("s{} of {}", of.shard, of.keyspace)).collect();
+        let (done, all) = (released.len(), released.len() + failed.len());
         if output.is_json() {
-            return output.json(&Released { dry_run: self.dry.dry_run, released });
-        }
-        if released.is_empty() {
+            output.json(&Released { dry_run: self.dry.dry_run, released, failed })?;
+        } else if all == 0 {
             output.text("no such shard is set aside");
         }
-        Ok(())
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let what = format!("{done} of {all} shards are released; these are not: {}", shards.join(", "));
+        Err(Failure::failed(what)
+            .help("why is said above, for each; try again, it releases what is still set aside"))
     }
 }
 

@@ -54,7 +54,7 @@ impl Cluster {
 
     /// A report on a replica that the map does not name, or not of this start of the node.
     pub(super) fn take_kept(&mut self, at: Moment, id: &NodeId, report: Report) {
-        let Report { replica, phase, epoch, load: _ } = report;
+        let Report { replica, phase, epoch, load: _, progress: _ } = report;
         match phase {
             Phase::Dropped => {
                 if let Some(node) = self.nodes.get_mut(id) {

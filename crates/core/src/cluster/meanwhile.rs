@@ -1,4 +1,4 @@
-//! Beats that arrive while the driver makes the last decisions durable.
+//! Beats, and workers that come back, while the driver makes the last decisions durable.
 //!
 //! A commit may take seconds: a disk that is busy, a quorum that is slow. A worker's lease is often no longer than
 //! that, so the coordinator does not let a beat wait for the commit. The state in memory is ahead of the disk
@@ -10,11 +10,15 @@
 //! | of a node whose orders the commit changes                   | the lease alone; the orders follow the commit |
 //! | of a node whose lease is over, or that gets none, or whose beat is refused | waits for the commit          |
 //!
+//! A worker that has lost its leader comes back with the incarnation that it has, and only then beats. It is taken in at
+//! once, where it is as it was: an incarnation that a worker knows of is durable, and its return changes nothing that is
+//! stored. So a new leader with a slow store lets no lease run out. Everything else of a registration waits.
+//!
 //! The second line is safe because the lease has never been over: no decision can have counted on its end, and the
 //! answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
 //! away what it held. Reports are taken in at once; nothing of them is stored.
 
-use super::{Cluster, Moment, NodeState};
+use super::{Cluster, Moment, NodeState, Registration, Welcome};
 use crate::exchange::{Beat, Orders};
 use crate::name::NodeId;
 use std::collections::BTreeSet;
@@ -82,6 +86,27 @@ impl Cluster {
             lease,
             may_go,
         })
+    }
+
+    /// Takes back a worker that is as it was, while a commit is under way; or gives its registration back, untouched, when
+    /// that has to wait until the commit is over.
+    ///
+    /// # Errors
+    /// The registration itself, which has to wait.
+    pub fn resume_meanwhile(
+        &mut self,
+        at: Moment,
+        registration: Registration,
+    ) -> Result<Welcome, Box<Registration>> {
+        let is_as_it_was = |node: &NodeState| {
+            let current = Some(node.record.incarnation) == registration.incarnation;
+            current && !node.record.ended && node.record.spec == registration.spec
+        };
+        if !self.nodes.get(&registration.spec.id).is_some_and(is_as_it_was) {
+            return Err(Box::new(registration));
+        }
+        let again = registration.clone();
+        self.register(at, registration).map_err(|_| Box::new(again))
     }
 
     /// Whether everything that the cluster has decided is in an outbox that the driver has taken.

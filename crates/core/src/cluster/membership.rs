@@ -419,6 +419,9 @@ impl Cluster {
             placement,
             &report.phase,
         );
+        if report.phase == Phase::Loading {
+            keyspace.debts.progressed(placement, report.progress, at.now);
+        }
         keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
         if news {
             self.wake_shard(&report.replica);

@@ -2,12 +2,13 @@
 //!
 //! Whoever waits at a counter looks at the clock, not at the cook who says "nearly done". Each replica that is
 //! not as it should be owes its next step from the moment at which it could have been taken. A worker that
-//! reports progress, fails once and rests, or sends the same news again still owes it.
+//! fails once and rests, or sends the same news again, still owes it. A load that says that it gets on has its time anew,
+//! and [`limits::LOAD_STRETCH`] times as much in all: one that gets on for ever never ends.
 //!
 //! | state         | owes       | within                | after that                                          |
 //! |---------------|------------|-----------------------|-----------------------------------------------------|
 //! | `Load`        | any word   | `handover_ms`         | given up there and tried elsewhere                  |
-//! | `Load`        | `Ready`    | `load_ms` (keyspace)  | given up there and tried elsewhere                  |
+//! | `Load`        | `Ready`    | `load_ms` (keyspace) since it got on | given up there and tried elsewhere   |
 //! | `Live`, granted | `Serving` | `handover_ms`       | a follower that serves leads; it moves elsewhere, now or when another node can take it |
 //! | `Unload`      | `Unloaded` | `handover_ms`         | eventual: it may be deleted. Exclusive: see below   |
 //! | `UnloadFinal` | `Dropped`  | `handover_ms`         | the map forgets it                                  |
@@ -47,7 +48,19 @@ struct Debt {
     state: ReplicaState,
     role: Role,
     since: Millis,
+    /// Since when its time is counted: later than `since` once it has said that it gets on.
+    renewed: Millis,
+    /// The last [`crate::exchange::Report::progress`].
+    progress: u32,
     is_overdue: bool,
+}
+
+impl Debt {
+    /// When it is overdue, if nothing is heard.
+    fn due(&self, patience_ms: u64) -> Millis {
+        let most = self.since + patience_ms.saturating_mul(limits::LOAD_STRETCH);
+        most.min(self.renewed + patience_ms)
+    }
 }
 
 /// The steps that the replicas of a keyspace owe; not stored.
@@ -82,7 +95,18 @@ impl Debts {
     }
 
     fn excuse(&mut self, now: Millis, ms: u64) {
-        self.owed.values_mut().for_each(|debt| debt.since = (debt.since + ms).min(now));
+        for debt in self.owed.values_mut() {
+            debt.since = (debt.since + ms).min(now);
+            debt.renewed = (debt.renewed + ms).min(now);
+        }
+    }
+
+    /// A load says how often it has got on so far.
+    pub(super) fn progressed(&mut self, placement: PlacementId, progress: u32, now: Millis) {
+        let owed = self.owed.get_mut(&placement).filter(|debt| debt.state == ReplicaState::Load);
+        if let Some(debt) = owed.filter(|debt| debt.progress != progress) {
+            (debt.progress, debt.renewed) = (progress, now);
+        }
     }
 }
 
@@ -177,7 +201,9 @@ impl KeyspaceState {
             let known = known.filter(|debt| (debt.state, debt.role) == (state, role));
             match (known, owes) {
                 (None, true) => {
-                    let debt = Debt { shard: id, state, role, since: at.now, is_overdue: false };
+                    let (since, renewed) = (at.now, at.now);
+                    let debt =
+                        Debt { shard: id, state, role, since, renewed, progress: 0, is_overdue: false };
                     let due = at.now + patience_ms(self, (placement, state), settings);
                     self.debts.owed.insert(placement, debt);
                     self.debts.due = Some(self.debts.due().min(due));
@@ -279,7 +305,8 @@ impl KeyspaceState {
         if self.debts.is_overdue(replica.placement, replica.state) {
             return Some(format!("{what}: given up"));
         }
-        let left_s = patience_ms.saturating_sub(owed_ms).div_ceil(1_000);
+        let due = self.debts.owed.get(&replica.placement).map(|debt| debt.due(patience_ms));
+        let left_s = due.map_or(0, |due| due.since(at.now)).div_ceil(1_000);
         (owed_ms >= limits::SLOW_MS).then(|| format!("{what}, and is given up in {left_s} s"))
     }
 
@@ -384,13 +411,14 @@ impl Cluster {
             });
             let node = self.nodes.get(&replica.node);
             if waits || !node.is_some_and(|node| answers(node, replica, at, &settings)) {
-                debt.since = at.now;
+                (debt.since, debt.renewed) = (at.now, at.now);
             }
-            if debt.since + patience_ms <= at.now {
+            let due = debt.due(patience_ms);
+            if due <= at.now {
                 debt.is_overdue = true;
                 overdue.push((debt.shard, replica.clone()));
             } else {
-                next = next.min(debt.since + patience_ms);
+                next = next.min(due);
             }
         }
         keyspace.debts.owed = owed;

@@ -31,6 +31,9 @@
 //! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
 
 mod restored;
+mod word;
+
+pub use word::NoHeir;
 
 use crate::exchange::{DropReason, Order, Peer, Permission, Phase, Stored};
 use crate::id::Epoch;
@@ -133,6 +136,10 @@ pub struct Holding {
     failure: Option<String>,
     /// Why the service cannot serve it, from its report until a load has succeeded.
     unhealthy: Option<String>,
+    /// Why the service no longer leads, from its report until an order names another leader.
+    laid_down: Option<String>,
+    /// How often a load has said that it gets on.
+    progress: u32,
     /// No order names it any more, or the coordinator has ended this incarnation: unload, and keep the data.
     withdrawn: bool,
     /// Why its data may be deleted although no order says so.
@@ -160,6 +167,8 @@ impl Holding {
             attempts: 0,
             failure: None,
             unhealthy: None,
+            laid_down: None,
+            progress: 0,
             withdrawn: false,
             permission: None,
             has_data: false,
@@ -241,7 +250,7 @@ impl Holding {
 
     /// What to report.
     pub fn phase(&self) -> Phase {
-        if let Some(reason) = self.failure.as_ref().or(self.unhealthy.as_ref())
+        if let Some(reason) = self.failure.as_ref().or(self.unhealthy.as_ref()).or(self.laid_down.as_ref())
             && !matches!(self.at, At::Unloaded | At::Dropped | At::Lost)
         {
             return Phase::failed(self.attempts.max(1), reason.clone());
@@ -280,6 +289,7 @@ impl Holding {
         self.is_left_behind |= self.has_data && order.state != ReplicaState::Live;
         let granted = self.order.granted && order.epoch == self.order.epoch;
         self.order = Order { granted: order.granted || granted, ..order };
+        self.forget_laid_down();
         if self.is_shut_and_unloaded() {
             // Nothing of it runs, so there is nothing that the order could end: nobody waits until it can be loaded.
             self.carried_out = self.order.epoch;
@@ -345,7 +355,7 @@ impl Holding {
             }
             (At::Ready, ReplicaState::Load) => self.carry_out(),
             (At::Ready, ReplicaState::Live) => self.open(now),
-            (At::Serving, _) if self.unhealthy.is_some() => self.shut(now),
+            (At::Serving, _) if self.unhealthy.is_some() || self.has_laid_down() => self.shut(now),
             (At::Serving, ReplicaState::Live) => self.adjust(now),
             // To load what serves: the coordinator's state was restored from before the replica had loaded. Another
             // leads by now and has what this one lacks, so it is unloaded, and loads anew.
@@ -394,7 +404,7 @@ impl Holding {
 
     /// From `Ready`: begins to serve once it may.
     fn open(&mut self, now: Millis) -> Option<Task> {
-        if self.order.granted {
+        if self.order.granted && !self.has_laid_down() {
             return self.call(Callback::Serve(self.order.role, self.order.epoch), now);
         }
         // Its leader may wait for everybody else to have ended what they did under earlier epochs, and it for its leader.
@@ -455,7 +465,7 @@ impl Holding {
         now: Millis,
     ) -> Option<Task> {
         let leaves = match callback {
-            Callback::Serve(..) => wanted != ReplicaState::Live,
+            Callback::Serve(..) => wanted != ReplicaState::Live || self.unhealthy.is_some(),
             _ => !wanted.is_staying(),
         };
         match callback {
@@ -541,23 +551,6 @@ impl Holding {
             self.open(now)
         } else {
             self.call(Callback::Unload, now)
-        }
-    }
-
-    /// The service cannot serve it, for that reason. Whether that was news: what does not serve has nothing to end.
-    pub fn unhealthy(&mut self, reason: String) -> bool {
-        let serves = matches!(self.at, At::Serving | At::Calling(Callback::Serve(..), _));
-        let is_news = serves && self.unhealthy.is_none();
-        if is_news {
-            self.unhealthy = Some(reason);
-        }
-        is_news
-    }
-
-    /// The `load` that runs gets on: its time begins anew.
-    pub fn progressed(&mut self, now: Millis) {
-        if let At::Calling(Callback::Load, since) = &mut self.at {
-            *since = now.max(*since);
         }
     }
 

@@ -13,7 +13,7 @@
 pub mod gates;
 mod holding;
 
-pub use holding::{Callback, Gate, Holding, Patience, Task};
+pub use holding::{Callback, Gate, Holding, NoHeir, Patience, Task};
 
 use crate::cluster::{Registration, Welcome};
 use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
@@ -84,6 +84,8 @@ pub struct Worker {
     loads: BTreeMap<ReplicaKey, Load>,
     /// What was reported in a beat that is not known to have arrived, or never.
     unsaid: BTreeSet<ReplicaKey>,
+    /// Loads that have got on since the last beat. That alone is no reason for a beat: the next one says it.
+    progressing: BTreeSet<ReplicaKey>,
     /// What the last beats said, by their numbers, until one is answered.
     said: BTreeMap<ReplicaKey, (Phase, Epoch)>,
     applied: u64,
@@ -108,6 +110,7 @@ impl Worker {
             holdings: BTreeMap::new(),
             loads: BTreeMap::new(),
             unsaid: BTreeSet::new(),
+            progressing: BTreeSet::new(),
             said: BTreeMap::new(),
             applied: 0,
             sequence: 0,
@@ -234,6 +237,19 @@ impl Worker {
         self.may_go = false;
     }
 
+    /// The service no longer leads a shard, for that reason; see [`Holding::lay_down`]. Whether there is something to lay
+    /// down and somebody to take it up; if not, nothing changes.
+    pub fn lay_down(
+        &mut self,
+        now: Millis,
+        replica: &ReplicaKey,
+        reason: &str,
+    ) -> Result<Vec<Action>, NoHeir> {
+        let holding = self.holdings.get_mut(replica);
+        holding.map_or(Err(NoHeir::DoesNotLead), |holding| holding.lay_down(reason.to_owned()))?;
+        Ok(self.run_one(now, replica))
+    }
+
     /// The service cannot serve what it has of a shard, for that reason; see [`Holding::unhealthy`]. Nothing is done
     /// about replicas that do not serve.
     pub fn unhealthy(&mut self, now: Millis, replica: &ReplicaKey, reason: &str) -> Vec<Action> {
@@ -243,10 +259,10 @@ impl Worker {
         self.run_one(now, replica)
     }
 
-    /// The `load` of a replica that runs gets on: [`Patience::load_ms`] counts from now.
+    /// The `load` of a replica that runs gets on: [`Patience::load_ms`] counts from now, and the coordinator hears of it.
     pub fn progressed(&mut self, now: Millis, replica: &ReplicaKey) {
-        if let Some(holding) = self.holdings.get_mut(replica) {
-            holding.progressed(now);
+        if self.holdings.get_mut(replica).is_some_and(|holding| holding.progressed(now)) {
+            self.progressing.insert(replica.clone());
         }
     }
 
@@ -408,12 +424,14 @@ impl Worker {
             self.unsaid
                 .iter()
                 .chain(self.loads.keys())
+                .chain(&self.progressing)
                 .cloned()
                 .collect::<BTreeSet<_>>()
                 .into_iter()
                 .collect()
         };
         self.unsaid.clear();
+        self.progressing.clear();
         let reports = keys.iter().filter_map(|key| self.report(key)).collect();
         self.forget_dropped();
         Some(Beat {
@@ -433,7 +451,8 @@ impl Worker {
         let holding = self.holdings.get(key)?;
         let (phase, epoch) = (holding.phase(), holding.epoch());
         self.said.insert(key.clone(), (phase.clone(), epoch));
-        Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key) })
+        let progress = holding.progress();
+        Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key), progress })
     }
 
     /// What the coordinator has withdrawn and is dropped need not be known any longer.

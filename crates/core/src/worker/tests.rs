@@ -1,3 +1,4 @@
+mod reports;
 mod restored;
 
 use super::gates::{Access, Verdict};

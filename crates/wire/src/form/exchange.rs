@@ -189,6 +189,7 @@ impl From<&Report> for proto::Report {
             load: report.load.as_ref().map(Into::into),
             attempts,
             reason,
+            progress: report.progress,
         }
     }
 }
@@ -215,6 +216,7 @@ impl TryFrom<proto::Report> for Report {
             phase,
             epoch: Epoch(form.epoch),
             load: optional(form.load, "load")?,
+            progress: form.progress,
         })
     }
 }

@@ -260,6 +260,9 @@ pub struct Report {
     /// When failed: why.
     #[serde(default)]
     pub reason: String,
+    /// How often its load has said that it gets on: a new number prolongs what the load may take.
+    #[serde(default)]
+    pub progress: u32,
 }
 
 impl TryFrom<Report> for core::Report {
@@ -284,6 +287,7 @@ impl TryFrom<Report> for core::Report {
             phase,
             epoch: Epoch(form.epoch),
             load: form.load.map(TryInto::try_into).transpose().inside("load")?,
+            progress: form.progress,
         })
     }
 }

@@ -22,6 +22,8 @@ struct Blocking {
     loading: AtomicUsize,
     most_loading: AtomicUsize,
     overlapped: AtomicBool,
+    serving: AtomicUsize,
+    most_serving: AtomicUsize,
 }
 
 #[async_trait]
@@ -44,6 +46,10 @@ impl Handler for Arc<Blocking> {
     }
 
     async fn serve(&self, _: &Assignment, _: Role, _: Epoch) -> Result<(), Failure> {
+        let serving = self.serving.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_serving.fetch_max(serving, Ordering::SeqCst);
+        until(|| self.let_go.load(Ordering::SeqCst)).await;
+        self.serving.fetch_sub(1, Ordering::SeqCst);
         Ok(())
     }
 
@@ -96,11 +102,11 @@ async fn until(what: impl Fn() -> bool) {
 /// A handler that blocks, its calls, and where they return.
 fn world(
     heeds_cancellation: bool,
-    loads: usize,
+    at_once: usize,
 ) -> (Arc<Blocking>, Calls, mpsc::Receiver<Event>, mpsc::Sender<Event>) {
     let handler = Arc::new(Blocking { heeds_cancellation, ..Blocking::default() });
     let (events, inbox) = mpsc::channel(64);
-    let calls = Calls::new(Arc::new(handler.clone()), events.downgrade(), loads);
+    let calls = Calls::new(Arc::new(handler.clone()), events.downgrade(), at_once, at_once);
     (handler, calls, inbox, events)
 }
 
@@ -152,6 +158,28 @@ async fn loads_beyond_the_limit_wait_and_other_callbacks_do_not() {
         assert_eq!(returned(&mut inbox).await.2, Callback::Load);
     }
     assert_eq!(handler.most_loading.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b11_serves_beyond_the_limit_wait_and_neither_loads_nor_unloads_wait_for_them() {
+    let (handler, mut calls, mut inbox, _events) = world(true, 3);
+    let serve = Callback::Serve(Role::Leader, Epoch(1));
+    (1..=3).for_each(|number| calls.begin(shard(number), serve));
+    until(|| handler.serving.load(Ordering::SeqCst) == 3).await;
+    // One more than the limit.
+    calls.begin(shard(4), serve);
+    calls.begin(shard(5), Callback::Load);
+    until(|| handler.loading.load(Ordering::SeqCst) == 1).await;
+    calls.begin(shard(6), Callback::Unload);
+    assert_eq!(returned(&mut inbox).await.2, Callback::Unload);
+    assert_eq!(handler.serving.load(Ordering::SeqCst), 3);
+    // One that is given up makes room.
+    calls.abandon(&shard(1).replica);
+    until(|| handler.serving.load(Ordering::SeqCst) == 4).await;
+    handler.let_go.store(true, Ordering::SeqCst);
+    for _ in 0..4 {
+        returned(&mut inbox).await;
+    }
 }
 
 fn brief(name: KeyspaceName) -> KeyspaceBrief {

@@ -193,6 +193,52 @@ impl Town {
         Process::start(command, &self.dir.path().join(format!("{name}.log")))
     }
 
+    /// Until a node has registered so often, all its processes together: before that the coordinator may think of the
+    /// former one.
+    pub async fn registers(&mut self, name: &str, times: usize) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while self.node(name).log().matches("registered at").count() < times {
+            assert!(Instant::now() < end, "{name} does not register: {}", self.node(name).log());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Where a durable node keeps its data.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn files(&self, name: &str, keyspace: &str) -> Vec<PathBuf> {
+        let listed = std::fs::read_dir(self.folder(name).join(keyspace)).unwrap();
+        let mut files: Vec<_> = listed.map(|file| file.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+
+    /// Damages every file of a node that is down, in turn in its first record, in its header, and by cutting it off.
+    /// Returns how many.
+    pub fn damage(&self, name: &str, keyspace: &str) -> usize {
+        let files = self.files(name, keyspace);
+        for (number, file) in files.iter().enumerate() {
+            let mut bytes = std::fs::read(file).unwrap();
+            match number % 3 {
+                0 => bytes[100] ^= 1,
+                1 => bytes[0] ^= 1,
+                _ => bytes.clear(),
+            }
+            std::fs::write(file, bytes).unwrap();
+            std::fs::write(file.with_extension("was_damaged"), "").unwrap();
+        }
+        files.len()
+    }
+
+    /// How many of them are still there.
+    pub fn damaged(&self, name: &str, keyspace: &str) -> usize {
+        let files = self.files(name, keyspace);
+        let is_marked = |file: &&PathBuf| file.extension().is_some_and(|end| end == "was_damaged");
+        files.iter().filter(is_marked).filter(|mark| mark.with_extension("log").exists()).count()
+    }
+
     async fn is_up(&self, name: &str) {
         let end = Instant::now() + Duration::from_secs(30);
         loop {

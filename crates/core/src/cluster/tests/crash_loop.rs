@@ -242,6 +242,28 @@ fn r5_a_shard_that_is_held_back_is_placed_again_when_nodes_die_without_it() {
     assert_eq!(crashing.town.served().len(), SHARDS as usize, "{:#?}", crashing.town.notices);
 }
 
+/// A person knows better than the evidence: what is suspected is placed at once.
+#[test]
+fn r5_a_person_releases_a_shard_that_is_held_back() {
+    let mut crashing = Loop::new(12, keyspace(SHARDS));
+    crashing.town.poison = Some(ShardId(7));
+    while !crashing.town.notices.iter().any(|notice| notice.contains("s7 of keyspace users is held back")) {
+        crashing.run(BEAT_MS);
+        assert!(crashing.town.now < 120_000, "{:#?}", crashing.town.notices);
+    }
+    crashing.town.poison = None;
+    let at = crashing.town.at();
+    let release = |shard| Command::ReleaseShard { keyspace: name(), shard };
+    let cluster = &mut crashing.town.cluster;
+    let other = cluster.command(at, TransactionId([8; 20]), "mia", release(ShardId(6)), false).unwrap_err();
+    assert!(other.to_string().contains("neither set aside nor held back"), "{other}");
+    cluster.command(at, TransactionId([9; 20]), "mia", release(ShardId(7)), false).unwrap();
+    assert!(cluster.keyspaces()[&name()].held_back.is_empty());
+    crashing.town.decide();
+    crashing.run(5_000);
+    assert!(crashing.town.served().contains(&ShardId(7)), "{:#?}", crashing.town.notices);
+}
+
 /// A release that can load nothing says nothing about any shard; when it is mended all of it is tried again.
 #[test]
 fn l5_a_release_that_loads_nothing_sets_nothing_aside() {

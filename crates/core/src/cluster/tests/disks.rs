@@ -59,6 +59,7 @@ impl Disks {
             phase: Phase::Kept,
             epoch: data.epoch,
             load: None,
+            progress: 0,
         };
         here.map(report).collect()
     }

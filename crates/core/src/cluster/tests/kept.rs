@@ -121,7 +121,13 @@ fn d7_what_was_only_loaded_goes_when_all_that_could_have_its_keys_serve() {
     let replica = ReplicaKey { keyspace: name(), shard: ShardId(1), placement: PlacementId(1) };
     let permitted = |town: &mut Town, epoch| {
         let (at, id) = (town.at(), node("n0"));
-        let report = Report { replica: replica.clone(), phase: Phase::Kept, epoch: Epoch(epoch), load: None };
+        let report = Report {
+            replica: replica.clone(),
+            phase: Phase::Kept,
+            epoch: Epoch(epoch),
+            load: None,
+            progress: 0,
+        };
         town.cluster.take_kept(at, &id, report);
         town.cluster.permissions(at, &id).into_iter().map(|permission| permission.reason).collect::<Vec<_>>()
     };

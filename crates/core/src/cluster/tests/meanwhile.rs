@@ -2,9 +2,11 @@
 
 use super::super::Moment;
 use super::town::{Town, keyspace, node, settings, slots};
+use crate::cluster::Registration;
 use crate::cluster::admin::Command;
-use crate::id::TransactionId;
+use crate::id::{ClusterId, TransactionId};
 use crate::name::NodeId;
+use crate::node::NodeSpec;
 use crate::time::Millis;
 use std::collections::BTreeSet;
 
@@ -94,4 +96,40 @@ fn a_beat_that_is_refused_waits_too() {
     let mut unknown = town.next_beat(&node("b"));
     unknown.node = node("z");
     assert_eq!(town.cluster.beat_meanwhile(later(&town, 10), unknown.clone(), &changing), Err(unknown));
+}
+
+/// A new leader's store is slow: who comes back with the incarnation that it has waits for nothing, and beats.
+#[test]
+fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
+    let (mut town, _) = amid_a_commit();
+    town.cut_off.insert(node("b"));
+    let mut town = town.restart_coordinator();
+    town.cluster.decide(town.at(), TransactionId([99; 20]));
+    town.cluster.take_outbox();
+    let at = later(&town, 10);
+    let (id, known) = (node("b"), town.cluster.nodes()[&node("b")].record.clone());
+    assert!(!town.cluster.nodes()[&id].registered);
+    let back = Registration { incarnation: Some(known.incarnation), ..Registration::new(known.spec) };
+    let welcome = town.cluster.resume_meanwhile(at, back.clone()).unwrap();
+    assert_eq!(welcome.incarnation, known.incarnation);
+    assert!(town.cluster.is_stored(), "nothing that is stored has changed");
+    let beat = town.next_beat(&id);
+    let orders = town.cluster.beat_meanwhile(at, beat, &BTreeSet::new()).unwrap();
+    assert_eq!(orders.lease.unwrap().lease_ms, settings().lease_ms);
+
+    // What would have to be stored, or is refused, waits, and leaves no trace.
+    let spec = NodeSpec { capacity: 7.0, ..back.spec.clone() };
+    let later_start = Some(known.incarnation.next());
+    for waits in [
+        Registration { spec, ..back.clone() },
+        Registration { incarnation: None, ..back.clone() },
+        Registration { incarnation: later_start, ..back.clone() },
+        Registration { cluster: Some(ClusterId(u128::MAX)), ..back.clone() },
+        Registration { spec: NodeSpec::new(node("z"), "127.0.0.1:1"), ..back },
+    ] {
+        let before = town.cluster.nodes()[&id].record.clone();
+        assert_eq!(town.cluster.resume_meanwhile(at, waits.clone()), Err(Box::new(waits)));
+        assert_eq!(town.cluster.nodes()[&id].record, before);
+        assert!(town.cluster.is_stored());
+    }
 }

@@ -59,6 +59,43 @@ fn a12_l1_l4_a_load_that_never_ends_is_given_up_and_tried_elsewhere() {
     assert_eq!(town.map().generation(), moved, "nothing more is tried on a node on which shards hang (L2)");
 }
 
+/// Every second, each load says that it gets on.
+fn gets_on(town: &mut Town, ms: u64) {
+    for _ in 0..ms / 1_000 {
+        town.progress += 1;
+        town.run(1_000);
+    }
+}
+
+#[test]
+fn b11_a_load_that_says_that_it_gets_on_may_take_longer_and_not_for_ever() {
+    let mut town = Town::new(users(4), slots(4));
+    town.hangs.insert(node("a"), Hang::Load);
+    town.join("a");
+    gets_on(&mut town, 3 * LOAD_MS);
+    assert_eq!(told(&town, "given up there"), 0, "{:#?}", town.notices);
+    // It is late all the same: the planner does not wait for it (L4).
+    let held_up = |town: &Town| {
+        let state = &town.cluster.keyspaces()[&name()];
+        let late =
+            state.debts.owed_ms(state.map.shards().next().unwrap().replicas[0].placement, town.at().now);
+        late.is_some_and(|ms| ms >= limits::SLOW_MS)
+    };
+    assert!(held_up(&town));
+    // Nothing is heard any more.
+    town.run(LOAD_MS + 2_000);
+    assert_eq!(told(&town, "given up there"), 4, "{:#?}", town.notices);
+
+    let mut town = Town::new(users(4), slots(4));
+    town.hangs.insert(node("a"), Hang::Load);
+    town.join("a");
+    let most_ms = limits::LOAD_STRETCH * LOAD_MS;
+    gets_on(&mut town, most_ms - 2_000);
+    assert_eq!(told(&town, "given up there"), 0, "{:#?}", town.notices);
+    gets_on(&mut town, 4_000);
+    assert_eq!(told(&town, "given up there"), 4, "one that gets on for ever never ends: {:#?}", town.notices);
+}
+
 #[test]
 fn l1_whoever_starts_again_is_tried_again() {
     let mut town = Town::new(users(12), slots(12));

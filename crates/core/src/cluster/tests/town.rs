@@ -121,6 +121,8 @@ pub struct Town {
     pub lost_answers: BTreeMap<NodeId, u32>,
     /// Requests a second over all points of the hash space, spread evenly.
     pub rate: Option<f64>,
+    /// How often each load has said that it gets on.
+    pub progress: u32,
     /// Loads to report; others report none.
     pub loads: BTreeMap<ShardId, Load>,
     /// How busy workers say that they are; 0 where nothing is said.
@@ -172,6 +174,7 @@ impl Town {
             unreachable: BTreeSet::new(),
             lost_answers: BTreeMap::new(),
             rate: None,
+            progress: 0,
             loads: BTreeMap::new(),
             busy: BTreeMap::new(),
             disks: None,
@@ -292,6 +295,7 @@ impl Town {
             phase: phase.clone(),
             epoch: if hangs(order) { Epoch(0) } else { order.epoch },
             load: self.loads.get(&key.shard).cloned().or(even_load(self.rate, order)),
+            progress: self.progress,
         };
         Beat {
             node: name.clone(),

@@ -361,7 +361,7 @@ fn children_inherit_the_rules_of_their_parent() {
 fn a20_what_was_set_aside_and_the_brake_are_released_by_a_person() {
     let mut town = town(&["a"], &["a"]);
     let release = Command::ReleaseShard { keyspace: name("users"), shard: S1 };
-    town.refused(release.clone(), Kind::Refused, "is not set aside");
+    town.refused(release.clone(), Kind::Refused, "is neither set aside nor held back");
     town.refused(Command::ReleaseBrake, Kind::Refused, "the brake is not on");
     let keyspace = town.cluster.keyspaces.get_mut(&name("users")).unwrap();
     let rule = ShardRule { set_aside: Some("kills nodes".into()), deaths: 3, ..ShardRule::default() };
