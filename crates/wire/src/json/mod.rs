@@ -47,7 +47,7 @@ pub use status::{
 };
 pub use text::{Generation, KeyText, Point};
 pub use worker::{
-    Beat, HotKey, KeyspaceBrief, Lease, Leave, Load, Order, Orders, Peer, Register, ReplicaKey, Report,
+    Beat, HotKey, KeyspaceBrief, Known, Lease, Leave, Load, Order, Orders, Peer, Register, ReplicaKey, Report,
     Stored, Welcome,
 };
 
