@@ -17,7 +17,7 @@
 //!
 //! All of it is told: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
 
-use super::{Cluster, Records, Write};
+use super::{Cluster, Moment, Records, Write};
 use crate::check;
 use crate::id::{Incarnation, PlanId};
 use crate::leap::Leap;
@@ -180,6 +180,17 @@ impl Cluster {
         let texts: Vec<_> = faults.quarantined().map(|(_, text)| text).chain(faults.mended()).collect();
         texts.into_iter().for_each(|text| self.notice(true, text));
         self.faults = faults;
+    }
+
+    /// Once every lease is over that was granted before this coordinator led, none is longer than its own: the next
+    /// coordinator need not wait for more.
+    pub(super) fn forget_longest_lease(&mut self, at: Moment) {
+        let own = self.settings.lease_ms;
+        if self.record.longest_lease_ms <= own || at.now < self.leases_before {
+            return;
+        }
+        self.record.longest_lease_ms = own;
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
     }
 
     /// What was wrong with the stored state when this coordinator began to lead.

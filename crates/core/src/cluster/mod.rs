@@ -265,6 +265,8 @@ pub struct Cluster {
     ahead: Ahead,
     /// It began with replicas of which it had heard nothing: those of a coordinator before it.
     inherited: bool,
+    /// From then on no lease runs that was granted before this coordinator led.
+    leases_before: Millis,
     /// When this coordinator said that it would look again.
     promised: Millis,
     /// Nodes that were given up lately.
@@ -324,6 +326,7 @@ impl Cluster {
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         self.excuse_own_silence(at);
+        self.forget_longest_lease(at);
         let wake = self.watch_over(at);
         let wake =
             wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));

@@ -41,7 +41,7 @@ pub struct ClusterRecord {
     pub next_incarnation: Incarnation,
     /// The number that the next plan gets.
     pub next_plan: PlanId,
-    /// The longest lease ever granted, so that a coordinator with a shorter setting waits long enough.
+    /// The longest lease that may still run, so that a coordinator with a shorter setting waits long enough.
     pub longest_lease_ms: u64,
     /// Why automatic moves are stopped, until a person releases the brake (K18).
     pub brake: Option<String>,
@@ -378,6 +378,7 @@ impl Cluster {
             faults: StoredFaults::default(),
             ahead: Default::default(),
             inherited: false,
+            leases_before: Granted::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,
             losses: Losses::default(),
             deaths: Default::default(),
@@ -435,6 +436,9 @@ impl Cluster {
     /// hands than its own, and had not heard of it yet (O5).
     pub fn allow_for_predecessor(&mut self, now: Millis, late_ms: u64) {
         let lease_ms = self.record.longest_lease_ms;
+        let mut latest = Granted::assumed(self.leases_before, 0);
+        latest.allow_for_predecessor(now, late_ms, lease_ms);
+        self.leases_before = latest.end();
         for node in self.nodes.values_mut() {
             node.signs.lease.allow_for_predecessor(now, late_ms, lease_ms);
             for signs in node.former.values_mut() {

@@ -1,16 +1,20 @@
 //! A stored state that is older than what workers were told: the coordinator commands nobody by it, says so, and goes on
 //! with numbers that were never given out.
 
+use super::super::ClusterRecord;
 use super::super::admin::{Command, Presplit};
 use super::super::{
     Ahead, Cluster, Moment, Records, RegisterError, Registration, StoredFaults, Witness, note,
 };
-use super::town::{Town, keyspace, name, node, settings, slots};
+use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
 use crate::exchange::{Known, ReplicaKey, Stored};
 use crate::id::{ClusterId, Epoch, Generation, PlacementId, ShardId, TransactionId};
+use crate::lease::Granted;
+use crate::limits;
 use crate::name::KeyspaceName;
 use crate::node::NodeSpec;
 use crate::sharding::{Bounds, Slot};
+use crate::time::Millis;
 
 const WALL_MS: u64 = 1_700_000_000_000;
 
@@ -173,4 +177,27 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
     };
     let orders = cluster.beat(at(&town), beat).unwrap();
     assert_eq!(orders.permissions, [], "nobody has deleted that data");
+}
+
+/// The counters were deleted, and with them the longest lease: only the first leader after that waits for ten minutes.
+#[test]
+fn o5_how_long_the_longest_lease_was_is_asked_no_more_once_it_is_over() {
+    let (mut town, _) = set_back();
+    town.disk.cluster = ClusterRecord::default();
+    let mut faults = StoredFaults { cluster: vec!["it is missing".to_owned()], ..StoredFaults::default() };
+    town.disk.mend(&mut faults, WALL_MS);
+    assert_eq!(town.disk.cluster.longest_lease_ms, limits::LOST_LEASE_MS);
+
+    let late_ms = 3_000;
+    let mut town = town.restart_coordinator();
+    town.cluster.allow_for_predecessor(town.at().now, late_ms);
+    let drift = |ms: u64| Granted::assumed(Millis(0), ms).end().0;
+    let over = town.now + drift(late_ms) + drift(limits::LOST_LEASE_MS);
+    while town.now + BEAT_MS < over {
+        town.run(BEAT_MS);
+        assert_eq!(town.disk.cluster.longest_lease_ms, limits::LOST_LEASE_MS);
+    }
+    town.run(2 * BEAT_MS);
+    assert_eq!(town.disk.cluster.longest_lease_ms, settings().lease_ms, "nothing longer can run");
+    assert_eq!(town.restart_coordinator().disk.cluster.longest_lease_ms, settings().lease_ms);
 }
