@@ -229,13 +229,14 @@ async fn slow(fleet: &Fleet, loads: &[Load]) {
 }
 
 /// Asks every coordinator who leads, all along.
-pub(crate) struct Watch {
+pub struct Watch {
     seen: Arc<Mutex<Reigns>>,
     _asking: JoinSet<()>,
 }
 
 impl Watch {
-    pub(crate) fn start(addresses: Vec<String>) -> Watch {
+    /// Asks those at `addresses` until it is dropped.
+    pub fn start(addresses: Vec<String>) -> Watch {
         let seen = Arc::new(Mutex::new(Reigns::new()));
         let mut asking = JoinSet::new();
         for address in addresses {
@@ -245,7 +246,7 @@ impl Watch {
     }
 
     /// Fails if a term has had two leaders, or another than the one who wrote that it was its.
-    pub(crate) fn agrees_with(self, written: &Reigns) {
+    pub fn agrees_with(self, written: &Reigns) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         assert!(!seen.is_empty(), "nobody said who leads");
         for (term, leaders) in written.iter().chain(&seen) {
