@@ -5,7 +5,9 @@ use crate::limits;
 use crate::store::{Store, StoreError};
 use crate::trays::{Tray, Trays};
 use partage_coordination::LeaderLease;
-use partage_core::cluster::{BeatError, Cluster, Moment, Outbox, Registration, Welcome, Write};
+use partage_core::cluster::{
+    Ahead, BeatError, Cluster, Moment, Outbox, Registration, Welcome, Write,
+};
 use partage_core::exchange::{Beat, Orders};
 use partage_core::id::TransactionId;
 use partage_core::map::MapDiff;
@@ -96,6 +98,9 @@ pub enum Ended {
     /// The disk is full. Nothing of what was decided last is durable; the leadership is as good as before.
     #[error(transparent)]
     Full(NotStored),
+    /// Workers were told more than this leader knows: nothing may be decided on what it has.
+    #[error("workers were told more than this coordinator knows")]
+    Ahead(Ahead),
 }
 
 /// What follows from the mind's decisions, after they are durable.
@@ -305,6 +310,9 @@ impl Task {
             self.order(granted);
             let (more, calls) = self.take_calls(at, call);
             replies.extend(more);
+            if !self.cluster.ahead().is_empty() {
+                return Err(Ended::Ahead(self.cluster.ahead().clone()));
+            }
             wake = self.look(replies, calls).await?;
         }
     }

@@ -21,12 +21,12 @@ use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
 use crate::mind::{Audience, Ended, Leading, Mind, NotStored};
 use crate::publish::Publisher;
 use crate::roster::Roster;
-use crate::standby::{LastFailure, Leads, SetBack, Standby};
-use crate::store::{self, Store, StoreError};
+use crate::standby::{LastFailure, Leads, Standby};
+use crate::store::{self, SetBack, Store, StoreError};
 use crate::{callback, check_back, leaders, limits, listen, upkeep};
 use axum::Router;
 use partage_coordination::{Advice, Error, LeaderLease, Leadership};
-use partage_core::cluster::{Cluster, RecoverError};
+use partage_core::cluster::{Ahead, Cluster, Records, RecoverError, StoredFaults, Witness, note};
 use partage_core::name::KeyspaceName;
 use partage_core::placement::Policies;
 use partage_core::settings::Settings;
@@ -35,7 +35,7 @@ use partage_wire::proto::worker_server::WorkerServer;
 use partage_wire::stored::Presence;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -111,6 +111,7 @@ impl StartError {
                 StoreError::Deposed(_)
                 | StoreError::Overtaken
                 | StoreError::Map(_)
+                | StoreError::Ahead { .. }
                 | StoreError::IdTaken { .. }
                 | StoreError::ReadableAgain { .. },
             ) => true,
@@ -194,6 +195,8 @@ struct House {
     /// Why it does not lead.
     failure: LastFailure,
     remembered: Remembered,
+    /// What workers, and the leaders so far, have said of keyspaces that the engine knows less of.
+    ahead: Mutex<Ahead>,
 }
 
 /// One leadership, with all that hangs on it.
@@ -230,6 +233,7 @@ impl House {
             herald,
             failure,
             remembered: Remembered::default(),
+            ahead: Mutex::default(),
         }
     }
 
@@ -365,6 +369,7 @@ impl House {
                     );
                     full = Some(why);
                 }
+                Ok(Err(Ended::Ahead(ahead))) => return Err(self.is_behind(ahead).into()),
                 ended => return Err(why(ended)),
             }
         }
@@ -395,6 +400,37 @@ impl House {
         Ok(lead)
     }
 
+    fn known_ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what workers know that the leader did not, for what is read next.
+    fn is_behind(&self, ahead: Ahead) -> StoreError {
+        let first = ahead.values().next().map(|witness| (witness.who.clone(), witness.known.clone()));
+        ahead.into_values().for_each(|witness| note(&mut self.known_ahead(), witness));
+        match first {
+            Some((who, known)) => StoreError::Ahead { who, keyspace: known.keyspace, at: known.generation },
+            None => StoreError::Overtaken,
+        }
+    }
+
+    /// Puts what was set back into quarantine, by what was passed on here and what workers were told. Gives the
+    /// generations that it was at.
+    fn refuse_older(
+        &self,
+        standby: Option<&Standby>,
+        records: &mut Records,
+        faults: &mut StoredFaults,
+    ) -> SetBack {
+        let mut ahead = self.known_ahead();
+        for known in standby.map(Standby::known).unwrap_or_default() {
+            note(&mut ahead, Witness { who: "this coordinator".to_owned(), known });
+        }
+        records.refuse_older(faults, &mut ahead);
+        let refused = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
+        refused.map(|(name, witness)| (name.clone(), witness.known.generation)).collect()
+    }
+
     /// From what is durable to a mind with its doors.
     async fn begin(
         &self,
@@ -410,11 +446,7 @@ impl House {
             Store::open(footing.coordination.clone(), leadership, maps).await?;
         let lists = store.lists();
         let at = self.clock.moment();
-        let mut set_back = SetBack::new();
-        if let Some(standby) = standby {
-            set_back = standby.refuse_older(&mut records, &mut faults);
-            standby.missing(&records, &faults).iter().for_each(|what| self.herald.notice(true, what));
-        }
+        let set_back = self.refuse_older(standby, &mut records, &mut faults);
         let quarantine = faults.quarantine.keys().cloned().collect();
         let mended = records.mend(&mut faults, at.wall_ms);
         let mut cluster = Cluster::recover(at, self.config.settings.clone(), records)?
@@ -452,7 +484,7 @@ fn why(ended: Result<Result<(), Ended>, tokio::task::JoinError>) -> StartError {
     StartError::Store(match ended {
         Ok(Ok(())) => stopped("nobody held on to the mind".to_owned()),
         Ok(Err(Ended::Store(error))) => error,
-        Ok(Err(Ended::Full(why))) => stopped(why.to_string()),
+        Ok(Err(ended @ (Ended::Full(_) | Ended::Ahead(_)))) => stopped(ended.to_string()),
         Err(error) => stopped(error.to_string()),
     })
 }

@@ -11,20 +11,14 @@ use crate::limits;
 use crate::publish::Publisher;
 use crate::terms::Terms;
 use partage_coordination::{Coordination, Election, Result};
-use partage_core::cluster::{Records, StoredFaults};
-use partage_core::id::Generation;
-use partage_core::name::KeyspaceName;
+use partage_core::exchange::Known;
 use partage_core::routing::table::RouteTable;
 use partage_maps::{Following, Listener, pass_on};
 use partage_wire::maps::MapEvent;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-
-/// Keyspaces whose stored map was set back, and the generation that each was at.
-pub type SetBack = BTreeMap<KeyspaceName, Generation>;
 
 /// Who leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,40 +88,9 @@ impl Standby {
         self.leads.subscribe()
     }
 
-    /// Takes those keyspaces out of the records whose stored map is older than one that was passed on here, and puts
-    /// them in quarantine: somebody has set them back. Gives the generations that they were at.
-    pub fn refuse_older(&self, records: &mut Records, faults: &mut StoredFaults) -> SetBack {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut set_back = SetBack::new();
-        records.keyspaces.retain(|(record, map)| {
-            let Some(known) = table.is_ahead_of(map, record.first_shard) else { return true };
-            let why = format!(
-                "its stored map is at {}, and this coordinator has passed on {known}: somebody set it back",
-                map.generation()
-            );
-            set_back.insert(record.keyspace.name.clone(), known);
-            faults.quarantine.insert(record.keyspace.name.clone(), why);
-            false
-        });
-        set_back
-    }
-
-    /// What is to be said of each keyspace that was known here, and that the engine knows nothing of any more.
-    pub fn missing(&self, records: &Records, faults: &StoredFaults) -> Vec<String> {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut known = table.keyspaces();
-        for (record, _) in &records.keyspaces {
-            known.remove(&record.keyspace.name);
-        }
-        known.retain(|name, _| !faults.quarantine.contains_key(name));
-        let missing = known.into_iter().map(|(name, at)| {
-            format!(
-                "keyspace {name} was at {at}, and the engine has no record of it: if no person has just deleted it, the \
-                 engine was restored from an older state. Workers keep its data; stop all coordinators and see \
-                 \"Restoring\" in the book's page on the backend"
-            )
-        });
-        missing.collect()
+    /// The latest maps that were passed on here.
+    pub fn known(&self) -> Vec<Known> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).keyspaces()
     }
 
     /// Stands by no more, as `leads` has opened its doors: who still waits for somebody to lead is sent there.

@@ -7,7 +7,6 @@
 mod apart;
 
 use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS};
-use crate::standby::SetBack;
 use apart::Apart;
 use partage_coordination::{
     ClusterId, Coordination, Deposed, Entry, Error, Expected, Key, KeyError, Leadership, Scope, Transaction,
@@ -24,6 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use apart::Lists;
+
+/// Keyspaces whose stored map was set back, and the generation that each was at.
+pub type SetBack = BTreeMap<KeyspaceName, Generation>;
 
 /// The store did not keep what was decided, or does not hold what it should.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +73,19 @@ pub enum StoreError {
     /// This coordinator's own files of the maps.
     #[error(transparent)]
     Files(#[from] OpenError),
+    /// A worker was told of later maps than this leader has.
+    #[error(
+        "{who} was told of keyspace {keyspace} at {at}, of which this coordinator knows nothing: another one leads by \
+         now, or the stored state was set back. It reads everything anew"
+    )]
+    Ahead {
+        /// Who, in words.
+        who: String,
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// What it was told.
+        at: Generation,
+    },
     /// Somebody else has its name.
     #[error(
         "coordinator {id} is at {address} already: give this one another --id, or wait until the session of that one \
@@ -132,6 +147,7 @@ impl StoreError {
             | StoreError::Elsewhere { .. }
             | StoreError::Map(_)
             | StoreError::Files(_)
+            | StoreError::Ahead { .. }
             | StoreError::IdTaken { .. }
             | StoreError::ReadableAgain { .. }
             | StoreError::Emptied { .. }

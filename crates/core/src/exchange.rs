@@ -133,6 +133,27 @@ impl Stored {
     }
 }
 
+/// The latest map of a keyspace that a worker was given orders by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Which keyspace.
+    pub keyspace: KeyspaceName,
+    /// [`KeyspaceBrief::first_shard`]: tells it from earlier keyspaces of that name.
+    pub first_shard: ShardId,
+    /// The map.
+    pub generation: Generation,
+}
+
+impl Known {
+    /// Whether a state that has the keyspace at `generation`, beginning with `first_shard`, is not the one that this
+    /// was said by, nor one that went on from it.
+    pub fn is_ahead_of(&self, first_shard: ShardId, generation: Generation) -> bool {
+        let (ours, theirs) =
+            ((self.first_shard, self.generation.sequence), (first_shard, generation.sequence));
+        ours > theirs || (ours == theirs && self.generation != generation)
+    }
+}
+
 /// How one replica is, as its worker sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
@@ -251,6 +272,11 @@ pub struct KeyspaceBrief {
 }
 
 impl KeyspaceBrief {
+    /// Which map it is of.
+    pub fn known(&self) -> Known {
+        Known { keyspace: self.name.clone(), first_shard: self.first_shard, generation: self.generation }
+    }
+
     /// Of a keyspace that a worker has stored replicas of, and no orders about: only its name can be relied upon.
     pub fn of_stored(name: KeyspaceName, bounds: &Bounds) -> KeyspaceBrief {
         let hash = HashFunction::Xxh3_64;

@@ -16,7 +16,9 @@ use partage_core::id::{Generation, TransactionId};
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::metadata::Seen;
 use partage_core::metadata::change::{Change, Notice};
-use partage_core::metadata::server::{Answer, Effect, Event, LOOK_MS, REFRESH_MS, Refused, Request, Server};
+use partage_core::metadata::server::{
+    Answer, Effect, Event, GONE_MS, LOOK_MS, REFRESH_MS, Refused, Request, Server,
+};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::time::Millis;
 use partage_journal::{Disk, RealDisk};
@@ -349,7 +351,22 @@ impl Task {
                 }
             };
             is_rest = event == Event::Tick;
+            let before = server.is_ahead();
             due = server.take(self.now(), event);
+            self.tell(before, server.is_ahead());
+        }
+    }
+
+    /// Says when the head is at an earlier map than one that counted here, once.
+    fn tell(&self, before: Option<(Generation, Generation)>, ahead: Option<(Generation, Generation)>) {
+        if let Some((kept, head)) = ahead.filter(|_| before.is_none()) {
+            tracing::warn!(
+                keyspace = %self.keyspace, %kept, %head,
+                "the head of the map is behind what counted here: somebody set it back, or the keyspace was created anew. The \
+                 later map is kept for {} minutes; if the engine was restored, stop all coordinators and put the newest \
+                 state back until then",
+                GONE_MS / 60_000
+            );
         }
     }
 

@@ -51,6 +51,7 @@ impl From<&RegisterError> for Refusal {
             RegisterError::NameTaken { .. } => ("name_taken", Retry::Later),
             RegisterError::AddressTaken { .. } => ("address_taken", Retry::Later),
             RegisterError::OtherCluster { .. } => (Refusal::OTHER_CLUSTER, Retry::Later),
+            RegisterError::Ahead { .. } => ("ahead", Retry::Later),
             RegisterError::Unknown { .. } => ("unknown_node", Retry::AsNew),
             RegisterError::Ended { .. } => ("ended", Retry::AsNew),
             RegisterError::Full => ("full", Retry::Later),

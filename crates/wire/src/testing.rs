@@ -7,7 +7,7 @@ use partage_core::cluster::{
     ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Registration, ShardRule,
 };
 use partage_core::exchange::{
-    Beat, DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
+    Beat, DropReason, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
     Report, Stored,
 };
 use partage_core::hash::HashFunction;
@@ -212,12 +212,22 @@ pub fn stored() -> impl Strategy<Value = Stored> {
 
 /// Registrations of that node.
 pub fn registrations() -> impl Strategy<Value = Registration> {
-    let known = (option::of(1u64..), option::of(any::<u128>()), vec(stored(), 0..3));
-    (node_specs(), known).prop_map(|(spec, (incarnation, cluster, stored))| Registration {
+    let known = (option::of(1u64..), option::of(any::<u128>()), vec(stored(), 0..3), vec(known(), 0..3));
+    (node_specs(), known).prop_map(|(spec, (incarnation, cluster, stored, known))| Registration {
         spec,
         incarnation: incarnation.map(Incarnation),
         cluster: cluster.map(ClusterId),
         stored,
+        known,
+    })
+}
+
+/// What a worker was told.
+pub fn known() -> impl Strategy<Value = Known> {
+    (keyspace_names(), any::<u64>(), generations()).prop_map(|(keyspace, first_shard, generation)| Known {
+        keyspace,
+        first_shard: ShardId(first_shard),
+        generation,
     })
 }
 
@@ -361,19 +371,22 @@ pub fn keyspaces() -> impl Strategy<Value = Keyspace> {
 
 /// Keyspaces with rules for shards.
 pub fn keyspace_records() -> impl Strategy<Value = KeyspaceRecord> {
-    let lost = option::of(any::<((u64, u64), (u64, u64))>());
-    let ids = (any::<u64>(), lost);
+    let ids = (any::<u64>(), option::of(lost_ids()));
     (keyspaces(), option::of(SENTENCE), rules(), any::<u64>(), ids).prop_map(
         |(keyspace, brake, rules, created_ms, (first_shard, lost))| KeyspaceRecord {
             brake,
             rules,
-            lost: lost.map(|(shards, placements)| LostIds {
-                shards: (ShardId(shards.0), ShardId(shards.1)),
-                placements: (PlacementId(placements.0), PlacementId(placements.1)),
-            }),
+            lost,
             ..KeyspaceRecord::new(keyspace, created_ms, ShardId(first_shard))
         },
     )
+}
+
+fn lost_ids() -> impl Strategy<Value = LostIds> {
+    any::<((u64, u64), (u64, u64))>().prop_map(|(shards, placements)| LostIds {
+        shards: (ShardId(shards.0), ShardId(shards.1)),
+        placements: (PlacementId(placements.0), PlacementId(placements.1)),
+    })
 }
 
 fn rules() -> impl Strategy<Value = std::collections::BTreeMap<ShardId, ShardRule>> {
@@ -398,21 +411,24 @@ pub fn node_records() -> impl Strategy<Value = NodeRecord> {
 pub fn cluster_records() -> impl Strategy<Value = ClusterRecord> {
     let clusters = (any::<u128>(), vec(any::<u128>(), 0..3));
     let deleted = btree_map(keyspace_names(), any::<u64>().prop_map(ShardId), 0..3);
-    let told = (option::of(SENTENCE), clusters, deleted);
-    (any::<(u64, u64, u64, u64, u64)>(), told).prop_map(|(numbers, (brake, clusters, deleted_keyspaces))| {
-        let (incarnation, plan, longest_lease_ms, shard, placement) = numbers;
-        ClusterRecord {
-            next_incarnation: Incarnation(incarnation),
-            next_plan: PlanId(plan),
-            longest_lease_ms,
-            brake,
-            next_shard: ShardId(shard),
-            next_placement: PlacementId(placement),
-            id: ClusterId(clusters.0),
-            continues: clusters.1.into_iter().map(ClusterId).collect(),
-            deleted_keyspaces,
-        }
-    })
+    let told = (option::of(SENTENCE), clusters, deleted, option::of(lost_ids()));
+    (any::<(u64, u64, u64, u64, u64)>(), told).prop_map(
+        |(numbers, (brake, clusters, deleted_keyspaces, lost))| {
+            let (incarnation, plan, longest_lease_ms, shard, placement) = numbers;
+            ClusterRecord {
+                next_incarnation: Incarnation(incarnation),
+                next_plan: PlanId(plan),
+                longest_lease_ms,
+                brake,
+                next_shard: ShardId(shard),
+                next_placement: PlacementId(placement),
+                id: ClusterId(clusters.0),
+                continues: clusters.1.into_iter().map(ClusterId).collect(),
+                deleted_keyspaces,
+                lost,
+            }
+        },
+    )
 }
 
 fn changes() -> impl Strategy<Value = Change> {

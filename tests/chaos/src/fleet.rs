@@ -284,6 +284,9 @@ impl Fleet {
     }
 
     /// Who led, by what the coordinators have written: each says so once for a term.
+    ///
+    /// # Panics
+    /// When no coordinator has written that it led: then nothing is seen of who did.
     pub fn reigns(&self) -> Reigns {
         let mut reigns = Reigns::new();
         for (id, one) in &self.coordinators {
@@ -292,6 +295,7 @@ impl Fleet {
                 assert!(leaders.insert(id.clone()), "{id} began twice to lead in term {term}");
             }
         }
+        assert!(!reigns.is_empty(), "no coordinator has written that it led");
         reigns
     }
 }
@@ -305,5 +309,7 @@ fn begun(line: &str) -> Option<u64> {
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let fields = &line["fields"];
     (fields["message"] == "this coordinator leads").then_some(())?;
-    fields["term"].as_str()?.strip_prefix("term ")?.parse().ok()
+    let term = fields["term"].as_u64();
+    assert!(term.is_some(), "a coordinator says that it leads, and of no term: {line}");
+    term
 }

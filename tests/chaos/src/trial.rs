@@ -42,6 +42,8 @@ pub enum Trial {
     Stop,
     /// `kill -9` of the engine, and a new start.
     Restart,
+    /// The engine is gone for [`GONE`]: nobody leads, and exclusive shards may wait.
+    Gone,
     /// Every coordinator is stopped and started, one after the other.
     Rolling,
     /// Every message between coordinators and engine is late, so that a commit takes [`TIMES_SLOWER`] as long.
@@ -52,7 +54,7 @@ pub enum Trial {
 
 impl Trial {
     /// All of them.
-    pub const ALL: [Trial; 10] = [
+    pub const ALL: [Trial; 11] = [
         Trial::Kill,
         Trial::Pause,
         Trial::LongPause,
@@ -60,6 +62,7 @@ impl Trial {
         Trial::Cut,
         Trial::Stop,
         Trial::Restart,
+        Trial::Gone,
         Trial::Rolling,
         Trial::Slow,
         Trial::Expire,
@@ -76,6 +79,7 @@ impl fmt::Display for Trial {
             Trial::Cut => "a cut between leader and engine",
             Trial::Stop => "the leader stops in order",
             Trial::Restart => "a restart of the engine",
+            Trial::Gone => "the engine is gone for a while",
             Trial::Rolling => "a rolling restart",
             Trial::Slow => "a slow engine",
             Trial::Expire => "all sessions end at once",
@@ -99,6 +103,9 @@ const SLOW_ROUNDS: u64 = 100;
 
 /// Longer than the lease of a worker.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
+
+/// Longer than a session, and shorter than the default patience of a router.
+const GONE: Duration = Duration::from_secs(5);
 
 /// How often each coordinator is asked who leads.
 const LOOK: Duration = Duration::from_millis(50);
@@ -198,6 +205,13 @@ impl Trial {
                 fleet.revive(&leader);
             }
             Trial::Restart => fleet.engine.restart().await,
+            Trial::Gone => {
+                fleet.engine.kill();
+                sleep(GONE).await;
+                fleet.engine.revive().await;
+                fleet.leader_since(term).await;
+                rounds(loads, ROUNDS).await;
+            }
             Trial::Rolling => {
                 for id in fleet.ids() {
                     fleet.stop(&id).await;
@@ -229,13 +243,14 @@ async fn slow(fleet: &Fleet, loads: &[Load]) {
 }
 
 /// Asks every coordinator who leads, all along.
-pub(crate) struct Watch {
+pub struct Watch {
     seen: Arc<Mutex<Reigns>>,
     _asking: JoinSet<()>,
 }
 
 impl Watch {
-    pub(crate) fn start(addresses: Vec<String>) -> Watch {
+    /// Asks those at `addresses` until it is dropped.
+    pub fn start(addresses: Vec<String>) -> Watch {
         let seen = Arc::new(Mutex::new(Reigns::new()));
         let mut asking = JoinSet::new();
         for address in addresses {
@@ -245,7 +260,7 @@ impl Watch {
     }
 
     /// Fails if a term has had two leaders, or another than the one who wrote that it was its.
-    pub(crate) fn agrees_with(self, written: &Reigns) {
+    pub fn agrees_with(self, written: &Reigns) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         assert!(!seen.is_empty(), "nobody said who leads");
         for (term, leaders) in written.iter().chain(&seen) {

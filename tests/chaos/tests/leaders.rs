@@ -59,6 +59,25 @@ async fn on_zookeeper_a_leader_is_paused_for_ten_seconds_fifty_times() {
     undergo(Backend::ZooKeeper, FEW, &[Trial::LongPause; 50]).await;
 }
 
+/// D19: exclusive shards wait, nothing moves, and all serve again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "minutes: `./test long` runs it"]
+async fn on_etcd_the_engine_is_gone_for_a_while_three_times() {
+    undergo(Backend::Etcd, FEW, &[Trial::Gone; 3]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "minutes: `./test long` runs it"]
+async fn on_mysql_the_engine_is_gone_for_a_while_three_times() {
+    undergo(Backend::MySql, FEW, &[Trial::Gone; 3]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "minutes: `./test long` runs it"]
+async fn on_zookeeper_the_engine_is_gone_for_a_while_three_times() {
+    undergo(Backend::ZooKeeper, FEW, &[Trial::Gone; 3]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "minutes: `./test long` runs it"]
 async fn all_of_it_on_etcd_with_twenty_workers() {

@@ -1,6 +1,7 @@
 //! D20: an engine is restored from an older state of itself while coordinators and workers run. The leader steps down,
-//! the next one refuses the keyspace whose map was set back and says so, no key has two owners, nothing is dropped, and
-//! what was acknowledged is there when all coordinators were stopped and the newest state was restored.
+//! the next one refuses the keyspace whose map was set back and says so, no key has two owners, no term has two leaders,
+//! nothing is dropped, and what was acknowledged is there when all coordinators were stopped and the newest state was
+//! restored.
 //!
 //! What the leader notices first differs: on etcd, and where a dump is loaded into MariaDB, that the engine's version is
 //! lower than it was; where MariaDB starts on older files, that its key is gone, as all sessions in them are over. ZooKeeper
@@ -12,6 +13,7 @@ use chaos::engine::Engine;
 use chaos::fleet::Fleet;
 use chaos::load::Load;
 use chaos::past::Way;
+use chaos::trial::Watch;
 use chaos::until;
 use partage_coordination::Backend;
 use partage_wire::json::{Command, Summary};
@@ -74,6 +76,7 @@ async fn set_back_and_forth(backend: Backend, way: Way, pace: Pace) -> (Fleet, L
     let mut fleet = Fleet::on(engine, 3, pace.settings).await;
     let (load, late) = live_on(&fleet, way).await;
     let (_, term) = fleet.leader().await;
+    let watch = Watch::start(fleet.addresses());
 
     fleet.engine.set_back(way, "older").await;
     // The leader notices by itself and steps down; the next one reads what is there.
@@ -95,6 +98,7 @@ async fn set_back_and_forth(backend: Backend, way: Way, pace: Pace) -> (Fleet, L
     told(&fleet, "the quarantine is over", |status| status.quarantine.is_empty()).await;
     fleet.whole().await;
     assert_eq!((load.lies(), late.lies()), (Vec::new(), Vec::new()));
+    watch.agrees_with(&fleet.reigns());
     (fleet, load, late)
 }
 

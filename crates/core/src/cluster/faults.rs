@@ -17,9 +17,9 @@
 //!
 //! All of it is told: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
 
-use super::{Cluster, Records, Write};
+use super::{Cluster, Moment, Records, Write};
 use crate::check;
-use crate::id::{Incarnation, PlacementId, PlanId, ShardId};
+use crate::id::{Incarnation, PlanId};
 use crate::leap::Leap;
 use crate::limits;
 use crate::name::KeyspaceName;
@@ -162,8 +162,7 @@ impl Records {
         let plans = self.plans.iter().map(|plan| plan.id.next());
         let next = plans.chain([cluster.next_plan]).max().unwrap_or_default();
         cluster.next_plan = PlanId(leap.beyond(next.0));
-        cluster.next_shard = ShardId(leap.beyond(cluster.next_shard.0));
-        cluster.next_placement = PlacementId(leap.beyond(cluster.next_placement.0));
+        cluster.leap_ids(leap, Default::default());
         if cluster.longest_lease_ms == 0 {
             cluster.longest_lease_ms = limits::LOST_LEASE_MS;
         }
@@ -181,6 +180,17 @@ impl Cluster {
         let texts: Vec<_> = faults.quarantined().map(|(_, text)| text).chain(faults.mended()).collect();
         texts.into_iter().for_each(|text| self.notice(true, text));
         self.faults = faults;
+    }
+
+    /// Once every lease is over that was granted before this coordinator led, none is longer than its own: the next
+    /// coordinator need not wait for more.
+    pub(super) fn forget_longest_lease(&mut self, at: Moment) {
+        let own = self.settings.lease_ms;
+        if self.record.longest_lease_ms <= own || at.now < self.leases_before {
+            return;
+        }
+        self.record.longest_lease_ms = own;
+        self.outbox.writes.push(Write::Cluster(self.record.clone()));
     }
 
     /// What was wrong with the stored state when this coordinator began to lead.
@@ -201,9 +211,7 @@ impl Cluster {
         if self.faults.quarantine.remove(name).is_none() {
             return;
         }
-        let leap = Leap::at(wall_ms);
-        self.record.next_shard = ShardId(leap.beyond(self.record.next_shard.0));
-        self.record.next_placement = PlacementId(leap.beyond(self.record.next_placement.0));
+        self.record.leap_ids(Leap::at(wall_ms), Default::default());
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         self.outbox.writes.push(Write::DropKeyspace(name.clone()));
     }

@@ -6,14 +6,16 @@
 //! lease is over.
 
 use super::{Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, Write, orders, work};
-use crate::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, ReplicaKey, Report, Stored};
+use crate::exchange::{
+    Beat, ClusterIdentity, Known, LeaseRenewal, Orders, Phase, ReplicaKey, Report, Stored,
+};
 use crate::health::Signs;
-use crate::id::{ClusterId, Incarnation, ShardId};
+use crate::id::{ClusterId, Generation, Incarnation, ShardId};
 use crate::lease::Granted;
 use crate::limits;
 use crate::load::{BadLoad, Load};
 use crate::map::Replica;
-use crate::name::NodeId;
+use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec, NodeSpecError};
 use crate::planted::{self, Planted};
 use crate::reconnect;
@@ -31,12 +33,14 @@ pub struct Registration {
     pub cluster: Option<ClusterId>,
     /// What it has stored that no order of this incarnation is about.
     pub stored: Vec<Stored>,
+    /// The latest maps that it was given orders by: a coordinator that has older ones does not take it in.
+    pub known: Vec<Known>,
 }
 
 impl Registration {
     /// Of a new process that has nothing stored.
     pub fn new(spec: NodeSpec) -> Registration {
-        Registration { spec, incarnation: None, cluster: None, stored: vec![] }
+        Registration { spec, incarnation: None, cluster: None, stored: vec![], known: vec![] }
     }
 }
 
@@ -94,6 +98,22 @@ pub enum RegisterError {
         ours: ClusterId,
         /// The worker's.
         theirs: ClusterId,
+    },
+    /// It was told more than this coordinator knows.
+    #[error(
+        "node {node} was told of keyspace {keyspace} at {theirs}, and this coordinator {}: another one leads by now, or \
+         the stored state was set back. The coordinator reads everything anew; keep the data, and register again",
+        ours.map_or("knows of no such keyspace".to_owned(), |ours| format!("has it at {ours}"))
+    )]
+    Ahead {
+        /// The node.
+        node: NodeId,
+        /// Of which keyspace.
+        keyspace: KeyspaceName,
+        /// The coordinator's, if it knows the keyspace.
+        ours: Option<Generation>,
+        /// The worker's.
+        theirs: Generation,
     },
     /// A node of that name is not known: it was removed.
     #[error(
@@ -213,7 +233,7 @@ impl NodeState {
 impl Cluster {
     /// Takes a worker in, or back.
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
-        let Registration { spec, incarnation, cluster, stored } = registration;
+        let Registration { spec, incarnation, cluster, stored, known } = registration;
         spec.check()?;
         let is_other = |theirs: &ClusterId| {
             !self.identity().is_or_continues(*theirs) && !planted::is(Planted::AnyCluster)
@@ -221,6 +241,10 @@ impl Cluster {
         if let Some(theirs) = cluster.filter(is_other) {
             let (node, ours) = (spec.id, self.record.id);
             return Err(RegisterError::OtherCluster { node, ours, theirs });
+        }
+        // One that this cluster was restored from may have had other keyspaces of these names.
+        if cluster == Some(self.record.id) {
+            self.listen_to_known(&spec.id, known)?;
         }
         self.check_address(at, &spec)?;
         if let Some(incarnation) = incarnation {
@@ -372,6 +396,7 @@ impl Cluster {
             self.take_report(at, &id, beat.incarnation, report);
         }
         let permissions = self.permissions(at, &id);
+        let permissions = self.without_lost(permissions);
         let spread_ms = reconnect::worker_spread_ms(self.nodes.len(), self.settings.lease_ms);
         let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms, spread_ms };
         let orders = self.orders_since(&id, beat.applied, Some(lease)).ok_or(BeatError::Unknown(id))?;

@@ -14,6 +14,7 @@
 //! | what is asked                                  | file            |
 //! |------------------------------------------------|-----------------|
 //! | who is a node, is it alive, may it go          | `membership.rs` |
+//! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
 //! | which changes of a plan begin now              | `execute.rs`    |
@@ -40,6 +41,7 @@
 
 pub mod admin;
 mod advance;
+mod ahead;
 mod blame;
 mod calm;
 mod execute;
@@ -68,6 +70,7 @@ pub mod status;
 mod stored;
 mod work;
 
+pub use ahead::{Ahead, Witness, note};
 pub use faults::StoredFaults;
 pub use kept::Kept;
 pub use membership::{BeatError, RegisterError, Registration, Welcome};
@@ -258,8 +261,12 @@ pub struct Cluster {
     deleted: BTreeMap<KeyspaceName, Millis>,
     /// What was wrong with the stored state that it began with.
     faults: StoredFaults,
+    /// What workers were told that it does not know; not stored.
+    ahead: Ahead,
     /// It began with replicas of which it had heard nothing: those of a coordinator before it.
     inherited: bool,
+    /// From then on no lease runs that was granted before this coordinator led.
+    leases_before: Millis,
     /// When this coordinator said that it would look again.
     promised: Millis,
     /// Nodes that were given up lately.
@@ -321,6 +328,7 @@ impl Cluster {
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         self.excuse_own_silence(at);
+        self.forget_longest_lease(at);
         let wake = self.watch_over(at);
         self.wake_unproven(at);
         let wake =

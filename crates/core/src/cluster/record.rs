@@ -41,7 +41,7 @@ pub struct ClusterRecord {
     pub next_incarnation: Incarnation,
     /// The number that the next plan gets.
     pub next_plan: PlanId,
-    /// The longest lease ever granted, so that a coordinator with a shorter setting waits long enough.
+    /// The longest lease that may still run, so that a coordinator with a shorter setting waits long enough.
     pub longest_lease_ms: u64,
     /// Why automatic moves are stopped, until a person releases the brake (K18).
     pub brake: Option<String>,
@@ -53,9 +53,22 @@ pub struct ClusterRecord {
     /// Names of deleted keyspaces that have not been given out again, each with the lowest shard id that it had not
     /// used: data below may be deleted wherever it turns up (D7). At most [`limits::DELETED_KEYSPACES`].
     pub deleted_keyspaces: BTreeMap<KeyspaceName, ShardId>,
+    /// Ids that may have been given out and were forgotten: of keyspaces, too, that there is no record of any more.
+    pub lost: Option<LostIds>,
 }
 
 impl ClusterRecord {
+    /// Keyspaces that are created from here on have ids beyond all that may have been given out, and beyond those
+    /// that are `used`.
+    pub(super) fn leap_ids(&mut self, leap: Leap, used: (ShardId, PlacementId)) {
+        let (shard, placement) = (self.next_shard, self.next_placement);
+        self.next_shard = ShardId(leap.beyond(shard.max(used.0).0));
+        self.next_placement = PlacementId(leap.beyond(placement.max(used.1).0));
+        let first = self.lost.map_or((shard, placement), |lost| (lost.shards.0, lost.placements.0));
+        let next = (self.next_shard, self.next_placement);
+        self.lost = Some(LostIds { shards: (first.0, next.0), placements: (first.1, next.1) });
+    }
+
     /// Remembers that a keyspace was deleted which had not used `below` and what is above it yet.
     pub(super) fn remember_deleted(&mut self, name: KeyspaceName, below: ShardId) {
         self.deleted_keyspaces.insert(name, below);
@@ -80,6 +93,7 @@ impl Default for ClusterRecord {
             id: ClusterId::default(),
             continues: vec![],
             deleted_keyspaces: BTreeMap::new(),
+            lost: None,
         }
     }
 }
@@ -257,12 +271,10 @@ impl Records {
         let plans = self.plans.iter().map(|plan| plan.id.next());
         let next = plans.chain([cluster.next_plan]).max().unwrap_or_default();
         cluster.next_plan = PlanId(leap.beyond(next.0));
-        for (_, map) in &self.keyspaces {
-            cluster.next_shard = cluster.next_shard.max(map.next_shard());
-            cluster.next_placement = cluster.next_placement.max(map.next_placement());
-        }
-        cluster.next_shard = ShardId(leap.beyond(cluster.next_shard.0));
-        cluster.next_placement = PlacementId(leap.beyond(cluster.next_placement.0));
+        let shards = self.keyspaces.iter().map(|(_, map)| map.next_shard());
+        let placements = self.keyspaces.iter().map(|(_, map)| map.next_placement());
+        let used = (shards.max().unwrap_or_default(), placements.max().unwrap_or_default());
+        cluster.leap_ids(leap, used);
         let leapt = self.keyspaces.into_iter().map(|(record, map)| {
             let leapt = map.clone().after_loss(leap);
             (KeyspaceRecord { lost: Some(LostIds::between(record.lost, &map, &leapt)), ..record }, leapt)
@@ -364,7 +376,9 @@ impl Cluster {
                 .map(|name| (name.clone(), lease.end()))
                 .collect(),
             faults: StoredFaults::default(),
+            ahead: Default::default(),
             inherited: false,
+            leases_before: Granted::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,
             losses: Losses::default(),
             deaths: Default::default(),
@@ -423,6 +437,9 @@ impl Cluster {
     /// hands than its own, and had not heard of it yet (O5).
     pub fn allow_for_predecessor(&mut self, now: Millis, late_ms: u64) {
         let lease_ms = self.record.longest_lease_ms;
+        let mut latest = Granted::assumed(self.leases_before, 0);
+        latest.allow_for_predecessor(now, late_ms, lease_ms);
+        self.leases_before = latest.end();
         for node in self.nodes.values_mut() {
             node.signs.lease.allow_for_predecessor(now, late_ms, lease_ms);
             for signs in node.former.values_mut() {

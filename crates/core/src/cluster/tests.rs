@@ -1,5 +1,6 @@
 //! Scenarios of a whole cluster on simulated time, each short enough to be followed by hand.
 
+mod ahead;
 mod crash_loop;
 mod disks;
 mod durable;

@@ -19,6 +19,7 @@
 //! |                         | it is in the list and cannot              | fetches from another server              |
 //! |                         | it is not in the list, and cannot get in  | removes its books                        |
 //! |                         | there is none, for long                   | removes its books                        |
+//! |                         | it has gone back behind what counted here | keeps that map, too, for as long         |
 //! |                         | a map waits for long to be created        | removes its book                         |
 //! | fetched                 | the map is the head's                     | writes it as a new book                  |
 //! | the head was written    | to another than was last read             | looks at the head                        |
@@ -217,6 +218,8 @@ pub struct Server {
     seen: Option<Option<Seen>>,
     /// Since when there is no head.
     absent: Option<Millis>,
+    /// Since when the head is at an earlier map than one that counted here.
+    behind: Option<Millis>,
     books: BTreeMap<TransactionId, Book>,
     writes: BTreeMap<u64, Write>,
     /// Changes that were aborted while they were being written.
@@ -245,6 +248,7 @@ impl Server {
             me,
             seen: None,
             absent: None,
+            behind: None,
             books: BTreeMap::new(),
             writes: BTreeMap::new(),
             aborted: BTreeSet::new(),
@@ -320,6 +324,14 @@ impl Server {
         let seen = self.seen.as_ref()?.as_ref()?;
         let book = self.books.values().find(|book| book.map.generation() == seen.head.at)?;
         seen.head.servers.contains(&self.me).then_some(&book.map)
+    }
+
+    /// The latest map that is kept here though the head is at an earlier one, and that of the head: somebody set the
+    /// head back, or has just created the keyspace anew.
+    pub fn is_ahead(&self) -> Option<(Generation, Generation)> {
+        let at = self.head()?.at;
+        let ahead = self.books.values().filter(|book| book.counts && book.is_ahead_of(at));
+        ahead.map(|book| book.map.generation()).max().map(|ahead| (ahead, at))
     }
 
     /// Whether it could bring forth the map of that generation from what is on its disk.

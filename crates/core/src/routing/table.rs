@@ -12,7 +12,7 @@
 use super::NodeAddress;
 use super::layout::LayoutError;
 use super::routes::{KeyspaceRoutes, RouteNode, Routes, Seat, ShardRoute};
-use crate::exchange::{ClusterIdentity, KeyspaceBrief};
+use crate::exchange::{ClusterIdentity, KeyspaceBrief, Known};
 use crate::id::{ClusterId, Generation, ShardId};
 use crate::map::{DiffError, MapDiff, Role, Shard, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
@@ -149,22 +149,11 @@ impl RouteTable {
         self.spaces.get(keyspace).map(|space| &space.map)
     }
 
-    /// The generation that is known here of a keyspace, if `map`, whose shards began at `first_shard`, would go back behind
-    /// it (M2).
-    pub fn is_ahead_of(&self, map: &ShardMap, first_shard: ShardId) -> Option<Generation> {
-        let name = map.keyspace();
-        let (at, is_anew) = match (self.map(name), self.not_before.get(name)) {
-            (Some(held), _) => (held.generation(), is_anew(held, &map.whole())),
-            (None, latest) => (latest?.generation, first_shard > latest?.first_shard),
-        };
-        let to = map.generation();
-        (to != at && to.sequence <= at.sequence && !is_anew).then_some(at)
-    }
-
     /// The keyspaces that are known here, with a map or without, each at its latest generation.
-    pub fn keyspaces(&self) -> BTreeMap<KeyspaceName, Generation> {
-        let before = self.not_before.values().map(|brief| (brief.name.clone(), brief.generation));
-        before.chain(self.known()).collect()
+    pub fn keyspaces(&self) -> Vec<Known> {
+        let before = self.not_before.iter().filter(|(name, _)| !self.spaces.contains_key(*name));
+        let held = self.spaces.values().map(|space| space.routes.brief().known());
+        before.map(|(_, brief)| brief.known()).chain(held).collect()
     }
 
     /// The settings of a keyspace, at the generation of its map.

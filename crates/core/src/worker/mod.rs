@@ -17,7 +17,7 @@ pub use holding::{Callback, Gate, Holding, NoHeir, Patience, Task};
 
 use crate::cluster::{Registration, Welcome};
 use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
-use crate::id::{ClusterId, Epoch, Generation, Incarnation};
+use crate::id::{ClusterId, Epoch, Generation, Incarnation, ShardId};
 use crate::lease::Held;
 use crate::limits;
 use crate::load::Load;
@@ -140,13 +140,14 @@ impl Worker {
         self.mistrust.as_ref()
     }
 
-    /// How it registers: with what it is of, what it has been, and what it keeps.
+    /// How it registers: with what it is of, what it has been, what it keeps, and what it was told.
     pub fn registration(&self, spec: NodeSpec) -> Registration {
         Registration {
             spec,
             incarnation: self.incarnation,
             cluster: self.cluster,
             stored: self.holdings.values().filter_map(Holding::as_stored).collect(),
+            known: self.keyspaces.values().map(KeyspaceBrief::known).collect(),
         }
     }
 
@@ -194,6 +195,8 @@ impl Worker {
         }
         if self.cluster.replace(theirs).is_some_and(|ours| ours != theirs) {
             self.holdings.values_mut().for_each(Holding::restored);
+            // A restored cluster may be of before a keyspace was deleted and created anew. It numbers on far beyond.
+            self.keyspaces.values_mut().for_each(|brief| brief.first_shard = ShardId(0));
         }
         self.mistrust = None;
         let incarnation = welcome.incarnation;

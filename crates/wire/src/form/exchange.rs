@@ -8,7 +8,7 @@ use crate::malformed::{At, each, names, optional, required};
 use crate::proto;
 use partage_core::cluster::{Registration, Welcome};
 use partage_core::exchange::{
-    Beat, DropReason, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report, Stored,
+    Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report, Stored,
 };
 use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::key::Key;
@@ -23,6 +23,7 @@ impl From<&Registration> for proto::Register {
             incarnation: registration.incarnation.map_or(0, |incarnation| incarnation.0),
             cluster: registration.cluster.map(|cluster| cluster.to_string()).unwrap_or_default(),
             stored: registration.stored.iter().map(Into::into).collect(),
+            known: registration.known.iter().map(Into::into).collect(),
         }
     }
 }
@@ -36,6 +37,28 @@ impl TryFrom<proto::Register> for Registration {
             incarnation: (form.incarnation != 0).then_some(Incarnation(form.incarnation)),
             cluster: (!form.cluster.is_empty()).then(|| form.cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", Stored::try_from)?,
+            known: each(form.known, "known", Known::try_from)?,
+        })
+    }
+}
+
+impl From<&Known> for proto::Known {
+    fn from(known: &Known) -> Self {
+        proto::Known {
+            keyspace: known.keyspace.to_string(),
+            first_shard: known.first_shard.0,
+            generation: Some(known.generation.into()),
+        }
+    }
+}
+
+impl TryFrom<proto::Known> for Known {
+    type Error = Malformed;
+    fn try_from(form: proto::Known) -> Result<Self, Malformed> {
+        Ok(Known {
+            keyspace: KeyspaceName::new(&form.keyspace).at("keyspace")?,
+            first_shard: ShardId(form.first_shard),
+            generation: required(form.generation, "generation")?,
         })
     }
 }

@@ -22,6 +22,7 @@ impl From<&ClusterRecord> for proto::StoredCluster {
             id: if record.id == ClusterId::default() { String::new() } else { record.id.to_string() },
             continues: record.continues.iter().map(ToString::to_string).collect(),
             deleted_keyspaces: record.deleted_keyspaces.iter().map(deleted_form).collect(),
+            lost: record.lost.as_ref().map(Into::into),
         }
     }
 }
@@ -39,6 +40,7 @@ impl TryFrom<proto::StoredCluster> for ClusterRecord {
             id: if form.id.is_empty() { ClusterId::default() } else { form.id.parse().at("id")? },
             continues: names(&form.continues, "continues")?,
             deleted_keyspaces: each(form.deleted_keyspaces, "deleted_keyspaces", deleted)?,
+            lost: form.lost.map(Into::into),
         })
     }
 }

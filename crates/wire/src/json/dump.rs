@@ -81,6 +81,9 @@ pub struct DumpCluster {
     /// Names of deleted keyspaces, each with the lowest shard id that it had not used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub deleted_keyspaces: BTreeMap<String, u64>,
+    /// Ids that may have been given out and were forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<DumpLostIds>,
 }
 
 /// Ids that may have been given out by a coordinator whose state was lost: from the first, without the second.
@@ -237,6 +240,7 @@ impl From<&ClusterRecord> for DumpCluster {
                 .iter()
                 .map(|(name, id)| (name.to_string(), id.0))
                 .collect(),
+            lost: record.lost.map(Into::into),
         }
     }
 }
@@ -330,6 +334,7 @@ impl TryFrom<DumpCluster> for ClusterRecord {
             brake: form.brake,
             next_shard: ShardId(form.next_shard),
             next_placement: PlacementId(form.next_placement),
+            lost: form.lost.map(Into::into),
         })
     }
 }

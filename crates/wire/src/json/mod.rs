@@ -47,8 +47,8 @@ pub use status::{
 };
 pub use text::{Generation, KeyText, Point};
 pub use worker::{
-    Beat, HotKey, KeyspaceBrief, Lease, Leave, Load, Order, Orders, Peer, Register, ReplicaKey, Report,
-    Stored, Welcome,
+    Beat, HotKey, KeyspaceBrief, Known, Lease, Leave, Load, Order, Orders, Peer, Register, ReplicaKey,
+    Report, Stored, Welcome,
 };
 
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.

@@ -47,6 +47,43 @@ pub struct Register {
     /// What it has stored that no order to this incarnation is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stored: Vec<Stored>,
+    /// The latest map of each keyspace that orders have named to it: a coordinator that has older ones does not take it
+    /// in. One that names none is not asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<Known>,
+}
+
+/// The latest map of a keyspace that a worker was given orders by, as `keyspaces` of the orders said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// Which keyspace.
+    pub keyspace: String,
+    /// Tells it from earlier keyspaces of that name.
+    pub first_shard: u64,
+    /// The map.
+    pub generation: Generation,
+}
+
+impl From<&core::Known> for Known {
+    fn from(known: &core::Known) -> Self {
+        Known {
+            keyspace: known.keyspace.to_string(),
+            first_shard: known.first_shard.0,
+            generation: known.generation.into(),
+        }
+    }
+}
+
+impl TryFrom<Known> for core::Known {
+    type Error = Malformed;
+    fn try_from(form: Known) -> Result<Self, Malformed> {
+        Ok(core::Known {
+            keyspace: form.keyspace.parse().at("keyspace")?,
+            first_shard: ShardId(form.first_shard),
+            generation: form.generation.try_into().inside("generation")?,
+        })
+    }
 }
 
 /// A replica that a worker has stored.
@@ -111,6 +148,7 @@ impl TryFrom<Register> for cluster::Registration {
             incarnation: form.incarnation.map(Incarnation),
             cluster: form.cluster.map(|cluster| cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", TryInto::try_into)?,
+            known: each(form.known, "known", TryInto::try_into)?,
         })
     }
 }
@@ -528,6 +566,7 @@ impl From<&cluster::Registration> for Register {
             incarnation: registration.incarnation.map(|incarnation| incarnation.0),
             cluster: registration.cluster.map(|cluster| cluster.to_string()),
             stored: registration.stored.iter().map(Into::into).collect(),
+            known: registration.known.iter().map(Into::into).collect(),
         }
     }
 }

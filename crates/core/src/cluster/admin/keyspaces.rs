@@ -60,7 +60,10 @@ impl Cluster {
                 way_out: "give other first shards".into(),
             });
         }
-        let record = KeyspaceRecord::new(keyspace, at.wall_ms, self.record.next_shard);
+        let record = KeyspaceRecord {
+            lost: self.record.lost,
+            ..KeyspaceRecord::new(keyspace, at.wall_ms, self.record.next_shard)
+        };
         warnings.extend(self.room_for_keyspace(at, None, &record, ahead)?);
         let effects = vec![Effect::Create(record, diff)];
         Ok(Intent { warnings, ..Intent::new(format!("create keyspace {name} with {count} shards"), effects) })

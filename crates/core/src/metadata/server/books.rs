@@ -56,6 +56,11 @@ impl Book {
         Some(path)
     }
 
+    /// Whether its map counts for more changes than that one.
+    pub(super) fn is_ahead_of(&self, at: Generation) -> bool {
+        self.map.generation().sequence > at.sequence
+    }
+
     pub(super) fn reaches(&self, to: Generation) -> bool {
         self.path(to).is_some()
     }

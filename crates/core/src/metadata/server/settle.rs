@@ -92,7 +92,28 @@ impl Server {
                 }
             }
         }
-        self.remove_where(|other, book| other != name && book.counts, out);
+        self.remove_others(Some(name), out);
+    }
+
+    /// Removes every book that counted, but `own`, and but the latest that the head has gone back behind.
+    fn remove_others(&mut self, own: Option<TransactionId>, out: &mut Vec<Effect>) {
+        let ahead = self.kept_ahead();
+        self.remove_where(|name, book| book.counts && ![own, ahead].contains(&Some(name)), out);
+    }
+
+    /// The latest map that counted here, where the head is at an earlier one. No leader takes a head back: the keyspace
+    /// was created anew, or somebody has set the head back and this is the newest map that there is. It is kept for as
+    /// long as one without a head.
+    fn kept_ahead(&mut self) -> Option<TransactionId> {
+        let at = self.head()?.at;
+        let counted = self.books.iter().filter(|(_, book)| book.counts && book.is_ahead_of(at));
+        let latest = counted.max_by_key(|(_, book)| book.map.generation()).map(|(name, _)| *name);
+        let Some(latest) = latest else {
+            self.behind = None;
+            return None;
+        };
+        let since = *self.behind.get_or_insert(self.now);
+        (self.now.since(since) < GONE_MS).then_some(latest)
     }
 
     fn remove_where(&mut self, is_gone: impl Fn(TransactionId, &Book) -> bool, out: &mut Vec<Effect>) {
@@ -142,7 +163,8 @@ impl Server {
     /// the head has been written again the swap can do nothing.
     fn drop_stale(&mut self, number: u64, seen: &Seen, out: &mut Vec<Effect>) {
         let (now, mut seals) = (self.now, false);
-        for (name, book) in &mut self.books {
+        // What builds on a map that the head has gone back behind may have counted.
+        for (name, book) in self.books.iter_mut().filter(|(_, book)| !book.is_ahead_of(seen.head.at)) {
             let mut gone = Vec::new();
             for pending in book.pending.values_mut().filter(|pending| pending.read <= number) {
                 match pending.doubt {
@@ -187,7 +209,7 @@ impl Server {
             return out.push(Effect::Seal(seen.clone()));
         }
         self.joining = None;
-        self.remove_where(|_, book| book.counts, out);
+        self.remove_others(None, out);
     }
 
     /// Answers whoever asked before this read of the head began, if the head's map is here.

@@ -150,3 +150,45 @@ fn a_map_that_was_fetched_too_late_takes_no_other_with_it() {
     assert!(late.contains(&Effect::Remove(ahead.generation().transaction)), "{late:?}");
     assert_eq!(server.current(), Some(&next), "T7: the head's map stays");
 }
+
+/// `m0` with a map at sequence 2, and the head of sequence 1 that it had before.
+fn gone_on() -> (Server, Seen, Seen) {
+    let (mut server, map, before) = settled();
+    let diff = Arc::new(map.edit().commit(TransactionId([8; 20])));
+    let begun = server.take(Millis(1), Event::Store(2, Change::Operation(diff.clone())));
+    let [Effect::Append(number, ..)] = begun[..] else { panic!("{begun:?}") };
+    server.take(Millis(1), Event::Written(number, Ok(())));
+    let next = Seen { head: Head { at: diff.to, ..before.head.clone() }, version: 9 };
+    server.take(Millis(3), Event::News(Some(next.clone())));
+    assert_eq!(server.current().unwrap().generation(), diff.to);
+    (server, before, next)
+}
+
+/// The engine was restored from an older state: the head of before lists other servers, or the same.
+#[test]
+fn d10_the_newest_map_is_kept_when_the_head_goes_back() {
+    for servers in [vec![node("m7"), node("m8")], servers()] {
+        let (mut server, before, next) = gone_on();
+        let older = Seen { head: Head { servers, ..before.head }, version: 3 };
+        let read = |server: &mut Server, now, seen: &Seen| {
+            // None of it is asked for: it looks for other reasons.
+            look(server, Millis(now), Event::Refresh, Some(seen.clone()))
+        };
+        for now in [4, 5, GONE_MS] {
+            let effects = read(&mut server, now, &older);
+            assert!(!effects.iter().any(|effect| matches!(effect, Effect::Remove(_))), "{effects:?}");
+            assert_eq!(server.is_ahead(), Some((next.head.at, older.head.at)));
+            assert_eq!(server.current(), None, "nobody is answered from it");
+        }
+        // The newest state is put back, and all is as before.
+        let mut healed = server.clone();
+        read(&mut healed, GONE_MS, &Seen { version: 10, ..next.clone() });
+        assert_eq!((healed.current().unwrap().generation(), healed.is_ahead()), (next.head.at, None));
+        // Else it goes, as one without a head.
+        if !older.head.servers.contains(&node("m0")) {
+            let effects = read(&mut server, GONE_MS + 5, &older);
+            assert!(effects.iter().any(|effect| matches!(effect, Effect::Remove(_))), "{effects:?}");
+            assert_eq!(server.books(), 0);
+        }
+    }
+}

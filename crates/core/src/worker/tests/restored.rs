@@ -134,3 +134,22 @@ fn l1_a_copy_that_cannot_be_opened_lets_go_of_the_lead_at_once() {
     assert_eq!(fixture.order(3, live(Role::Follower, 6)), []);
     assert_eq!(fixture.reported().1, Epoch(6));
 }
+
+/// A backup may be of before a keyspace was deleted and created anew: the restored cluster numbers on, and is obeyed.
+#[test]
+fn l1_a_restored_cluster_is_obeyed_that_has_an_earlier_keyspace_of_a_name() {
+    let mut fixture = Fixture::leading(1);
+    let brief = fixture.worker.keyspace(&replica().keyspace).unwrap().clone();
+    let later = KeyspaceBrief { first_shard: ShardId(50), ..brief.clone() };
+    let version = fixture.version + 1;
+    let orders = Orders { keyspaces: vec![later], ..fixture.whole(version, vec![], vec![]) };
+    fixture.worker.ordered(Millis(5), orders);
+    assert_eq!(fixture.worker.registration(NodeSpec::new(NodeId::new("a").unwrap(), "a:1")).known.len(), 1);
+
+    let restored = Welcome { continues: vec![ClusterId(1)], ..welcome(2, 1) };
+    fixture.worker.welcomed(&restored).unwrap();
+    (fixture.cluster, fixture.version) = (2, 0);
+    let orders = Orders { keyspaces: vec![brief], ..fixture.whole(1, vec![], vec![]) };
+    fixture.worker.ordered(Millis(6), orders);
+    assert_eq!(fixture.worker.mistrust(), None);
+}

@@ -1,0 +1,137 @@
+//! Workers that were told more than this cluster knows: its stored state was set back, or another coordinator leads.
+//!
+//! A captain who has slept asks the crew what day it is. A worker says with its registration by which maps it was given
+//! orders. No commit is told before it is durable, so a coordinator that has older maps has not read what is durable
+//! now: it was deposed and does not know it yet, or somebody put an older state in the place of the newest. Either way it
+//! must command nobody by what it has. It takes the worker not in, decides no more ([`Cluster::ahead`]), and the driver
+//! reads everything anew. What is older even then goes into quarantine ([`Records::refuse_older`]), and the numbers go on
+//! far beyond what may have been given out.
+//!
+//! Not done: to believe a worker that names no cluster, or another one. It cannot have been told anything here.
+
+use super::{Cluster, Records, StoredFaults};
+use crate::exchange::{Known, Permission};
+use crate::id::Generation;
+use crate::limits;
+use crate::name::{KeyspaceName, NodeId};
+use std::collections::BTreeMap;
+
+/// What was known of keyspaces, by whom: the latest of each.
+pub type Ahead = BTreeMap<KeyspaceName, Witness>;
+
+/// Somebody who was told of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Witness {
+    /// Who, in words.
+    pub who: String,
+    /// Of which map.
+    pub known: Known,
+}
+
+impl Cluster {
+    /// Takes note of what a worker knows that this cluster does not, and refuses the worker then.
+    pub(super) fn listen_to_known(
+        &mut self,
+        node: &NodeId,
+        known: Vec<Known>,
+    ) -> Result<(), super::RegisterError> {
+        let mut refused = None;
+        for known in known {
+            let Some(ours) = self.is_outdone(&known) else { continue };
+            let (node, keyspace, theirs) = (node.clone(), known.keyspace.clone(), known.generation);
+            let witness = Witness { who: format!("node {node}"), known };
+            note(&mut self.ahead, witness);
+            refused.get_or_insert(super::RegisterError::Ahead { node, keyspace, ours, theirs });
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// What this cluster has of a keyspace, if somebody knows more.
+    fn is_outdone(&self, known: &Known) -> Option<Option<Generation>> {
+        match self.keyspaces.get(&known.keyspace) {
+            Some(state) => {
+                let ours = state.map.generation();
+                known.is_ahead_of(state.record.first_shard, ours).then_some(Some(ours))
+            }
+            None if self.faults.quarantine.contains_key(&known.keyspace) => None,
+            // Those that were deleted began below.
+            None => (known.first_shard >= self.record.next_shard).then_some(None),
+        }
+    }
+
+    /// What workers were told that this cluster does not know. The driver of a cluster that has any lets it decide
+    /// nothing more, and reads everything anew.
+    pub fn ahead(&self) -> &Ahead {
+        &self.ahead
+    }
+
+    /// Those of `permissions` that are about ids which this coordinator can know. What a coordinator gave out whose state
+    /// was lost is kept, also where a keyspace of that name was created since: its data is not the former one's, and
+    /// nobody has deleted that.
+    pub(super) fn without_lost(&self, mut permissions: Vec<Permission>) -> Vec<Permission> {
+        permissions.retain(|Permission { replica, .. }| {
+            let keyspace = self.keyspaces.get(&replica.keyspace);
+            let lost = keyspace.and_then(|state| state.record.lost);
+            !lost.is_some_and(|lost| lost.has(replica))
+        });
+        permissions
+    }
+}
+
+/// Adds what a witness knows, if it is more than is known.
+pub fn note(ahead: &mut Ahead, witness: Witness) {
+    let is_news = match ahead.get(&witness.known.keyspace) {
+        Some(before) => witness.known.is_ahead_of(before.known.first_shard, before.known.generation),
+        None => ahead.len() < limits::KEYSPACES,
+    };
+    if is_news {
+        ahead.insert(witness.known.keyspace.clone(), witness);
+    }
+}
+
+impl Records {
+    /// Takes those keyspaces out whose map is older than one that somebody was told of, and puts them in quarantine. Then,
+    /// and where one is missing, the whole state was set back, so that the counters are to go on far beyond
+    /// ([`Records::mend`]). Forgets of `ahead` what is as new as that.
+    pub fn refuse_older(&mut self, faults: &mut StoredFaults, ahead: &mut Ahead) {
+        let mut older = Vec::new();
+        self.keyspaces.retain(|(record, map)| {
+            let name = &record.keyspace.name;
+            let Some(Witness { who, known }) = ahead.get(name) else { return true };
+            if !known.is_ahead_of(record.first_shard, map.generation()) {
+                ahead.remove(name);
+                return true;
+            }
+            let (ours, theirs) = (map.generation(), known.generation);
+            let why =
+                format!("its stored map is at {ours}, and {who} knows of {theirs}: somebody set it back");
+            older.push(format!("keyspace {name} is at {ours}, and {who} knows of {theirs}"));
+            faults.quarantine.insert(name.clone(), why);
+            false
+        });
+        ahead.retain(|name, Witness { who, known }| {
+            if faults.quarantine.contains_key(name) {
+                return true;
+            }
+            let is_here = self.keyspaces.iter().any(|(record, _)| record.keyspace.name == *name);
+            let is_missing = !is_here && known.first_shard >= self.cluster.next_shard;
+            if is_missing {
+                let at = known.generation;
+                older.push(format!(
+                    "keyspace {name} was at {at}, as {who} knows, and there is no record of it"
+                ));
+            }
+            is_missing
+        });
+        if !older.is_empty() {
+            let more = older.len().saturating_sub(limits::NAMES_SHOWN);
+            older.truncate(limits::NAMES_SHOWN);
+            let rest = if more > 0 { format!("; and {more} more keyspaces") } else { String::new() };
+            faults.cluster.push(format!(
+                "what is stored was restored from an older state of itself ({}{rest}): workers keep all data; stop all \
+                 coordinators and put the newest state back, or restore a backup (`partage restore`)",
+                older.join("; ")
+            ));
+        }
+    }
+}

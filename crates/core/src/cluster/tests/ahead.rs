@@ -1,0 +1,203 @@
+//! A stored state that is older than what workers were told: the coordinator commands nobody by it, says so, and goes on
+//! with numbers that were never given out.
+
+use super::super::ClusterRecord;
+use super::super::admin::{Command, Presplit};
+use super::super::{
+    Ahead, Cluster, Moment, Records, RegisterError, Registration, StoredFaults, Witness, note,
+};
+use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
+use crate::exchange::{Known, ReplicaKey, Stored};
+use crate::id::{ClusterId, Epoch, Generation, PlacementId, ShardId, TransactionId};
+use crate::lease::Granted;
+use crate::limits;
+use crate::name::KeyspaceName;
+use crate::node::NodeSpec;
+use crate::sharding::{Bounds, Slot};
+use crate::time::Millis;
+
+const WALL_MS: u64 = 1_700_000_000_000;
+
+/// A town that has gone on, and what its disk had before.
+fn set_back() -> (Town, Records) {
+    let mut town = Town::new(keyspace(8), slots(8));
+    town.join("n0");
+    town.join("n1");
+    town.run(3_000);
+    let older = town.disk.clone();
+    town.join("n2");
+    town.run(20_000);
+    assert!(town.map().generation().sequence > older.keyspaces[0].1.generation().sequence);
+    (town, older)
+}
+
+fn known(town: &Town) -> Known {
+    Known { keyspace: name(), first_shard: ShardId(1), generation: town.map().generation() }
+}
+
+/// Of a keyspace that was created after the older state was kept.
+fn late() -> Known {
+    let generation = Generation { sequence: 3, transaction: TransactionId([7; 20]) };
+    Known { keyspace: KeyspaceName::new("late").unwrap(), first_shard: ShardId(1), generation }
+}
+
+fn registration(id: &str, known: Vec<Known>) -> Registration {
+    let spec = NodeSpec::new(node(id), format!("{id}:1"));
+    Registration { cluster: Some(ClusterId::default()), known, ..Registration::new(spec) }
+}
+
+fn at(town: &Town) -> Moment {
+    Moment { wall_ms: WALL_MS, ..town.at() }
+}
+
+/// What a coordinator starts with that reads the older state, by the word of those who know more.
+fn started(town: &Town, mut records: Records, mut ahead: Ahead) -> (Cluster, Ahead) {
+    let mut faults = StoredFaults::default();
+    records.refuse_older(&mut faults, &mut ahead);
+    let mended = records.mend(&mut faults, WALL_MS);
+    let mut cluster = Cluster::recover(at(town), settings(), records).unwrap();
+    cluster.take_faults(faults, mended);
+    (cluster, ahead)
+}
+
+fn heard(all: &[Known]) -> Ahead {
+    let mut ahead = Ahead::new();
+    for known in all {
+        note(&mut ahead, Witness { who: "node n1".to_owned(), known: known.clone() });
+    }
+    ahead
+}
+
+#[test]
+fn d11_a_coordinator_with_older_maps_takes_nobody_in_who_was_told_of_later_ones() {
+    let (town, older) = set_back();
+    let mut cluster = Cluster::recover(town.at(), settings(), older).unwrap();
+    let before = cluster.records();
+
+    let fresh = registration("n5", vec![known(&town)]);
+    let stranger = Registration { cluster: None, ..fresh.clone() };
+    let of_before = Registration { cluster: Some(ClusterId(7)), ..fresh.clone() };
+    assert!(cluster.register(town.at(), stranger).is_ok(), "who was never here can have been told nothing");
+    assert!(matches!(cluster.register(town.at(), of_before), Err(RegisterError::OtherCluster { .. })));
+    assert!(cluster.ahead().is_empty());
+
+    let refused = cluster.register(town.at(), registration("n1", vec![known(&town)]));
+    let ours = Some(before.keyspaces[0].1.generation());
+    let theirs = town.map().generation();
+    assert_eq!(refused, Err(RegisterError::Ahead { node: node("n1"), keyspace: name(), ours, theirs }));
+    assert_eq!(cluster.ahead()[&name()].known, known(&town));
+    let refused = cluster.register(town.at(), registration("n1", vec![late()]));
+    assert!(matches!(refused, Err(RegisterError::Ahead { ours: None, .. })), "{refused:?}");
+    assert_eq!(cluster.ahead().len(), 2);
+    assert_eq!(cluster.records().keyspaces, before.keyspaces);
+}
+
+/// Two leaders of the same sequence: each has gone on from the same map (M3).
+#[test]
+fn m3_another_map_of_the_same_sequence_is_not_the_same() {
+    let (town, _) = set_back();
+    let mut cluster = town.cluster.clone();
+    let same = known(&town);
+    assert!(cluster.register(town.at(), registration("n5", vec![same.clone()])).is_ok());
+    let earlier_life = Known { first_shard: ShardId(0), ..late() };
+    assert!(cluster.register(town.at(), registration("n6", vec![earlier_life])).is_ok(), "it was deleted");
+    let transaction = TransactionId([99; 20]);
+    let other = Known { generation: Generation { transaction, ..same.generation }, ..same };
+    assert!(cluster.register(town.at(), registration("n7", vec![other])).is_err());
+}
+
+#[test]
+fn d10_d11_what_was_set_back_is_in_quarantine_until_the_newest_state_is_back() {
+    let (town, older) = set_back();
+    let (mut cluster, ahead) = started(&town, older.clone(), heard(&[known(&town)]));
+    assert_eq!(ahead.len(), 1, "it is still so when the next leader reads");
+    let status = cluster.status(at(&town));
+    let (refused, why) = &status.quarantine[0];
+    assert!(*refused == name() && why.contains("node n1 knows of g"), "{status:#?}");
+    assert!(status.stored_faults[0].contains("keyspace users is at g"), "{status:#?}");
+    assert!(cluster.keyspaces().is_empty());
+    // Those who know more are taken in, and are ordered nothing of it.
+    assert!(cluster.register(at(&town), registration("n1", vec![known(&town)])).is_ok());
+    assert!(cluster.ahead().is_empty());
+
+    let newest = Records { keyspaces: town.disk.keyspaces.clone(), ..town.disk.clone() };
+    let (cluster, ahead) = started(&town, newest, ahead);
+    assert!(ahead.is_empty() && cluster.faults().is_empty() && cluster.keyspaces().len() == 1);
+}
+
+/// Incarnations, plans, shards and replicas of the lost time are out there with workers and in logs.
+#[test]
+fn m5_a_state_that_was_set_back_gives_no_number_twice() {
+    let (mut town, older) = set_back();
+    let mut newest = town.disk.cluster.clone();
+    for ahead in [heard(&[known(&town)]), heard(&[late()])] {
+        let (cluster, _) = started(&town, older.clone(), ahead);
+        let record = cluster.records().cluster;
+        assert!(record.next_incarnation > newest.next_incarnation);
+        assert!(record.next_plan > newest.next_plan);
+        assert!(record.next_shard > town.map().next_shard());
+        assert!(record.next_placement > town.map().next_placement());
+        assert!(cluster.brake().unwrap().contains("restored from an older state"));
+    }
+
+    // A person deletes a keyspace: that is no loss, as ids went on.
+    newest.next_shard = ShardId(2);
+    let deleted = Records { cluster: newest, ..older };
+    let (cluster, ahead) = started(&town, deleted, heard(&[late()]));
+    assert!(ahead.is_empty() && cluster.faults().is_empty(), "{:?}", cluster.faults());
+    town.decide();
+}
+
+/// A worker has data of a keyspace that the older state knows nothing of, and a person creates it again.
+#[test]
+fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again() {
+    let (town, older) = set_back();
+    let (mut cluster, _) = started(&town, older, heard(&[late()]));
+    let mut again = keyspace(8);
+    again.name = late().keyspace;
+    again.durable = true;
+    let create =
+        Command::CreateKeyspace { keyspace: Box::new(again), presplit: Presplit::default(), ahead: true };
+    cluster.command(at(&town), TransactionId([8; 20]), "mia", create, false).unwrap();
+    let bounds: Bounds = Slot::all(8)[0].clone();
+    let replica = ReplicaKey { keyspace: late().keyspace, shard: ShardId(1), placement: PlacementId(1) };
+    let stored = Stored { replica, bounds, epoch: Epoch(1), store: 0, damaged: false };
+    let registration = Registration { stored: vec![stored], ..registration("n8", vec![]) };
+    let welcome = cluster.register(at(&town), registration).unwrap();
+    let beat = crate::exchange::Beat {
+        node: node("n8"),
+        incarnation: welcome.incarnation,
+        sequence: 1,
+        sent_at: town.at().now,
+        applied: 0,
+        whole: false,
+        reports: vec![],
+        leaving: None,
+        busy: 0.0,
+    };
+    let orders = cluster.beat(at(&town), beat).unwrap();
+    assert_eq!(orders.permissions, [], "nobody has deleted that data");
+}
+
+/// The counters were deleted, and with them the longest lease: only the first leader after that waits for ten minutes.
+#[test]
+fn o5_how_long_the_longest_lease_was_is_asked_no_more_once_it_is_over() {
+    let (mut town, _) = set_back();
+    town.disk.cluster = ClusterRecord::default();
+    let mut faults = StoredFaults { cluster: vec!["it is missing".to_owned()], ..StoredFaults::default() };
+    town.disk.mend(&mut faults, WALL_MS);
+    assert_eq!(town.disk.cluster.longest_lease_ms, limits::LOST_LEASE_MS);
+
+    let late_ms = 3_000;
+    let mut town = town.restart_coordinator();
+    town.cluster.allow_for_predecessor(town.at().now, late_ms);
+    let drift = |ms: u64| Granted::assumed(Millis(0), ms).end().0;
+    let over = town.now + drift(late_ms) + drift(limits::LOST_LEASE_MS);
+    while town.now + BEAT_MS < over {
+        town.run(BEAT_MS);
+        assert_eq!(town.disk.cluster.longest_lease_ms, limits::LOST_LEASE_MS);
+    }
+    town.run(2 * BEAT_MS);
+    assert_eq!(town.disk.cluster.longest_lease_ms, settings().lease_ms, "nothing longer can run");
+    assert_eq!(town.restart_coordinator().disk.cluster.longest_lease_ms, settings().lease_ms);
+}
