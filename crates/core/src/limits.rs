@@ -28,6 +28,10 @@ pub const ENTRIES_PACKED: i64 = 65_536;
 /// Changes of plans that begin in one commit, for the same reason.
 pub const CHANGES_BEGUN: usize = 2_048;
 
+/// Changes of plans that one decision tries to begin, for the same reason: of those that it has not tried before, of those
+/// for which there has come to be room, and of those that wait for anything else, so many each.
+pub const CHANGES_TRIED: usize = 2_048;
+
 /// What one decision plans, for the same reason: shards and replicas that are looked at, changes that are written. A
 /// quarter of it is the most changes of one plan that the planner makes by itself.
 pub const WORK_PLANNED: usize = 32_768;

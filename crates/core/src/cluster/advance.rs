@@ -128,11 +128,12 @@ impl Cluster {
         let awake = keyspace.take_awake(most);
         let more = !keyspace.awake.is_empty();
         self.work.settled += awake.len() as u64;
+        let mut turns = std::mem::take(&mut keyspace.turns);
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
         let Beginnings { progress, meter, due, is_cut_short } =
-            self.start_changes(keyspace, &mut edit, &plans, at);
+            self.start_changes(keyspace, &mut edit, (&plans, &mut turns, !awake.is_empty()), at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
         for refusal in refusals {
             self.notice(true, format!("keyspace {name}: {refusal}"));
@@ -144,6 +145,7 @@ impl Cluster {
             if keyspace.record.keyspace.durable {
                 keyspace.note_resting(&self.nodes, awake.iter().copied());
             }
+            keyspace.turns = turns;
             keyspace.meter = meter;
             keyspace.copies_due = due;
         }

@@ -16,7 +16,7 @@
 //! | who is a node, is it alive, may it go          | `membership.rs` |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
-//! | which changes of a plan begin now              | `execute.rs`    |
+//! | which changes of a plan begin now              | `execute.rs`; which are tried: `turns.rs` |
 //! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
 //! | what should change next, and who approves it   | `planning.rs`   |
@@ -66,6 +66,7 @@ mod runs;
 pub mod serving;
 pub mod status;
 mod stored;
+mod turns;
 mod work;
 
 pub use faults::StoredFaults;
@@ -143,6 +144,8 @@ pub struct KeyspaceState {
     /// Approved plans before this one were looked at last, and how many have not been since something happened.
     tracked_until: PlanId,
     untracked: usize,
+    /// Changes of approved plans that have not begun; not stored.
+    turns: turns::Turns,
     /// The map by nodes instead of by shards.
     hosted: hosted::Hosted,
     /// Children that prepare, by their parents.

@@ -448,6 +448,7 @@ impl KeyspaceState {
             unsettled,
             tracked_until: PlanId::default(),
             untracked: 0,
+            turns: Default::default(),
             ungranted: ids,
             unannounced: BTreeSet::new(),
             unfollowed: BTreeSet::new(),
