@@ -22,6 +22,9 @@ pub const SHARDS: usize = 4_000_000;
 /// Shards that one decision looks at, one by one: no beat is answered meanwhile, so it is little beside a heartbeat.
 pub const SHARDS_SETTLED: usize = 2_048;
 
+/// Shards of which one batch of beats sees at once whether their leaders may begin, for the same reason.
+pub const SHARDS_GRANTED: usize = 2_048;
+
 /// Entries of what is kept for each replica that one decision packs, for the same reason, and the map that it is at.
 pub const ENTRIES_PACKED: i64 = 65_536;
 

@@ -133,7 +133,7 @@ impl Cluster {
             meter: keyspace.meter.clone(),
             ..UnderWay::default()
         };
-        let mut progress = Vec::new();
+        let (mut progress, most) = (Vec::new(), self.beside_planning(limits::CHANGES_BEGUN));
         let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.get(id)).collect();
         let may_copy = turns.has(&Until::Bytes)
             && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
@@ -147,7 +147,7 @@ impl Cluster {
                 turns.note(line, before.as_ref(), None);
                 continue;
             };
-            if progress.len() >= limits::CHANGES_BEGUN {
+            if progress.len() >= most {
                 is_cut_short = true;
                 break;
             }
