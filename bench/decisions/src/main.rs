@@ -66,7 +66,9 @@ fn main() -> ExitCode {
     let (nodes, replicas) = (option(&words, "--nodes", 1_000), option(&words, "--replicas", 3));
     let wrong: Vec<String> = match words.iter().position(|word| word == runs::CHILD) {
         Some(at) => {
-            let scenario = Scenario::ALL.into_iter().find(|one| Some(one.name()) == words.get(at + 1).map(String::as_str));
+            let scenario = Scenario::ALL
+                .into_iter()
+                .find(|one| Some(one.name()) == words.get(at + 1).map(String::as_str));
             let measured = scenario.ok_or("there is no such scenario".to_owned()).and_then(|scenario| {
                 measure(scenario, scenario.size(nodes, replicas)).map(|calls| runs::tell(&calls))
             });
@@ -112,8 +114,11 @@ fn judge(all: &[(u64, Runs)]) -> Result<(), Vec<String>> {
     let n_log_n = |shards: u64| shards as f64 * (shards as f64).log2();
     let n_log_n = n_log_n(*large) / n_log_n(*small);
     let (before, after) = (before.costs(), after.costs());
-    let floor = after.get(FLOOR).zip(before.get(FLOOR)).map_or(1.0, |(after, before)| after.sum_ms / before.sum_ms);
-    say(&format!("from {small} to {large} shards n log n grows {n_log_n:.1}-fold, the floor {floor:.1}-fold"));
+    let floor =
+        after.get(FLOOR).zip(before.get(FLOOR)).map_or(1.0, |(after, before)| after.sum_ms / before.sum_ms);
+    say(&format!(
+        "from {small} to {large} shards n log n grows {n_log_n:.1}-fold, the floor {floor:.1}-fold"
+    ));
     let mut wrong = Vec::new();
     for (event, cost) in &after {
         if cost.most_ms > MOST_MS && event != DRY_RUN {

@@ -37,7 +37,8 @@ pub fn tell(calls: &Calls) {
 fn heard(text: &str) -> Result<Calls, String> {
     let mut calls = Calls::new();
     for line in text.lines() {
-        let (event, figures) = line.split_once('\t').ok_or_else(|| format!("not a line of figures: {line}"))?;
+        let (event, figures) =
+            line.split_once('\t').ok_or_else(|| format!("not a line of figures: {line}"))?;
         let figures: Result<Vec<f64>, _> = figures.split_ascii_whitespace().map(str::parse).collect();
         calls.insert(event.to_owned(), figures.map_err(|error| format!("{line}: {error}"))?);
     }
@@ -58,7 +59,8 @@ impl Runs {
             }
             runs.push(heard(&String::from_utf8_lossy(&output.stdout))?);
         }
-        let counts = |calls: &Calls| calls.iter().map(|(event, ms)| (event.clone(), ms.len())).collect::<Vec<_>>();
+        let counts =
+            |calls: &Calls| calls.iter().map(|(event, ms)| (event.clone(), ms.len())).collect::<Vec<_>>();
         match runs.iter().all(|run| counts(run) == counts(&runs[0])) {
             true => Ok(Runs(runs)),
             false => Err(format!("{scenario}: two runs decided differently (M9)")),

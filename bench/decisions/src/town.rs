@@ -217,8 +217,7 @@ impl Town {
     pub fn release_brake(&mut self, event: &str) -> Result<(), String> {
         let (at, transaction) = (self.at(), self.transaction());
         let cluster = &mut self.cluster;
-        let (answer, ms) =
-            timed(|| cluster.command(at, transaction, "bench", Command::ReleaseBrake, false));
+        let (answer, ms) = timed(|| cluster.command(at, transaction, "bench", Command::ReleaseBrake, false));
         self.note_as(event, ms);
         answer.map_err(|error| error.to_string())?;
         self.decide();
@@ -293,7 +292,8 @@ impl Town {
         let orders = answer.map_err(|error| error.to_string())?;
         worker.applied = orders.version;
         orders.removed.iter().for_each(|key| drop(worker.reports.remove(key)));
-        let reports: Vec<Report> = orders.changed.iter().map(|order| report(order, self.size.loads)).collect();
+        let reports: Vec<Report> =
+            orders.changed.iter().map(|order| report(order, self.size.loads)).collect();
         worker.reports.extend(reports.iter().map(|report| (report.replica.clone(), report.clone())));
         Ok(reports)
     }

@@ -311,11 +311,7 @@ fn place(sharding: Sharding, at: &[u8]) -> String {
     }
 }
 
-fn cover_ends(
-    sharding: Sharding,
-    ring: u32,
-    (first, last): (&Edge<'_>, &Option<Edge<'_>>),
-) -> Vec<Finding> {
+fn cover_ends(sharding: Sharding, ring: u32, (first, last): (&Edge<'_>, &Option<Edge<'_>>)) -> Vec<Finding> {
     let (lowest, highest) = match sharding {
         Sharding::KeyRange => (Edge::of(&[]), None),
         Sharding::HashRange { .. } => (Edge::at_hash(0), None),

@@ -365,7 +365,9 @@ impl Cluster {
         }
         let mut most = limits::SHARDS_GRANTED;
         let mut heard = Vec::new();
-        for (name, keyspace) in self.keyspaces.iter_mut().filter(|(_, keyspace)| !keyspace.grantable.is_empty()) {
+        for (name, keyspace) in
+            self.keyspaces.iter_mut().filter(|(_, keyspace)| !keyspace.grantable.is_empty())
+        {
             let first = (0..most).map_while(|_| keyspace.grantable.pop_first());
             let shards: BTreeSet<ShardId> = first.collect();
             most -= shards.len();

@@ -135,8 +135,8 @@ impl Cluster {
         };
         let (mut progress, most) = (Vec::new(), self.beside_planning(limits::CHANGES_BEGUN));
         let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.get(id)).collect();
-        let may_copy = turns.has(&Until::Bytes)
-            && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
+        let may_copy =
+            turns.has(&Until::Bytes) && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
         let room = |until: &Until| self.may_begin(keyspace, &under_way.counts, (until, may_copy), at);
         let Due { lines, mut is_cut_short } = turns.due(&plans, anew, room);
         let plans: BTreeMap<PlanId, &Plan> = plans.into_iter().map(|plan| (plan.id, plan)).collect();
@@ -476,10 +476,14 @@ fn remove(
     let others: Vec<_> = others.map(|r| r.placement).collect();
     let heir = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
     match heir {
-        Some(heir) if leads && keyspace.may_yet_serve(heir) => return Err(NotNow::Throttled(Until::Anything)),
+        Some(heir) if leads && keyspace.may_yet_serve(heir) => {
+            return Err(NotNow::Throttled(Until::Anything));
+        }
         Some(heir) if leads => edit.lead(shard, heir)?,
         // Another one still loads.
-        None if is_last_copy && !current.staying().all(is_it) => return Err(NotNow::Throttled(Until::Anything)),
+        None if is_last_copy && !current.staying().all(is_it) => {
+            return Err(NotNow::Throttled(Until::Anything));
+        }
         None if current.staying().all(is_it) => {
             return Err(NotNow::Impossible(format!(
                 "{placement} is the last replica of {shard}: add one elsewhere first"

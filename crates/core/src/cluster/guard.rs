@@ -61,8 +61,9 @@ impl Cluster {
 
     /// The nodes that have not been given up, of which so many are dying.
     fn fleet(&self, at: Moment, dying: &BTreeSet<NodeId>) -> Fleet {
-        let counts =
-            |node: &&super::NodeState| !node.record.ended && !node.is_unproven() && !self.is_written_off(node);
+        let counts = |node: &&super::NodeState| {
+            !node.record.ended && !node.is_unproven() && !self.is_written_off(node)
+        };
         let standing = || self.nodes.values().filter(counts);
         let is_silent = |node: &&super::NodeState| {
             !matches!(node.signs.health(at.now, &self.settings), Health::Up | Health::Unreachable)

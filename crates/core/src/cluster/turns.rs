@@ -113,9 +113,11 @@ impl Turns {
         let Some(lines) = self.waiting.get(&Until::Anything) else { return };
         self.left = if anew { lines.len() } else { self.left.min(lines.len()) };
         let behind = allowed(lines, self.next, plans);
-        let before = allowed(lines, None, plans).take_while(|line| self.next.is_some_and(|next| *line < next));
+        let before =
+            allowed(lines, None, plans).take_while(|line| self.next.is_some_and(|next| *line < next));
         let tried: Vec<Line> = behind.chain(before).take(limits::CHANGES_TRIED).collect();
-        self.left = if tried.len() < limits::CHANGES_TRIED { 0 } else { self.left.saturating_sub(tried.len()) };
+        self.left =
+            if tried.len() < limits::CHANGES_TRIED { 0 } else { self.left.saturating_sub(tried.len()) };
         self.next = tried.last().map(|last| Line { index: last.index + 1, ..*last });
         due.is_cut_short |= self.left > 0;
         due.lines.extend(tried.into_iter().map(|line| (line, Some(Until::Anything))));

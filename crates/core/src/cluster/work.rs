@@ -67,7 +67,8 @@ impl Cluster {
     /// Plans, unless there is something to plan and this decision has done much already since `before`: then the next one
     /// does little else. Returns whether there is something to do at once.
     pub(super) fn plan_in_turn(&mut self, at: Moment, before: Work) -> bool {
-        let woken = (self.work.woken - before.woken) as usize / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
+        let woken =
+            (self.work.woken - before.woken) as usize / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
         let done = (self.work.settled - before.settled) as usize + woken;
         let is_much = done > 2 * limits::SHARDS_SETTLED / BESIDE_PLANNING;
         self.planning_is_next = is_much && !self.planning_is_next && self.has_to_plan(at);
@@ -101,4 +102,3 @@ impl KeyspaceState {
         taken.into_iter().collect()
     }
 }
-

@@ -346,8 +346,7 @@ impl Cluster {
 
     /// Nodes other than `but` that are not there for sure, or whose drain has begun.
     fn down_or_drained(&self, at: Moment, but: &NodeId) -> Vec<NodeId> {
-        let counts =
-            |node: &&NodeState| node.record.spec.id != *but && self.is_down_or_drained(at, node);
+        let counts = |node: &&NodeState| node.record.spec.id != *but && self.is_down_or_drained(at, node);
         self.nodes.values().filter(counts).map(|node| node.record.spec.id.clone()).collect()
     }
 
