@@ -289,6 +289,7 @@ impl Town {
         let cluster = &mut self.cluster;
         let (answer, ms) = timed(|| cluster.beat(at, beat));
         self.note("beats: ", ms);
+        let worker = &mut self.workers[index];
         let orders = answer.map_err(|error| error.to_string())?;
         worker.applied = orders.version;
         orders.removed.iter().for_each(|key| drop(worker.reports.remove(key)));
