@@ -1,16 +1,17 @@
 //! `bench-decisions` measures what single decisions of a coordinator cost and how that grows: see the README.
 
+mod runs;
 mod town;
 
 use bench_gauge::{complain, option, say};
-use std::collections::BTreeMap;
+use runs::Runs;
 use std::process::ExitCode;
-use town::{Cost, Town};
+use town::{Calls, Size, Town};
 
 /// What one call may cost, in milliseconds on a core.
 const MOST_MS: f64 = 100.0;
 
-/// Below this a figure is noise, and its growth says nothing.
+/// An event of which all calls cost less than this says nothing about growth.
 const NOISE_MS: f64 = 5.0;
 
 /// How far above n log n a figure may be measured: caches and the machine's other work.
@@ -22,111 +23,169 @@ const SHARDS_A_NODE: u64 = 100;
 /// One look at every replica.
 const FLOOR: &str = "floor: one pass";
 
-/// What was measured at one size, by event.
-type Figures = BTreeMap<&'static str, Cost>;
+/// What a dry run does after the copy, on a thread of its own: no beat waits for it.
+const DRY_RUN: &str = "dry run: the plan";
+
+/// What is measured.
+#[derive(Clone, Copy)]
+enum Scenario {
+    /// Everything that happens, with workers that report no loads.
+    Plain,
+    /// The same with loads.
+    Loaded,
+    /// A first placement through the throttle that keyspaces have by default, on a tenth of the nodes.
+    Throttled,
+}
+
+impl Scenario {
+    const ALL: [Scenario; 3] = [Scenario::Plain, Scenario::Loaded, Scenario::Throttled];
+
+    fn name(self) -> &'static str {
+        match self {
+            Scenario::Plain => "plain",
+            Scenario::Loaded => "with loads",
+            Scenario::Throttled => "throttled",
+        }
+    }
+
+    fn size(self, nodes: u64, replicas: u64) -> Size {
+        let shards = nodes * SHARDS_A_NODE;
+        match self {
+            Scenario::Plain => Size { nodes, shards, replicas, loads: false, throttled: false },
+            Scenario::Loaded => Size { nodes, shards, replicas, loads: true, throttled: false },
+            Scenario::Throttled => {
+                Size { nodes: (nodes / 10).max(8), shards, replicas, loads: false, throttled: true }
+            }
+        }
+    }
+}
 
 fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "a program of its own, which reads its command line")]
     let words: Vec<String> = std::env::args().collect();
     let (nodes, replicas) = (option(&words, "--nodes", 1_000), option(&words, "--replicas", 3));
-    let plain = every_size([nodes / 8, nodes / 4, nodes / 2, nodes], replicas, false);
-    let loaded = every_size([nodes / 8, nodes], replicas, true);
-    let wrong: Vec<String> = [plain, loaded].into_iter().filter_map(Result::err).collect();
+    let wrong: Vec<String> = match words.iter().position(|word| word == runs::CHILD) {
+        Some(at) => {
+            let scenario = Scenario::ALL
+                .into_iter()
+                .find(|one| Some(one.name()) == words.get(at + 1).map(String::as_str));
+            let measured = scenario.ok_or("there is no such scenario".to_owned()).and_then(|scenario| {
+                measure(scenario, scenario.size(nodes, replicas)).map(|calls| runs::tell(&calls))
+            });
+            measured.err().into_iter().collect()
+        }
+        None => {
+            let times = option(&words, "--runs", 3);
+            let all = Scenario::ALL.into_iter().map(|scenario| both_sizes(scenario, nodes, replicas, times));
+            all.filter_map(Result::err).collect()
+        }
+    };
     wrong.iter().for_each(|error| complain(error));
     if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn every_size<const N: usize>(sizes: [u64; N], replicas: u64, loads: bool) -> Result<(), String> {
-    let mut all: Vec<(u64, Figures)> = Vec::new();
-    let with = if loads { ", with loads" } else { "" };
-    for nodes in sizes.map(|nodes| nodes.max(8)) {
-        let figures = measure(nodes, replicas, loads)?;
-        for (event, cost) in &figures {
+/// One scenario at an eighth of the size and at the size, each so many times.
+fn both_sizes(scenario: Scenario, nodes: u64, replicas: u64, times: u64) -> Result<(), String> {
+    let mut all = Vec::new();
+    for nodes in [(nodes / 8).max(8), nodes] {
+        let runs = Runs::of(scenario.name(), nodes, replicas, times)?;
+        let Size { nodes, shards, replicas, .. } = scenario.size(nodes, replicas);
+        for (event, cost) in runs.costs() {
             say(&format!(
-                "{nodes} nodes, {} shards x {replicas}{with}, {event}: {:.1} ms the dearest call, {:.1} ms in all {} calls",
-                nodes * SHARDS_A_NODE,
+                "{nodes} nodes, {shards} shards x {replicas}, {}, {event}: {:.1} ms the dearest call, {:.1} ms in all {} calls",
+                scenario.name(),
                 cost.most_ms,
                 cost.sum_ms,
                 cost.calls
             ));
         }
-        all.push((nodes, figures));
+        all.push((shards, runs));
     }
-    judge(&all)
-        .map_err(|wrong| wrong.iter().map(|what| format!("{what}{with}")).collect::<Vec<_>>().join("\n"))
+    judge(&all).map_err(|wrong| {
+        let wrong: Vec<String> = wrong.iter().map(|what| format!("{}: {what}", scenario.name())).collect();
+        wrong.join("\n")
+    })
 }
 
 /// What is wrong when a call costs more than it may at the largest size, or an event grew faster from the smallest than
 /// n log n and than one look at every replica did: that grows with the misses of the machine's caches.
-fn judge(all: &[(u64, Figures)]) -> Result<(), Vec<String>> {
+fn judge(all: &[(u64, Runs)]) -> Result<(), Vec<String>> {
     let (Some((small, before)), Some((large, after))) = (all.first(), all.last()) else { return Ok(()) };
-    let n_log_n = |nodes: u64| (nodes * SHARDS_A_NODE) as f64 * ((nodes * SHARDS_A_NODE) as f64).log2();
+    let n_log_n = |shards: u64| shards as f64 * (shards as f64).log2();
     let n_log_n = n_log_n(*large) / n_log_n(*small);
-    let floor = |figures: &Figures| figures.get(FLOOR).map_or(f64::MAX, |cost| cost.sum_ms);
-    let floor = floor(after) / floor(before);
-    say(&format!("from {small} to {large} nodes n log n grows {n_log_n:.1}-fold, the floor {floor:.1}-fold"));
+    let (before, after) = (before.costs(), after.costs());
+    let floor =
+        after.get(FLOOR).zip(before.get(FLOOR)).map_or(1.0, |(after, before)| after.sum_ms / before.sum_ms);
+    say(&format!(
+        "from {small} to {large} shards n log n grows {n_log_n:.1}-fold, the floor {floor:.1}-fold"
+    ));
     let mut wrong = Vec::new();
-    for (event, cost) in after {
-        let first = before.get(event).copied().unwrap_or_default();
-        let grew = cost.sum_ms / first.sum_ms.max(NOISE_MS);
-        say(&format!("{event}: grows {grew:.1}-fold from {small} to {large} nodes"));
+    for (event, cost) in &after {
+        if cost.most_ms > MOST_MS && event != DRY_RUN {
+            wrong.push(format!("{event}: one call cost {:.0} ms, more than {MOST_MS:.0} ms", cost.most_ms));
+        }
+        let Some(first) = before.get(event).filter(|_| cost.sum_ms > NOISE_MS) else { continue };
+        let grew = cost.sum_ms / first.sum_ms;
+        say(&format!("{event}: grows {grew:.1}-fold from {small} to {large} shards"));
         if grew > n_log_n.max(floor) * SLACK {
             wrong.push(format!(
                 "{event} grew {grew:.1}-fold, n log n {n_log_n:.1}-fold, the floor {floor:.1}-fold"
             ));
-        }
-        if cost.most_ms > MOST_MS {
-            wrong.push(format!("{event}: one call cost {:.0} ms, more than {MOST_MS:.0} ms", cost.most_ms));
         }
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
 /// Every event, one after the other, on one cluster.
-fn measure(nodes: u64, replicas: u64, loads: bool) -> Result<Figures, String> {
-    let mut figures = Figures::new();
-    let mut town = Town::new(nodes, loads)?;
-    town.create((nodes * SHARDS_A_NODE) as u32, replicas as u32)?;
-    town.take_costs();
+fn measure(scenario: Scenario, size: Size) -> Result<Calls, String> {
+    let mut town = Town::new(size)?;
+    town.create()?;
+    town.begin("");
+    town.begin("first placement");
     town.settle()?;
-    note(&mut figures, &mut town, ["first placement", "beats: first placement"]);
+    town.begin("");
     town.pass(60_000)?;
-    town.take_costs();
+    town.begin("nothing happens");
     town.pass(250)?;
-    note(&mut figures, &mut town, ["nothing happens", "beats: nothing happens"]);
-    let floor = (0..5).map(|_| town.floor_ms()).fold(f64::MAX, f64::min);
-    figures.insert(FLOOR, Cost { most_ms: floor, sum_ms: floor, calls: 1 });
-    let recovery = town.fail_over()?;
-    figures.insert("failover: recover", Cost { most_ms: recovery, sum_ms: recovery, calls: 1 });
-    note(&mut figures, &mut town, ["failover: first decision", "beats: none"]);
-    town.come_back()?;
-    town.pass(2_000)?;
-    note(&mut figures, &mut town, ["failover: all come back", "beats: all come back"]);
-    town.pass(30_000)?;
-    town.take_costs();
-    town.join(nodes)?;
-    town.pass(10_000)?;
-    note(&mut figures, &mut town, ["one node joins", "beats: one node joins"]);
-    town.settle()?;
-    town.silence(true, |index| index == 3);
-    town.take_costs();
-    town.pass(20_000)?;
-    note(&mut figures, &mut town, ["one node dies", "beats: one node dies"]);
-    town.settle()?;
-    town.silence(true, |index| index % 2 == 0);
-    town.take_costs();
-    town.pass(20_000)?;
-    note(&mut figures, &mut town, ["half fall silent", "beats: half fall silent"]);
-    town.silence(true, |_| true);
-    town.pass(20_000)?;
-    note(&mut figures, &mut town, ["all fall silent", "beats: all fall silent"]);
-    Ok(figures)
+    for _ in 0..5 {
+        town.look_once(FLOOR);
+    }
+    if !matches!(scenario, Scenario::Throttled) {
+        town.foresee(["dry run: the copy", DRY_RUN])?;
+        failover(&mut town)?;
+        losses(&mut town, size.nodes)?;
+    }
+    Ok(town.into_calls())
 }
 
-fn note(figures: &mut Figures, town: &mut Town, [decisions, beats]: [&'static str; 2]) {
-    let costs = town.take_costs();
-    figures.insert(decisions, costs.decisions);
-    if costs.beats.calls > 0 {
-        figures.insert(beats, costs.beats);
-    }
+fn failover(town: &mut Town) -> Result<(), String> {
+    town.begin("failover: first decision");
+    town.fail_over("failover: recover")?;
+    town.begin("failover: all come back");
+    town.come_back()?;
+    town.pass(2_000)?;
+    town.begin("");
+    town.pass(30_000)
+}
+
+fn losses(town: &mut Town, nodes: u64) -> Result<(), String> {
+    town.begin("one node joins");
+    town.join(nodes)?;
+    town.pass(10_000)?;
+    town.begin("");
+    town.settle()?;
+    town.begin("one node dies");
+    town.silence(true, |index| index == 3);
+    town.pass(20_000)?;
+    town.begin("");
+    town.settle()?;
+    town.begin("half fall silent");
+    town.silence(true, |index| index % 2 == 0);
+    town.pass(20_000)?;
+    town.begin("all fall silent");
+    town.silence(true, |_| true);
+    town.pass(20_000)?;
+    town.begin("the brake is released");
+    town.release_brake("the brake is released: the command")?;
+    town.pass(2_000)
 }

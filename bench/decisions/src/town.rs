@@ -1,6 +1,6 @@
 //! A cluster without network or disk whose workers answer at once, and the time on a core that each call costs.
 
-use bench_gauge::CoreTime;
+use partage_clock::thread_cpu;
 use partage_core::cluster::admin::{Command, Presplit};
 use partage_core::cluster::{Cluster, Moment, Records, Registration};
 use partage_core::exchange::{Beat, Order, Phase, Report};
@@ -16,32 +16,25 @@ use partage_core::sharding::Sharding;
 use partage_core::time::Millis;
 use std::collections::BTreeMap;
 
-/// What calls of one sort cost, in milliseconds on a core.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Cost {
-    /// The dearest.
-    pub most_ms: f64,
-    /// All together.
-    pub sum_ms: f64,
-    /// How many.
-    pub calls: u32,
-}
+/// What each call cost, in milliseconds on a core, by event and in their order.
+pub type Calls = BTreeMap<String, Vec<f64>>;
 
-impl Cost {
-    fn add(&mut self, ms: f64) {
-        self.most_ms = self.most_ms.max(ms);
-        self.sum_ms += ms;
-        self.calls += 1;
-    }
-}
+/// Beats between two looks of the coordinator, as they come in batches.
+const BATCH: usize = 64;
 
-/// What an event costs: the decisions that follow from it, and the beats that are answered meanwhile.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Costs {
-    /// Calls of [`Cluster::decide`].
-    pub decisions: Cost,
-    /// Calls of [`Cluster::beat`].
-    pub beats: Cost,
+/// How large the cluster is, and of which kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Its nodes.
+    pub nodes: u64,
+    /// The shards of its one keyspace.
+    pub shards: u64,
+    /// Replicas of each.
+    pub replicas: u64,
+    /// Workers report what each replica carries.
+    pub loads: bool,
+    /// A node loads at most so many replicas at once as a keyspace has it by default; else any number.
+    pub throttled: bool,
 }
 
 struct Worker {
@@ -64,23 +57,17 @@ pub struct Town {
     now: u64,
     workers: Vec<Worker>,
     transactions: u64,
-    /// Workers report what each replica carries.
-    loads: bool,
-    costs: Costs,
+    size: Size,
+    /// What happens at present; nothing is noted while that is empty.
+    event: String,
+    calls: Calls,
 }
 
-/// Milliseconds on a core since the process began.
-fn core_ms() -> f64 {
-    // The kernel counts a thread's time when it leaves the core.
-    std::thread::yield_now();
-    CoreTime::now().total() * 1e3
-}
-
-/// What `call` costs on a core.
+/// What `call` costs on a core, in milliseconds.
 pub fn timed<T>(call: impl FnOnce() -> T) -> (T, f64) {
-    let before = core_ms();
+    let before = thread_cpu();
     let done = call();
-    (done, core_ms() - before)
+    (done, thread_cpu().saturating_sub(before).as_secs_f64() * 1e3)
 }
 
 fn spec(number: u64) -> Result<NodeSpec, String> {
@@ -90,8 +77,8 @@ fn spec(number: u64) -> Result<NodeSpec, String> {
 }
 
 impl Town {
-    /// Nodes, and nothing on them, that will report `loads` or not.
-    pub fn new(nodes: u64, loads: bool) -> Result<Town, String> {
+    /// Nodes, and nothing on them.
+    pub fn new(size: Size) -> Result<Town, String> {
         let at = Moment { now: Millis(1_000), wall_ms: 1_000 };
         let cluster = Cluster::recover(at, Settings::default(), Records::default());
         let mut town = Town {
@@ -100,10 +87,11 @@ impl Town {
             now: 1_000,
             workers: Vec::new(),
             transactions: 0,
-            loads,
-            costs: Costs::default(),
+            size,
+            event: String::new(),
+            calls: Calls::new(),
         };
-        (0..nodes).try_for_each(|number| town.join(number))?;
+        (0..size.nodes).try_for_each(|number| town.join(number))?;
         town.pass(3_000)?;
         Ok(town)
     }
@@ -138,9 +126,12 @@ impl Town {
     }
 
     /// The keyspace with all its shards, placed nowhere.
-    pub fn create(&mut self, shards: u32, replicas: u32) -> Result<(), String> {
+    pub fn create(&mut self) -> Result<(), String> {
+        let Size { shards, replicas, throttled, .. } = self.size;
+        let (shards, replicas) = (shards as u32, replicas as u32);
         let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
-        let throttle = Throttle { loads_per_node: u32::MAX, ..Throttle::default() };
+        let any = Throttle { loads_per_node: u32::MAX, ..Throttle::default() };
+        let throttle = if throttled { Throttle::default() } else { any };
         let keyspace =
             Box::new(Keyspace { replicas, throttle, ..Keyspace::new(self.name.clone(), sharding) });
         let (at, transaction) = (self.at(), self.transaction());
@@ -166,9 +157,25 @@ impl Town {
         Err("the cluster does not come to rest".to_owned())
     }
 
-    /// What was measured since it was last asked.
-    pub fn take_costs(&mut self) -> Costs {
-        std::mem::take(&mut self.costs)
+    /// What is measured from now on belongs to this; to nothing if it has no name.
+    pub fn begin(&mut self, event: &str) {
+        self.event = event.to_owned();
+    }
+
+    /// All that was measured.
+    pub fn into_calls(self) -> Calls {
+        self.calls
+    }
+
+    /// Notes what a call cost that is one of `kind`, or the decision itself if that is empty.
+    fn note(&mut self, kind: &str, ms: f64) {
+        if !self.event.is_empty() {
+            self.calls.entry(format!("{kind}{}", self.event)).or_default().push(ms);
+        }
+    }
+
+    fn note_as(&mut self, event: &str, ms: f64) {
+        self.calls.entry(event.to_owned()).or_default().push(ms);
     }
 
     /// These workers neither send nor hear anything from now on, or again.
@@ -177,19 +184,44 @@ impl Town {
         chosen.for_each(|(_, worker)| worker.silent = silent);
     }
 
-    /// The coordinator is another one, which knows what is stored. Returns what its recovery cost.
-    pub fn fail_over(&mut self) -> Result<f64, String> {
+    /// The coordinator is another one, which knows what is stored. What its recovery costs is noted as that event.
+    pub fn fail_over(&mut self, event: &str) -> Result<(), String> {
         let records = self.cluster.records();
         self.now += 1_000;
         let at = self.at();
         let (cluster, ms) = timed(|| Cluster::recover(at, Settings::default(), records));
+        self.note_as(event, ms);
         self.cluster = cluster.map_err(|error| error.to_string())?;
         for worker in &mut self.workers {
             worker.whole = true;
             worker.applied = 0;
         }
         self.decide();
-        Ok(ms)
+        Ok(())
+    }
+
+    /// A person asks what would follow from a drain: the copy of the cluster is noted as the first event, what is done
+    /// with it as the second.
+    pub fn foresee(&mut self, events: [&str; 2]) -> Result<(), String> {
+        let (at, transaction) = (self.at(), self.transaction());
+        let node = self.workers.first().map(|worker| worker.id.clone()).ok_or("there is no node")?;
+        let (mut copy, ms) = timed(|| self.cluster.clone());
+        self.note_as(events[0], ms);
+        let command = Command::DrainNode { node, reason: "measured".to_owned(), max_down: None };
+        let (answer, ms) = timed(|| copy.command(at, transaction, "bench", command, true));
+        self.note_as(events[1], ms);
+        answer.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// A person releases the brake. What the command costs is noted as that event.
+    pub fn release_brake(&mut self, event: &str) -> Result<(), String> {
+        let (at, transaction) = (self.at(), self.transaction());
+        let cluster = &mut self.cluster;
+        let (answer, ms) = timed(|| cluster.command(at, transaction, "bench", Command::ReleaseBrake, false));
+        self.note_as(event, ms);
+        answer.map_err(|error| error.to_string())?;
+        self.decide();
+        Ok(())
     }
 
     /// Every worker comes back to the coordinator that is new.
@@ -217,6 +249,9 @@ impl Town {
             for index in 0..self.workers.len() {
                 if !self.workers[index].silent {
                     self.beat_twice(index)?;
+                }
+                if index % BATCH == BATCH - 1 || index + 1 == self.workers.len() {
+                    self.grant();
                 }
             }
             self.decide();
@@ -253,13 +288,22 @@ impl Town {
         };
         let cluster = &mut self.cluster;
         let (answer, ms) = timed(|| cluster.beat(at, beat));
-        self.costs.beats.add(ms);
+        self.note("beats: ", ms);
+        let worker = &mut self.workers[index];
         let orders = answer.map_err(|error| error.to_string())?;
         worker.applied = orders.version;
         orders.removed.iter().for_each(|key| drop(worker.reports.remove(key)));
-        let reports: Vec<Report> = orders.changed.iter().map(|order| report(order, self.loads)).collect();
+        let reports: Vec<Report> =
+            orders.changed.iter().map(|order| report(order, self.size.loads)).collect();
         worker.reports.extend(reports.iter().map(|report| (report.replica.clone(), report.clone())));
         Ok(reports)
+    }
+
+    /// What follows from a batch of beats at once.
+    fn grant(&mut self) {
+        let (at, cluster) = (self.at(), &mut self.cluster);
+        let (_, ms) = timed(|| cluster.grant_at_once(at));
+        self.note("grants: ", ms);
     }
 
     /// Every decision that is due now.
@@ -268,7 +312,7 @@ impl Town {
             let (at, transaction) = (self.at(), self.transaction());
             let cluster = &mut self.cluster;
             let (wake, ms) = timed(|| cluster.decide(at, transaction));
-            self.costs.decisions.add(ms);
+            self.note("", ms);
             drop(self.cluster.take_outbox());
             if wake.0 > self.now {
                 return;
@@ -277,7 +321,7 @@ impl Town {
     }
 
     /// One pass over the same data: what cannot be saved by anybody who looks at everything once.
-    pub fn floor_ms(&self) -> f64 {
+    pub fn look_once(&mut self, event: &str) {
         let count = || {
             let keyspaces = self.cluster.keyspaces().values();
             let replicas = keyspaces.flat_map(|keyspace| {
@@ -288,7 +332,7 @@ impl Town {
         };
         let (count, ms) = timed(count);
         std::hint::black_box(count);
-        ms
+        self.note_as(event, ms);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::failed::Failed;
 use crate::limits;
 use crate::mind::{Gone, Mind, Unanswered, transaction};
 use axum::http::HeaderMap;
-use partage_core::cluster::admin::{AdminError, Answer, DrainStatus};
+use partage_core::cluster::admin::{AdminError, Answer, Command, DrainStatus};
 use partage_core::cluster::explain::Explanation;
 use partage_core::cluster::moves::MoveRow;
 use partage_core::cluster::status::{NodeRow, ShardRow, Summary};
@@ -23,12 +23,15 @@ use partage_wire::Malformed;
 use partage_wire::json::{CommandRequest, Dump, KeyText};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Mutex;
 
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Desk {
     mind: Mind,
     herald: Arc<Herald>,
+    /// Held while a dry run is made: each has a copy of the whole cluster, so there is one at a time.
+    foresight: Arc<Mutex<()>>,
 }
 
 /// One page of a list, and where the next one begins.
@@ -48,16 +51,14 @@ impl<T> Page<T> {
 
 impl Desk {
     pub(crate) fn new(mind: Mind, herald: Arc<Herald>) -> Desk {
-        Desk { mind, herald }
+        Desk { mind, herald, foresight: Arc::default() }
     }
 
     pub(crate) async fn command(&self, by: String, request: CommandRequest) -> Result<Answer, Failed> {
         let CommandRequest { command, dry_run } = request;
         let command = command.try_into().map_err(|error: Malformed| error.within("do"))?;
         if dry_run {
-            let answer =
-                self.mind.call(move |cluster, at| cluster.command(at, transaction(), &by, command, true));
-            return Ok(answer.await??);
+            return self.foresee(by, command).await;
         }
         let decided = Arc::new(AtomicBool::new(false));
         let deciding = decided.clone();
@@ -72,6 +73,19 @@ impl Desk {
             }
             Err(unanswered) => Err(unanswered.into()),
         }
+    }
+
+    /// What would follow from a command. The planner looks at everything for that, which takes longer than a beat may wait:
+    /// it does so on a copy, beside the mind.
+    async fn foresee(&self, by: String, command: Command) -> Result<Answer, Failed> {
+        let alone = self.foresight.clone().lock_owned().await;
+        let (mut copy, at) = self.mind.call(|cluster, at| (cluster.clone(), at)).await?;
+        let foreseen = tokio::task::spawn_blocking(move || {
+            let answer = copy.command(at, transaction(), &by, command, true);
+            drop(alone);
+            answer
+        });
+        Ok(foreseen.await.map_err(|_| Gone)??)
     }
 
     pub(crate) async fn status(&self) -> Result<Summary, Failed> {

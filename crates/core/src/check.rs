@@ -260,30 +260,46 @@ fn stretches(bounds: &Bounds, ring: u32) -> impl Iterator<Item = Stretch<'_>> {
 
 /// M1: serving shards are disjoint and, unless partitions are named, cover the keyspace. A keyspace without
 /// any shard is one whose shards are still to come.
-fn cover(sharding: Sharding, serving: &[&Shard]) -> Vec<Finding> {
+fn cover<'a>(sharding: Sharding, serving: &[&'a Shard]) -> Vec<Finding> {
     let Some(ring) = ring(serving.iter().map(|shard| &shard.bounds)) else {
         return vec![Finding::Limit("its slots are of too many different numbers".to_owned())];
     };
-    let held =
-        serving.iter().flat_map(|shard| stretches(&shard.bounds, ring).map(|stretch| (stretch, shard.id)));
-    let mut stretches: Vec<_> = held.collect();
-    stretches.sort();
+    let held = || {
+        let of = |shard: &'a Shard| stretches(&shard.bounds, ring).map(move |held| (held, shard.id));
+        serving.iter().copied().flat_map(of)
+    };
+    // Shards that were cut in one go lie in the order of their ids: nothing is to be kept and sorted then.
+    if held().is_sorted() {
+        return cover_in_order(sharding, ring, held());
+    }
+    let mut stretches: Vec<_> = held().collect();
+    stretches.sort_unstable();
+    cover_in_order(sharding, ring, stretches.into_iter())
+}
+
+/// The same of stretches in their order.
+fn cover_in_order<'a>(
+    sharding: Sharding,
+    ring: u32,
+    mut stretches: impl Iterator<Item = (Stretch<'a>, ShardId)>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for pair in stretches.windows(2) {
-        let (((_, end), left), ((begin, _), right)) = (&pair[0], &pair[1]);
-        match end {
-            Some(end) if end < begin && sharding != Sharding::Named => {
+    let Some(((first, mut last), mut left)) = stretches.next() else { return findings };
+    for ((begin, end), right) in stretches {
+        match &last {
+            Some(last) if *last < begin && sharding != Sharding::Named => {
                 findings.push(Finding::Gap(format!(
                     "from {} to {}",
-                    place(sharding, end),
-                    place(sharding, begin)
+                    place(sharding, last),
+                    place(sharding, &begin)
                 )));
             }
-            Some(end) if end <= begin => {}
-            _ => findings.push(Finding::Overlap(*left, *right)),
+            Some(last) if *last <= begin => {}
+            _ => findings.push(Finding::Overlap(left, right)),
         }
+        (last, left) = (end, right);
     }
-    findings.extend(cover_ends(sharding, ring, &stretches));
+    findings.extend(cover_ends(sharding, ring, (&first, &last)));
     findings
 }
 
@@ -295,10 +311,7 @@ fn place(sharding: Sharding, at: &[u8]) -> String {
     }
 }
 
-fn cover_ends(sharding: Sharding, ring: u32, stretches: &[(Stretch<'_>, ShardId)]) -> Vec<Finding> {
-    let (Some(((first, _), _)), Some(((_, last), _))) = (stretches.first(), stretches.last()) else {
-        return vec![];
-    };
+fn cover_ends(sharding: Sharding, ring: u32, (first, last): (&Edge<'_>, &Option<Edge<'_>>)) -> Vec<Finding> {
     let (lowest, highest) = match sharding {
         Sharding::KeyRange => (Edge::of(&[]), None),
         Sharding::HashRange { .. } => (Edge::at_hash(0), None),

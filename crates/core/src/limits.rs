@@ -22,11 +22,18 @@ pub const SHARDS: usize = 4_000_000;
 /// Shards that one decision looks at, one by one: no beat is answered meanwhile, so it is little beside a heartbeat.
 pub const SHARDS_SETTLED: usize = 2_048;
 
+/// Shards of which one batch of beats sees at once whether their leaders may begin, for the same reason.
+pub const SHARDS_GRANTED: usize = 2_048;
+
 /// Entries of what is kept for each replica that one decision packs, for the same reason, and the map that it is at.
 pub const ENTRIES_PACKED: i64 = 65_536;
 
 /// Changes of plans that begin in one commit, for the same reason.
 pub const CHANGES_BEGUN: usize = 2_048;
+
+/// Changes of plans that one decision tries to begin, for the same reason: of those that it has not tried before, of those
+/// for which there has come to be room, and of those that wait for anything else, so many each.
+pub const CHANGES_TRIED: usize = 2_048;
 
 /// What one decision plans, for the same reason: shards and replicas that are looked at, changes that are written. A
 /// quarter of it is the most changes of one plan that the planner makes by itself.

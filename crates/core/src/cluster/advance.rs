@@ -21,14 +21,27 @@ impl KeyspaceState {
     /// Something about these shards may have become possible, and so about their parents and children.
     pub(super) fn wake(&mut self, shards: impl IntoIterator<Item = ShardId>) {
         for id in shards {
-            self.awake.insert(id);
+            self.note_news(id);
             // Children that prepare wait for news of their parents too.
-            self.awake.extend(self.forming.get(&id).into_iter().flatten());
-            let Some(shard) = self.map.shard(id) else { continue };
-            self.awake.extend(shard.parents().iter().filter(|parent| self.map.shard(**parent).is_some()));
-            if let Stage::Forming(relatives) | Stage::Closing(relatives) = shard.stage() {
-                self.awake.extend(relatives.iter());
+            for child in self.forming.get(&id).cloned().into_iter().flatten() {
+                self.note_news(child);
             }
+            let Some(shard) = self.map.shard(id) else { continue };
+            let parents = shard.parents().iter().filter(|parent| self.map.shard(**parent).is_some());
+            let relatives: &[ShardId] = match shard.stage() {
+                Stage::Forming(relatives) | Stage::Closing(relatives) => relatives,
+                Stage::Serving | Stage::Removing => &[],
+            };
+            let others: Vec<ShardId> = parents.chain(relatives).copied().collect();
+            others.into_iter().for_each(|other| self.note_news(other));
+        }
+    }
+
+    /// Something was heard of one shard.
+    pub(super) fn note_news(&mut self, id: ShardId) {
+        self.awake.insert(id);
+        if [&self.ungranted, &self.unannounced, &self.unfollowed].iter().any(|shards| shards.contains(&id)) {
+            self.grantable.insert(id);
         }
     }
 
@@ -97,16 +110,16 @@ impl Cluster {
     /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
     pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
         let names = self.keyspaces_in_turn();
-        let begun_with = self.work.settled;
+        let (begun_with, most) = (self.work.settled, self.beside_planning(limits::SHARDS_SETTLED));
         let mut again = false;
         self.next_in_turn = None;
         for name in names {
             let looked_at = (self.work.settled - begun_with) as usize;
-            if looked_at >= limits::SHARDS_SETTLED {
+            if looked_at >= most {
                 self.next_in_turn = Some(name);
                 return true;
             }
-            again |= self.advance_keyspace(at, transaction, &name, limits::SHARDS_SETTLED - looked_at);
+            again |= self.advance_keyspace(at, transaction, &name, most - looked_at);
         }
         again
     }
@@ -128,11 +141,12 @@ impl Cluster {
         let awake = keyspace.take_awake(most);
         let more = !keyspace.awake.is_empty();
         self.work.settled += awake.len() as u64;
+        let mut turns = std::mem::take(&mut keyspace.turns);
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
         let Beginnings { progress, meter, due, is_cut_short } =
-            self.start_changes(keyspace, &mut edit, &plans, at);
+            self.start_changes(keyspace, &mut edit, (&plans, &mut turns, !awake.is_empty()), at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
         for refusal in refusals {
             self.notice(true, format!("keyspace {name}: {refusal}"));
@@ -144,6 +158,7 @@ impl Cluster {
             if keyspace.record.keyspace.durable {
                 keyspace.note_resting(&self.nodes, awake.iter().copied());
             }
+            keyspace.turns = turns;
             keyspace.meter = meter;
             keyspace.copies_due = due;
         }
@@ -340,23 +355,26 @@ impl Cluster {
         }
     }
 
-    /// Grants what reports alone have made possible since the last decision; returns the nodes whose orders
-    /// have changed. Nothing that is stored changes by it, so these orders may leave before the next commit:
+    /// Grants what reports alone have made possible since it was called last, up to [`limits::SHARDS_GRANTED`]: the next
+    /// decisions see to the rest. Returns the nodes whose orders have changed. Nothing that is stored changes by it, so these orders may leave before the next commit:
     /// a shard is then without an owner for as long as the messages take, not the disk. While something waits
     /// to be stored nobody is told anything.
     pub fn grant_at_once(&mut self, at: Moment) -> BTreeSet<NodeId> {
         if !self.outbox.writes.is_empty() {
             return BTreeSet::new();
         }
-        let waits = |keyspace: &KeyspaceState| {
-            let waiting = [&keyspace.ungranted, &keyspace.unannounced, &keyspace.unfollowed];
-            !keyspace.awake.is_empty() && waiting.iter().any(|shards| !shards.is_empty())
-        };
-        let waiting = self.keyspaces.iter().filter(|(_, keyspace)| waits(keyspace));
-        let names: Vec<_> = waiting.map(|(name, _)| name.clone()).collect();
-        for name in names {
-            let awake = self.keyspaces.get(&name).map(|keyspace| keyspace.awake.clone()).unwrap_or_default();
-            self.grant(&name, &awake, at);
+        let mut most = limits::SHARDS_GRANTED;
+        let mut heard = Vec::new();
+        for (name, keyspace) in
+            self.keyspaces.iter_mut().filter(|(_, keyspace)| !keyspace.grantable.is_empty())
+        {
+            let first = (0..most).map_while(|_| keyspace.grantable.pop_first());
+            let shards: BTreeSet<ShardId> = first.collect();
+            most -= shards.len();
+            heard.push((name.clone(), shards));
+        }
+        for (name, shards) in heard {
+            self.grant(&name, &shards, at);
         }
         std::mem::take(&mut self.outbox.orders)
     }
@@ -367,7 +385,8 @@ impl Cluster {
         let sight = self.sight(keyspace, at.now);
         // Each once: a worker that is always sent the same orders anew is never known to have taken them in.
         let ready = |waiting: &BTreeSet<ShardId>, is_ready: &dyn Fn(&Shard) -> bool| {
-            let waiting = waiting.intersection(awake).filter_map(|id| keyspace.map.shard(*id));
+            let waiting = awake.iter().filter(|id| waiting.contains(id));
+            let waiting = waiting.filter_map(|id| keyspace.map.shard(*id));
             waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
         };
         let granted = ready(&keyspace.ungranted, &|shard| {

@@ -308,6 +308,15 @@ impl KeyspaceState {
         lately.map(|(shard, taken)| ((name.clone(), shard), taken)).collect()
     }
 
+    /// When the replicas of shards with stored strikes were taken on is not stored: it may have been just now. Whoever
+    /// lives through the window clears them, as ever.
+    pub(super) fn recall_strikes(&mut self, at: Moment) {
+        let struck = self.record.rules.iter().filter(|(_, rule)| rule.deaths > 0);
+        let shards = struck.filter_map(|(id, _)| self.map.shard(*id));
+        let replicas = shards.flat_map(|shard| shard.staying().map(|r| (r.placement, (shard.id, at.now))));
+        self.taken.extend(replicas);
+    }
+
     /// Takes over what a person has changed. A shard that is released is tried everywhere again.
     pub(super) fn take_record(&mut self, at: Moment, record: super::KeyspaceRecord) {
         let aside = |rules: &BTreeMap<ShardId, ShardRule>, id: &ShardId| {

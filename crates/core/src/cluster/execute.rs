@@ -1,8 +1,9 @@
 //! From an approved plan to replicas in `Load`: begins the changes that the throttle lets begin.
 //!
-//! How far a change has got is read from the map, not remembered; so a coordinator that starts anew goes on
+//! Which ones are tried is a matter of [`super::turns`]. How far a change has got is read from the map, not remembered; so a coordinator that starts anew goes on
 //! where the last one stopped.
 
+use super::turns::{Due, Turns, Until};
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::exchange::Phase;
 use crate::id::{PlacementId, PlanId, ShardId};
@@ -99,7 +100,7 @@ impl UnderWay {
     fn may_copy(&mut self, throttle: &Throttle, at: Moment) -> Result<(), NotNow> {
         self.meter.is_open(throttle, at.now).map_err(|due| {
             self.meter_due = Some(due.max(at.now + throttle::PAUSE_MS));
-            NotNow::Throttled
+            NotNow::Throttled(Until::Bytes)
         })
     }
 }
@@ -107,7 +108,7 @@ impl UnderWay {
 /// Why a change does not begin now.
 enum NotNow {
     /// It waits its turn.
-    Throttled,
+    Throttled(Until),
     /// It will never begin.
     Impossible(String),
 }
@@ -119,12 +120,12 @@ impl From<EditError> for NotNow {
 }
 
 impl Cluster {
-    /// Begins what can begin of `plans`, in their order.
+    /// Begins what can begin of `plans`, in their order. `anew` when something has happened in the keyspace.
     pub(super) fn start_changes(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
-        plans: &[PlanId],
+        (plans, turns, anew): (&[PlanId], &mut Turns, bool),
         at: Moment,
     ) -> Beginnings {
         let mut under_way = UnderWay {
@@ -132,25 +133,35 @@ impl Cluster {
             meter: keyspace.meter.clone(),
             ..UnderWay::default()
         };
-        let mut progress = Vec::new();
-        let mut is_cut_short = false;
-        'plans: for plan in plans.iter().filter_map(|id| self.plans.get(id)) {
-            for (index, planned) in plan.changes.iter().enumerate() {
-                if planned.progress != Progress::Waiting {
-                    continue;
-                }
-                if progress.len() >= limits::CHANGES_BEGUN {
-                    is_cut_short = true;
-                    break 'plans;
-                }
-                let started = not_barred(keyspace, &planned.change, &plan.origin)
-                    .and_then(|()| self.start(keyspace, edit, (plan, &planned.change), &mut under_way, at));
-                match started {
-                    Ok(()) => progress.push((plan.id, index, Progress::Started)),
-                    Err(NotNow::Throttled) => {}
-                    Err(NotNow::Impossible(why)) => progress.push((plan.id, index, Progress::Dropped(why))),
-                }
+        let (mut progress, most) = (Vec::new(), self.beside_planning(limits::CHANGES_BEGUN));
+        let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.get(id)).collect();
+        let may_copy =
+            turns.has(&Until::Bytes) && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
+        let room = |until: &Until| self.may_begin(keyspace, &under_way.counts, (until, may_copy), at);
+        let Due { lines, mut is_cut_short } = turns.due(&plans, anew, room);
+        let plans: BTreeMap<PlanId, &Plan> = plans.into_iter().map(|plan| (plan.id, plan)).collect();
+        for (line, before) in lines {
+            let plan = plans.get(&line.plan);
+            let waits = plan.and_then(|plan| Some((*plan, plan.changes.get(line.index)?)));
+            let Some((plan, planned)) = waits.filter(|(_, p)| p.progress == Progress::Waiting) else {
+                turns.note(line, before.as_ref(), None);
+                continue;
+            };
+            if progress.len() >= most {
+                is_cut_short = true;
+                break;
             }
+            let started = not_barred(keyspace, &planned.change, &plan.origin)
+                .and_then(|()| self.start(keyspace, edit, (plan, &planned.change), &mut under_way, at));
+            // Another one may have the room that was for it.
+            is_cut_short |= before.as_ref().is_some_and(Until::is_room) && started.is_err();
+            let (now, far) = match started {
+                Ok(()) => (None, Some(Progress::Started)),
+                Err(NotNow::Throttled(until)) => (Some(until), None),
+                Err(NotNow::Impossible(why)) => (None, Some(Progress::Dropped(why))),
+            };
+            turns.note(line, before.as_ref(), now);
+            progress.extend(far.map(|far| (plan.id, line.index, far)));
         }
         Beginnings {
             progress,
@@ -160,10 +171,44 @@ impl Cluster {
         }
     }
 
+    /// How many changes may begin that wait for `until`, with what is under way.
+    fn may_begin(
+        &self,
+        keyspace: &KeyspaceState,
+        counts: &Counts,
+        (until, may_copy): (&Until, bool),
+        at: Moment,
+    ) -> usize {
+        let throttle = &keyspace.record.keyspace.throttle;
+        match until {
+            Until::Loads { node, is_repair } => {
+                let is_open = self.nodes.get(node).is_some_and(|node| node.accepts(at.now, &self.settings));
+                // What will never begin is found out at once.
+                let most = if is_open { self.loads_on(node, *is_repair, throttle) } else { u32::MAX };
+                most.saturating_sub(counts.loads_on.get(node).copied().unwrap_or(0)) as usize
+            }
+            Until::Moves => throttle.moves.saturating_sub(counts.moves) as usize,
+            Until::Bytes if !may_copy => 0,
+            Until::Bytes | Until::Anything => usize::MAX,
+        }
+    }
+
+    /// How many replicas a node may load at once.
+    fn loads_on(&self, node: &NodeId, is_repair: bool, throttle: &Throttle) -> u32 {
+        let most = throttle.loads_per_node;
+        if is_repair { most } else { self.beside_foreground(node, most) }
+    }
+
     /// What is under way, without the loads of shards of which no replica serves that could be copied: they wait for a
     /// process, perhaps for a person, and hold up no other shard meanwhile (L4).
     fn getting_on(&self, keyspace: &KeyspaceState, at: Moment) -> Counts {
-        let mut counts = keyspace.under_way.clone();
+        let Counts { moves, moves_on, loads_on, .. } = &keyspace.under_way;
+        let mut counts = Counts {
+            moves: *moves,
+            moves_on: moves_on.clone(),
+            loads_on: loads_on.clone(),
+            loading: BTreeSet::new(),
+        };
         if keyspace.record.keyspace.durable {
             let loading = keyspace.under_way.loading.iter().filter_map(|id| keyspace.map.shard(*id));
             let seen = (&self.nodes, at.now, &self.settings);
@@ -191,10 +236,9 @@ impl Cluster {
         match change {
             Change::Add { shard, node } => {
                 self.open(at, node)?;
-                let most = throttle.loads_per_node;
-                let most = if is_repair { most } else { self.beside_foreground(node, most) };
+                let most = self.loads_on(node, is_repair, throttle);
                 if under_way.counts.loads_on.get(node).is_some_and(|loads| *loads >= most) {
-                    return Err(NotNow::Throttled);
+                    return Err(NotNow::Throttled(Until::Loads { node: node.clone(), is_repair }));
                 }
                 self.add(edit, *shard, node, None, at)?;
                 add(&mut under_way.counts.loads_on, node, 1);
@@ -238,7 +282,7 @@ impl Cluster {
         let health = |node: &super::NodeState| node.signs.health(at.now, &self.settings);
         let is_up = self.nodes.get(&heir.node).map(health) == Some(Health::Up);
         match is_up && keyspace.may_yet_serve(placement) {
-            true => Err(NotNow::Throttled),
+            true => Err(NotNow::Throttled(Until::Anything)),
             false => {
                 Err(NotNow::Impossible(format!("{placement} of {shard} on {} does not serve", heir.node)))
             }
@@ -259,11 +303,11 @@ impl Cluster {
         let throttle = &keyspace.record.keyspace.throttle;
         let limit = |node: &NodeId| self.beside_foreground(node, throttle.moves_per_node);
         let on = |node: &NodeId| under_way.counts.moves_on.get(node).copied().unwrap_or(0);
-        if under_way.counts.moves >= throttle.moves
-            || on(&old.node) >= limit(&old.node)
-            || on(to) >= limit(to)
-        {
-            return Err(NotNow::Throttled);
+        if under_way.counts.moves >= throttle.moves {
+            return Err(NotNow::Throttled(Until::Moves));
+        }
+        if on(&old.node) >= limit(&old.node) || on(to) >= limit(to) {
+            return Err(NotNow::Throttled(Until::Anything));
         }
         self.add(edit, shard, to, Some(from), at)?;
         if planted::is(Planted::O11) {
@@ -287,8 +331,11 @@ impl Cluster {
             let on = under_way.counts.moves_on.get(node).copied().unwrap_or(0);
             on >= self.beside_foreground(node, throttle.moves_per_node)
         };
-        if under_way.counts.moves >= throttle.moves || nodes.iter().any(|node| is_full(node)) {
-            return Err(NotNow::Throttled);
+        if under_way.counts.moves >= throttle.moves {
+            return Err(NotNow::Throttled(Until::Moves));
+        }
+        if nodes.iter().any(|node| is_full(node)) {
+            return Err(NotNow::Throttled(Until::Anything));
         }
         self.form(edit, parents, children, at)?;
         under_way.counts.count_move(nodes, 1);
@@ -364,6 +411,7 @@ impl Cluster {
             plan.finish_if_done();
             if plan.status == Status::Finished {
                 self.outbox.writes.push(Write::Plan(plan.clone()));
+                keyspace.turns.forget(id);
                 keyspace.plan_again(at);
                 finished = true;
             }
@@ -419,7 +467,7 @@ fn remove(
 ) -> Result<(), NotNow> {
     let current = edit.shard(shard)?;
     if edit.has_begun_anew(shard) {
-        return Err(NotNow::Throttled);
+        return Err(NotNow::Throttled(Until::Anything));
     }
     let leads = current.leader().is_some_and(|leader| leader.placement == placement);
     let is_it = |r: &Replica| r.placement == placement;
@@ -428,10 +476,14 @@ fn remove(
     let others: Vec<_> = others.map(|r| r.placement).collect();
     let heir = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
     match heir {
-        Some(heir) if leads && keyspace.may_yet_serve(heir) => return Err(NotNow::Throttled),
+        Some(heir) if leads && keyspace.may_yet_serve(heir) => {
+            return Err(NotNow::Throttled(Until::Anything));
+        }
         Some(heir) if leads => edit.lead(shard, heir)?,
         // Another one still loads.
-        None if is_last_copy && !current.staying().all(is_it) => return Err(NotNow::Throttled),
+        None if is_last_copy && !current.staying().all(is_it) => {
+            return Err(NotNow::Throttled(Until::Anything));
+        }
         None if current.staying().all(is_it) => {
             return Err(NotNow::Impossible(format!(
                 "{placement} is the last replica of {shard}: add one elsewhere first"

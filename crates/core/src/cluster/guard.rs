@@ -61,7 +61,9 @@ impl Cluster {
 
     /// The nodes that have not been given up, of which so many are dying.
     fn fleet(&self, at: Moment, dying: &BTreeSet<NodeId>) -> Fleet {
-        let counts = |node: &&super::NodeState| !node.record.ended && !node.is_unproven();
+        let counts = |node: &&super::NodeState| {
+            !node.record.ended && !node.is_unproven() && !self.is_written_off(node)
+        };
         let standing = || self.nodes.values().filter(counts);
         let is_silent = |node: &&super::NodeState| {
             !matches!(node.signs.health(at.now, &self.settings), Health::Up | Health::Unreachable)
@@ -102,17 +104,21 @@ impl Cluster {
             .nodes
             .values()
             .filter(|node| !node.record.ended && node.signs.health(at.now, &self.settings) == Health::Down);
-        let dead = silent.filter(|node| !node.is_unproven());
+        let dead = silent.filter(|node| !node.is_unproven() && !self.is_written_off(node));
         dead.map(|node| node.record.spec.id.clone()).collect()
     }
 
-    /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard.
+    /// Whether a person has given the node up.
+    fn is_written_off(&self, node: &super::NodeState) -> bool {
+        self.written_off.contains(&node.record.spec.id)
+    }
+
+    /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard, in as many
+    /// decisions as that takes: the dead may be half of the cluster.
     pub(super) fn let_go_brake(&mut self, at: Moment) {
         self.record.brake = None;
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        for id in self.dying(at) {
-            self.bury(at, &id);
-        }
+        self.written_off.extend(self.dying(at));
         for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.record.brake.is_some()) {
             keyspace.record.brake = None;
             // What failed is tried again everywhere.
@@ -127,7 +133,9 @@ impl Cluster {
     /// Whether planning waits because too few nodes answer; told when it begins and when it ends.
     pub(super) fn waits_for_nodes(&mut self, at: Moment) -> bool {
         let wanted = self.nodes.values().filter(|node| !node.record.ended && node.record.drain.is_none());
-        let wanted: Vec<_> = wanted.filter(|node| !node.leaving && !node.is_unproven()).collect();
+        let wanted: Vec<_> = wanted
+            .filter(|node| !node.leaving && !node.is_unproven() && !self.is_written_off(node))
+            .collect();
         let answering = wanted.iter().filter(|node| node.accepts(at.now, &self.settings)).count();
         let verdict = brake::too_few(answering, wanted.len());
         // A coordinator that has just started has not heard anybody yet: no reason to alarm a person.

@@ -40,6 +40,11 @@ impl Hosted {
         self.0.get(node).into_iter().flat_map(|shards| shards.keys().copied())
     }
 
+    /// How many they are.
+    pub(super) fn count(&self, node: &NodeId) -> usize {
+        self.0.get(node).map_or(0, |shards| shards.len())
+    }
+
     /// Whether the map names the node at all.
     pub(super) fn names(&self, node: &NodeId) -> bool {
         self.0.contains_key(node)

@@ -5,7 +5,7 @@
 //! one has followed, is told so and never acts again (O6); what it held is given out anew only when its
 //! lease is over.
 
-use super::{Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, Write, orders, work};
+use super::{Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, Write, orders};
 use crate::exchange::{
     Beat, ClusterIdentity, Known, LeaseRenewal, Orders, Phase, ReplicaKey, Report, Stored,
 };
@@ -494,11 +494,11 @@ impl Cluster {
     pub(super) fn watch_over(&mut self, at: Moment) -> Millis {
         let braked = self.brake_if_too_many(at);
         let mut wake = self.watch_addresses(at);
-        let begun_with = self.work.woken;
+        let (begun_with, most) = (self.work.woken, self.beside_planning(limits::SHARDS_WOKEN) as u64);
         let ids: Vec<_> = self.nodes.keys().cloned().collect();
         for id in ids {
             // What has happened to the others is seen in the next decision, at once.
-            if work::is_enough(self.work.woken - begun_with) {
+            if self.work.woken - begun_with >= most {
                 return at.now;
             }
             self.end_former(at, &id);
@@ -513,8 +513,11 @@ impl Cluster {
             }
             let is_over = lease_end <= at.now;
             let lapsed = !std::mem::replace(&mut node.lapsed, is_over) && is_over;
-            if health == Health::Down && !node.record.ended && !braked {
-                if !node.is_unproven() {
+            let is_dead = health == Health::Down && !node.record.ended;
+            // Who is heard again need not be given up.
+            let is_written_off = self.written_off.remove(&id) && is_dead;
+            if is_dead && (!braked || is_written_off) {
+                if !node.is_unproven() && !is_written_off {
                     let suspects = self.suspects(&id);
                     self.strike(at, &id, &suspects);
                     self.losses.add(id.clone(), at.now, suspects);
@@ -545,7 +548,14 @@ impl Cluster {
         }
     }
 
-    pub(super) fn bury(&mut self, at: Moment, id: &NodeId) {
+    /// All at once: on a copy that nobody waits for.
+    pub(super) fn bury_written_off(&mut self, at: Moment) {
+        for id in std::mem::take(&mut self.written_off) {
+            self.bury(at, &id);
+        }
+    }
+
+    fn bury(&mut self, at: Moment, id: &NodeId) {
         let held = self.nodes.get(id).map_or(0, |node| node.orders.len());
         self.notice(
             true,

@@ -17,7 +17,7 @@
 //! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
-//! | which changes of a plan begin now              | `execute.rs`    |
+//! | which changes of a plan begin now              | `execute.rs`; which are tried: `turns.rs` |
 //! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
 //! | what should change next, and who approves it   | `planning.rs`   |
@@ -68,6 +68,7 @@ mod runs;
 pub mod serving;
 pub mod status;
 mod stored;
+mod turns;
 mod work;
 
 pub use ahead::{Ahead, Witness, note};
@@ -146,12 +147,17 @@ pub struct KeyspaceState {
     /// Approved plans before this one were looked at last, and how many have not been since something happened.
     tracked_until: PlanId,
     untracked: usize,
+    /// Changes of approved plans that have not begun; not stored.
+    turns: turns::Turns,
     /// The map by nodes instead of by shards.
     hosted: hosted::Hosted,
     /// Children that prepare, by their parents.
     forming: BTreeMap<ShardId, BTreeSet<ShardId>>,
     /// Shards that something was heard of since they were last looked at.
     awake: BTreeSet<ShardId>,
+    /// Those of them that wait for a grant, an announcement or their leader, and that [`Cluster::grant_at_once`] has not
+    /// looked at since.
+    grantable: BTreeSet<ShardId>,
     /// Where the next decision goes on, when there is more than one decision looks at.
     looked_until: ShardId,
     /// Led shards whose leader has not got its grant yet.
@@ -271,6 +277,9 @@ pub struct Cluster {
     promised: Millis,
     /// Nodes that were given up lately.
     losses: Losses,
+    /// Dead nodes that a person has given up by releasing the brake, and that the next decisions bury. Not stored: another
+    /// coordinator would put the brake on, and the person be asked again.
+    written_off: BTreeSet<NodeId>,
     /// Processes that ended lately; not stored.
     deaths: Deaths,
     /// Why nothing but repairs is begun: so many processes have ended lately. Not stored.
@@ -289,6 +298,8 @@ pub struct Cluster {
     round: planning::Round,
     slice: Slice,
     work: Work,
+    /// The last decision did so much else that it left planning to this one.
+    planning_is_next: bool,
     outbox: Outbox,
 }
 
@@ -327,6 +338,7 @@ impl Cluster {
     /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
+        let before = self.work;
         self.excuse_own_silence(at);
         self.forget_longest_lease(at);
         let wake = self.watch_over(at);
@@ -336,16 +348,18 @@ impl Cluster {
         let overdue = self.call_in_debts(at);
         self.begin_drains(at);
         let again = self.advance(at, transaction);
-        self.pack();
-        let ready = self.plan(at);
+        let ready = self.plan_in_turn(at, before);
+        if self.work == before && !again && !ready {
+            self.pack();
+        }
         let wake = wake.min(self.next_plan_due()).min(self.next_copy_due()).min(overdue);
         let wake = wake.min(self.next_look(at));
         self.promised = if again || ready { at.now } else { wake };
         self.promised
     }
 
-    /// What is kept for each replica takes no more room than it must, once nothing is under way. What is much is
-    /// packed in several decisions.
+    /// What is kept for each replica takes no more room than it must, once nothing is under way. A map is packed in one
+    /// piece, so that is done in decisions in which nothing else is, and what is much in several of them.
     fn pack(&mut self) {
         let mut room = limits::ENTRIES_PACKED;
         if self.keyspaces.values().all(|keyspace| keyspace.unsettled.is_empty()) {

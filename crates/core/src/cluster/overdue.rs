@@ -379,6 +379,7 @@ impl Cluster {
 
     fn call_in(&mut self, at: Moment, name: &KeyspaceName) {
         let settings = self.settings.clone();
+        let most = self.beside_planning(limits::STEPS_CALLED_IN);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         let from = keyspace.debts.next.take();
         let before = from.and(keyspace.debts.due_then.take()).unwrap_or(Millis::NEVER);
@@ -387,7 +388,7 @@ impl Cluster {
         let mut holding_up = BTreeSet::new();
         let mut owed = std::mem::take(&mut keyspace.debts.owed);
         for (looked_at, (placement, debt)) in owed.range_mut(from.unwrap_or_default()..).enumerate() {
-            if looked_at >= limits::STEPS_CALLED_IN {
+            if looked_at >= most {
                 keyspace.debts.next = Some(*placement);
                 break;
             }

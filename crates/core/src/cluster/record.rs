@@ -381,6 +381,7 @@ impl Cluster {
             leases_before: Granted::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,
             losses: Losses::default(),
+            written_off: BTreeSet::new(),
             deaths: Default::default(),
             unrest: None,
             calm_since: None,
@@ -390,6 +391,7 @@ impl Cluster {
             round: Default::default(),
             slice: Default::default(),
             work: Work::default(),
+            planning_is_next: false,
             storage_problem: None,
             outbox: Outbox::default(),
             settings,
@@ -460,12 +462,14 @@ impl KeyspaceState {
         let mut state = KeyspaceState {
             record,
             awake: ids.clone(),
+            grantable: BTreeSet::new(),
             looked_until: ShardId(0),
             observed: PackedMap::default(),
             under_way: Counts::of(unsettled.iter().filter_map(|id| map.shard(*id))),
             unsettled,
             tracked_until: PlanId::default(),
             untracked: 0,
+            turns: Default::default(),
             ungranted: ids,
             unannounced: BTreeSet::new(),
             unfollowed: BTreeSet::new(),
@@ -493,6 +497,7 @@ impl KeyspaceState {
             hosted,
             map,
         };
+        state.recall_strikes(at);
         // New shards of a split or merge rest when all their replicas are live; their followers may wait all the same.
         let closing = state.unsettled.iter().filter_map(|id| match state.map.shard(*id)?.stage() {
             Stage::Closing(children) => Some(children.to_vec()),

@@ -303,11 +303,16 @@ impl Cluster {
     pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
         let waiting = self.keyspaces.values_mut().filter(|keyspace| !keyspace.unannounced.is_empty());
         for keyspace in waiting {
-            let KeyspaceState { unannounced, map, awake, .. } = keyspace;
-            let is_its = |id: &&ShardId| {
-                map.shard(**id).and_then(Shard::leader).is_some_and(|leader| leader.node == *node)
+            let KeyspaceState { unannounced, map, hosted, .. } = keyspace;
+            let is_its = |id: &ShardId| {
+                map.shard(*id).and_then(Shard::leader).is_some_and(|leader| leader.node == *node)
             };
-            awake.extend(unannounced.iter().filter(is_its));
+            // A beat looks through what the node has, not through all that waits in the cluster.
+            let its: Vec<ShardId> = match hosted.count(node) < unannounced.len() {
+                true => hosted.on(node).filter(|id| unannounced.contains(id)).filter(is_its).collect(),
+                false => unannounced.iter().copied().filter(is_its).collect(),
+            };
+            its.into_iter().for_each(|id| keyspace.note_news(id));
         }
     }
 

@@ -3,8 +3,11 @@
 //! While it decides it answers no beat. So a decision looks at a bounded number of shards, and says that it wants to be
 //! called again at once; the next one goes on where this one stopped, round and round, so that no shard waits
 //! behind others that always have news. Which shards those are follows from the state alone (M9).
+//!
+//! What a decision does for shards that have news and what it plans are bounded each for itself. So that they do not add
+//! up, a decision that has done much of the one leaves the other to the next; and that does little of the one.
 
-use super::{Cluster, KeyspaceState};
+use super::{Cluster, KeyspaceState, Moment};
 use crate::id::ShardId;
 use crate::limits;
 use crate::name::KeyspaceName;
@@ -41,6 +44,9 @@ impl Slice {
     }
 }
 
+/// A decision that plans does so much less else at most.
+const BESIDE_PLANNING: usize = 8;
+
 impl Cluster {
     /// Does at most so much in one decision. A simulator makes it so little that every plan is interrupted.
     #[must_use]
@@ -51,6 +57,22 @@ impl Cluster {
     /// What was done since this coordinator started. A simulator charges time for the difference.
     pub fn work_done(&self) -> Work {
         self.work
+    }
+
+    /// As much of `most` as this decision may do beside planning.
+    pub(super) fn beside_planning(&self, most: usize) -> usize {
+        if self.planning_is_next { most / BESIDE_PLANNING } else { most }
+    }
+
+    /// Plans, unless there is something to plan and this decision has done much already since `before`: then the next one
+    /// does little else. Returns whether there is something to do at once.
+    pub(super) fn plan_in_turn(&mut self, at: Moment, before: Work) -> bool {
+        let woken =
+            (self.work.woken - before.woken) as usize / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
+        let done = (self.work.settled - before.settled) as usize + woken;
+        let is_much = done > 2 * limits::SHARDS_SETTLED / BESIDE_PLANNING;
+        self.planning_is_next = is_much && !self.planning_is_next && self.has_to_plan(at);
+        self.planning_is_next || self.plan(at)
     }
 
     /// The keyspaces in the order in which they have their turn in this decision.
@@ -66,6 +88,7 @@ impl KeyspaceState {
     /// At most `most` of the shards that have news, going on behind those of the last time.
     pub(super) fn take_awake(&mut self, most: usize) -> BTreeSet<ShardId> {
         if self.awake.len() <= most {
+            self.grantable.clear();
             return std::mem::take(&mut self.awake);
         }
         let behind = self.awake.range(self.looked_until..);
@@ -73,13 +96,9 @@ impl KeyspaceState {
             behind.chain(self.awake.range(..self.looked_until)).take(most).copied().collect();
         for id in &taken {
             self.awake.remove(id);
+            self.grantable.remove(id);
         }
         self.looked_until = taken.last().map_or(ShardId(0), |last| last.next());
         taken.into_iter().collect()
     }
-}
-
-/// Whether so many woken shards are enough for one decision.
-pub(super) fn is_enough(woken: u64) -> bool {
-    woken >= limits::SHARDS_WOKEN as u64
 }

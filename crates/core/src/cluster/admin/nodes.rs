@@ -314,28 +314,38 @@ impl Cluster {
             .filter(waits)
             .map(|node| (node.record.drain.as_ref().map_or(0, |d| d.asked_ms), node.record.spec.id.clone()))
             .collect();
-        queue.sort();
-        for (_, id) in queue {
-            let down = self.down_or_drained(at, &id).len();
-            let Some(held) = self.nodes.get(&id).map(|node| self.needed(node).len() as u32) else { continue };
-            let Some(node) = self.nodes.get_mut(&id) else { continue };
-            let Some(drain) = &mut node.record.drain else { continue };
-            if drain.max_down.is_none_or(|most| down < most as usize) {
-                drain.began_with = Some(held);
-                self.outbox.writes.push(Write::Node(node.record.clone()));
-                self.notice(false, format!("the drain of node {id} begins with {held} replicas"));
-                self.plan_soon(at, 0);
-            }
+        if queue.is_empty() {
+            return;
         }
+        queue.sort();
+        let mut down = self.nodes.values().filter(|node| self.is_down_or_drained(at, node)).count();
+        for (_, id) in queue {
+            let Some(node) = self.nodes.get(&id) else { continue };
+            let Some(max_down) = node.record.drain.as_ref().map(|drain| drain.max_down) else { continue };
+            let others = down - usize::from(self.is_down_or_drained(at, node));
+            if max_down.is_some_and(|most| others >= most as usize) {
+                continue;
+            }
+            down = others + 1;
+            let held = self.needed(node).len() as u32;
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            node.record.drain.iter_mut().for_each(|drain| drain.began_with = Some(held));
+            self.outbox.writes.push(Write::Node(node.record.clone()));
+            self.notice(false, format!("the drain of node {id} begins with {held} replicas"));
+            self.plan_soon(at, 0);
+        }
+    }
+
+    /// Whether a node is not there for sure, or its drain has begun.
+    fn is_down_or_drained(&self, at: Moment, node: &NodeState) -> bool {
+        let begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
+        let health = node.signs.health(at.now, &self.settings);
+        begun || !matches!(health, Health::Up | Health::Left)
     }
 
     /// Nodes other than `but` that are not there for sure, or whose drain has begun.
     fn down_or_drained(&self, at: Moment, but: &NodeId) -> Vec<NodeId> {
-        let counts = |node: &&NodeState| {
-            let begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
-            let health = node.signs.health(at.now, &self.settings);
-            node.record.spec.id != *but && (begun || !matches!(health, Health::Up | Health::Left))
-        };
+        let counts = |node: &&NodeState| node.record.spec.id != *but && self.is_down_or_drained(at, node);
         self.nodes.values().filter(counts).map(|node| node.record.spec.id.clone()).collect()
     }
 

@@ -93,6 +93,11 @@ impl Round {
 }
 
 impl Cluster {
+    /// Whether there is something to plan.
+    pub(in crate::cluster) fn has_to_plan(&self, at: Moment) -> bool {
+        !self.round.is_over() || self.next_plan_due() <= at.now
+    }
+
     /// Plans every keyspace that is due, or a slice of that. Returns whether a plan is ready to be carried out, or there
     /// is more to plan.
     pub(in crate::cluster) fn plan(&mut self, at: Moment) -> bool {

@@ -21,6 +21,10 @@ fn dearest_decision(town: &mut Town) -> Work {
         dearest.settled = dearest.settled.max(after.settled - before.settled);
         dearest.woken = dearest.woken.max(after.woken - before.woken);
         dearest.planned = dearest.planned.max(after.planned - before.planned);
+        // What is much of the one and much of the other is not done in one decision.
+        let (settled, planned) = (after.settled - before.settled, after.planned - before.planned);
+        let is_little = 2 * limits::SHARDS_SETTLED as u64 / 3 > settled;
+        assert!(planned == 0 || is_little, "{settled} settled and {planned} planned at {}", town.now);
         if wake.0 > town.now {
             return dearest;
         }
@@ -136,6 +140,24 @@ fn b7_b10_leases_are_renewed_between_the_pieces_of_a_policy() {
     }
     // The draft, what is filled, what is drawn, what is listed, the solution: each a decision of its own.
     assert!(longest >= 5, "{longest} pieces one after the other");
+}
+
+#[test]
+fn b7_a_batch_of_beats_grants_a_bounded_number_of_shards_and_all_get_their_grants() {
+    let shards = limits::SHARDS_GRANTED as u32 + 500;
+    let mut town = settled(shards, 1).restart_coordinator();
+    town.beat(&node("n0"));
+    let waiting = |town: &Town| town.cluster.keyspaces().values().next().unwrap().ungranted.len();
+    assert_eq!(waiting(&town), shards as usize);
+    let at = town.at();
+    for granted in [limits::SHARDS_GRANTED, 500, 0] {
+        let before = waiting(&town);
+        town.cluster.outbox.writes.clear();
+        town.cluster.grant_at_once(at);
+        assert_eq!(before - waiting(&town), granted);
+    }
+    town.run(1_000);
+    assert_eq!((waiting(&town), town.served().len()), (0, shards as usize));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! When too much dies, and when one shard kills: what stops, what goes on, how a person lets it go on.
 
+use super::super::ShardRule;
 use super::super::admin::Command;
 use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
 use crate::id::{ShardId, TransactionId};
@@ -18,6 +19,39 @@ fn command(town: &mut Town, command: Command) {
     let at = town.at();
     town.cluster.command(at, TransactionId([9; 20]), "mia", command, false).unwrap();
     town.decide();
+}
+
+#[test]
+fn b7_who_is_given_up_with_the_brake_is_buried_by_the_decisions_after_that() {
+    let mut town = town_of(8, keyspace(40), 40);
+    for name in ["n01", "n02", "n03", "n04", "n05"] {
+        town.kill(name);
+    }
+    town.run(6_000);
+    assert!(town.cluster.brake().is_some(), "{:#?}", town.notices);
+    let (at, before, few) = (town.at(), town.cluster.work_done(), told(&town, "nothing is planned until"));
+    town.cluster.command(at, TransactionId([9; 20]), "mia", Command::ReleaseBrake, false).unwrap();
+    assert_eq!(town.cluster.work_done(), before, "the command itself looks at no shard");
+    assert!(told(&town, "is dead") == 0 && town.cluster.brake().is_none());
+    town.decide();
+    assert_eq!(told(&town, "is dead"), 5, "{:#?}", town.notices);
+    town.run(8_000);
+    assert!(town.is_at_rest(1) && town.cluster.brake().is_none(), "{:#?}", town.notices);
+    assert_eq!(told(&town, "the brake is on"), 1, "it is not put on again for the same nodes");
+    assert_eq!(told(&town, "nothing is planned until"), few, "{:#?}", town.notices);
+}
+
+#[test]
+fn b9_strikes_that_another_coordinator_stored_end_when_the_shard_lives_through_the_window() {
+    let mut town = town_of(3, keyspace(6), 6);
+    let struck = ShardRule { deaths: 2, ..ShardRule::default() };
+    town.disk.keyspaces[0].0.rules.insert(ShardId(4), struck);
+    town = town.restart_coordinator();
+    let rules = |town: &Town| town.cluster.keyspaces().values().next().unwrap().record.rules.len();
+    town.run(settings().poison_window_ms - 1_000);
+    assert_eq!(rules(&town), 1, "not before the window is over");
+    town.run(2 * settings().rebalance_ms);
+    assert_eq!((rules(&town), town.disk.keyspaces[0].0.rules.len()), (0, 0));
 }
 
 fn told(town: &Town, text: &str) -> usize {
