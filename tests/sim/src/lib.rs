@@ -18,6 +18,7 @@ pub mod interrupt;
 pub mod leading;
 pub mod message;
 pub mod metadata;
+pub mod mishaps;
 pub mod model;
 pub mod mutants;
 pub mod network;
