@@ -21,6 +21,7 @@ use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::planted::{self, Planted};
 use crate::settings::Settings;
 use crate::time::Millis;
 use std::collections::BTreeMap;
@@ -60,8 +61,9 @@ pub(super) fn copy(
     match node.kept.get(key) {
         // It has a later epoch than this coordinator knows: the coordinator's state was set back.
         Some(kept) if kept.epoch > shard.epoch => Copy::Away,
-        Some(kept) if kept.damaged => Copy::Damaged,
+        Some(kept) if kept.damaged && !planted::is(Planted::NotIntact) => Copy::Damaged,
         Some(_) => Copy::Intact(node.record.incarnation),
+        None if node.sequence > 0 && planted::is(Planted::NotIntact) => Copy::Intact(node.record.incarnation),
         // Its first beat names everything that it has.
         None if node.sequence > 0 => Copy::Gone,
         None => Copy::Away,
@@ -241,7 +243,7 @@ impl Cluster {
         };
         keyspace.unannounced.contains(&shard.id)
             && handover::leader_serves(shard, &self.sight(keyspace, Millis(0)))
-            && shard.leader().is_some_and(knows)
+            && (shard.leader().is_some_and(knows) || planted::is(Planted::Announced))
     }
 
     /// Forgets what the processes of a node have said of their replicas: they say nothing more.
