@@ -5,9 +5,7 @@ use crate::limits;
 use crate::store::{Store, StoreError};
 use crate::trays::{Tray, Trays};
 use partage_coordination::LeaderLease;
-use partage_core::cluster::{
-    Ahead, BeatError, Cluster, Moment, Outbox, Registration, Welcome, Write,
-};
+use partage_core::cluster::{Ahead, BeatError, Cluster, Moment, Outbox, Registration, Welcome, Write};
 use partage_core::exchange::{Beat, Orders};
 use partage_core::id::TransactionId;
 use partage_core::map::MapDiff;

@@ -150,6 +150,7 @@ pub(crate) fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl I
 pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
     let stage = edit.shard(id)?.stage().clone();
     match &stage {
+        _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, sight)?,
         // What begins anew takes its next step in the next commit, which is seen by itself.
         Stage::Serving if sight.is_durable() && stored::settle_ended(edit, id, sight)? => return Ok(()),
         Stage::Serving | Stage::Closing(_) if sight.is_durable() => {}
@@ -385,7 +386,8 @@ fn unload_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
 /// Whether everything that the parents of `children` had is with these.
 fn is_handed_over(edit: &Edit<'_>, children: &[ShardId], sight: &dyn Sight) -> bool {
     let has_begun = |child: &Shard| {
-        leader_serves(child, sight) && (!sight.is_durable() || stored::is_whole(child, sight))
+        let is_whole = || stored::is_whole(child, sight) || planted::is(Planted::LastWrites);
+        leader_serves(child, sight) && (!sight.is_durable() || is_whole())
     };
     // A child that is gone was itself split or merged after it had served: its data has moved on.
     children.iter().all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_begun(c)))

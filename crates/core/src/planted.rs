@@ -43,6 +43,18 @@ pub enum Planted {
     D7,
     /// D10: a durable replica acknowledges what it alone has stored.
     AckedByOne,
+    /// D10: what a node has damaged, or has no more, is taken for a whole copy.
+    NotIntact,
+    /// D10: a copy without which others went on is one again as soon as its node is back.
+    OvertakenCopy,
+    /// D10: replicas that load begin before their leader knows of them.
+    Announced,
+    /// D10: the parents of a split or merge let go before all copies of the children have their last writes.
+    LastWrites,
+    /// D10: durable replicas end with their processes, be it the last copy.
+    LastCopy,
+    /// D7: data is deleted though nobody serves its shard under its epoch or a later one.
+    KeptEpoch,
     /// L1: replicas of dead nodes stay in the map.
     L1,
     /// L3: a subscriber that has a map gets no later one.
@@ -81,6 +93,14 @@ pub enum Planted {
     AnyCluster,
     /// O1: a backup is restored without waiting for the leases of before.
     RestoreWait,
+    /// O6: a new leader does not wait for the leases that the last one may have granted.
+    FormerLeases,
+    /// M2: a coordinator that has never heard of a keyspace makes others forget it.
+    Horizon,
+    /// M2: a table takes the map of a keyspace for a later one of the keyspace of that name which was deleted before.
+    Lives,
+    /// O1: the name of an exclusive keyspace is given out again as soon as that is deleted.
+    FreeName,
     /// T7: half of the metadata servers count as a majority.
     Majority,
     /// T8: a metadata server answers without a look at the head.
@@ -150,7 +170,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 37] = [
+    pub const CLUSTER: [Planted; 47] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -169,6 +189,12 @@ impl Planted {
         Planted::D4,
         Planted::D7,
         Planted::AckedByOne,
+        Planted::NotIntact,
+        Planted::OvertakenCopy,
+        Planted::Announced,
+        Planted::LastWrites,
+        Planted::LastCopy,
+        Planted::KeptEpoch,
         Planted::L1,
         Planted::L3,
         Planted::L8,
@@ -188,6 +214,10 @@ impl Planted {
         Planted::StandbyGap,
         Planted::AnyCluster,
         Planted::RestoreWait,
+        Planted::FormerLeases,
+        Planted::Horizon,
+        Planted::Lives,
+        Planted::FreeName,
     ];
 }
 

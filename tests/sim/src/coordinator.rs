@@ -56,11 +56,23 @@ impl Cost {
 
     /// A decision of `cluster` that had done `before` of its work when it began. What is looked at for a plan costs a part of
     /// what a shard does that is settled (seed 17362: at the same price some ten shards were planned for two seconds).
-    fn of(self, cluster: &Cluster, before: Work) -> True {
+    fn of(self, cluster: &Cluster, before: Work, taken_in: usize) -> True {
         let after = cluster.work_done();
         let planned = (after.planned - before.planned) / PLANNED_FOR_ONE;
         let done = (after.settled - before.settled) + (after.woken - before.woken) + planned;
-        self.decision + self.each * (done + cluster.nodes().len() as u64) as True
+        let messages = self.message() * taken_in as True;
+        self.decision + messages + self.each * (done + cluster.nodes().len() as u64) as True
+    }
+
+    /// A message, or new orders of a node, take a tenth of what a decision takes that has nothing to do.
+    fn message(self) -> True {
+        self.decision / 10
+    }
+
+    /// To recover from what is stored, all of which is looked at.
+    fn of_recovery(self, cluster: &Cluster) -> True {
+        let shards: usize = cluster.keyspaces().values().map(|state| state.map.len()).sum();
+        self.decision + self.each * (shards + cluster.nodes().len()) as True
     }
 
     /// How much a decision does at most. Taken from what was drawn already: in three of four runs hardly any plan is made in one
@@ -326,7 +338,16 @@ impl Coordinator {
         finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
         self.publisher.lead(scene, Place::Coordinator(self.at), &cluster, moment.now);
         let began = (scene.now, scene.stood_still(self.place()));
-        self.leading = Some(Box::new(Leading::new(term, moment.now, began, cluster)));
+        let takes = self.cost.of_recovery(&cluster);
+        let mut leading = Leading::new(term, moment.now, began, cluster);
+        if takes > 0 {
+            scene.count("recoveries that take time");
+            self.numbers += 1;
+            let (coordinator, process, number) = (self.at, self.process, self.numbers);
+            leading.computing = Some(Computing { number, outbox: Outbox::default(), wake: moment.now });
+            scene.after(takes, Event::Decided { coordinator, process, number });
+        }
+        self.leading = Some(Box::new(leading));
         self.drive(scene);
     }
 
@@ -405,6 +426,7 @@ impl Coordinator {
                 return;
             }
             let seen = (scene.now, scene.stood_still(here));
+            let incoming = leading.inbox.len();
             while let Some(incoming) = leading.inbox.pop_front() {
                 let finding = leading.take_in(moment, seen, incoming);
                 finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
@@ -419,7 +441,7 @@ impl Coordinator {
                 scene.trace.event(scene.now, (5u8, notice.alarm), || format!("  notice: {}", notice.text));
             }
             leading.declares_dead(scene, here, &self.settings, &outbox.writes);
-            let takes = self.cost.of(&leading.cluster, before);
+            let takes = self.cost.of(&leading.cluster, before, incoming + granted.len());
             if takes > 0 {
                 self.numbers += 1;
                 let number = self.numbers;

@@ -11,7 +11,7 @@ use crate::message::{Event, Place};
 use crate::model::{Deed, KeyAt, Life, Op, Register, Seen, Space};
 use crate::scene::Scene;
 use partage_core::exchange::{Order, Peer, ReplicaKey, Stored};
-use partage_core::id::{Epoch, ShardId};
+use partage_core::id::{Epoch, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::Role;
 use partage_core::name::KeyspaceName;
@@ -44,6 +44,8 @@ struct Copy {
     epoch: Epoch,
     /// The process that has had everything that was acknowledged, once.
     caught_up: Option<u32>,
+    /// Nothing of it can be read.
+    is_damaged: bool,
     rows: BTreeMap<KeyAt, Row>,
 }
 
@@ -77,7 +79,7 @@ impl Disks {
             bounds: copy.bounds.clone(),
             epoch: copy.epoch,
             store: node as u64 + 1,
-            damaged: false,
+            damaged: copy.is_damaged,
         };
         of_it.map(stored).collect()
     }
@@ -85,6 +87,28 @@ impl Disks {
     /// A person has given up all that was written to a key: it answers for nothing any more, wherever it lies.
     pub fn give_up(&mut self, key: KeyAt) {
         self.copies.values_mut().for_each(|copy| drop(copy.rows.remove(&key)));
+    }
+
+    /// Whether a running process has everything of a replica.
+    pub fn is_whole(&self, name: &KeyspaceName, shard: ShardId, placement: PlacementId) -> bool {
+        let key = ReplicaKey { keyspace: name.clone(), shard, placement };
+        let copy = self.copies.get(&key).filter(|copy| !copy.is_damaged);
+        copy.is_some_and(|copy| {
+            copy.caught_up.is_some() && copy.caught_up == self.running.get(&copy.node).copied()
+        })
+    }
+
+    /// A disk is lost, or nothing on it can be read any more. Says whether anything was on it.
+    pub fn lose(&mut self, node: usize, is_damaged: bool) -> bool {
+        let before = self.copies.values().filter(|copy| copy.node == node).count();
+        if !is_damaged {
+            self.copies.retain(|_, copy| copy.node != node);
+        }
+        for copy in self.copies.values_mut().filter(|copy| copy.node == node) {
+            (copy.is_damaged, copy.caught_up) = (true, None);
+            copy.rows.clear();
+        }
+        before > 0
     }
 
     /// The newest row of a key on any disk.
@@ -114,7 +138,8 @@ impl Disks {
     /// The newest stay of a shard on a node.
     fn stay(&self, node: usize, name: &KeyspaceName, shard: ShardId) -> Option<ReplicaKey> {
         let of_it = |key: &ReplicaKey| key.keyspace == *name && key.shard == shard;
-        let mut found = self.copies.iter().filter(|(key, copy)| of_it(key) && copy.node == node);
+        let is_on_it = |copy: &Copy| copy.node == node && !copy.is_damaged;
+        let mut found = self.copies.iter().filter(|(key, copy)| of_it(key) && is_on_it(copy));
         found.next_back().map(|(key, _)| key.clone())
     }
 
@@ -183,10 +208,10 @@ pub fn load(
     counts: bool,
 ) -> Result<(), String> {
     let disks = &mut scene.oracles.storage.disks;
-    let is_here = counts && disks.copies.contains_key(&order.replica);
+    let is_here = counts && disks.copies.get(&order.replica).is_some_and(|copy| !copy.is_damaged);
     if !is_here {
         let (bounds, rows) = (order.bounds.clone(), BTreeMap::new());
-        let copy = Copy { node, bounds, epoch: Epoch(0), caught_up: None, rows };
+        let copy = Copy { node, bounds, epoch: Epoch(0), caught_up: None, is_damaged: false, rows };
         disks.copies.insert(order.replica.clone(), copy);
     } else if order.state == ReplicaState::Live {
         // What it was split or merged from may have what it lacks.

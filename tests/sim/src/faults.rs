@@ -9,9 +9,13 @@ use crate::message::{Event, Place};
 use crate::model::{KEYS, KeyAt};
 use crate::network::Weather;
 use crate::node::Mood;
+use crate::shape::Shape;
 use crate::store::{Disk, SESSION};
 use crate::touched::Ends;
 use crate::world::World;
+
+/// How many kinds, at the end of [`Kind::ALL`], are of [`crate::mishaps`].
+const MISHAPS: usize = 4;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,11 +56,21 @@ pub enum Kind {
     Poison,
     /// A key's data cannot be loaded by anybody.
     Unloadable,
+    /// All workers are restarted in good order, one after the other.
+    WorkersInTurn,
+    /// A worker dies again and again, soon after each start.
+    CrashLoop,
+    /// A service says of a replica that it cannot serve it.
+    Unhealthy,
+    /// A worker asks to leave, and then to stay.
+    Stays,
+    /// A worker's disk is lost, or damaged: it comes back without its data, or with data that it cannot read.
+    DiskLost,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 22] = [
         Kind::Weather,
         Kind::Partition,
         Kind::Crash,
@@ -75,6 +89,10 @@ impl Kind {
         Kind::PowerLine,
         Kind::Poison,
         Kind::Unloadable,
+        Kind::WorkersInTurn,
+        Kind::CrashLoop,
+        Kind::Unhealthy,
+        Kind::Stays,
     ];
 
     /// What befalls coordinators and their store, and nobody else.
@@ -96,6 +114,26 @@ impl Kind {
             kinds.extend(draw.pick(all).copied());
         }
         kinds
+    }
+
+    /// What may befall a run. Where workers are stuck for ever, those of [`crate::mishaps`] do not.
+    pub fn known(shape: Shape) -> &'static [Kind] {
+        let (before, _mishaps) = Kind::ALL.split_at(Kind::ALL.len() - MISHAPS);
+        match shape {
+            Shape { leaders: true, .. } => &Kind::LEADERS,
+            Shape { stuck: true, .. } => before,
+            _ => &Kind::ALL,
+        }
+    }
+
+    /// Where data lies on disks all processes are killed at once in every run, and in half of the runs disks are lost.
+    pub fn of_disks(draw: &mut Draw, shape: Shape, kinds: &mut Vec<Kind>) {
+        if shape.durable && !kinds.contains(&Kind::PowerLine) {
+            kinds.push(Kind::PowerLine);
+        }
+        if shape.durable && !shape.stuck && draw.chance(500) {
+            kinds.push(Kind::DiskLost);
+        }
     }
 }
 
@@ -128,6 +166,12 @@ pub enum Mend {
     Disk(usize),
     /// What somebody has touched is mended.
     Touched(Ends),
+    /// A worker is restarted in good order, in its turn.
+    Turn(usize),
+    /// A worker that crashes again and again does so, and so often again.
+    CrashAgain(usize, u64),
+    /// A worker that asked to leave is to stay.
+    Stay(usize),
 }
 
 impl World {
@@ -189,6 +233,9 @@ impl World {
             }
             Kind::PowerLine => return self.kill_all(brief),
             Kind::Rolling | Kind::StoreSlow => return self.all_coordinators(kind, brief, long),
+            Kind::WorkersInTurn | Kind::CrashLoop | Kind::Unhealthy | Kind::Stays | Kind::DiskLost => {
+                return self.mishap(kind, node, (brief, long));
+            }
             Kind::StoreRestart => {
                 if std::mem::replace(&mut self.store.is_away, true) {
                     return;
@@ -328,6 +375,9 @@ impl World {
             }
             Mend::Restart(_) => {}
             Mend::Touched(ends) => self.mend_touch(ends),
+            Mend::Turn(node) => self.take_turn(node),
+            Mend::CrashAgain(node, times) => self.crash_again(node, times),
+            Mend::Stay(node) => self.stays(node),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the seed draws, and oracles that know the truth. The same seed gives the same bytes, so a seed that fails is the whole
 //! bug report. See `README.md` for how to run it.
 
+pub mod alone;
 pub mod calls;
 pub mod changes;
 pub mod clock;
@@ -18,6 +19,7 @@ pub mod interrupt;
 pub mod leading;
 pub mod message;
 pub mod metadata;
+pub mod mishaps;
 pub mod model;
 pub mod mutants;
 pub mod network;

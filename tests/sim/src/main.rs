@@ -7,6 +7,7 @@ use sim::interrupt::{self, Kill, Scenario};
 use sim::message::Place;
 use sim::report::{Report, Verdict};
 use sim::shape::Shape;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 const USAGE: &str =
@@ -231,8 +232,10 @@ fn seeds(arguments: &Arguments) -> Result<(), String> {
     #[expect(clippy::disallowed_methods, reason = "measures the simulator, decides nothing in a run")]
     let began = Instant::now();
     let (mut simulated, mut events, mut unknown, mut failed) = (0, 0, 0, 0u64);
+    let mut exercised: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in from..from + seeds {
         let report = sim::run(seed, shape, bug, None);
+        report.exercised.iter().for_each(|(what, count)| *exercised.entry(what).or_default() += count);
         simulated += report.simulated;
         events += report.events;
         unknown += u64::from(report.verdict == Verdict::Unknown);
@@ -246,6 +249,8 @@ fn seeds(arguments: &Arguments) -> Result<(), String> {
         "{seeds} seeds: {failed} failed, {unknown} unknown; {seconds:.0} simulated seconds, {events} events in {took:.1} s: {:.0} x real time",
         seconds / took
     );
+    let exercised: Vec<_> = exercised.into_iter().map(|(what, count)| format!("{what} {count}")).collect();
+    println!("exercised: {}", exercised.join(", "));
     if failed > 0 { Err(format!("{failed} of {seeds} seeds failed")) } else { Ok(()) }
 }
 

@@ -4,6 +4,7 @@
 //! within [`WITHIN`] seeds; or when a scenario that says what must be so says that it is not. `--mutants` runs them all
 //! and states the share, `tests/planted.rs` does so for each alone.
 
+use crate::alone;
 use crate::dataset;
 use crate::metadata;
 use crate::report::Verdict;
@@ -75,12 +76,19 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::D4 => small(&["D4", "O1"]),
         Planted::D7 => small(&["D7"]),
         Planted::AckedByOne => Hunt::Seeds(DURABLE, &["D1", "D2", "D3", "D10"]),
+        Planted::OvertakenCopy | Planted::Announced => Hunt::Seeds(DURABLE, &["D1", "D2", "D3", "D10"]),
+        // The services of the runs ask their parents themselves, whoever grants what.
+        Planted::LastWrites => Hunt::Scenario(alone::a_child_waits_for_the_last_writes_of_its_parents),
+        // No service loads a shard that has had data from nowhere: nobody serves it, and nothing is lost in silence.
+        Planted::LastCopy => Hunt::Seeds(DURABLE, &["L1", "D1", "D2", "D3", "D10"]),
+        Planted::NotIntact => Hunt::Scenario(alone::what_is_not_whole_is_no_copy),
+        Planted::KeptEpoch => Hunt::Scenario(alone::data_of_a_later_epoch_is_kept),
         Planted::L1 => small(&["L1"]),
         Planted::L3 => small(&["L3"]),
         Planted::L8 => small(&["L8"]),
         Planted::R5 => Hunt::Scenario(scenarios::a_key_that_kills_is_set_aside),
         Planted::ClosedNode => small(&["M7"]),
-        Planted::AsideShard => small(&["R5"]),
+        Planted::AsideShard => Hunt::Scenario(alone::what_waited_while_its_shard_was_set_aside_is_dropped),
         Planted::AnyReporter => small(&["O3"]),
         Planted::OwnSleep => Hunt::Scenario(scenarios::a_coordinator_that_slept_gives_nobody_up),
         Planted::BrakeMargin => Hunt::Scenario(scenarios::the_brake_bears_no_more_than_it_says),
@@ -96,6 +104,10 @@ fn hunt_of(bug: Planted) -> Hunt {
         }
         Planted::AnyCluster => Hunt::Seeds(TOUCHED, &["D11"]),
         Planted::RestoreWait => Hunt::Seeds(TOUCHED, &["O1", "O5", "D2", "O7", "D1"]),
+        Planted::FormerLeases => small(&["O6", "O1", "O5", "O7"]),
+        Planted::Horizon => Hunt::Scenario(alone::who_lags_behind_does_not_say_that_a_keyspace_is_gone),
+        Planted::Lives => Hunt::Scenario(alone::a_deleted_life_of_a_keyspace_does_not_come_back),
+        Planted::FreeName => Hunt::Scenario(alone::a_deleted_name_is_not_given_out_at_once),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
         _ => Hunt::Datasets(dataset::run),

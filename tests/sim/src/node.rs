@@ -215,6 +215,33 @@ impl Node {
         }
     }
 
+    /// Asks to stay after all.
+    pub fn stay(&mut self, scene: &mut Scene) {
+        if let Some(process) = self.process.as_mut().filter(|process| !process.gone) {
+            scene.count("stays");
+            scene.trace.event(scene.now, (16u8, self.at), || format!("{} asks to stay", self.id));
+            process.worker.stay();
+            process.next_beat = Millis(0);
+            self.tick(scene);
+        }
+    }
+
+    /// Its service says of one replica that serves that it cannot serve it.
+    pub fn give_one_up(&mut self, scene: &mut Scene) {
+        let now = self.clock.read(scene.now);
+        let Some(process) = &mut self.process else { return };
+        let serving = process.worker.holdings().iter().filter(|(_, holding)| holding.gate() != Gate::Shut);
+        let serving: Vec<_> = serving.map(|(replica, _)| replica.clone()).collect();
+        let Some(replica) = scene.draw.pick(&serving).cloned() else { return };
+        scene.count("unhealthy replicas");
+        scene.trace.event(scene.now, (17u8, self.at, replica.placement.0), || {
+            format!("{} says that {} is unhealthy", self.id, replica.placement)
+        });
+        let actions = process.worker.unhealthy(now, &replica, "its disk died");
+        self.carry_out(scene, actions);
+        self.tick(scene);
+    }
+
     /// Leaves at once, as when the time to leave is up: serves no more, says so, and is gone.
     pub fn leave_now(&mut self, scene: &mut Scene) {
         let Some(process) = &self.process else { return };

@@ -2,6 +2,7 @@
 
 use crate::clock::True;
 use crate::scene::Violation;
+use std::collections::BTreeMap;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Report {
     pub commits: u64,
     /// Operations begun and done.
     pub operations: (u64, u64),
+    /// What was tried, and how often.
+    pub exercised: BTreeMap<&'static str, u64>,
     /// The last events in words, if asked for.
     pub words: Vec<String>,
 }

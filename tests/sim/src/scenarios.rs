@@ -1,12 +1,13 @@
 //! What must be so whatever the draw: small worlds and single machines, each built to show one rule. [`crate::mutants`]
 //! hunts with them for bugs that chance seldom brings out. Each says what it saw instead, if it is not so.
 
+use crate::alone::{Alone, Member};
 use crate::clock::SECOND;
 use crate::model::KeyAt;
 use crate::shape::Shape;
 use crate::world::World;
-use partage_core::cluster::{Cluster, Moment, Records, Registration, Welcome};
-use partage_core::exchange::{Beat, KeyspaceBrief, LeaseRenewal, Order, Orders, Phase, ReplicaKey, Report};
+use partage_core::cluster::{Records, Welcome};
+use partage_core::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, ReplicaKey};
 use partage_core::hash::HashFunction;
 use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
 use partage_core::key::HashRange;
@@ -14,7 +15,6 @@ use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{MapDiff, Role};
 use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::node::NodeSpec;
 use partage_core::publication::{Board, Kept, Since};
 use partage_core::settings::Settings;
 use partage_core::sharding::{Bounds, PartitionKey, Sharding};
@@ -168,101 +168,13 @@ fn whole_keyspace(name: &KeyspaceName) -> KeyspaceBrief {
     }
 }
 
-/// A coordinator's decisions without a world: nodes that beat when they are told to.
-struct Alone {
-    cluster: Cluster,
-    now: Millis,
-    transaction: u64,
-    /// Each node's start, how often it has beaten, and the version of its orders.
-    nodes: Vec<(NodeId, Incarnation, u64, u64)>,
-}
-
-impl Alone {
-    fn new(nodes: u32, settings: Settings) -> Result<Alone, String> {
-        let now = Millis(1_000);
-        let cluster = Cluster::recover(Moment { now, wall_ms: 0 }, settings, Records::default());
-        let cluster = cluster.map_err(|error| error.to_string())?;
-        let mut alone = Alone { cluster, now, transaction: 0, nodes: Vec::new() };
-        for number in 0..nodes {
-            let id = NodeId::new(&format!("n{number}")).map_err(|error| error.to_string())?;
-            let registration = Registration::new(NodeSpec::new(id.clone(), format!("n{number}:1")));
-            let welcome = alone.cluster.register(alone.at(), registration).map_err(|e| e.to_string())?;
-            alone.nodes.push((id, welcome.incarnation, 0, 0));
-        }
-        Ok(alone)
-    }
-
-    fn at(&self) -> Moment {
-        Moment { now: self.now, wall_ms: 0 }
-    }
-
-    fn transaction(&mut self) -> TransactionId {
-        self.transaction += 1;
-        let mut name = [0; 20];
-        name[..8].copy_from_slice(&self.transaction.to_be_bytes());
-        TransactionId(name)
-    }
-
-    /// Decides until nothing is left to be decided now.
-    fn decide(&mut self) {
-        let at = self.at();
-        for (node, incarnation, ..) in self.cluster.checks_due(at.now) {
-            self.cluster.checked_back(at, &node, incarnation, true);
-        }
-        for _ in 0..1_000 {
-            let transaction = self.transaction();
-            if self.cluster.decide(at, transaction) > at.now {
-                break;
-            }
-        }
-        drop(self.cluster.take_outbox());
-    }
-
-    /// Time passes, and all nodes beat; each says that what it is to load has failed. Gives all that is to be loaded.
-    fn beats(&mut self, after_ms: u64) -> Result<Vec<Order>, String> {
-        self.now = self.now + after_ms;
-        self.decide();
-        let mut loads = Vec::new();
-        for at in 0..self.nodes.len() {
-            let (node, incarnation, sequence, applied) = &mut self.nodes[at];
-            *sequence += 1;
-            let ordered = self.cluster.orders_since(node, 0, None).map(|orders| orders.changed);
-            let to_load: Vec<_> =
-                ordered.into_iter().flatten().filter(|order| order.state == ReplicaState::Load).collect();
-            let failed = |order: &Order| Report {
-                replica: order.replica.clone(),
-                phase: Phase::failed(1, "no such file".to_owned()),
-                epoch: order.epoch,
-                load: None,
-                progress: 0,
-            };
-            let beat = Beat {
-                node: node.clone(),
-                incarnation: *incarnation,
-                sequence: *sequence,
-                sent_at: self.now,
-                applied: *applied,
-                whole: true,
-                reports: to_load.iter().map(failed).collect(),
-                leaving: None,
-                busy: 0.0,
-            };
-            let moment = Moment { now: self.now, wall_ms: 0 };
-            *applied = self.cluster.beat(moment, beat).map_err(|error| error.to_string())?.version;
-            loads.extend(to_load);
-        }
-        self.decide();
-        Ok(loads)
-    }
-}
-
 /// It heard nobody while it slept, which says nothing about the nodes.
 pub fn a_coordinator_that_slept_gives_nobody_up() -> Outcome {
     let settings = Settings::default();
-    let (beat_ms, dead_ms) = (settings.heartbeat_ms, settings.dead_after_ms);
-    let mut alone = Alone::new(3, settings)?;
+    let dead_ms = settings.dead_after_ms;
+    let mut alone = Alone::new(3, settings, Records::default())?;
     for _ in 0..20 {
-        alone.beats(beat_ms)?;
+        alone.beats(&Member::serves)?;
     }
     alone.now = alone.now + 10 * dead_ms;
     alone.decide();
@@ -274,13 +186,13 @@ pub fn a_coordinator_that_slept_gives_nobody_up() -> Outcome {
 /// More nodes fall silent than the brake bears, and nothing says that a shard is to blame.
 pub fn the_brake_bears_no_more_than_it_says() -> Outcome {
     let settings = Settings::default();
-    let (beat_ms, dead_ms) = (settings.heartbeat_ms, settings.dead_after_ms);
+    let beats = 2 * settings.dead_after_ms / settings.heartbeat_ms;
     let borne = ((settings.brake_share * 10.0) as usize).max(2);
-    let mut alone = Alone::new(10, settings)?;
-    alone.beats(beat_ms)?;
-    alone.nodes.truncate(10 - borne - 1);
-    for _ in 0..2 * dead_ms / beat_ms {
-        alone.beats(beat_ms)?;
+    let mut alone = Alone::new(10, settings, Records::default())?;
+    alone.beats(&Member::serves)?;
+    alone.members.truncate(10 - borne - 1);
+    for _ in 0..beats {
+        alone.beats(&Member::serves)?;
     }
     let given_up = alone.cluster.nodes().values().filter(|node| node.record.ended).count();
     fails_if(given_up > 0, &format!("R4: {given_up} of 10 nodes are given up without a brake"))

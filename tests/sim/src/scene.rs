@@ -73,6 +73,8 @@ pub struct Scene {
     pub bad: BTreeSet<KeyAt>,
     /// For how long each place has stood still.
     pub stood_still: BTreeMap<Place, True>,
+    /// What was tried, and how often.
+    pub exercised: BTreeMap<&'static str, u64>,
     /// The first thing that must never be.
     pub violation: Option<Violation>,
     due: BinaryHeap<Due>,
@@ -93,6 +95,7 @@ impl Scene {
             heat: Heat::default(),
             bad: BTreeSet::new(),
             stood_still: BTreeMap::new(),
+            exercised: BTreeMap::new(),
             violation: None,
             due: BinaryHeap::new(),
             foreseen: 0,
@@ -102,6 +105,11 @@ impl Scene {
     /// For how long a place has stood still, all in all.
     pub fn stood_still(&self, place: Place) -> True {
         self.stood_still.get(&place).copied().unwrap_or(0)
+    }
+
+    /// Something was tried.
+    pub fn count(&mut self, what: &'static str) {
+        *self.exercised.entry(what).or_default() += 1;
     }
 
     /// Has `event` happen `after` microseconds.

@@ -84,11 +84,9 @@ impl World {
             durable: shape.durable,
         };
         let settings = shape::settings(&mut draw, shape);
-        let all: &[Kind] = if shape.leaders { &Kind::LEADERS } else { &Kind::ALL };
+        let all = Kind::known(shape);
         let mut kinds = Kind::drawn(&mut draw, all);
-        if shape.durable && !kinds.contains(&Kind::PowerLine) {
-            kinds.push(Kind::PowerLine);
-        }
+        Kind::of_disks(&mut draw, shape, &mut kinds);
         let settles = if shape.leaders { SETTLED } else { 0 };
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
@@ -203,6 +201,7 @@ impl World {
             simulated: scene.now,
             commits: scene.oracles.maps.commits,
             operations: (tally.begun, tally.done),
+            exercised: scene.exercised,
             words: scene.trace.words().cloned().collect(),
         }
     }

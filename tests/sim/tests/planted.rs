@@ -3,11 +3,36 @@
 
 use partage_core::planted::Planted;
 use sim::mutants;
+use std::collections::BTreeSet;
+
+/// Where bugs are planted, and where it is asserted that they are found.
+const BUGS: &str = include_str!("../../../crates/core/src/planted.rs");
+const FOUND_HERE: &str = include_str!("planted.rs");
+const FOUND_IN_METADATA: &str = include_str!("metadata.rs");
+const FOUND_IN_DATASETS: &str = include_str!("datasets.rs");
 
 /// Whether the bug is seen, and nothing without it.
 fn is_found(bug: Planted) {
     let caught = mutants::hunt(bug).unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(mutants::is_silent_without(bug, &caught), Ok(()));
+}
+
+/// A bug of no list would never be looked for, and one of a list without a test only by the long run.
+#[test]
+fn every_planted_bug_has_a_list_and_a_test() {
+    let variants = BUGS.split("pub enum Planted {").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
+    let variants = variants.lines().map(str::trim).filter(|line| !line.starts_with("///"));
+    let variants = variants.filter_map(|line| line.strip_suffix(','));
+    let variants: BTreeSet<String> = variants.map(str::to_owned).collect();
+    let listed: BTreeSet<String> = mutants::all().map(|bug| format!("{bug:?}")).collect();
+    assert_eq!(variants, listed, "each is in CLUSTER, DATASETS or METADATA");
+    assert_eq!(listed.len(), mutants::all().count(), "and in one of them, once");
+    let has_test = |bug: &Planted| FOUND_HERE.contains(&format!("is_found(Planted::{bug:?});"));
+    let without: Vec<_> = Planted::CLUSTER.into_iter().filter(|bug| !has_test(bug)).collect();
+    assert_eq!(without, [], "each of the cluster has a test here");
+    // Those of the two other simulators are planted one after the other, in one test for each.
+    assert!(FOUND_IN_METADATA.contains("for bug in Planted::METADATA {"));
+    assert!(FOUND_IN_DATASETS.contains("for bug in Planted::DATASETS {"));
 }
 
 #[test]
@@ -101,6 +126,36 @@ fn d10_a_planted_write_that_one_replica_acknowledges_is_found() {
 }
 
 #[test]
+fn d10_a_planted_copy_that_is_not_whole_is_found() {
+    is_found(Planted::NotIntact);
+}
+
+#[test]
+fn d10_a_planted_copy_that_was_overtaken_is_found() {
+    is_found(Planted::OvertakenCopy);
+}
+
+#[test]
+fn d10_a_planted_load_that_no_leader_knows_of_is_found() {
+    is_found(Planted::Announced);
+}
+
+#[test]
+fn d10_planted_parents_that_let_go_too_soon_are_found() {
+    is_found(Planted::LastWrites);
+}
+
+#[test]
+fn d10_a_planted_last_copy_that_ends_with_its_process_is_found() {
+    is_found(Planted::LastCopy);
+}
+
+#[test]
+fn d7_a_planted_deletion_of_a_later_epoch_is_found() {
+    is_found(Planted::KeptEpoch);
+}
+
+#[test]
 fn l1_a_planted_replica_of_the_dead_that_stays_is_found() {
     is_found(Planted::L1);
 }
@@ -113,6 +168,16 @@ fn l3_a_planted_publication_that_stops_is_found() {
 #[test]
 fn l8_a_planted_drain_that_never_ends_is_found() {
     is_found(Planted::L8);
+}
+
+#[test]
+fn r5_a_planted_poison_that_is_never_found_out_is_found() {
+    is_found(Planted::R5);
+}
+
+#[test]
+fn r5_a_planted_move_of_what_was_set_aside_meanwhile_is_found() {
+    is_found(Planted::AsideShard);
 }
 
 #[test]
@@ -183,4 +248,24 @@ fn d11_a_planted_worker_that_obeys_any_cluster_is_found() {
 #[test]
 fn o1_a_planted_restore_that_does_not_wait_is_found() {
     is_found(Planted::RestoreWait);
+}
+
+#[test]
+fn o6_a_planted_leader_that_forgets_the_leases_of_the_last_one_is_found() {
+    is_found(Planted::FormerLeases);
+}
+
+#[test]
+fn m2_a_planted_end_of_a_keyspace_by_who_lags_behind_is_found() {
+    is_found(Planted::Horizon);
+}
+
+#[test]
+fn m2_a_planted_life_that_comes_back_is_found() {
+    is_found(Planted::Lives);
+}
+
+#[test]
+fn o1_a_planted_name_that_is_free_at_once_is_found() {
+    is_found(Planted::FreeName);
 }

@@ -4,7 +4,6 @@
 use partage_core::cluster::admin::Command;
 use partage_core::id::ShardId;
 use partage_core::limits::{LATE_BY, RECONNECTS_PER_S};
-use partage_core::planted::Planted;
 use sim::changes;
 use sim::clock::SECOND;
 use sim::fleet::{self, Fleet, Loss};
@@ -142,11 +141,6 @@ fn r5_a_key_that_kills_its_owners_is_set_aside_before_the_brake_goes_on() {
     world.run_until(50 * SECOND);
     assert_eq!((world.scene.violation.clone(), world.unfinished()), (None, Vec::new()));
     assert_eq!(set_aside(&mut world, "ledger").0, []);
-}
-
-#[test]
-fn r5_a_planted_poison_that_is_never_found_out_is_seen() {
-    assert!(mutants::hunt(Planted::R5).is_ok());
 }
 
 /// The same where every process is started again at once, long before anybody misses it.

@@ -24,6 +24,7 @@ use crate::limits;
 use crate::map::{Shard, Stage};
 use crate::name::NodeId;
 use crate::node::Health;
+use crate::planted::{self, Planted};
 use crate::sharding::{Bounds, Sharding, geometry};
 use crate::time::Millis;
 use std::ops::Bound;
@@ -206,7 +207,8 @@ impl Cluster {
         kept: &Kept,
     ) -> Result<(DropReason, Epoch), String> {
         if let Some(own) = own.filter(|own| own.is_serving()) {
-            let serves = own.epoch >= kept.epoch && self.is_served(at, keyspace, own);
+            let is_later = own.epoch >= kept.epoch || planted::is(Planted::KeptEpoch);
+            let serves = is_later && self.is_served(at, keyspace, own);
             return match serves {
                 true => Ok((DropReason::Superseded, own.epoch)),
                 false => {

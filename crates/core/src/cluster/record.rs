@@ -24,6 +24,7 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::node::{Health, NodeSpec};
 use crate::placement::Policies;
 use crate::plan::Plan;
+use crate::planted::{self, Planted};
 use crate::reshard::Tracker;
 use crate::settings::{Settings, SettingsError};
 use crate::throttle::Meter;
@@ -358,7 +359,8 @@ impl Cluster {
     pub fn recover(at: Moment, settings: Settings, records: Records) -> Result<Cluster, RecoverError> {
         settings.check()?;
         let longest_lease_ms = records.cluster.longest_lease_ms.max(settings.lease_ms);
-        let lease = Granted::assumed(at.now, records.cluster.longest_lease_ms);
+        let waits_ms = if planted::is(Planted::FormerLeases) { 0 } else { records.cluster.longest_lease_ms };
+        let lease = Granted::assumed(at.now, waits_ms);
         let mut cluster = Cluster {
             policies: Policies::default(),
             started: at.now,

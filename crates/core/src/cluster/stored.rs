@@ -22,6 +22,7 @@ use crate::limits;
 use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::planted::{self, Planted};
 use crate::settings::Settings;
 use crate::sharding::{Bounds, geometry};
 use crate::time::Millis;
@@ -88,8 +89,9 @@ fn found<'a>(
     let copy = match kept {
         // It has a later epoch than this coordinator knows: the coordinator's state was set back.
         Some(kept) if kept.epoch > shard.epoch => Copy::Away,
-        Some(kept) if kept.damaged => Copy::Damaged,
+        Some(kept) if kept.damaged && !planted::is(Planted::NotIntact) => Copy::Damaged,
         Some(_) => Copy::Intact(node.record.incarnation),
+        None if node.sequence > 0 && planted::is(Planted::NotIntact) => Copy::Intact(node.record.incarnation),
         // Its first beat names everything that it has.
         None if node.sequence > 0 => Copy::Gone,
         None => Copy::Away,
@@ -325,7 +327,7 @@ impl Cluster {
         };
         keyspace.unannounced.contains(&shard.id)
             && handover::leader_serves(shard, &self.sight(keyspace, Millis(0)))
-            && shard.leader().is_some_and(knows)
+            && (shard.leader().is_some_and(knows) || planted::is(Planted::Announced))
     }
 
     /// Forgets what the processes of a node have said of their replicas: they say nothing more.

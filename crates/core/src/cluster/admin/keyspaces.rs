@@ -11,8 +11,10 @@ use crate::lease::Granted;
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, PartitionName};
+use crate::planted::{self, Planted};
 use crate::sharding::presplit::{self, PresplitError};
 use crate::sharding::{Bounds, Sharding, Slot};
+use crate::time::Millis;
 use std::collections::BTreeSet;
 
 impl Cluster {
@@ -71,7 +73,8 @@ impl Cluster {
 
     /// After an exclusive keyspace was deleted, a worker that was cut off may own its keys for one lease more.
     fn check_name_is_free(&self, at: Moment, keyspace: &Keyspace) -> Result<(), AdminError> {
-        match self.deleted.get(&keyspace.name).filter(|free| **free > at.now) {
+        let is_taken = |free: &&Millis| **free > at.now && !planted::is(Planted::FreeName);
+        match self.deleted.get(&keyspace.name).filter(is_taken) {
             Some(free) if keyspace.ownership == Ownership::Exclusive => Err(AdminError::Conflict {
                 problem: format!(
                     "a keyspace {} was deleted just now, and its last owners may not know yet",

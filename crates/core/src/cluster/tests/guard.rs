@@ -2,9 +2,10 @@
 
 use super::super::ShardRule;
 use super::super::admin::Command;
-use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
+use super::town::{BEAT_MS, Hang, Town, keyspace, name, node, settings, slots};
 use crate::id::{ShardId, TransactionId};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, Throttle};
+use crate::plan::{Change, Progress};
 
 fn town_of(nodes: usize, keyspace: Keyspace, shards: u32) -> Town {
     let replicas = keyspace.replicas as usize;
@@ -250,6 +251,42 @@ fn l5_a_shard_that_nobody_can_load_is_set_aside_and_holds_up_nobody() {
     command(&mut town, Command::ReleaseShard { keyspace: name(), shard: ShardId(4) });
     town.run(20 * BEAT_MS);
     assert_eq!(town.served().len(), 9, "{:#?}", town.notices);
+}
+
+/// Of two shards on four nodes the second cannot be loaded. Its fourth load waits behind the first shard, whose load
+/// hangs there, until the three others have failed and the shard is set aside.
+#[test]
+fn r5_a_change_that_waited_while_its_shard_was_set_aside_is_dropped() {
+    let throttle = Throttle { loads_per_node: 1, ..Throttle::default() };
+    let mut town = Town::new(Keyspace { replicas: 4, throttle, ..keyspace(2) }, slots(2));
+    let nodes = ["a", "b", "c", "d"];
+    town.fails.extend(nodes.map(|at| (ShardId(2), node(at))));
+    town.hangs.insert(node("d"), Hang::Load);
+    nodes.into_iter().for_each(|name| town.join(name));
+    let last = |town: &Town| {
+        let changes = town.plans().into_iter().flat_map(|plan| plan.changes.clone());
+        let onto_d = |change: &Change| matches!(change, Change::Add { shard: ShardId(2), node: to } if *to == node("d"));
+        changes.filter(|planned| onto_d(&planned.change)).map(|p| p.progress).collect::<Vec<_>>()
+    };
+    let is_aside = |town: &Town| told(town, "s2 of keyspace users is set aside") == 1;
+    while last(&town).is_empty() {
+        assert!(town.now < 10_000, "{:#?}", town.notices);
+        town.run(BEAT_MS);
+    }
+    assert_eq!(last(&town), [Progress::Waiting], "{:#?}", town.notices);
+    for _ in 0..40 {
+        if !is_aside(&town) {
+            assert!(last(&town).contains(&Progress::Waiting), "{:?}", last(&town));
+            town.run(BEAT_MS);
+        }
+    }
+    assert!(is_aside(&town), "{:#?}", town.notices);
+    town.hangs.clear();
+    town.run(3_000);
+    let progress = last(&town);
+    let is_dropped = |p: &Progress| matches!(p, Progress::Dropped(why) if why.contains("s2 is set aside"));
+    assert!(progress.iter().all(is_dropped) && !progress.is_empty(), "{progress:?}");
+    assert!(town.map().shard(ShardId(2)).is_some_and(|shard| shard.replicas.is_empty()));
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! What befalls workers besides: restarts in turn, crash loops, replicas that a service gives up, a change of mind about
+//! leaving, and disks that are lost.
+
+use crate::clock::{MS, SECOND, True};
+use crate::faults::{Kind, Mend};
+use crate::message::Event;
+use crate::model::Space;
+use crate::world::World;
+use partage_core::lifecycle::ReplicaState;
+use partage_core::map::{Replica, Shard, Stage};
+
+/// How long a worker that is restarted in its turn has for moving everything off.
+const NOTICE: True = 4 * SECOND;
+
+impl World {
+    /// One of these, with a time that is short and one that may be long.
+    pub fn mishap(&mut self, kind: Kind, node: usize, (brief, long): (True, True)) {
+        match kind {
+            Kind::WorkersInTurn => {
+                for at in 0..self.nodes.len() {
+                    self.scene.after(at as True * 2 * brief, Event::Mend(Mend::Turn(at)));
+                }
+            }
+            Kind::CrashLoop => {
+                let times = self.scene.draw.between(3, 10);
+                self.crash_again(node, times);
+            }
+            Kind::Unhealthy => self.nodes[node].give_one_up(&mut self.scene),
+            Kind::Stays => {
+                self.nodes[node].leave(&mut self.scene);
+                self.scene.after(long, Event::Mend(Mend::Stay(node)));
+            }
+            _ => self.lose_disk(node, brief),
+        }
+    }
+
+    /// A worker is restarted in good order; no longer once faults have stopped.
+    pub fn take_turn(&mut self, node: usize) {
+        if !self.is_lively() || self.nodes[node].is_down() {
+            return;
+        }
+        self.scene.count("restarts in turn");
+        self.nodes[node].leave(&mut self.scene);
+        self.scene.after(NOTICE, Event::Mend(Mend::LeaveNow(node)));
+    }
+
+    /// A worker is to stay after all; one that has gone meanwhile is started again.
+    pub fn stays(&mut self, node: usize) {
+        self.nodes[node].stay(&mut self.scene);
+        self.start_node(node);
+    }
+
+    /// A worker dies, is started soon, and dies again soon after that; no longer once faults have stopped.
+    pub fn crash_again(&mut self, node: usize, times: u64) {
+        if !self.is_lively() || times == 0 {
+            return;
+        }
+        let scene = &mut self.scene;
+        if !self.nodes[node].is_down() {
+            scene.count("crashes in a loop");
+            self.nodes[node].crash(scene);
+        }
+        let down = scene.draw.between(50 * MS, 500 * MS);
+        let lives = scene.draw.between(20 * MS, 1_500 * MS);
+        scene.after(down, Event::Mend(Mend::Start(node)));
+        scene.after(down + lives, Event::Mend(Mend::CrashAgain(node, times - 1)));
+    }
+
+    /// A disk is lost with all that is on it, or can be read no more, where every shard has another whole copy: all of them at
+    /// once would be a matter for a person.
+    fn lose_disk(&mut self, node: usize, brief: True) {
+        if self.nodes[node].is_down() || !self.may_lose_disk(node) {
+            return;
+        }
+        let scene = &mut self.scene;
+        let is_damaged = scene.draw.chance(500);
+        self.nodes[node].crash(scene);
+        let disks = &mut scene.oracles.storage.disks;
+        if disks.lose(node, is_damaged) {
+            scene.count(if is_damaged { "disks damaged" } else { "disks lost" });
+        }
+        scene.after(brief, Event::Mend(Mend::Start(node)));
+    }
+
+    /// Whether all that is durable is whole elsewhere, in processes that run, and nothing of it is being split or merged.
+    fn may_lose_disk(&self, node: usize) -> bool {
+        let oracles = &self.scene.oracles;
+        let durable = oracles.spaces.iter().filter(|space| space.keyspace.durable);
+        let shards = |space: &Space| {
+            let map = oracles.maps.latest(&space.keyspace.name);
+            map.into_iter().flat_map(|map| map.shards().cloned()).collect::<Vec<_>>()
+        };
+        let is_whole_elsewhere = |space: &Space, shard: &Shard| {
+            let is_other = |replica: &&Replica| {
+                replica.state == ReplicaState::Live && replica.node != self.nodes[node].id
+            };
+            let mut others = shard.replicas.iter().filter(is_other);
+            let name = &space.keyspace.name;
+            *shard.stage() == Stage::Serving
+                && others.any(|replica| oracles.storage.disks.is_whole(name, shard.id, replica.placement))
+        };
+        durable.into_iter().all(|space| shards(space).iter().all(|shard| is_whole_elsewhere(space, shard)))
+    }
+}
