@@ -109,11 +109,14 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
     /// version; who needs that uses a watch, whose first update is the whole content.
     async fn list(&self, scope: &Scope, after: Option<&Key>, limit: usize) -> Result<Listing>;
 
-    /// Whether a transaction of so many bytes would find room now; changes nothing. Only a backend on a disk of ours
-    /// knows; others say yes.
-    async fn has_room(&self, bytes: u64) -> Result<()> {
+    /// Looks whether a transaction of so many bytes would find room now; changes nothing. Only a backend on a disk of
+    /// ours knows that; of others only a change finds it out, and they say `false`.
+    ///
+    /// # Errors
+    /// Why there is no room.
+    async fn has_room(&self, bytes: u64) -> Result<bool> {
         let _ = bytes;
-        Ok(())
+        Ok(false)
     }
 
     /// Does all of the transaction, or none, and returns the version it got. A transaction without

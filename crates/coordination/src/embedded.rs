@@ -279,9 +279,9 @@ impl Coordination for Embedded {
         ask(&self.line, Request::Commit(transaction)).await
     }
 
-    async fn has_room(&self, bytes: u64) -> Result<()> {
+    async fn has_room(&self, bytes: u64) -> Result<bool> {
         self.shared.check()?;
-        ask(&self.line, Request::MakeRoom(bytes)).await.map(|_| ())
+        ask(&self.line, Request::MakeRoom(bytes)).await.map(|_| true)
     }
 
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {

@@ -11,6 +11,7 @@
 //! | list                | range reads at one revision                                               | `pages`      |
 //! | watch               | watch stream, begun again by itself where it was                          | `watch`      |
 //! | definite, unknown   | who is asked, who next, and what a missing answer means                   | `servers`, `outcome` |
+//! | no room             | words that etcd says of what it did, too: the keys tell                   | `room`       |
 //!
 //! Done with stubs made from the few messages we need, not with a client library: the one that is kept well
 //! needs an installed `protoc`, and decides by itself which server is asked and what is tried again; here that
@@ -20,6 +21,7 @@ mod checks;
 mod outcome;
 mod pages;
 mod proto;
+mod room;
 mod servers;
 mod sessions;
 mod space;
@@ -107,7 +109,9 @@ impl Etcd {
             let request = line.request(request.clone());
             async move { KvClient::new(line.channel).txn(request).await }
         };
-        self.servers.call(kind, send).await
+        let answer = self.servers.call(kind, send).await?;
+        self.servers.learned(answer.header.as_ref());
+        Ok(answer)
     }
 
     /// All checks in the one transaction.
@@ -248,11 +252,17 @@ impl Coordination for Etcd {
         let checks = Check::all(&transaction, &self.space)?;
         let changes: Vec<_> =
             transaction.operations.iter().map(|change| operation(change, &self.space)).collect();
+        let seen = room::seen(&self.servers, &transaction.conditions);
         let committed = if checks.len() <= ETCD_MAX_COMPARES {
             self.commit_at_once(&checks, changes).await
         } else {
             self.commit_guarded(&checks, changes).await
         };
+        if let Err(Error::NoRoom { .. }) = committed
+            && let Some(revision) = room::done_at(&self.servers, &self.space, &transaction, seen).await?
+        {
+            return Ok(version(revision));
+        }
         committed.map_err(|error| match checks.iter().find_map(Check::session) {
             Some(session) if outcome::is_lease_gone(&error) => Error::SessionEnded { session },
             _ => error,

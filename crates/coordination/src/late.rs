@@ -99,7 +99,7 @@ impl Coordination for Late {
         self.there().await?.list(scope, after, limit).await
     }
 
-    async fn has_room(&self, bytes: u64) -> Result<()> {
+    async fn has_room(&self, bytes: u64) -> Result<bool> {
         self.there().await?.has_room(bytes).await
     }
 

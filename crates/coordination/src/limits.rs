@@ -142,6 +142,10 @@ pub const ETCD_MAX_COMPARES: usize = 128;
 /// etcd: how often a transaction in two steps is tried while others write, before it is given back.
 pub const ETCD_GUARDED_ATTEMPTS: usize = 16;
 
+/// etcd: how many values of a key are looked at, from the latest back, to find out whether one of them is ours after an
+/// answer that there is no room. Writers that came through the door together are few.
+pub const ETCD_ROOM_LOOKS: usize = 16;
+
 /// etcd: until a connection stands, TLS included.
 pub const ETCD_CONNECT: Duration = Duration::from_secs(2);
 

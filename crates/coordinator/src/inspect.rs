@@ -11,6 +11,7 @@
 //! And how the root is guarded: TLS, users and rights, as far as the address tells, and the backend itself.
 
 use crate::show::show;
+use crate::store::ROOM;
 use crate::{leaders, part};
 use partage_coordination::{
     ABOUT, ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of,
@@ -202,6 +203,13 @@ fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coor
                 None => (&entry.value[..], None),
             },
             [COORDINATORS, _] => (&entry.value[..], None),
+            [ROOM] => {
+                let what = format!(
+                    "key `{key}` is of a leader that looked for room and died: the next one takes it away"
+                );
+                remarks.push(Remark::new(Weight::Untidy, what));
+                continue;
+            }
             _ => {
                 let what = format!(
                     "key `{key}` was not written by this program: remove it, or give it another root"

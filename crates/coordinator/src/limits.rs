@@ -133,3 +133,7 @@ pub const SLOW_COMMIT: std::time::Duration = std::time::Duration::from_millis(10
 
 /// How often a leader whose disk is full looks whether there is room again, in milliseconds.
 pub const ROOM_AGAIN_MS: u64 = 1_000;
+
+/// How much more room a leader looks for than its commit needs, in bytes: the engine keeps something beside the values,
+/// and the next commit needs some room, too.
+pub const ROOM_MARGIN_BYTES: usize = 4 << 10;

@@ -426,12 +426,13 @@ impl Task {
     ) -> Result<Duration, Ended> {
         let begun = tokio::time::Instant::now();
         let commit = self.store.prepare(writes, &self.cluster)?;
-        let bytes = commit.bytes();
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
         let mut meanwhile = Meanwhile { cluster, lead, clock: *clock, beats, waiting };
         let outcome = meanwhile.answers(changing, store.carry_out(commit)).await;
         if let Err(error) = outcome {
-            let Some(not_stored) = NotStored::of(&error, bytes) else { return Err(error.into()) };
+            let Some(not_stored) = NotStored::of(&error, self.store.tried_bytes()) else {
+                return Err(error.into());
+            };
             replies.drain(..).for_each(|reply| reply(Err(not_stored.clone())));
             return Err(if error.is_full() { Ended::Full(not_stored) } else { error.into() });
         }

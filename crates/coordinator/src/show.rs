@@ -1,5 +1,6 @@
 //! The coordination state for a person: every key, what it is, and what is in it (`partage check --show`).
 
+use crate::store::ROOM;
 use partage_coordination::{Entry, Key, cluster_of};
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence, Shown, describe, is_record};
 
@@ -43,6 +44,7 @@ fn says(place: &str, key: &str, value: &[u8]) -> Result<String, String> {
             }
             None => Err(format!("has {} bytes, and a term has 8", value.len())),
         },
+        [ROOM] => Ok("a look for room of a leader whose engine was full; it goes again".to_owned()),
         [COORDINATORS, _] => presence(value),
         _ if is_record(key) => describe(key, value).map_err(|error| error.to_string()),
         _ => Err("was not written by this program".to_owned()),

@@ -6,10 +6,10 @@
 
 mod apart;
 
-use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS};
+use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS, ROOM_MARGIN_BYTES};
 use apart::Apart;
 use partage_coordination::{
-    ClusterId, Coordination, Deposed, Entry, Error, Expected, Key, KeyError, Leadership, Scope, Transaction,
+    ClusterId, Coordination, Deposed, Error, Key, KeyError, Leadership, Scope, Transaction,
 };
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
 use partage_core::id::Generation;
@@ -26,6 +26,9 @@ pub use apart::Lists;
 
 /// Keyspaces whose stored map was set back, and the generation that each was at.
 pub type SetBack = BTreeMap<KeyspaceName, Generation>;
+
+/// The key that is put to look for room, and taken away.
+pub const ROOM: &str = "room";
 
 /// The store did not keep what was decided, or does not hold what it should.
 #[derive(Debug, thiserror::Error)]
@@ -187,6 +190,8 @@ pub struct Store {
     shelf: Shelf,
     /// Where the maps are that the backend does not keep.
     apart: Option<Apart>,
+    /// Keys and values of the commit that was tried last.
+    tried_bytes: u64,
 }
 
 /// What is to be made durable, made up so that the cluster may take in beats meanwhile.
@@ -202,17 +207,14 @@ pub enum Commit {
     },
 }
 
-impl Commit {
-    /// Bytes of keys and values that go to the backend.
-    pub fn bytes(&self) -> u64 {
-        let Commit::Here(Transactions { before, commit, after }) = self else { return 0 };
-        let bytes = |operation: &StoreOp| match operation {
-            StoreOp::Put(key, value) => key.len() + value.len(),
-            StoreOp::Delete(key) => key.len(),
-        };
-        let all = before.iter().chain(after).flatten().chain(commit);
-        all.map(bytes).sum::<usize>() as u64
-    }
+/// Bytes of keys and values that go to the backend.
+fn bytes_of(Transactions { before, commit, after }: &Transactions) -> u64 {
+    let bytes = |operation: &StoreOp| match operation {
+        StoreOp::Put(key, value) => key.len() + value.len(),
+        StoreOp::Delete(key) => key.len(),
+    };
+    let all = before.iter().chain(after).flatten().chain(commit);
+    all.map(bytes).sum::<usize>() as u64
 }
 
 /// What a transaction takes beside its fence and `more` steps: as many as every backend does, and half of the bytes.
@@ -246,8 +248,12 @@ impl Store {
                 return Err(StoreError::Elsewhere { keyspace: keyspace.clone(), servers });
             }
         });
-        let mut store = Store { coordination, leadership, shelf, apart };
+        let mut store = Store { coordination, leadership, shelf, apart, tried_bytes: 0 };
         store.transact_all(finish).await?;
+        if let Err(error) = store.clear_room().await {
+            // It harms nobody, and goes when there is room.
+            tracing::debug!(%error, key = ROOM, "not taken away");
+        }
         store.move_out(&records).await?;
         Ok((store, records, faults))
     }
@@ -273,7 +279,7 @@ impl Store {
         leadership: Leadership,
     ) -> Result<Store, StoreError> {
         let entries = read_all(&*coordination).await?;
-        let store = Store { coordination, leadership, shelf: Shelf::default(), apart: None };
+        let store = Store { coordination, leadership, shelf: Shelf::default(), apart: None, tried_bytes: 0 };
         for some in entries.chunks(room(&*store.coordination, 0).steps) {
             let deletes: Vec<_> = some.iter().map(|(key, _)| StoreOp::Delete(key.clone())).collect();
             store.transact(&deletes).await?;
@@ -281,16 +287,37 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether a commit of so many bytes finds room. An engine elsewhere says so only of a change: the manifest is
-    /// written again as it is.
+    /// Whether a commit of so many bytes finds room. An engine elsewhere says so only of a change that makes what it
+    /// holds larger (ZooKeeper compares a value with the one before): so a new key of that size is put, and goes again.
+    ///
+    /// # Errors
+    /// Why there is none.
     pub async fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
-        self.coordination.has_room(bytes).await?;
-        let key = Key::new(stored::MANIFEST)?;
-        if let Some(Entry { value, version, .. }) = self.coordination.read(&key).await? {
-            let again = Transaction::new().when(&key, Expected::At(version)).put(&key, value);
-            self.coordination.commit(self.leadership.fence(again)).await?;
+        if self.coordination.has_room(bytes).await? {
+            return Ok(());
+        }
+        self.clear_room().await?;
+        let most = self.coordination.limits();
+        let most = most.max_value_bytes.min(most.max_transaction_bytes / 2);
+        let size = usize::try_from(bytes).unwrap_or(most).saturating_add(ROOM_MARGIN_BYTES).min(most);
+        let look = self.leadership.fence(Transaction::new()).put(&Key::new(ROOM)?, vec![0; size]);
+        self.leadership.committed(self.coordination.commit(look).await?);
+        self.clear_room().await
+    }
+
+    /// Takes away what looks for room; a leader that died meanwhile has left it.
+    async fn clear_room(&self) -> Result<(), StoreError> {
+        let key = Key::new(ROOM)?;
+        if self.coordination.read(&key).await?.is_some() {
+            let clear = self.leadership.fence(Transaction::new()).delete(&key);
+            self.leadership.committed(self.coordination.commit(clear).await?);
         }
         Ok(())
+    }
+
+    /// How much was last given to the backend, or was to be, in bytes.
+    pub fn tried_bytes(&self) -> u64 {
+        self.tried_bytes
     }
 
     /// Who keeps the maps; none where the backend does.
@@ -327,7 +354,9 @@ impl Store {
     /// changed at once, some of the writes may be durable without those after them.
     pub async fn carry_out(&mut self, commit: Commit) -> Result<(), StoreError> {
         let (writes, empty) = match commit {
-            Commit::Here(Transactions { before, commit, after }) => {
+            Commit::Here(transactions) => {
+                self.tried_bytes = bytes_of(&transactions);
+                let Transactions { before, commit, after } = transactions;
                 self.transact_all(before).await?;
                 self.transact(&commit).await?;
                 return self.transact_all(after).await.map_err(StoreError::half_done);
@@ -354,8 +383,9 @@ impl Store {
             .iter()
             .map(|(name, diffs)| apart.change(name, diffs, empty(name)))
             .collect::<Result<_, _>>()?;
-        let Transactions { before, commit, after } =
-            batch.transactions(room(&*self.coordination, 2 * changes.len()));
+        let transactions = batch.transactions(room(&*self.coordination, 2 * changes.len()));
+        self.tried_bytes = bytes_of(&transactions);
+        let Transactions { before, commit, after } = transactions;
         self.transact_all(before).await?;
         loop {
             let prepared = apart.prepare(&changes).await?;

@@ -17,9 +17,11 @@ pub enum AppendError {
     Unknown(String),
 }
 
-/// Whether that error says that the disk is full.
+/// Whether that error says that there is no room: the disk is full, or a quota is used up, or the process may not make
+/// a file any larger (`ulimit -f`, `LimitFSIZE=`).
 pub fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// An open file of records.

@@ -199,6 +199,16 @@ impl Etcd {
         self.revive().await;
     }
 
+    /// Deletes the keys below `/partage/JUNK/`, and gives their room back, as the page on etcd says.
+    pub fn make_room(&self, junk: &str) {
+        self.control(&["del", "--prefix", &format!("/partage/{junk}/")]);
+        let status = self.control(&["endpoint", "status", "--write-out=fields"]);
+        let revision = status.lines().find_map(|line| line.strip_prefix("\"Revision\" : "));
+        self.control(&["compact", revision.unwrap()]);
+        self.control(&["defrag"]);
+        self.control(&["alarm", "disarm"]);
+    }
+
     /// Saves a snapshot of it, under a name: `etcdctl snapshot save`.
     pub fn save(&self, name: &str) {
         let file = self.folder.path().join(name);

@@ -1,11 +1,29 @@
 //! One process: started with a log of its own, signalled by its id, waited for.
 
 use crate::{DEADLINE, LOOK};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use tokio::time::{Instant, sleep};
+
+/// The same command, whose process goes on after it was told that a file cannot grow any more: by itself the kernel would
+/// end it with a signal.
+#[must_use]
+pub fn outlives_its_limits(command: &Command) -> Command {
+    let mut outlives = Command::new("/bin/sh");
+    outlives
+        .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outlives.env(name, value),
+            None => outlives.env_remove(name),
+        };
+    }
+    outlives
+}
 
 /// A process that dies with its handle.
 #[derive(Debug)]
@@ -29,8 +47,17 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+        kill_process(self.id(), signal).unwrap();
+    }
+
+    fn id(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
+    }
+
+    /// From now on it cannot make a file larger than so many bytes, as if its disk were full; without a number it can
+    /// again. It must have been started by a command that [`outlives_its_limits`] made.
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        prlimit(Some(self.id()), Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
     }
 
     /// `kill -9`.

@@ -13,6 +13,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use zookeeper_client::{Acls, CreateMode};
 
 /// The password that [`ZooKeeper::secured_target`] gives.
 pub const PASSWORD: &str = "a password";
@@ -162,6 +163,33 @@ impl ZooKeeper {
     pub async fn set(&self, path: &str, data: &[u8]) {
         let client = zookeeper_client::Client::connect(&self.address()).await.unwrap();
         client.set_data(path, data, None).await.unwrap();
+    }
+
+    /// Sets a hard quota for what is at and below `path`, as `setquota -B` does: so many bytes more than there are now, or
+    /// any number. A server with `enforceQuota=true` refuses what goes beyond.
+    pub async fn limit_bytes(&self, path: &str, more: Option<u64>) {
+        let client = zookeeper_client::Client::connect(&self.address()).await.unwrap();
+        let quota = format!("/zookeeper/quota{path}");
+        let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let (stats, limits) = (format!("{quota}/zookeeper_stats"), format!("{quota}/zookeeper_limits"));
+        let form = |bytes: i64| format!("count=-1,bytes=-1=;byteHardLimit={bytes};countHardLimit=-1");
+        if client.check_stat(&quota).await.unwrap().is_none() {
+            client.create(&quota, b"", &anyone).await.unwrap();
+            client.create(&limits, form(-1).as_bytes(), &anyone).await.unwrap();
+            // The server counts when it sees this one.
+            client.create(&stats, b"count=0,bytes=0", &anyone).await.unwrap();
+        }
+        let limit = match more {
+            None => -1,
+            Some(more) => {
+                let stats = client.get_data(&stats).await.unwrap().0;
+                let stats = String::from_utf8(stats).unwrap();
+                let bytes = stats.split("bytes=").nth(1).unwrap();
+                let digits = bytes.split(|char: char| !char.is_ascii_digit()).next().unwrap();
+                digits.parse::<i64>().unwrap() + i64::try_from(more).unwrap()
+            }
+        };
+        client.set_data(&limits, form(limit).as_bytes(), None).await.unwrap();
     }
 
     async fn ready(&self) {

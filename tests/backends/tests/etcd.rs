@@ -352,6 +352,62 @@ async fn a_full_etcd_says_so() {
     assert!(listing.next.is_some() && listing.entries.len() < kept.len(), "a page has a bound in bytes, too");
 }
 
+/// One of several that write until there is no room: what each was told of each of its keys.
+async fn writes_until_full(store: &dyn Coordination, writer: u8, round: usize) -> Vec<(Key, Bytes, Outcome)> {
+    let mut told = Vec::new();
+    for item in 0..40 {
+        // Now a new key, now one that all write.
+        let at = if item % 2 == 0 { key(&format!("k/{round}/{writer}/{item}")) } else { key("shared") };
+        let mut value = vec![writer; 300_000];
+        value.extend(format!("{round} {item}").into_bytes());
+        let value = Bytes::from(value);
+        let outcome = store.commit(Transaction::new().put(&at, value.clone())).await;
+        let is_over = outcome.is_err();
+        told.push((at, value, outcome));
+        if is_over {
+            break;
+        }
+    }
+    told
+}
+
+type Outcome = Result<Version, Error>;
+
+/// etcd does what came through its door before the room was used up, and says that there is none: "nothing was changed"
+/// is never said of that, and what was done is told as done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_full_etcd_says_that_it_did_not_do_it_did_not_do() {
+    let server = Etcd::start(&["--quota-backend-bytes=16777216"]).await;
+    let (mut refused, mut done) = (0, 0);
+    for round in 0..5 {
+        // Each has a connection of its own, and knows nothing of the others.
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..8 {
+            let store = connect(&server.target("r")).await.unwrap();
+            writers.spawn(async move { writes_until_full(&*store, writer, round).await });
+        }
+        let store = connect(&server.target("r")).await.unwrap();
+        for (at, value, outcome) in writers.join_all().await.into_iter().flatten() {
+            let found = store.read(&at).await.unwrap();
+            let is_there = found.as_ref().is_some_and(|entry| entry.value == value);
+            match outcome {
+                Ok(version) => {
+                    let found = found.expect("was acknowledged").version;
+                    assert!(if is_there { found == version } else { found > version }, "{at}");
+                    done += 1;
+                }
+                Err(Error::NoRoom { .. }) => {
+                    assert!(!is_there, "{at} was said to be unchanged, and is not");
+                    refused += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        server.make_room("r");
+    }
+    assert!(refused > 0 && done > 0, "{refused} were refused, {done} done");
+}
+
 /// What somebody else keeps below the root is named, and left alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_of_somebody_else_is_named() {

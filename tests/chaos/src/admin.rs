@@ -186,6 +186,14 @@ pub fn empty_keyspace(name: &str) -> Command {
     Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names: Vec::new() }, ahead: false }
 }
 
+/// A keyspace with so many partitions that few of them fill a journal's room, and one is more than a nearly full engine
+/// takes.
+pub fn bulky_keyspace(name: &str) -> Command {
+    let keyspace = keyspace(name, Sharding::Named {}, None, "manual");
+    let names = (0..3_000).map(|name| format!("partition-{name:0100}")).collect();
+    Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names }, ahead: false }
+}
+
 /// The node that leads a shard, if one does.
 pub fn leader(shard: &Shard) -> Option<&str> {
     shard.replicas.iter().find(|replica| replica.role == "leader").map(|replica| replica.node.as_str())

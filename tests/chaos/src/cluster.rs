@@ -6,7 +6,7 @@ use crate::http::Http;
 use crate::subnet::Subnet;
 use crate::until;
 use backends::link::Link;
-use backends::process::Process;
+use backends::process::{Process, outlives_its_limits};
 use partage_wire::json::Summary;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -99,8 +99,8 @@ impl Cluster {
 
     /// Starts the coordinator and waits until it answers.
     pub async fn start_coordinator(&mut self) {
-        let process =
-            Process::start("coordinator", self.coordinator_command(), &self.path("coordinator.log"));
+        let command = outlives_its_limits(&self.coordinator_command());
+        let process = Process::start("coordinator", command, &self.path("coordinator.log"));
         self.coordinator = Some(process);
         until("the coordinator answers", || async {
             self.admin.try_get::<Summary>("/v1/status").await.map(drop)

@@ -278,6 +278,11 @@ impl Fleet {
         Admin::new(&self.coordinators[id].address).command(empty_keyspace(name)).await
     }
 
+    /// What a coordinator has written.
+    pub fn log(&self, id: &str) -> String {
+        self.coordinators[id].process.log()
+    }
+
     /// How often a worker has said that its lease lapsed.
     pub fn lapses(&self) -> usize {
         self.workers.iter().map(|worker| worker.log().matches("lapsed").count()).sum()

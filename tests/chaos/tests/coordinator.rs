@@ -8,11 +8,11 @@
 )]
 
 use backends::process::Process;
-use chaos::admin::{Admin, keyspace, leader};
+use chaos::admin::{Admin, bulky_keyspace, leader};
 use chaos::cluster::Cluster;
 use chaos::load::Load;
 use chaos::until;
-use partage_wire::json::{Answer, Command, Coordinators, Presplit, Shard, Sharding, Summary};
+use partage_wire::json::{Answer, Command, Coordinators, Shard, Summary};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,15 +73,21 @@ async fn a_coordinator_killed_during_moves_goes_on_with_them_and_moves_nothing_e
     assert_eq!(account.failed, 0, "{account:?}");
 }
 
-/// A small file system of its own, unmounted with its handle; none = this process may not mount.
-struct SmallDisk(TempDir);
+/// How a coordinator runs out of room, and gets it back.
+enum Scarce {
+    /// A small file system of its own is filled by something else; unmounted with its handle.
+    Disk(TempDir),
+    /// Its process may not make a file any larger. That needs no right, so it is tried everywhere.
+    Files,
+}
 
-impl SmallDisk {
-    fn new() -> Option<SmallDisk> {
+impl Scarce {
+    /// None = this process may not mount.
+    fn disk() -> Option<Scarce> {
         let dir = TempDir::new().unwrap();
         let options = c"size=6m,mode=0777";
         match mount("chaos", dir.path(), "tmpfs", MountFlags::empty(), options) {
-            Ok(()) => Some(SmallDisk(dir)),
+            Ok(()) => Some(Scarce::Disk(dir)),
             Err(error) => {
                 eprintln!("skipped: a full disk needs a small one, and mounting a tmpfs is refused: {error}");
                 None
@@ -89,47 +95,76 @@ impl SmallDisk {
         }
     }
 
-    fn path(&self) -> &Path {
-        self.0.path()
+    /// Where the coordinator's state is to be, if that matters.
+    fn data_dir(&self) -> Option<PathBuf> {
+        match self {
+            Scarce::Disk(dir) => Some(dir.path().join("state")),
+            Scarce::Files => None,
+        }
     }
 
-    /// Leaves no byte free.
-    fn fill(&self) -> PathBuf {
-        let ballast = self.path().join("ballast");
-        let mut file = std::fs::File::create(&ballast).unwrap();
-        let page = [1; 4096];
-        while std::io::Write::write_all(&mut file, &page).is_ok() {}
-        ballast
+    /// No file of the coordinator can grow any more.
+    fn use_up(&self, cluster: &mut Cluster) {
+        match self {
+            Scarce::Disk(dir) => {
+                let mut file = std::fs::File::create(dir.path().join("ballast")).unwrap();
+                let page = [1; 4096];
+                while std::io::Write::write_all(&mut file, &page).is_ok() {}
+            }
+            Scarce::Files => {
+                // What is written already may still be written over.
+                let sizes = std::fs::read_dir(cluster.data_dir()).unwrap();
+                let largest = sizes.map(|entry| entry.unwrap().metadata().unwrap().len()).max();
+                cluster.coordinator().limit_files(largest);
+            }
+        }
+    }
+
+    fn make_room(&self, cluster: &mut Cluster) {
+        match self {
+            Scarce::Disk(dir) => std::fs::remove_file(dir.path().join("ballast")).unwrap(),
+            Scarce::Files => cluster.coordinator().limit_files(None),
+        }
     }
 }
 
-impl Drop for SmallDisk {
+impl Drop for Scarce {
     fn drop(&mut self) {
-        // Somebody may still be in it when a test has failed: it goes when they have.
-        let _ = unmount(self.path(), UnmountFlags::DETACH);
+        if let Scarce::Disk(dir) = self {
+            // Somebody may still be in it when a test has failed: it goes when they have.
+            let _ = unmount(dir.path(), UnmountFlags::DETACH);
+        }
     }
-}
-
-/// A keyspace with so many partitions that few of them fill a journal's room.
-fn bulky(number: u32) -> Command {
-    let keyspace = keyspace(&format!("bulky{number}"), Sharding::Named {}, None, "manual");
-    let names = (0..3_000).map(|name| format!("partition-{name:0100}")).collect();
-    Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names }, ahead: false }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_room() {
-    let Some(disk) = SmallDisk::new() else { return };
-    let mut cluster = Cluster::start_in(Some(disk.path().join("state")), 3).await;
+async fn c14_on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_room() {
+    let Some(disk) = Scarce::disk() else { return };
+    the_last_map_is_served_and_leases_go_on_until_there_is_room(disk).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c14_when_no_file_can_grow_the_last_map_is_served_and_leases_go_on_until_one_can() {
+    the_last_map_is_served_and_leases_go_on_until_there_is_room(Scarce::Files).await;
+}
+
+/// The term of whoever leads.
+async fn term(admin: &Admin) -> Result<u64, String> {
+    let leaders: Coordinators = admin.try_get("/v1/coordinators").await?;
+    leaders.coordinators[0].term.ok_or_else(|| format!("{leaders:?}"))
+}
+
+async fn the_last_map_is_served_and_leases_go_on_until_there_is_room(disk: Scarce) {
+    let mut cluster = Cluster::start_in(disk.data_dir(), 3).await;
     cluster.keyspace("kv", "exclusive", "suggested").await;
     let load = Load::start(&cluster.admin, "kv", true);
     load.rounds(2).await;
     let before = marks(&cluster.admin.shards("kv").await);
 
-    let ballast = disk.fill();
+    disk.use_up(&mut cluster);
     let mut refused = None;
     for number in 0..20 {
-        if let Err(why) = cluster.admin.command(bulky(number)).await {
+        if let Err(why) = cluster.admin.command(bulky_keyspace(&format!("bulky{number}"))).await {
             refused = Some(why);
             break;
         }
@@ -140,11 +175,7 @@ async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_r
     let says = ["not_stored", "nothing was changed", "is full", dir.as_str(), "make room"];
     assert_eq!(says.iter().find(|says| !refused.contains(**says)), None, "{refused}");
     // Questions are answered at every moment from now on, by a leader of the same term, which says what is wrong.
-    let term = || async {
-        let leaders: Coordinators = cluster.admin.try_get("/v1/coordinators").await?;
-        Ok(leaders.coordinators[0].term)
-    };
-    let led = until("who leads", term).await;
+    let led = until("who leads", || term(&cluster.admin)).await;
     until("a leader says that its disk is full", || async {
         let status: Summary = cluster.admin.try_get("/v1/status").await?;
         if status.problems.iter().any(|problem| problem.what.contains(&dir)) {
@@ -159,7 +190,7 @@ async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_r
         assert!(status.is_ok(), "{status:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let again = cluster.admin.command(bulky(98)).await.unwrap_err();
+    let again = cluster.admin.command(bulky_keyspace("bulky98")).await.unwrap_err();
     assert!(again.contains("nothing was changed") && again.contains(&dir), "{again}");
     until("the log names the error", || async {
         let log = cluster.coordinator_log();
@@ -177,9 +208,12 @@ async fn on_a_full_disk_the_last_map_is_served_and_leases_go_on_until_there_is_r
         assert!(!lapsed, "{id} has lost its lease: {}", cluster.node(id).process.log());
     }
 
-    std::fs::remove_file(ballast).unwrap();
-    assert_eq!(until("who leads", term).await, led, "it led all along");
-    until("commands are carried out again", || async { cluster.admin.command(bulky(99)).await }).await;
+    disk.make_room(&mut cluster);
+    assert_eq!(until("who leads", || term(&cluster.admin)).await, led, "it led all along");
+    until("commands are carried out again", || async {
+        cluster.admin.command(bulky_keyspace("bulky99")).await
+    })
+    .await;
     assert_eq!(marks(&cluster.admin.shards("kv").await), before, "nothing has moved");
     load.rounds(2).await;
     let account = load.finish().await;

@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use chaos::admin::bulky_keyspace;
 use chaos::engine::Engine;
 use chaos::fleet::Fleet;
 use chaos::load::Load;
 use chaos::until;
-use partage_coordination::{Backend, Coordination, Error, Key, Transaction, connect};
+use partage_coordination::{Backend, Error, Key, Transaction, connect};
 use partage_wire::json::Summary;
 use std::time::Duration;
 
@@ -17,12 +18,16 @@ const LONG: Duration = Duration::from_secs(10);
 /// What fills the engine, beside the cluster.
 const JUNK: &str = "junk";
 
-/// Writes until nothing more goes in.
-async fn fill(store: &dyn Coordination) {
-    for bytes in [1 << 20, 16 << 10, 512] {
+/// The hard quota of the ZooKeeper, in bytes, over what the cluster has when it is set.
+const LITTLE_MORE: u64 = 100;
+
+/// Writes until nothing more of these sizes goes in.
+async fn fill(engine: &Engine, sizes: &[usize]) {
+    let store = connect(&engine.root_through(&engine.address(), JUNK)).await.unwrap();
+    for bytes in sizes {
         for number in 0..200 {
             let key = Key::new(format!("junk/{bytes}/{number}")).unwrap();
-            match store.commit(Transaction::new().put(&key, vec![7; bytes.min(900_000)])).await {
+            match store.commit(Transaction::new().put(&key, vec![7; *bytes])).await {
                 Ok(_) => {}
                 Err(Error::NoRoom { .. }) => break,
                 Err(error) => panic!("{error}"),
@@ -31,49 +36,73 @@ async fn fill(store: &dyn Coordination) {
     }
 }
 
-/// Makes room, as the page on the engine says.
-fn make_room(engine: &Engine) {
-    let Engine::Etcd(server) = engine else { panic!("not filled here") };
-    server.control(&["del", "--prefix", &format!("/partage/{JUNK}/")]);
-    let status = server.control(&["endpoint", "status", "--write-out=json"]);
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-    let revision = status[0]["Status"]["header"]["revision"].to_string();
-    server.control(&["compact", &revision]);
-    server.control(&["defrag"]);
-    server.control(&["alarm", "disarm"]);
+/// Uses up the room of the engine.
+async fn use_up(engine: &Engine) {
+    match engine {
+        Engine::Etcd(_) => fill(engine, &[900_000, 16 << 10, 512]).await,
+        Engine::MariaDb(_) => panic!("not filled here"),
+        Engine::ZooKeeper(server) => server.limit_bytes("/chaos", Some(LITTLE_MORE)).await,
+    }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c14_on_an_etcd_without_room_leases_go_on_and_the_leader_stays() {
-    let engine = Engine::start(Backend::Etcd, &["--quota-backend-bytes=16777216"]).await;
-    let junk = connect(&engine.root_through(&engine.address(), JUNK)).await.unwrap();
+/// Makes room, as the page on the engine says.
+async fn make_room(engine: &Engine) {
+    match engine {
+        Engine::Etcd(server) => server.make_room(JUNK),
+        Engine::MariaDb(_) => panic!("not filled here"),
+        Engine::ZooKeeper(server) => server.limit_bytes("/chaos", None).await,
+    }
+}
+
+/// The engine is filled under a cluster. `says` is what is full, in the words that a person reads.
+async fn leases_go_on_and_the_leader_stays(backend: Backend, settings: &[&str], says: [&str; 2]) {
+    let engine = Engine::start(backend, settings).await;
     let fleet = Fleet::on(engine, 3, "settle_ms = 500\n").await;
     fleet.admin.keyspace("kv", "exclusive", "suggested").await;
     let load = Load::routed(&fleet.router("kv").await, "kv", true);
     load.rounds(3).await;
     let led = fleet.leader().await;
 
-    fill(&*junk).await;
-    let refused = fleet.change(&led.0, "one").await.unwrap_err();
-    let says = ["not_stored", "nothing was changed", "space quota", "etcd://", "make room"];
-    assert_eq!(says.iter().find(|says| !refused.contains(**says)), None, "{refused}");
+    use_up(&fleet.engine).await;
+    let refused = fleet.admin.command(bulky_keyspace("one")).await.unwrap_err();
+    let all = ["not_stored", "nothing was changed", "make room", says[0], says[1]];
+    assert_eq!(all.iter().find(|says| !refused.contains(**says)), None, "{refused}");
     until("status says what is full", || async {
         let status: Summary = fleet.admin.try_get("/v1/status").await?;
-        let told = status.problems.iter().any(|problem| problem.what.contains("space quota"));
+        let told = status.problems.iter().any(|problem| problem.what.contains(says[1]));
         if told { Ok(()) } else { Err(format!("{:?}", status.problems)) }
     })
     .await;
     tokio::time::sleep(LONG).await;
     load.rounds(3).await;
     assert_eq!(fleet.leader().await, led, "it leads all along");
-    let again = fleet.change(&led.0, "two").await.unwrap_err();
+    let again = fleet.admin.command(bulky_keyspace("two")).await.unwrap_err();
     assert!(again.contains("nothing was changed"), "{again}");
+    let log = fleet.log(&led.0);
+    assert_eq!(log.matches(ROOM_AGAIN).count(), 0, "it takes a full engine for one with room: {log}");
 
-    make_room(&fleet.engine);
-    until("changes are made again", || fleet.change(&led.0, "three")).await;
+    make_room(&fleet.engine).await;
+    until("changes are made again", || fleet.admin.command(bulky_keyspace("three"))).await;
     assert_eq!(fleet.leader().await, led, "it leads all along");
     assert_eq!(fleet.lapses(), 0, "a lease lapsed");
+    assert!(!fleet.state().await.contains_key("room"), "a look for room leaves nothing");
     load.rounds(3).await;
     let account = load.finish().await;
     assert_eq!(account.failed, 0, "{account:?}");
+}
+
+/// What a leader says that has found room.
+const ROOM_AGAIN: &str = "there is room on the disk again";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c14_on_an_etcd_without_room_leases_go_on_and_the_leader_stays() {
+    let quota = "--quota-backend-bytes=16777216";
+    leases_go_on_and_the_leader_stays(Backend::Etcd, &[quota], ["etcd://", "space quota"]).await;
+}
+
+/// A hard quota is what ZooKeeper refuses changes for; with a full disk it ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c14_on_a_zookeeper_without_room_leases_go_on_and_the_leader_stays() {
+    let says = ["zookeeper://", "setquota"];
+    leases_go_on_and_the_leader_stays(Backend::ZooKeeper, &["enforceQuota=true"], says).await;
 }

@@ -45,6 +45,7 @@ pub(super) fn read(status: &Status, location: &str, prefix: &str) -> Trouble {
     let location = location.to_owned();
     match status.code() {
         Code::Unavailable if says("no leader") => Trouble::NotDone(what),
+        // Of a transaction with puts it is no outcome yet: `room` finds that out.
         Code::ResourceExhausted if says("database space exceeded") => Trouble::Refused(Error::NoRoom {
             location,
             what:

@@ -31,7 +31,9 @@ pub(super) async fn range(servers: &Servers, request: RangeRequest) -> Result<Ra
             KvClient::new(line.channel).max_decoding_message_size(ETCD_MAX_ANSWER_BYTES).range(request).await
         }
     };
-    servers.call(Kind::Read, send).await
+    let found = servers.call(Kind::Read, send).await?;
+    servers.learned(found.header.as_ref());
+    Ok(found)
 }
 
 /// The keys of `scope` after `after`: at most `limit`, or fewer once they are [`ETCD_PAGE_BYTES`].

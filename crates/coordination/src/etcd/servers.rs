@@ -12,7 +12,7 @@
 //! | etcd's last word                          | that error        | that error        |
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use tokio::time::{Instant, timeout_at};
@@ -28,8 +28,8 @@ use crate::limits::{
 use crate::target::{Secret, Target, Tls};
 
 use super::outcome::{self, Trouble};
-use super::proto::AuthenticateRequest;
 use super::proto::auth_client::AuthClient;
+use super::proto::{AuthenticateRequest, ResponseHeader};
 
 type Token = MetadataValue<Ascii>;
 
@@ -78,6 +78,8 @@ pub(super) struct Servers {
     turn: AtomicUsize,
     credentials: Option<(String, Secret)>,
     token: RwLock<Option<Token>>,
+    /// The latest revision in any answer.
+    seen: AtomicI64,
     /// Held by the one who signs in.
     signing_in: tokio::sync::Mutex<()>,
 }
@@ -132,6 +134,7 @@ impl Servers {
             turn: AtomicUsize::new(0),
             credentials,
             token: RwLock::new(None),
+            seen: AtomicI64::new(0),
             signing_in: tokio::sync::Mutex::new(()),
         })
     }
@@ -139,6 +142,18 @@ impl Servers {
     /// The target, for messages.
     pub fn location(&self) -> &str {
         &self.location
+    }
+
+    /// The latest revision that an answer named: whatever is sent from now on is done at a later one.
+    pub fn seen(&self) -> i64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// An answer has come.
+    pub fn learned(&self, header: Option<&ResponseHeader>) {
+        if let Some(header) = header {
+            self.seen.fetch_max(header.revision, Ordering::Relaxed);
+        }
     }
 
     /// The way to the server whose turn it is.

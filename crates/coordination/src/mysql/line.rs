@@ -81,8 +81,8 @@ impl Line {
         let asking = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut self.connection);
         match timeout(MYSQL_STATEMENT, asking).await {
             Ok(Ok(done)) => Ok(done.rows_affected()),
-            Ok(Err(error)) => Err(Silence::from(error).of_commit(&self.location)),
-            Err(_) => Err(Silence::Late(MYSQL_STATEMENT).of_commit(&self.location)),
+            Ok(Err(error)) => Err(Silence::from(error).of_statement(&self.location)),
+            Err(_) => Err(Silence::Late(MYSQL_STATEMENT).of_statement(&self.location)),
         }
     }
 

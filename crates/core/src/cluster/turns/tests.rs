@@ -7,7 +7,12 @@ use crate::plan::{Change, Origin, Planned, Progress, Status};
 fn plan(id: u64, origin: Origin, changes: usize) -> Plan {
     let change = |number: usize| {
         let (shard, node) = (ShardId(number as u64), node(&format!("n{}", number % 10)));
-        Planned { change: Change::Add { shard, node }, reason: String::new(), progress: Progress::Waiting }
+        Planned {
+            change: Change::Add { shard, node },
+            reason: String::new(),
+            progress: Progress::Waiting,
+            node: None,
+        }
     };
     Plan {
         id: PlanId(id),
