@@ -58,8 +58,8 @@ pub enum Copy {
     Away,
     /// Its node is back, in this start, and has it stored.
     Intact(Incarnation),
-    /// Its node is back and has it stored; the coordinator's state was restored since it was written, and nodes that may
-    /// have a later copy are away.
+    /// Its node is back and has it stored; the coordinator's state was restored since it was written, and another copy may be
+    /// a later one: its node is away, or it was taken up before.
     Unproven,
     /// The same, and another node has stored a later copy.
     Overtaken,

@@ -64,8 +64,9 @@ pub fn answer(scene: &mut Scene, cluster: &mut Cluster, at: Moment, calm: bool) 
 }
 
 /// A person chooses a copy for each durable shard that waits although every process runs; where no node has stored anything of
-/// it, they give its data up. One step for each shard, with the map that they have looked at.
-pub fn choose_copies(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
+/// it, they give its data up. One step for each shard, with the map that they have looked at. Returns the nodes whose processes
+/// they are told to start again.
+pub fn choose_copies(scene: &mut Scene, cluster: &mut Cluster, at: Moment) -> Vec<NodeId> {
     let durable = cluster.keyspaces().iter().filter(|(_, state)| state.record.keyspace.durable);
     let waits = durable.flat_map(|(name, state)| {
         let waiting = state.map.shards().filter(|shard| shard.is_serving());
@@ -75,6 +76,7 @@ pub fn choose_copies(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
     for (name, id) in waits.collect::<Vec<_>>() {
         choose_copy(scene, cluster, at, (&name, id));
     }
+    cluster.status(at).hung.into_keys().collect()
 }
 
 /// A replica that the map takes for complete and whose process runs goes on; else the newest copy that a node has stored and

@@ -63,6 +63,8 @@ pub struct World {
     person: bool,
     /// Maps committed before the first fault, in a run about leaders.
     settled: Option<u64>,
+    /// When a person last started a process again.
+    started_again: True,
     /// What people have who touch the coordination state.
     pub hands: Hands,
     ops: Op,
@@ -161,6 +163,7 @@ impl World {
             asks: false,
             person: false,
             settled: None,
+            started_again: 0,
             hands: Hands::default(),
             ops: 0,
         }
@@ -556,6 +559,7 @@ impl World {
         let scene = &mut self.scene;
         let next = scene.draw.between(50 * MS, 800 * MS);
         scene.after(next, Event::Change);
+        let mut hung = Vec::new();
         for coordinator in &mut self.coordinators {
             if self.paused.get(&coordinator.place()).is_some_and(|until| *until > scene.now) {
                 continue;
@@ -570,10 +574,22 @@ impl World {
                 if self.lively {
                     changes::ask(scene, cluster, at);
                 } else if self.shape.touched && scene.now >= self.shape.faulty + PATIENCE {
-                    changes::choose_copies(scene, cluster, at);
+                    hung = changes::choose_copies(scene, cluster, at);
                 }
                 coordinator.drive(scene);
             }
+        }
+        self.start_again(&hung);
+    }
+
+    /// A person starts processes again, one at a time, and waits for what comes of it.
+    fn start_again(&mut self, hung: &[NodeId]) {
+        let is_due = self.scene.now >= self.started_again + PATIENCE;
+        let Some(at) = self.nodes.iter().position(|node| is_due && hung.contains(&node.id)) else { return };
+        if !self.nodes[at].is_down() {
+            self.started_again = self.scene.now;
+            self.nodes[at].crash(&mut self.scene);
+            self.scene.after(100 * MS, Event::Mend(Mend::Start(at)));
         }
     }
 

@@ -79,7 +79,7 @@ impl Cluster {
         // What the map waits for is never too much: the map is bounded itself.
         let is_named = self.is_named(&replica);
         if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
-            keyspace.note_stored(id, &replica);
+            keyspace.note_stored(id, &replica, &kept);
         }
         let Some(node) = self.nodes.get_mut(id) else { return };
         let is_full = node.kept.len() >= limits::KEPT_REPLICAS && !is_named;

@@ -199,7 +199,7 @@ pub struct KeyspaceState {
     /// Stored replicas that began anew as followers under this coordinator, and have not led since. Not stored.
     never_led: BTreeSet<PlacementId>,
     /// What nodes have stored of each shard, where the coordinator's state was restored; not stored here.
-    stored: BTreeMap<ShardId, BTreeSet<(NodeId, PlacementId)>>,
+    stored: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), stored::Named>>,
     /// Of replicas of durable shards that could not be loaded; not stored.
     excused: BTreeMap<PlacementId, stored::Excuse>,
     /// What it carried on each node when its planner last ran; not stored.

@@ -34,6 +34,13 @@ type Nodes = BTreeMap<NodeId, NodeState>;
 /// The nodes as they look now.
 type Seen<'a> = (&'a Nodes, Millis, &'a Settings);
 
+/// A copy that a node has named.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Named {
+    epoch: Epoch,
+    bounds: Option<Bounds>,
+}
+
 /// Failed loads of a replica that are not held against it, as its source was away or may have been.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Excuse {
@@ -48,7 +55,8 @@ pub(super) fn has_ended(nodes: &Nodes, replica: &Replica) -> bool {
     nodes.get(&replica.node).is_none_or(|node| node.has_ended(replica.incarnation))
 }
 
-/// What is known of the data of a replica whose process has ended.
+/// What is known of the data of a replica whose process has ended. One that has not served since the coordinator's state was
+/// restored may have been overtaken before: see [`crate::handover`], its table of ended replicas.
 pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> Copy {
     let key = keyspace.key_of(shard.id, replica.placement);
     let (found, kept) = found(seen, &key, shard, replica);
@@ -58,14 +66,19 @@ pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, repl
     if replica.state != ReplicaState::Live || !was_restored {
         return found;
     }
-    if keyspace.later_copies(seen.0, shard, kept.epoch).next().is_some() {
+    if keyspace.later_copies(shard, kept.epoch).next().is_some() {
         return Copy::Overtaken;
     }
     let is_away = |other: &Replica| {
         let key = keyspace.key_of(shard.id, other.placement);
         has_ended(seen.0, other) && self::found(seen, &key, shard, other).0 == Copy::Away
     };
-    if shard.live().any(is_away) || !all_are_back(seen) { Copy::Unproven } else { found }
+    // One that has begun since the restore was chosen before this one.
+    let has_begun = |other: &Replica| {
+        other.placement != replica.placement && !has_ended(seen.0, other) && !keyspace.has_lost(other)
+    };
+    let is_open = || shard.live().any(is_away) || shard.live().any(has_begun) || !all_are_back(seen);
+    if is_open() { Copy::Unproven } else { found }
 }
 
 /// Whether every node is back, or was declared dead. One that is not yet may have a later copy that the map does not name.
@@ -110,11 +123,11 @@ impl KeyspaceState {
         ReplicaKey { keyspace: self.map.keyspace().clone(), shard, placement }
     }
 
-    /// What nodes have stored of a shard, or of what it became before the coordinator's state was restored, that has served
-    /// under a later epoch than this: the node, and the replica.
+    /// What nodes have named since the coordinator's state was restored of a shard, or of what it became before, that has
+    /// served under a later epoch than this: the node, and the replica. Also what they know to be no copy any more, as
+    /// others went on without it: they went on without what is older, too.
     pub(super) fn later_copies<'a>(
         &'a self,
-        nodes: &'a Nodes,
         shard: &'a Shard,
         epoch: Epoch,
     ) -> impl Iterator<Item = (&'a NodeId, ReplicaKey)> {
@@ -122,20 +135,21 @@ impl KeyspaceState {
         let forgotten = self.record.lost.map(|lost| self.stored.range(lost.shards.0..lost.shards.1));
         let stored = own.chain(forgotten.into_iter().flatten());
         let named =
-            stored.flat_map(|(id, copies)| copies.iter().map(|(node, placement)| (*id, node, *placement)));
-        named.filter_map(move |(id, node, placement)| {
-            let key = self.key_of(id, placement);
-            let kept = nodes.get(node)?.kept.get(&key)?;
-            let of_it = |bounds: &Bounds| id == shard.id || geometry::overlap(bounds, &shard.bounds);
-            let is_its = id == shard.id || kept.bounds.as_ref().is_some_and(of_it);
-            (is_its && kept.epoch > epoch).then_some((node, key))
+            stored.flat_map(|(id, copies)| copies.iter().map(move |(copy, named)| (*id, copy, named)));
+        named.filter_map(move |(id, (node, placement), named)| {
+            let overlaps = |bounds: &Bounds| geometry::overlap(bounds, &shard.bounds);
+            let is_its = id == shard.id || named.bounds.as_ref().is_some_and(overlaps);
+            (is_its && named.epoch > epoch).then(|| (node, self.key_of(id, *placement)))
         })
     }
 
     /// Notes what a node has stored, where the coordinator's state was restored: the map may name earlier copies.
-    pub(super) fn note_stored(&mut self, node: &NodeId, replica: &ReplicaKey) {
+    pub(super) fn note_stored(&mut self, node: &NodeId, replica: &ReplicaKey, kept: &Kept) {
         if self.record.keyspace.durable && self.record.lost.is_some() {
-            self.stored.entry(replica.shard).or_default().insert((node.clone(), replica.placement));
+            let of_shard = self.stored.entry(replica.shard).or_default();
+            let named = of_shard.entry((node.clone(), replica.placement)).or_default();
+            named.epoch = named.epoch.max(kept.epoch);
+            named.bounds = kept.bounds.clone().or(named.bounds.take());
         }
     }
 
@@ -473,7 +487,7 @@ impl Cluster {
         let key = keyspace.key_of(shard.id, *placement);
         let kept = self.nodes.get(node).and_then(|state| state.kept.get(&key));
         let epoch = kept.map(|kept| kept.epoch).unwrap_or_default();
-        let later = keyspace.later_copies(&self.nodes, shard, epoch).next();
+        let later = keyspace.later_copies(shard, epoch).next();
         let later = later.map(|(other, key)| format!(" than {} of {} on {other}", key.placement, key.shard));
         format!("{node} has {placement} stored, which is older{}", later.unwrap_or_default())
     }

@@ -285,7 +285,7 @@ impl Cluster {
             epoch => format!("what was acknowledged since epoch {epoch}"),
         };
         let mut told = Vec::new();
-        if let Some((node, key)) = keyspace.later_copies(&self.nodes, shard, kept.epoch).next() {
+        if let Some((node, key)) = keyspace.later_copies(shard, kept.epoch).next() {
             told.push(format!(
                 "{} of shard {} on {node} is a later copy: {since} may be missing",
                 key.placement, key.shard

@@ -4,13 +4,13 @@
 //!
 //! | the copy                                                              | the worker              |
 //! |-----------------------------------------------------------------------|-------------------------|
-//! | was deleted                                                           | reports it as dropped   |
+//! | was deleted, or has never been loaded                                 | reports it as dropped   |
 //! | is here, and had to leave, or to load what it lacked, when the backup was restored | does so, too |
 //! | is here, and its process is another one since                         | cannot know: it serves  |
 //!
 //! The coordinator orders what was reported to load, once another copy serves.
 
-use super::{At, Holding};
+use super::{At, Callback, Holding};
 use crate::lifecycle::ReplicaState;
 
 impl Holding {
@@ -24,9 +24,11 @@ impl Holding {
     /// come to lead before it has what others have.
     pub fn admit_loss(&mut self) {
         let is_copy = !self.withdrawn && self.order.state == ReplicaState::Live && self.order.had_data;
+        let has_nothing = !self.has_data && !self.damaged;
         let is_lost = match self.at {
-            At::Idle | At::Dropped => !self.has_data && !self.damaged,
-            At::Unloaded => self.is_outdated,
+            At::Idle | At::Dropped | At::Resting(Callback::Load, _) => has_nothing,
+            // What was to load and never had a source, too.
+            At::Unloaded => self.is_outdated || has_nothing,
             At::Lost => true,
             At::Ready | At::Serving | At::Draining(_) | At::Calling(..) | At::Resting(..) => false,
         };

@@ -65,6 +65,19 @@ fn d1_a_copy_that_is_deleted_is_reported_and_loads_when_it_is_ordered_to() {
     assert_eq!(deleted(false).order(9, live(100)), [Task::Call(Callback::Load)]);
 }
 
+/// A person chose what a node had only begun to load, and never found a source for: status must say that it is none.
+#[test]
+fn d10_what_was_never_loaded_is_no_copy() {
+    let ungranted = Order { granted: false, ..order(ReplicaState::Load, Role::Follower, 17, true) };
+    let mut fixture = Fixture { durable: true, ..Fixture::new() };
+    assert_eq!(fixture.order(5, ungranted), []);
+    let asked = fixture.order(6, order(ReplicaState::Unload, Role::Follower, 17, true));
+    asked.into_iter().for_each(|task| assert_eq!(task, Task::Call(Callback::Unload)));
+    fixture.done(7, Callback::Unload);
+    assert_eq!(fixture.order(8, order(ReplicaState::Live, Role::Leader, 100, true)), []);
+    assert_eq!(fixture.reported(), (Phase::Dropped, Epoch(100)));
+}
+
 /// It was moved off since the backup, and others have gone on: its process knows, until it ends.
 #[test]
 fn d1_a_copy_that_had_to_leave_before_a_restore_is_none_after_it() {
