@@ -40,7 +40,7 @@ enum Urgent {
     Beat(BeatCall),
     /// A worker comes back; answered with its registration when it has to wait as any other call.
     Resume {
-        registration: Registration,
+        registration: Box<Registration>,
         answer: oneshot::Sender<Result<Welcome, Box<Registration>>>,
     },
 }
@@ -228,6 +228,7 @@ impl Mind {
         registration: Registration,
     ) -> Result<Result<Welcome, Box<Registration>>, Gone> {
         let (answer, answered) = oneshot::channel();
+        let registration = Box::new(registration);
         self.beats.send(Urgent::Resume { registration, answer }).await.map_err(|_| Gone)?;
         answered.await.map_err(|_| Gone)
     }
@@ -331,7 +332,7 @@ impl Task {
                 Urgent::Beat(call) => beats.push(call),
                 // Whoever asked may have gone.
                 Urgent::Resume { registration, answer } => {
-                    let _ = answer.send(self.cluster.resume_meanwhile(at, registration));
+                    let _ = answer.send(self.cluster.resume_meanwhile(at, *registration));
                 }
             }
             next = if beats.len() < limits::CALLS { self.beats.try_recv().ok() } else { None };
@@ -500,10 +501,10 @@ impl Meanwhile<'_> {
                 }
                 (Urgent::Beat(call), Err(_)) => self.waiting.push(call),
                 (Urgent::Resume { registration, answer }, Ok(at)) => {
-                    drop(answer.send(self.cluster.resume_meanwhile(at, registration)));
+                    drop(answer.send(self.cluster.resume_meanwhile(at, *registration)));
                 }
                 (Urgent::Resume { registration, answer }, Err(_)) => {
-                    drop(answer.send(Err(Box::new(registration))));
+                    drop(answer.send(Err(registration)));
                 }
             }
         }

@@ -82,8 +82,12 @@ impl World {
         scene.after(brief, Event::Mend(Mend::Start(node)));
     }
 
-    /// Whether all that is durable is whole elsewhere, in processes that run, and nothing of it is being split or merged.
+    /// Whether all that is durable is whole elsewhere, in processes that run, and nothing of it is being split or merged. Not
+    /// where backups are restored: the disk may have had the only copy that is later than the backup.
     fn may_lose_disk(&self, node: usize) -> bool {
+        if self.shape.touched {
+            return false;
+        }
         let oracles = &self.scene.oracles;
         let durable = oracles.spaces.iter().filter(|space| space.keyspace.durable);
         let shards = |space: &Space| {

@@ -61,9 +61,7 @@ pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, repl
     let key = keyspace.key_of(shard.id, replica.placement);
     let (found, kept) = found(seen, &key, shard, replica);
     let Some(kept) = kept.filter(|_| matches!(found, Copy::Intact(_))) else { return found };
-    // An epoch grows by one, but at a restore.
-    let was_restored = shard.epoch.0.saturating_sub(kept.epoch.0) >= limits::LEAP;
-    if replica.state != ReplicaState::Live || !was_restored {
+    if replica.state != ReplicaState::Live || !keyspace.was_restored_since(shard, kept.epoch) {
         return found;
     }
     if keyspace.later_copies(shard, kept.epoch).next().is_some() {
@@ -121,6 +119,14 @@ impl KeyspaceState {
     /// A replica, as workers name it.
     pub(super) fn key_of(&self, shard: ShardId, placement: PlacementId) -> ReplicaKey {
         ReplicaKey { keyspace: self.map.keyspace().clone(), shard, placement }
+    }
+
+    /// Whether the coordinator's state was restored since a copy of the shard has served under that epoch.
+    fn was_restored_since(&self, shard: &Shard, epoch: Epoch) -> bool {
+        let first = self.record.lost.map(|lost| lost.shards.1.0);
+        // All numbers went on from one moment, but where some were above it: then an epoch grew by far more than one.
+        let first = first.filter(|first| *first <= shard.epoch.0);
+        epoch.0 < first.unwrap_or(shard.epoch.0.saturating_sub(limits::LEAP / 2))
     }
 
     /// What nodes have named since the coordinator's state was restored of a shard, or of what it became before, that has
