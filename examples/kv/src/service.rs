@@ -363,11 +363,12 @@ mod tests {
     }
 
     /// Begins a change that waits for the disk until the sender is dropped, and stops waiting for it as soon as it runs.
-    async fn given_up<F>(change: impl FnOnce(Box<dyn FnOnce(&Shard) + Send>) -> F) -> mpsc::Sender<()>
+    async fn given_up<F>(change: impl FnOnce(Box<dyn FnOnce(&Shard) + Send>) -> F) -> mpsc::SyncSender<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let ((disk, waits), (begun, has_begun)) = (mpsc::channel::<()>(), tokio::sync::oneshot::channel());
+        let ((disk, waits), (begun, has_begun)) =
+            (mpsc::sync_channel::<()>(1), tokio::sync::oneshot::channel());
         let task = tokio::spawn(change(Box::new(move |_: &Shard| {
             begun.send(()).unwrap();
             waits.recv().unwrap_err();
