@@ -69,6 +69,20 @@ fn o1_d7_d11_l1_nothing_is_wrong_when_somebody_touches_the_coordination_state() 
     nothing_is_wrong(mutants::TOUCHED, "--small --touched");
 }
 
+/// The same where data outlives its processes: a backup names copies that others have gone on without. A person chooses where
+/// the status says so.
+#[test]
+fn d1_d2_d10_a_restored_cluster_leads_with_no_copy_that_was_overtaken() {
+    let shape = Shape { touched: true, ..DURABLE };
+    nothing_is_wrong(shape, "--small --durable --touched");
+    // Found by them: D2, D2, D2, L1, L1, L1; what they draw may have changed since.
+    for seed in [2188, 374, 10879, 2101, 178, 227] {
+        if let Verdict::Failed(violation) = run(seed, shape, None, None).verdict {
+            panic!("seed {seed}: {}: {}", violation.invariant, violation.text);
+        }
+    }
+}
+
 /// Seeds by which defects were found: a part of a split whose data nobody let go, losses that a shard explained which was
 /// not to blame, a shard that stayed on a node without a lease, a drain under the brake of a keyspace. What they draw has
 /// changed since, so they are runs like others now; core's own tests stand for the defects, but for that of the lease.
