@@ -357,8 +357,8 @@ impl Cluster {
     }
 
     /// Grants what reports alone have made possible since it was called last, up to [`limits::SHARDS_GRANTED`]: the next
-    /// decisions see to the rest. Returns the nodes whose orders have changed. Nothing that is stored changes by it, so these orders may leave before the next commit:
-    /// a shard is then without an owner for as long as the messages take, not the disk. While something waits
+    /// decisions see to the rest. Returns the nodes whose orders have changed. Nothing that is stored changes by it, so these
+    /// orders may leave before the next commit: a shard is then without an owner for as long as the messages take, not the disk. While something waits
     /// to be stored nobody is told anything.
     pub fn grant_at_once(&mut self, at: Moment) -> BTreeSet<NodeId> {
         if !self.outbox.writes.is_empty() {

@@ -198,8 +198,9 @@ pub struct KeyspaceState {
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
     /// Stored replicas that began anew as followers under this coordinator, and have not led since. Not stored.
     never_led: BTreeSet<PlacementId>,
-    /// What nodes have stored of each shard, where the coordinator's state was restored; not stored here.
-    stored: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), stored::Named>>,
+    /// The copies of each shard that are older than the restore of this coordinator's state, as nodes have named them; not
+    /// stored.
+    named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), stored::Named>>,
     /// Of replicas of durable shards that could not be loaded; not stored.
     excused: BTreeMap<PlacementId, stored::Excuse>,
     /// What it carried on each node when its planner last ran; not stored.

@@ -490,7 +490,7 @@ impl KeyspaceState {
             unmeasured_since: None,
             taken: BTreeMap::new(),
             never_led: BTreeSet::new(),
-            stored: BTreeMap::new(),
+            named_copies: BTreeMap::new(),
             excused: BTreeMap::new(),
             footprint: Default::default(),
             meter: Meter::default(),

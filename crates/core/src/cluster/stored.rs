@@ -13,7 +13,7 @@
 //! The time is counted from when this coordinator found the process ended, or from its own start: a new coordinator
 //! gives each node the whole time again.
 
-use super::{Cluster, Kept, KeyspaceState, Moment, NodeState};
+use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState};
 use crate::exchange::{Phase, ReplicaKey};
 use crate::handover::{self, Copy, Sight};
 use crate::id::{Epoch, PlacementId, ShardId};
@@ -137,8 +137,8 @@ impl KeyspaceState {
         shard: &'a Shard,
         epoch: Epoch,
     ) -> impl Iterator<Item = (&'a NodeId, ReplicaKey)> {
-        let own = self.stored.get_key_value(&shard.id).into_iter();
-        let forgotten = self.record.lost.map(|lost| self.stored.range(lost.shards.0..lost.shards.1));
+        let own = self.named_copies.get_key_value(&shard.id).into_iter();
+        let forgotten = self.record.lost.map(|lost| self.named_copies.range(lost.shards.0..lost.shards.1));
         let stored = own.chain(forgotten.into_iter().flatten());
         let named =
             stored.flat_map(|(id, copies)| copies.iter().map(move |(copy, named)| (*id, copy, named)));
@@ -149,10 +149,12 @@ impl KeyspaceState {
         })
     }
 
-    /// Notes what a node has stored, where the coordinator's state was restored: the map may name earlier copies.
+    /// Notes what a node has stored, where the coordinator's state was restored: the map may name earlier copies. A replica
+    /// that was placed since is in the map that counts, so this grows no further than by what there was at the restore.
     pub(super) fn note_stored(&mut self, node: &NodeId, replica: &ReplicaKey, kept: &Kept) {
-        if self.record.keyspace.durable && self.record.lost.is_some() {
-            let of_shard = self.stored.entry(replica.shard).or_default();
+        let was_placed_before = |lost: LostIds| replica.placement < lost.placements.1;
+        if self.record.keyspace.durable && self.record.lost.is_some_and(was_placed_before) {
+            let of_shard = self.named_copies.entry(replica.shard).or_default();
             let named = of_shard.entry((node.clone(), replica.placement)).or_default();
             named.epoch = named.epoch.max(kept.epoch);
             named.bounds = kept.bounds.clone().or(named.bounds.take());

@@ -147,9 +147,13 @@ impl Turns {
         self.waiting.contains_key(until)
     }
 
-    /// A plan is over: nothing of it waits.
+    /// A plan is over: nothing of it waits, whatever did.
     pub(super) fn forget(&mut self, plan: PlanId) {
         self.untried.remove(&plan);
+        self.waiting.retain(|_, lines| {
+            lines.retain(|line| line.plan != plan);
+            !lines.is_empty()
+        });
     }
 }
 
