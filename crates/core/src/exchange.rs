@@ -168,6 +168,9 @@ pub struct Report {
     pub load: Option<Load>,
     /// How often its `load` has said that it gets on. While it loads, each new number prolongs the coordinator's patience.
     pub progress: u32,
+    /// What its shard holds, in beats that name all and where its data is kept: a coordinator whose state was restored may
+    /// not know the shard. It takes none for all that there is.
+    pub bounds: Option<Bounds>,
 }
 
 /// From worker to coordinator, every `heartbeat_ms` and when something changed.

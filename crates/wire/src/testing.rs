@@ -137,13 +137,15 @@ fn phases() -> impl Strategy<Value = Phase> {
 
 /// Beats with reports.
 pub fn beats() -> impl Strategy<Value = Beat> {
-    let report = (replica_keys(), phases(), any::<u64>(), option::of(loads()), any::<u32>());
-    let report = report.prop_map(|(replica, phase, epoch, load, progress)| Report {
+    let report =
+        (replica_keys(), phases(), any::<u64>(), option::of(loads()), any::<u32>(), option::of(bounds()));
+    let report = report.prop_map(|(replica, phase, epoch, load, progress, bounds)| Report {
         replica,
         phase,
         epoch: Epoch(epoch),
         load,
         progress,
+        bounds,
     });
     let numbers = any::<(u64, u64, u64, u64, bool, bool)>();
     (node_ids(), numbers, vec(report, 0..5), 0.0..=1.0f64).prop_map(|(node, numbers, reports, busy)| {

@@ -144,5 +144,7 @@ impl Node {
         self.server.abort();
         let _ = self.close.send(true);
         self.worker.abort().await;
+        // Its address is free only when the task is gone.
+        let _ = self.server.await;
     }
 }

@@ -136,6 +136,7 @@ impl Alone {
                 epoch: stored.epoch,
                 load: None,
                 progress: 0,
+                bounds: Some(stored.bounds.clone()),
             });
             let report = |order: &Order| Report {
                 phase: says(&member.id, order),
@@ -143,6 +144,7 @@ impl Alone {
                 epoch: order.epoch,
                 load: None,
                 progress: 0,
+                bounds: None,
             };
             let beat = Beat {
                 node: member.id.clone(),

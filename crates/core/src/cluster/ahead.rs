@@ -10,7 +10,7 @@
 //! Not done: to believe a worker that names no cluster, or another one. It cannot have been told anything here.
 
 use super::{Cluster, Records, StoredFaults};
-use crate::exchange::{Known, Permission};
+use crate::exchange::Known;
 use crate::id::Generation;
 use crate::limits;
 use crate::name::{KeyspaceName, NodeId};
@@ -63,18 +63,6 @@ impl Cluster {
     /// nothing more, and reads everything anew.
     pub fn ahead(&self) -> &Ahead {
         &self.ahead
-    }
-
-    /// Those of `permissions` that are about ids which this coordinator can know. What a coordinator gave out whose state
-    /// was lost is kept, also where a keyspace of that name was created since: its data is not the former one's, and
-    /// nobody has deleted that.
-    pub(super) fn without_lost(&self, mut permissions: Vec<Permission>) -> Vec<Permission> {
-        permissions.retain(|Permission { replica, .. }| {
-            let keyspace = self.keyspaces.get(&replica.keyspace);
-            let lost = keyspace.and_then(|state| state.record.lost);
-            !lost.is_some_and(|lost| lost.has(replica))
-        });
-        permissions
     }
 }
 

@@ -55,16 +55,20 @@ impl Cluster {
 
     /// A report on a replica that the map does not name, or not of this start of the node.
     pub(super) fn take_kept(&mut self, at: Moment, id: &NodeId, report: Report) {
-        let Report { replica, phase, epoch, load: _, progress: _ } = report;
+        let Report { replica, phase, epoch, bounds, load: _, progress: _ } = report;
+        let kept = Kept { epoch, bounds, store: 0, damaged: false, since: at.now };
         match phase {
             Phase::Dropped => {
                 if let Some(node) = self.nodes.get_mut(id) {
                     node.kept.remove(&replica);
                 }
             }
-            Phase::Kept => {
-                let kept = Kept { epoch, bounds: None, store: 0, damaged: false, since: at.now };
-                self.keep(id, replica, kept);
+            Phase::Kept => self.keep(id, replica, kept),
+            // A process that lived when the coordinator's state was restored serves what the map does not know any more.
+            Phase::Serving | Phase::Unloading | Phase::Unloaded if !self.is_named(&replica) => {
+                if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
+                    keyspace.note_stored(id, &replica, &kept);
+                }
             }
             Phase::Loading
             | Phase::Ready
@@ -178,12 +182,16 @@ impl Cluster {
                 ),
             };
         };
-        if key.shard < keyspace.record.first_shard {
+        // What a coordinator gave out whose state was lost is kept, also where a keyspace of that name was created since: it
+        // is not the data of this one, and nobody has deleted it.
+        let lost = keyspace.record.lost;
+        let is_former = key.shard < keyspace.record.first_shard;
+        if is_former && !lost.is_some_and(|lost| (lost.shards.0..lost.shards.1).contains(&key.shard)) {
             return deleted;
         }
         let map = &keyspace.map;
-        let lost = keyspace.record.lost.as_ref().is_some_and(|lost| lost.has(key));
-        if lost || key.shard >= map.next_shard() || key.placement >= map.next_placement() {
+        let is_lost = is_former || lost.is_some_and(|lost| lost.has(key));
+        if is_lost || key.shard >= map.next_shard() || key.placement >= map.next_placement() {
             return Err(
                 "it was given out by a coordinator whose state was lost; when it is not needed, stop the \
                         worker and delete it by hand"

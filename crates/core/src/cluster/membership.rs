@@ -396,7 +396,6 @@ impl Cluster {
             self.take_report(at, &id, beat.incarnation, report);
         }
         let permissions = self.permissions(at, &id);
-        let permissions = self.without_lost(permissions);
         let spread_ms = reconnect::worker_spread_ms(self.nodes.len(), self.settings.lease_ms);
         let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms, spread_ms };
         let orders = self.orders_since(&id, beat.applied, Some(lease)).ok_or(BeatError::Unknown(id))?;

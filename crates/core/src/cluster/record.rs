@@ -70,6 +70,13 @@ impl ClusterRecord {
         self.lost = Some(LostIds { shards: (first.0, next.0), placements: (first.1, next.1) });
     }
 
+    /// What may have been forgotten of a name that is given out anew. What a person has deleted under that name was not.
+    pub(super) fn lost_of(&self, name: &KeyspaceName) -> Option<LostIds> {
+        let lost = self.lost?;
+        let deleted = self.deleted_keyspaces.get(name).copied().unwrap_or_default();
+        Some(LostIds { shards: (lost.shards.0.max(deleted), lost.shards.1), ..lost })
+    }
+
     /// Remembers that a keyspace was deleted which had not used `below` and what is above it yet.
     pub(super) fn remember_deleted(&mut self, name: KeyspaceName, below: ShardId) {
         self.deleted_keyspaces.insert(name, below);

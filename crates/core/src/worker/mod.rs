@@ -435,7 +435,7 @@ impl Worker {
         };
         self.unsaid.clear();
         self.progressing.clear();
-        let reports = keys.iter().filter_map(|key| self.report(key)).collect();
+        let reports = keys.iter().filter_map(|key| self.report(key, whole)).collect();
         self.forget_dropped();
         Some(Beat {
             node: self.node.clone(),
@@ -450,12 +450,13 @@ impl Worker {
         })
     }
 
-    fn report(&mut self, key: &ReplicaKey) -> Option<Report> {
+    fn report(&mut self, key: &ReplicaKey, whole: bool) -> Option<Report> {
         let holding = self.holdings.get(key)?;
         let (phase, epoch) = (holding.phase(), holding.epoch());
         self.said.insert(key.clone(), (phase.clone(), epoch));
         let progress = holding.progress();
-        Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key), progress })
+        let bounds = (whole || phase == Phase::Kept).then(|| holding.order.bounds.clone());
+        Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key), progress, bounds })
     }
 
     /// What the coordinator has withdrawn and is dropped need not be known any longer.

@@ -213,6 +213,7 @@ impl From<&Report> for proto::Report {
             attempts,
             reason,
             progress: report.progress,
+            bounds: report.bounds.as_ref().map(Into::into),
         }
     }
 }
@@ -240,6 +241,7 @@ impl TryFrom<proto::Report> for Report {
             epoch: Epoch(form.epoch),
             load: optional(form.load, "load")?,
             progress: form.progress,
+            bounds: optional(form.bounds, "bounds")?,
         })
     }
 }

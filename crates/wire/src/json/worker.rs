@@ -301,6 +301,10 @@ pub struct Report {
     /// How often its load has said that it gets on: a new number prolongs what the load may take.
     #[serde(default)]
     pub progress: u32,
+    /// What its shard holds, in beats that name all and where its data is kept: a coordinator whose state was restored may
+    /// not know the shard. Absent = it may be all that there is.
+    #[serde(default)]
+    pub bounds: Option<Bounds>,
 }
 
 impl TryFrom<Report> for core::Report {
@@ -326,6 +330,7 @@ impl TryFrom<Report> for core::Report {
             epoch: Epoch(form.epoch),
             load: form.load.map(TryInto::try_into).transpose().inside("load")?,
             progress: form.progress,
+            bounds: form.bounds.map(TryInto::try_into).transpose().inside("bounds")?,
         })
     }
 }

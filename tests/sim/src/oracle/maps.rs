@@ -226,6 +226,13 @@ impl Maps {
         let settings = &record.keyspace;
         let map = ShardMap::empty(settings.name.clone(), settings.sharding, settings.partition_key);
         self.first_shards.insert(settings.name.clone(), record.first_shard);
+        // The counters were set back since the former keyspace of that name was deleted, so nobody knows that it was.
+        let known = self.deleted.get(&settings.name).filter(|known| **known < record.first_shard);
+        if let Some(known) = known {
+            let none = PlacementId::default();
+            let lost = LostIds { shards: (*known, record.first_shard), placements: (none, none) };
+            self.forgotten.insert(settings.name.clone(), lost);
+        }
         // Routers may have it from the empty map that it begins with.
         self.ever.insert((settings.name.clone(), map.generation()));
         self.maps.insert(settings.name.clone(), map);

@@ -63,7 +63,7 @@ impl Cluster {
             });
         }
         let record = KeyspaceRecord {
-            lost: self.record.lost,
+            lost: self.record.lost_of(&keyspace.name),
             ..KeyspaceRecord::new(keyspace, at.wall_ms, self.record.next_shard)
         };
         warnings.extend(self.room_for_keyspace(at, None, &record, ahead)?);

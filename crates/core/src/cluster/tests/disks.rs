@@ -60,6 +60,7 @@ impl Disks {
             epoch: data.epoch,
             load: None,
             progress: 0,
+            bounds: Some(data.bounds.clone()),
         };
         here.map(report).collect()
     }

@@ -184,6 +184,34 @@ fn l1_d10_a_new_shard_whose_parents_were_dropped_since_the_backup_is_for_a_perso
     assert!(waited > 0, "no backup was taken at such a moment");
 }
 
+/// Shards were split since the backup, and processes that live through the restore have the parts: the map knows none of
+/// them, and not that they are later than what the node that was away has of the whole.
+#[test]
+fn d1_d10_parts_that_live_processes_have_are_later_copies_of_the_whole() {
+    let mut town = town_of(3, durable(4, 2));
+    let backup = town.disk.clone();
+    let on_n0 = |shard: &&Shard| shard.live().any(|r| r.node == node("n0"));
+    let had: Vec<ShardId> = town.map().shards().filter(on_n0).map(|shard| shard.id).collect();
+    reshard(&mut town, 8).unwrap();
+    let closes = |shard: &Shard| matches!(shard.stage(), Stage::Closing(_));
+    while !town.map().shards().any(closes) {
+        town.run(BEAT_MS);
+    }
+    // n0 keeps what it had of the old shards: it is away before it is told to delete that.
+    kill(&mut town, 0);
+    town.run(30_000);
+    assert_eq!(town.served().len(), 8, "others lead: {:#?}", town.notices);
+    let mut town = restore(town, backup);
+    start(&mut town, 0);
+    town.run(10_000);
+    let served = town.served();
+    for shard in had {
+        assert!(!served.contains(&shard), "{shard}: {:#?}", town.map().shard(shard));
+        let told = waits_for(&town, shard);
+        assert!(told.contains("n0 has") && told.contains("older than"), "{told}");
+    }
+}
+
 /// A process that lives and has dropped the data is no copy to go on with.
 #[test]
 fn d10_what_a_live_process_has_dropped_cannot_be_chosen() {

@@ -296,6 +296,7 @@ impl Town {
             epoch: if hangs(order) { Epoch(0) } else { order.epoch },
             load: self.loads.get(&key.shard).cloned().or(even_load(self.rate, order)),
             progress: self.progress,
+            bounds: Some(order.bounds.clone()),
         };
         Beat {
             node: name.clone(),

@@ -4,7 +4,7 @@
 //!
 //! | the copy                                                              | the worker              |
 //! |-----------------------------------------------------------------------|-------------------------|
-//! | was deleted, or has never been loaded                                 | reports it as dropped   |
+//! | was deleted, or has never been loaded, and is to serve or to hand over | reports it as dropped  |
 //! | is here, and had to leave, or to load what it lacked, when the backup was restored | does so, too |
 //! | is here, and its process is another one since                         | cannot know: it serves  |
 //!
@@ -23,12 +23,15 @@ impl Holding {
     /// Reports a replica that counts as a copy and is none as dropped. It must not load anew under that order, as it could
     /// come to lead before it has what others have.
     pub fn admit_loss(&mut self) {
-        let is_copy = !self.withdrawn && self.order.state == ReplicaState::Live && self.order.had_data;
+        // One that hands over to the parts of its shard counts, too.
+        let counts = matches!(self.order.state, ReplicaState::Live | ReplicaState::Unload);
+        let is_copy = !self.withdrawn && counts && self.order.had_data;
         let has_nothing = !self.has_data && !self.damaged;
+        let may_lead = self.order.state == ReplicaState::Live;
         let is_lost = match self.at {
             At::Idle | At::Dropped | At::Resting(Callback::Load, _) => has_nothing,
             // What was to load and never had a source, too.
-            At::Unloaded => self.is_outdated || has_nothing,
+            At::Unloaded => has_nothing || self.is_outdated && may_lead,
             At::Lost => true,
             At::Ready | At::Serving | At::Draining(_) | At::Calling(..) | At::Resting(..) => false,
         };

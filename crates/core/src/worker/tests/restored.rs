@@ -166,3 +166,17 @@ fn l1_a_restored_cluster_is_obeyed_that_has_an_earlier_keyspace_of_a_name() {
     fixture.worker.ordered(Millis(6), orders);
     assert_eq!(fixture.worker.mistrust(), None);
 }
+
+/// The state was restored from the middle of a split: the coordinator takes what is to unload for what hands over.
+#[test]
+fn l1_d10_what_is_to_hand_over_and_was_deleted_is_reported() {
+    let mut fixture = Fixture { durable: true, ..Fixture::new() };
+    assert_eq!(fixture.order(5, order(ReplicaState::Unload, Role::Follower, 100, true)), []);
+    assert_eq!(fixture.reported(), (Phase::Dropped, Epoch(100)));
+    // What has it says that it is unloaded, as ever.
+    let mut fixture = Fixture { durable: true, ..Fixture::leading(17) };
+    assert_eq!(fixture.order(5, order(ReplicaState::Unload, Role::Follower, 100, true)), [Task::Drain]);
+    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
+    fixture.done(7, Callback::Unload);
+    assert_eq!(fixture.reported(), (Phase::Unloaded, Epoch(100)));
+}
