@@ -123,9 +123,12 @@ impl LostIds {
             || (self.placements.0..self.placements.1).contains(&key.placement)
     }
 
-    /// Those of `map` when it went on to `leapt`, and those of before.
+    /// Those of `map` when it went on to `leapt`, and those of before. A part of a split or merge that prepares in the map
+    /// may have come to serve since, and have become others.
     fn between(before: Option<LostIds>, map: &ShardMap, leapt: &ShardMap) -> LostIds {
-        let shard = before.map_or(map.next_shard(), |lost| lost.shards.0);
+        let forming = map.shards().filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
+        let first = forming.map(|shard| shard.id).min().unwrap_or(map.next_shard());
+        let shard = before.map_or(first, |lost| lost.shards.0.min(first));
         let placement = before.map_or(map.next_placement(), |lost| lost.placements.0);
         LostIds { shards: (shard, leapt.next_shard()), placements: (placement, leapt.next_placement()) }
     }

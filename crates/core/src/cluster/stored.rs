@@ -139,7 +139,9 @@ impl KeyspaceState {
     ) -> impl Iterator<Item = (&'a NodeId, ReplicaKey)> {
         let own = self.named_copies.get_key_value(&shard.id).into_iter();
         let forgotten = self.record.lost.map(|lost| self.named_copies.range(lost.shards.0..lost.shards.1));
-        let stored = own.chain(forgotten.into_iter().flatten());
+        // What it comes from hands its writes over, and is waited for in its own right.
+        let others = forgotten.into_iter().flatten().filter(|(id, _)| !shard.parents().contains(id));
+        let stored = own.chain(others);
         let named =
             stored.flat_map(|(id, copies)| copies.iter().map(move |(copy, named)| (*id, copy, named)));
         named.filter_map(move |(id, (node, placement), named)| {

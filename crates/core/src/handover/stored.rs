@@ -41,7 +41,8 @@
 //!
 //! The switch waits until every copy of the parents serves, so that each of them has everything
 //! ([`are_whole`]). The child's leader begins when a replica of each closing parent lives ([`last_writes_are_there`]), and
-//! fetches from it what the child's copies lack; its followers are let in after it, and fetch from it.
+//! fetches from it what the child's copies lack; its followers are let in after it, and fetch from it. So a follower that
+//! serves needs no parent to lead in its place.
 //!
 //! What is removed stays on its disk until another table says that it may be deleted (`cluster/kept.rs`, D7).
 
@@ -234,9 +235,14 @@ fn copies(shard: &Shard, sight: &dyn Sight) -> usize {
     shard.live().filter(|r| !cannot_act(r, sight)).count()
 }
 
-/// Whether all that a shard's replicas may lack is there: a replica of each parent that closes.
+/// Whether all that the leader of a shard may lack is there: a replica of each parent that closes. A replica that serves
+/// lacks nothing: the first leader had fetched what the parents have, and let followers in after that.
 pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
     if planted::is(Planted::LastWrites) {
+        return true;
+    }
+    let serves = |r: &Replica| sight.phase(r.placement) == Some(&Phase::Serving) && !has_ended(r, sight);
+    if shard.leader().is_some_and(serves) {
         return true;
     }
     let lives = |r: &Replica| sight.is_heard(&r.node, r.incarnation) && !has_lost(r, sight);
