@@ -192,6 +192,6 @@ fn report(order: &Order, with_load: bool) -> Report {
         epoch: order.epoch,
         load: with_load.then_some(load),
         progress: 0,
-        bounds: None,
+        served: None,
     }
 }

@@ -168,9 +168,18 @@ pub struct Report {
     pub load: Option<Load>,
     /// How often its `load` has said that it gets on. While it loads, each new number prolongs the coordinator's patience.
     pub progress: u32,
-    /// What its shard holds, in beats that name all and where its data is kept: a coordinator whose state was restored may
-    /// not know the shard. It takes none for all that there is.
-    pub bounds: Option<Bounds>,
+    /// What is stored of it, in beats that name all and where its data is kept: a coordinator whose state was restored has
+    /// to compare copies, and may not know the shard.
+    pub served: Option<Served>,
+}
+
+/// What a worker says of the data of a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The latest epoch under which it has served; 0 = it has only loaded what others have.
+    pub epoch: Epoch,
+    /// What its shard holds.
+    pub bounds: Bounds,
 }
 
 /// From worker to coordinator, every `heartbeat_ms` and when something changed.

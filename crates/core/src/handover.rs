@@ -113,6 +113,10 @@ pub trait Sight {
     fn excused_attempts(&self, _placement: PlacementId) -> u32 {
         0
     }
+    /// Whether the coordinator's state was restored, and it is not known yet which copies of the shard are the latest.
+    fn is_unproven(&self, _shard: &Shard) -> bool {
+        false
+    }
     /// Whether its worker should long have taken the step out of that state.
     fn is_overdue(&self, _placement: PlacementId, _state: ReplicaState) -> bool {
         false
@@ -121,7 +125,7 @@ pub trait Sight {
 
 /// Whether the leader of `shard` may begin under its epoch: nobody else can still own any of its keys.
 pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
-    if sight.is_durable() && !stored::last_writes_are_there(shard, map, sight) {
+    if sight.is_unproven(shard) || sight.is_durable() && !stored::last_writes_are_there(shard, map, sight) {
         return false;
     }
     if sight.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
@@ -151,6 +155,7 @@ pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
     let stage = edit.shard(id)?.stage().clone();
     match &stage {
         _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, sight)?,
+        Stage::Serving if sight.is_unproven(edit.shard(id)?) => return Ok(()),
         // What begins anew takes its next step in the next commit, which is seen by itself.
         Stage::Serving if sight.is_durable() && stored::settle_ended(edit, id, sight)? => return Ok(()),
         Stage::Serving | Stage::Closing(_) if sight.is_durable() => {}

@@ -8,7 +8,7 @@ use partage_core::cluster::{
 };
 use partage_core::exchange::{
     Beat, DropReason, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
-    Report, Stored,
+    Report, Served, Stored,
 };
 use partage_core::hash::HashFunction;
 use partage_core::id::{
@@ -135,17 +135,21 @@ fn phases() -> impl Strategy<Value = Phase> {
     ]
 }
 
+fn served() -> impl Strategy<Value = Served> {
+    (any::<u64>(), bounds()).prop_map(|(epoch, bounds)| Served { epoch: Epoch(epoch), bounds })
+}
+
 /// Beats with reports.
 pub fn beats() -> impl Strategy<Value = Beat> {
     let report =
-        (replica_keys(), phases(), any::<u64>(), option::of(loads()), any::<u32>(), option::of(bounds()));
-    let report = report.prop_map(|(replica, phase, epoch, load, progress, bounds)| Report {
+        (replica_keys(), phases(), any::<u64>(), option::of(loads()), any::<u32>(), option::of(served()));
+    let report = report.prop_map(|(replica, phase, epoch, load, progress, served)| Report {
         replica,
         phase,
         epoch: Epoch(epoch),
         load,
         progress,
-        bounds,
+        served,
     });
     let numbers = any::<(u64, u64, u64, u64, bool, bool)>();
     (node_ids(), numbers, vec(report, 0..5), 0.0..=1.0f64).prop_map(|(node, numbers, reports, busy)| {

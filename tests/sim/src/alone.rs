@@ -3,7 +3,9 @@
 
 use partage_core::cluster::admin::{AdminError, Command, Presplit};
 use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, Records, Registration};
-use partage_core::exchange::{Beat, KeyspaceBrief, Order, Permission, Phase, ReplicaKey, Report, Stored};
+use partage_core::exchange::{
+    Beat, KeyspaceBrief, Order, Permission, Phase, ReplicaKey, Report, Served, Stored,
+};
 use partage_core::handover::{self, Sight};
 use partage_core::hash::HashFunction;
 use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
@@ -136,7 +138,7 @@ impl Alone {
                 epoch: stored.epoch,
                 load: None,
                 progress: 0,
-                bounds: Some(stored.bounds.clone()),
+                served: Some(Served { epoch: stored.epoch, bounds: stored.bounds.clone() }),
             });
             let report = |order: &Order| Report {
                 phase: says(&member.id, order),
@@ -144,7 +146,7 @@ impl Alone {
                 epoch: order.epoch,
                 load: None,
                 progress: 0,
-                bounds: None,
+                served: None,
             };
             let beat = Beat {
                 node: member.id.clone(),

@@ -583,7 +583,14 @@ fn stray(scene: &mut Scene, node: &NodeId) -> Option<Report> {
     let (keyspace, shard, placement, epoch) = scene.draw.pick(&known).cloned()?;
     let phases = [Phase::Ready, Phase::Serving, Phase::Unloaded, Phase::Dropped];
     let phase = scene.draw.pick(&phases).cloned()?;
-    Some(Report { replica: ReplicaKey { keyspace, shard, placement }, phase, epoch, load: None, progress: 0, bounds: None })
+    Some(Report {
+        replica: ReplicaKey { keyspace, shard, placement },
+        phase,
+        epoch,
+        load: None,
+        progress: 0,
+        served: None,
+    })
 }
 
 fn task_number(task: Task) -> u64 {

@@ -75,8 +75,9 @@ fn o1_d7_d11_l1_nothing_is_wrong_when_somebody_touches_the_coordination_state() 
 fn d1_d2_d10_a_restored_cluster_leads_with_no_copy_that_was_overtaken() {
     let shape = Shape { touched: true, ..DURABLE };
     nothing_is_wrong(shape, "--small --durable --touched");
-    // Found by them: D2, D2, L1, L1, L1; what they draw may have changed since.
-    for seed in [2188, 374, 2101, 178, 227] {
+    // Found by them: D2 and L1; then parts that live processes have of what the map knows whole, parts that prepared in the
+    // backup, and parents that were deleted since. What they draw may have changed since.
+    for seed in [2188, 374, 2101, 178, 227, 10879, 10656, 10641, 11341, 11373, 11481, 11666, 13493] {
         if let Verdict::Failed(violation) = run(seed, shape, None, None).verdict {
             panic!("seed {seed}: {}: {}", violation.invariant, violation.text);
         }

@@ -46,8 +46,18 @@ impl Door {
         tokio::time::timeout(PATIENCE, started).await.expect("the address stays taken")
     }
 
+    /// Waits for a directory whose lock a test beside this one holds: a process that it is starting has, until it runs its
+    /// program, whatever files were open here.
     pub async fn serving(config: Config) -> Door {
-        let coordinator = Coordinator::start(config).await.unwrap();
+        let end = tokio::time::Instant::now() + Duration::from_secs(10);
+        let coordinator = loop {
+            match Coordinator::start(config.clone()).await {
+                Err(error) if error.to_string().contains("in use") && tokio::time::Instant::now() < end => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                started => break started.unwrap(),
+            }
+        };
         Door { coordinator, client: Client::builder(TokioExecutor::new()).build_http() }
     }
 

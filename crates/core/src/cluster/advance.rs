@@ -391,10 +391,11 @@ impl Cluster {
             waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
         };
         let granted = ready(&keyspace.ungranted, &|shard| {
-            shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight)
+            let is_heard = |leader: &Replica| !keyspace.is_unheard(&self.nodes, leader);
+            shard.leader().is_some_and(is_heard) && handover::is_granted(shard, &keyspace.map, &sight)
         });
         let announced = ready(&keyspace.unannounced, &|shard| self.is_announced(keyspace, shard));
-        let followed = ready(&keyspace.unfollowed, &|shard| handover::leader_serves(shard, &sight));
+        let followed = ready(&keyspace.unfollowed, &|shard| !self.follows_later(keyspace, shard));
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             granted.iter().for_each(|id| _ = keyspace.ungranted.remove(id));
             announced.iter().for_each(|id| _ = keyspace.unannounced.remove(id));

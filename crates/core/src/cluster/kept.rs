@@ -55,7 +55,9 @@ impl Cluster {
 
     /// A report on a replica that the map does not name, or not of this start of the node.
     pub(super) fn take_kept(&mut self, at: Moment, id: &NodeId, report: Report) {
-        let Report { replica, phase, epoch, bounds, load: _, progress: _ } = report;
+        let Report { replica, phase, epoch, served, load: _, progress: _ } = report;
+        let epoch = served.as_ref().map_or(epoch, |served| served.epoch);
+        let bounds = served.map(|served| served.bounds);
         let kept = Kept { epoch, bounds, store: 0, damaged: false, since: at.now };
         match phase {
             Phase::Dropped => {

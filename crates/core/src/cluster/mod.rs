@@ -201,6 +201,11 @@ pub struct KeyspaceState {
     /// The copies of each shard that are older than the restore of this coordinator's state, as nodes have named them; not
     /// stored.
     named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), stored::Named>>,
+    /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
+    unproven: BTreeSet<ShardId>,
+    /// Copies on processes that live, without which others have gone on since: they count for nothing until they have
+    /// loaded.
+    overtaken: BTreeSet<PlacementId>,
     /// Of replicas of durable shards that could not be loaded; not stored.
     excused: BTreeMap<PlacementId, stored::Excuse>,
     /// What it carried on each node when its planner last ran; not stored.
@@ -291,6 +296,8 @@ pub struct Cluster {
     waiting: bool,
     /// Every node is back since a restore, or was declared dead; not stored.
     all_are_back: bool,
+    /// Every node has been heard since this coordinator started, or could have been: see [`Cluster::prove`].
+    all_were_heard: bool,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
     /// The keyspace that the last decision had no room for.
@@ -344,6 +351,7 @@ impl Cluster {
         self.forget_longest_lease(at);
         let wake = self.watch_over(at);
         self.wake_unproven(at);
+        let wake = wake.min(self.prove(at));
         let wake =
             wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));
         let overdue = self.call_in_debts(at);

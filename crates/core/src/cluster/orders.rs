@@ -200,6 +200,10 @@ impl Sight for KeyspaceSight<'_> {
         self.keyspace.excused_attempts(placement, self.now)
     }
 
+    fn is_unproven(&self, shard: &Shard) -> bool {
+        self.keyspace.is_unproven(shard.id)
+    }
+
     fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
         self.keyspace.debts.is_overdue(placement, state)
     }
@@ -307,7 +311,7 @@ impl Cluster {
                 _ if leads => !keyspace.ungranted.contains(&shard.id),
                 ReplicaState::Load => !keyspace.unannounced.contains(&shard.id),
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {
-                    !self.follows_later(keyspace, shard)
+                    !self.follows_later(keyspace, shard) && !keyspace.is_unheard(&self.nodes, replica)
                 }
             },
             peers: self.peers(keyspace, shard, replica),
@@ -316,10 +320,12 @@ impl Cluster {
         }
     }
 
-    /// Whether followers of a durable shard begin after its leader, as that has to fetch what they lack.
-    fn follows_later(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
+    /// Whether followers of a durable shard begin later: after its leader, as that has to fetch what they lack, or when it
+    /// is known that they are copies.
+    pub(super) fn follows_later(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
         let sight = || self.sight(keyspace, Millis(0));
-        keyspace.inherits(shard) && !handover::leader_serves(shard, &sight())
+        keyspace.is_unproven(shard.id)
+            || keyspace.inherits(shard) && !handover::leader_serves(shard, &sight())
     }
 
     /// The other replicas that a replica needs to know: see [`Order::peers`].

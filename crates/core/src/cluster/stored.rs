@@ -13,8 +13,8 @@
 //! The time is counted from when this coordinator found the process ended, or from its own start: a new coordinator
 //! gives each node the whole time again.
 
-use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState};
-use crate::exchange::{Phase, ReplicaKey};
+use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
+use crate::exchange::{Phase, ReplicaKey, Report, Served};
 use crate::handover::{self, Copy, Sight};
 use crate::id::{Epoch, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
@@ -163,6 +163,54 @@ impl KeyspaceState {
         }
     }
 
+    /// Whether copies of the shard are not compared yet: see [`Cluster::prove`].
+    pub(super) fn is_unproven(&self, shard: ShardId) -> bool {
+        self.unproven.contains(&shard)
+    }
+
+    /// Whether the process of a copy has not said under which epoch it has served, while that may be before a restore. Until
+    /// then no order may let it serve under another one.
+    pub(super) fn is_unheard(&self, nodes: &Nodes, replica: &Replica) -> bool {
+        let was_restored = self.record.keyspace.durable && self.record.lost.is_some();
+        was_restored && nodes.get(&replica.node).is_some_and(|node| node.sequence == 0)
+    }
+
+    /// Takes what a process that lives says of a copy, where the coordinator's state was restored. Has it not served since
+    /// that, it may be one that others went on without, as the process was cut off.
+    pub(super) fn compare_later(&mut self, report: &mut Report, node: &NodeId, all_were_heard: bool) {
+        let shard = self.map.shard(report.replica.shard);
+        let is_copy = |r: &Replica| r.state == ReplicaState::Live;
+        let copy = shard.and_then(|shard| shard.replica(report.replica.placement)).filter(|r| is_copy(r));
+        if copy.is_none() || !self.record.keyspace.durable || self.record.lost.is_none() {
+            return;
+        }
+        if self.overtaken.contains(&report.replica.placement) {
+            report.phase = Phase::Dropped;
+        }
+        let has_data = matches!(report.phase, Phase::Ready | Phase::Serving | Phase::Unloading);
+        let Some(Served { epoch, bounds }) = report.served.take().filter(|_| has_data) else { return };
+        let is_old = shard.is_some_and(|shard| self.was_restored_since(shard, epoch));
+        let kept = Kept { epoch, bounds: Some(bounds), store: 0, damaged: false, since: Millis(0) };
+        self.note_stored(node, &report.replica, &kept);
+        if is_old && !all_were_heard {
+            self.unproven.insert(report.replica.shard);
+            self.note_waiting(report.replica.shard);
+        }
+    }
+
+    /// The copies on processes that live which have not served since the coordinator's state was restored, while others
+    /// have a later one.
+    fn find_overtaken(&self, nodes: &Nodes, shard: &Shard) -> Vec<PlacementId> {
+        let is_overtaken = |r: &&Replica| {
+            let named =
+                self.named_copies.get(&shard.id).and_then(|all| all.get(&(r.node.clone(), r.placement)));
+            let is_old = |named: &&Named| self.was_restored_since(shard, named.epoch);
+            let later = |named: &Named| self.later_copies(shard, named.epoch).next().is_some();
+            !has_ended(nodes, r) && named.filter(is_old).is_some_and(later)
+        };
+        shard.live().filter(is_overtaken).map(|r| r.placement).collect()
+    }
+
     /// Whether nothing is on its way in a shard, replicas that wait for their nodes apart.
     pub(super) fn rests(&self, nodes: &Nodes, shard: &Shard) -> bool {
         let rests = |r: &Replica| r.state == ReplicaState::Live || is_parked(nodes, r);
@@ -234,7 +282,8 @@ impl KeyspaceState {
     /// Notes what replicas of a shard wait for, as it has changed.
     pub(super) fn note_waiting(&mut self, id: ShardId) {
         self.note_unannounced(id);
-        if self.map.shard(id).is_some_and(|shard| self.inherits(shard)) {
+        let waits = |shard: &Shard| self.inherits(shard) || self.unproven.contains(&id);
+        if self.map.shard(id).is_some_and(waits) {
             self.unfollowed.insert(id);
         } else {
             self.unfollowed.remove(&id);
@@ -325,6 +374,38 @@ impl Cluster {
         self.all_are_back = are_back;
     }
 
+    /// When every node has said what it has, or was not heard for as long as it takes to declare one dead, compares the
+    /// copies on processes that live through a restore. Returns when to look again.
+    pub(super) fn prove(&mut self, at: Moment) -> Millis {
+        if self.all_were_heard {
+            return Millis::NEVER;
+        }
+        let end = self.started + self.settings.dead_after_ms;
+        let is_heard = |node: &NodeState| node.record.ended || node.sequence > 0;
+        self.all_were_heard = at.now >= end || self.nodes.values().all(is_heard);
+        if !self.all_were_heard {
+            return end;
+        }
+        let names: Vec<KeyspaceName> = self.keyspaces.keys().cloned().collect();
+        for name in names {
+            let Some(keyspace) = self.keyspaces.get_mut(&name) else { continue };
+            let shards = std::mem::take(&mut keyspace.unproven);
+            for id in &shards {
+                let Some(shard) = keyspace.map.shard(*id) else { continue };
+                for placement in keyspace.find_overtaken(&self.nodes, shard) {
+                    let epoch = keyspace.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
+                    keyspace.observed.insert(placement, Observed::new(Phase::Dropped, epoch, None));
+                    keyspace.overtaken.insert(placement);
+                }
+            }
+            for id in shards {
+                keyspace.note_news(id);
+                keyspace.note_waiting(id);
+            }
+        }
+        Millis::NEVER
+    }
+
     /// A worker may have taken in which replicas load from it: the next decision looks.
     pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
         let waiting = self.keyspaces.values_mut().filter(|keyspace| !keyspace.unannounced.is_empty());
@@ -371,6 +452,7 @@ impl Cluster {
     pub(super) fn note_begun_anew(&mut self, key: &ReplicaKey, node: &NodeId, state: ReplicaState) {
         if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
             keyspace.observed.remove(&key.placement);
+            keyspace.overtaken.remove(&key.placement);
             keyspace.debts.forget(key.placement);
             keyspace.excused.remove(&key.placement);
             // The caller takes the leader out again.

@@ -35,7 +35,7 @@ mod word;
 
 pub use word::NoHeir;
 
-use crate::exchange::{DropReason, Order, Peer, Permission, Phase, Stored};
+use crate::exchange::{DropReason, Order, Peer, Permission, Phase, Served, Stored};
 use crate::id::Epoch;
 use crate::lifecycle::ReplicaState;
 use crate::map::Role;
@@ -202,6 +202,11 @@ impl Holding {
             damaged: stored.damaged,
             ..Holding::new(order)
         }
+    }
+
+    /// What is stored of it.
+    pub fn served(&self) -> Served {
+        Served { epoch: self.served, bounds: self.order.bounds.clone() }
     }
 
     /// How a registration names it, when no order of this incarnation does.
@@ -415,16 +420,26 @@ impl Holding {
     fn adjust(&mut self, now: Millis) -> Option<Task> {
         let Gate::Open(role, epoch) = self.gate else { return self.open(now) };
         match (role, self.order.role) {
-            _ if epoch == self.order.epoch && role == self.order.role => self.carry_out(),
+            _ if epoch == self.order.epoch && role == self.order.role => {
+                self.follow();
+                self.carry_out()
+            }
             // A leader stops before it does anything else; it goes on when it is drained. Also one that is to
             // lead under a later epoch: it has missed orders, and another has led in between (O1, O7).
             (Role::Leader, Role::Follower | Role::Leader) => self.shut(now),
             (Role::Follower, Role::Follower) => {
                 self.gate = Gate::Open(role, self.order.epoch);
-                self.served = self.order.epoch;
+                self.follow();
                 self.carry_out()
             }
             (Role::Follower, Role::Leader) => self.open(now),
+        }
+    }
+
+    /// It serves under the epoch of its order when it may: until then the coordinator may not know whether it is a copy.
+    fn follow(&mut self) {
+        if self.order.granted {
+            self.served = self.served.max(self.order.epoch);
         }
     }
 

@@ -455,8 +455,8 @@ impl Worker {
         let (phase, epoch) = (holding.phase(), holding.epoch());
         self.said.insert(key.clone(), (phase.clone(), epoch));
         let progress = holding.progress();
-        let bounds = (whole || phase == Phase::Kept).then(|| holding.order.bounds.clone());
-        Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key), progress, bounds })
+        let served = (whole || phase == Phase::Kept).then(|| holding.served());
+        Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key), progress, served })
     }
 
     /// What the coordinator has withdrawn and is dropped need not be known any longer.

@@ -8,7 +8,8 @@ use crate::malformed::{At, each, names, optional, required};
 use crate::proto;
 use partage_core::cluster::{Registration, Welcome};
 use partage_core::exchange::{
-    Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report, Stored,
+    Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report,
+    Served, Stored,
 };
 use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::key::Key;
@@ -202,6 +203,19 @@ pub(super) fn phase(phase: &Phase) -> (proto::PhaseKind, u32, String) {
     }
 }
 
+impl From<&Served> for proto::Served {
+    fn from(served: &Served) -> Self {
+        proto::Served { epoch: served.epoch.0, bounds: Some((&served.bounds).into()) }
+    }
+}
+
+impl TryFrom<proto::Served> for Served {
+    type Error = Malformed;
+    fn try_from(form: proto::Served) -> Result<Self, Malformed> {
+        Ok(Served { epoch: Epoch(form.epoch), bounds: required(form.bounds, "bounds")? })
+    }
+}
+
 impl From<&Report> for proto::Report {
     fn from(report: &Report) -> Self {
         let (phase, attempts, reason) = phase(&report.phase);
@@ -213,7 +227,7 @@ impl From<&Report> for proto::Report {
             attempts,
             reason,
             progress: report.progress,
-            bounds: report.bounds.as_ref().map(Into::into),
+            served: report.served.as_ref().map(Into::into),
         }
     }
 }
@@ -241,7 +255,7 @@ impl TryFrom<proto::Report> for Report {
             epoch: Epoch(form.epoch),
             load: optional(form.load, "load")?,
             progress: form.progress,
-            bounds: optional(form.bounds, "bounds")?,
+            served: optional(form.served, "served")?,
         })
     }
 }

@@ -301,10 +301,27 @@ pub struct Report {
     /// How often its load has said that it gets on: a new number prolongs what the load may take.
     #[serde(default)]
     pub progress: u32,
-    /// What its shard holds, in beats that name all and where its data is kept: a coordinator whose state was restored may
-    /// not know the shard. Absent = it may be all that there is.
+    /// What is stored of it, in beats that name all and where its data is kept: a coordinator whose state was restored has
+    /// to compare copies, and may not know the shard.
     #[serde(default)]
-    pub bounds: Option<Bounds>,
+    pub served: Option<Served>,
+}
+
+/// What a worker says of the data of a replica.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Served {
+    /// The latest epoch under which it has served; 0 = it has only loaded what others have.
+    pub epoch: u64,
+    /// What its shard holds.
+    pub bounds: Bounds,
+}
+
+impl TryFrom<Served> for core::Served {
+    type Error = Malformed;
+    fn try_from(form: Served) -> Result<Self, Malformed> {
+        Ok(core::Served { epoch: Epoch(form.epoch), bounds: form.bounds.try_into().inside("bounds")? })
+    }
 }
 
 impl TryFrom<Report> for core::Report {
@@ -330,7 +347,7 @@ impl TryFrom<Report> for core::Report {
             epoch: Epoch(form.epoch),
             load: form.load.map(TryInto::try_into).transpose().inside("load")?,
             progress: form.progress,
-            bounds: form.bounds.map(TryInto::try_into).transpose().inside("bounds")?,
+            served: form.served.map(TryInto::try_into).transpose().inside("served")?,
         })
     }
 }

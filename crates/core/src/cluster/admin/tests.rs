@@ -135,7 +135,7 @@ impl Town {
             ReplicaState::UnloadFinal => Phase::Dropped,
         };
         let load = self.loads.get(&order.replica.shard).cloned();
-        Report { replica: order.replica.clone(), phase, epoch: order.epoch, load, progress: 0, bounds: None }
+        Report { replica: order.replica.clone(), phase, epoch: order.epoch, load, progress: 0, served: None }
     }
 
     /// Takes what is to be written to the disk.

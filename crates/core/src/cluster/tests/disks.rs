@@ -3,7 +3,7 @@
 //! the contract of durable services says. A leader that begins fetches what the parents of its shard have, and a follower what its leader has.
 
 use super::town::Holds;
-use crate::exchange::{Order, Peer, Permission, Phase, ReplicaKey, Report, Stored};
+use crate::exchange::{Order, Peer, Permission, Phase, ReplicaKey, Report, Served, Stored};
 use crate::id::{Epoch, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::map::Role;
@@ -60,7 +60,7 @@ impl Disks {
             epoch: data.epoch,
             load: None,
             progress: 0,
-            bounds: Some(data.bounds.clone()),
+            served: Some(Served { epoch: data.epoch, bounds: data.bounds.clone() }),
         };
         here.map(report).collect()
     }
@@ -87,6 +87,12 @@ impl Disks {
             ReplicaState::Unload => {}
         }
         true
+    }
+
+    /// Under which epoch a replica has served.
+    pub fn served(&self, node: &NodeId, replica: &ReplicaKey) -> Option<Served> {
+        let data = self.data.get(&(node.clone(), replica.clone()))?;
+        Some(Served { epoch: data.epoch, bounds: data.bounds.clone() })
     }
 
     /// Whether an order takes for a copy what is deleted.
@@ -183,7 +189,9 @@ impl Disks {
     /// A node has taken orders in.
     pub fn take_orders(&mut self, node: &NodeId, holds: &Holds, permissions: &[Permission]) {
         for (key, (order, _)) in holds {
-            if let Some(data) = self.data.get_mut(&(node.clone(), key.clone())) {
+            let data = self.data.get_mut(&(node.clone(), key.clone()));
+            // Before that it serves as it did.
+            if let Some(data) = data.filter(|_| order.granted) {
                 data.epoch = data.epoch.max(order.epoch);
             }
         }

@@ -127,7 +127,7 @@ fn d7_what_was_only_loaded_goes_when_all_that_could_have_its_keys_serve() {
             epoch: Epoch(epoch),
             load: None,
             progress: 0,
-            bounds: None,
+            served: None,
         };
         town.cluster.take_kept(at, &id, report);
         town.cluster.permissions(at, &id).into_iter().map(|permission| permission.reason).collect::<Vec<_>>()

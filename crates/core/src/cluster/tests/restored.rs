@@ -212,6 +212,29 @@ fn d1_d10_parts_that_live_processes_have_are_later_copies_of_the_whole() {
     }
 }
 
+/// The leader's process was cut off, and lives through the restore: it says that it has everything, and others have gone on
+/// without it, whose processes begin anew.
+#[test]
+fn d1_a_leader_that_was_cut_off_when_others_went_on_does_not_lead_after_a_restore() {
+    let mut town = town_of(3, durable(1, 2));
+    let backup = town.disk.clone();
+    let leader = town.map().shards().next().and_then(Shard::leader).unwrap().node.clone();
+    town.cut_off.insert(leader.clone());
+    town.run(20_000);
+    assert_eq!(town.served().len(), 1, "another leads: {:#?}", town.notices);
+    let others: Vec<usize> = (0..3).filter(|at| spec(*at).id != leader).collect();
+    others.iter().for_each(|at| kill(&mut town, *at));
+    town.cut_off.clear();
+    town.disk = backup.after_loss(1_700_000_000_000);
+    town.disks.as_mut().unwrap().restored = true;
+    let mut town = town.restart_coordinator();
+    town.run(5 * BEAT_MS);
+    others.iter().for_each(|at| start(&mut town, *at));
+    town.run(20_000);
+    assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
+    assert!(town.is_at_rest(2), "{leader} has caught up: {:#?}", town.map());
+}
+
 /// A process that lives and has dropped the data is no copy to go on with.
 #[test]
 fn d10_what_a_live_process_has_dropped_cannot_be_chosen() {

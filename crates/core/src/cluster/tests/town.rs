@@ -296,7 +296,7 @@ impl Town {
             epoch: if hangs(order) { Epoch(0) } else { order.epoch },
             load: self.loads.get(&key.shard).cloned().or(even_load(self.rate, order)),
             progress: self.progress,
-            bounds: Some(order.bounds.clone()),
+            served: self.disks.as_ref().and_then(|disks| disks.served(name, key)),
         };
         Beat {
             node: name.clone(),
