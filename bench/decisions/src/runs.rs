@@ -22,6 +22,13 @@ pub struct Cost {
     pub calls: usize,
 }
 
+impl Cost {
+    /// One call.
+    pub fn mean_ms(&self) -> f64 {
+        self.sum_ms / self.calls.max(1) as f64
+    }
+}
+
 /// See the module.
 pub struct Runs(Vec<Calls>);
 

@@ -292,7 +292,8 @@ impl Cluster {
             removed: gone.map(|(key, _)| key.clone()).collect(),
             permissions: vec![],
             lease,
-            may_go: state.leaving && book.is_empty(),
+            // A process that has just begun has no orders yet for what it has stored.
+            may_go: state.leaving && book.is_empty() && self.last_copy_on(node).is_none(),
         })
     }
 

@@ -245,6 +245,19 @@ fn d10_r4_the_brake_keeps_no_stored_copy_from_being_served() {
     assert!(!is_told(&town, "is set aside and"), "{:#?}", town.notices);
 }
 
+/// A node that is restarted and wants to leave at once has no orders yet, and has the only copies.
+#[test]
+fn d10_a_restarted_node_does_not_leave_with_the_last_copy() {
+    let mut town = town_of(2, durable(4, 1));
+    kill(&mut town, 0);
+    town.run(20_000);
+    start(&mut town, 0);
+    town.workers.get_mut(&node("n0")).unwrap().leaving = true;
+    town.run(30_000);
+    assert!(!town.workers.contains_key(&node("n0")), "it may go: {:#?}", town.notices);
+    assert_eq!(town.served().len(), 4, "its shards have moved before: {:#?}", town.notices);
+}
+
 /// Workers that say goodbye keep what they have stored: it is theirs again, and others need not copy it at once.
 #[test]
 fn d10_a_goodbye_gives_no_stored_replica_up() {
