@@ -64,6 +64,7 @@ mod problems;
 mod reach;
 mod recall;
 mod record;
+mod restored;
 mod runs;
 pub mod serving;
 pub mod status;
@@ -200,7 +201,7 @@ pub struct KeyspaceState {
     never_led: BTreeSet<PlacementId>,
     /// The copies of each shard that are older than the restore of this coordinator's state, as nodes have named them; not
     /// stored.
-    named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), stored::Named>>,
+    named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), restored::Named>>,
     /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
     unproven: BTreeSet<ShardId>,
     /// Copies on processes that live, without which others have gone on since: they count for nothing until they have

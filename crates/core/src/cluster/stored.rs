@@ -13,33 +13,25 @@
 //! The time is counted from when this coordinator found the process ended, or from its own start: a new coordinator
 //! gives each node the whole time again.
 
-use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
-use crate::exchange::{Phase, ReplicaKey, Report, Served};
+use super::restored::all_are_back;
+use super::{Cluster, Kept, KeyspaceState, Moment, NodeState};
+use crate::exchange::{Phase, ReplicaKey};
 use crate::handover::{self, Copy, Sight};
-use crate::id::{Epoch, PlacementId, ShardId};
+use crate::id::{PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
-use crate::limits;
 use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::planted::{self, Planted};
 use crate::settings::Settings;
-use crate::sharding::{Bounds, geometry};
 use crate::time::Millis;
 use std::collections::BTreeMap;
 
 /// The nodes, by their names.
-type Nodes = BTreeMap<NodeId, NodeState>;
+pub(super) type Nodes = BTreeMap<NodeId, NodeState>;
 
 /// The nodes as they look now.
-type Seen<'a> = (&'a Nodes, Millis, &'a Settings);
-
-/// A copy that a node has named.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Named {
-    epoch: Epoch,
-    bounds: Option<Bounds>,
-}
+pub(super) type Seen<'a> = (&'a Nodes, Millis, &'a Settings);
 
 /// Failed loads of a replica that are not held against it, as its source was away or may have been.
 #[derive(Debug, Clone, Copy)]
@@ -79,11 +71,6 @@ pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, repl
     if is_open() { Copy::Unproven } else { found }
 }
 
-/// Whether every node is back, or was declared dead. One that is not yet may have a later copy that the map does not name.
-fn all_are_back((nodes, now, settings): Seen<'_>) -> bool {
-    nodes.values().all(|node| node.record.ended || node.signs.health(now, settings) == Health::Up)
-}
-
 /// What a node says of the data of a replica, looked at by itself.
 fn found<'a>(
     (nodes, now, settings): Seen<'a>,
@@ -119,96 +106,6 @@ impl KeyspaceState {
     /// A replica, as workers name it.
     pub(super) fn key_of(&self, shard: ShardId, placement: PlacementId) -> ReplicaKey {
         ReplicaKey { keyspace: self.map.keyspace().clone(), shard, placement }
-    }
-
-    /// Whether the coordinator's state was restored since a copy of the shard has served under that epoch.
-    fn was_restored_since(&self, shard: &Shard, epoch: Epoch) -> bool {
-        let first = self.record.lost.map(|lost| lost.shards.1.0);
-        // All numbers went on from one moment, but where some were above it: then an epoch grew by far more than one.
-        let first = first.filter(|first| *first <= shard.epoch.0);
-        epoch.0 < first.unwrap_or(shard.epoch.0.saturating_sub(limits::LEAP / 2))
-    }
-
-    /// What nodes have named since the coordinator's state was restored of a shard, or of what it became before, that has
-    /// served under a later epoch than this: the node, and the replica. Also what they know to be no copy any more, as
-    /// others went on without it: they went on without what is older, too.
-    pub(super) fn later_copies<'a>(
-        &'a self,
-        shard: &'a Shard,
-        epoch: Epoch,
-    ) -> impl Iterator<Item = (&'a NodeId, ReplicaKey)> {
-        let own = self.named_copies.get_key_value(&shard.id).into_iter();
-        let forgotten = self.record.lost.map(|lost| self.named_copies.range(lost.shards.0..lost.shards.1));
-        // What it comes from hands its writes over, and is waited for in its own right.
-        let others = forgotten.into_iter().flatten().filter(|(id, _)| !shard.parents().contains(id));
-        let stored = own.chain(others);
-        let named =
-            stored.flat_map(|(id, copies)| copies.iter().map(move |(copy, named)| (*id, copy, named)));
-        named.filter_map(move |(id, (node, placement), named)| {
-            let overlaps = |bounds: &Bounds| geometry::overlap(bounds, &shard.bounds);
-            let is_its = id == shard.id || named.bounds.as_ref().is_none_or(overlaps);
-            (is_its && named.epoch > epoch).then(|| (node, self.key_of(id, *placement)))
-        })
-    }
-
-    /// Notes what a node has stored, where the coordinator's state was restored: the map may name earlier copies. A replica
-    /// that was placed since is in the map that counts, so this grows no further than by what there was at the restore.
-    pub(super) fn note_stored(&mut self, node: &NodeId, replica: &ReplicaKey, kept: &Kept) {
-        let was_placed_before = |lost: LostIds| replica.placement < lost.placements.1;
-        if self.record.keyspace.durable && self.record.lost.is_some_and(was_placed_before) {
-            let of_shard = self.named_copies.entry(replica.shard).or_default();
-            let named = of_shard.entry((node.clone(), replica.placement)).or_default();
-            named.epoch = named.epoch.max(kept.epoch);
-            named.bounds = kept.bounds.clone().or(named.bounds.take());
-        }
-    }
-
-    /// Whether copies of the shard are not compared yet: see [`Cluster::prove`].
-    pub(super) fn is_unproven(&self, shard: ShardId) -> bool {
-        self.unproven.contains(&shard)
-    }
-
-    /// Whether the process of a copy has not said under which epoch it has served, while that may be before a restore. Until
-    /// then no order may let it serve under another one.
-    pub(super) fn is_unheard(&self, nodes: &Nodes, replica: &Replica) -> bool {
-        let was_restored = self.record.keyspace.durable && self.record.lost.is_some();
-        was_restored && nodes.get(&replica.node).is_some_and(|node| node.sequence == 0)
-    }
-
-    /// Takes what a process that lives says of a copy, where the coordinator's state was restored. Has it not served since
-    /// that, it may be one that others went on without, as the process was cut off.
-    pub(super) fn compare_later(&mut self, report: &mut Report, node: &NodeId, all_were_heard: bool) {
-        let shard = self.map.shard(report.replica.shard);
-        let is_copy = |r: &Replica| r.state == ReplicaState::Live;
-        let copy = shard.and_then(|shard| shard.replica(report.replica.placement)).filter(|r| is_copy(r));
-        if copy.is_none() || !self.record.keyspace.durable || self.record.lost.is_none() {
-            return;
-        }
-        if self.overtaken.contains(&report.replica.placement) {
-            report.phase = Phase::Dropped;
-        }
-        let has_data = matches!(report.phase, Phase::Ready | Phase::Serving | Phase::Unloading);
-        let Some(Served { epoch, bounds }) = report.served.take().filter(|_| has_data) else { return };
-        let is_old = shard.is_some_and(|shard| self.was_restored_since(shard, epoch));
-        let kept = Kept { epoch, bounds: Some(bounds), store: 0, damaged: false, since: Millis(0) };
-        self.note_stored(node, &report.replica, &kept);
-        if is_old && !all_were_heard {
-            self.unproven.insert(report.replica.shard);
-            self.note_waiting(report.replica.shard);
-        }
-    }
-
-    /// The copies on processes that live which have not served since the coordinator's state was restored, while others
-    /// have a later one.
-    fn find_overtaken(&self, nodes: &Nodes, shard: &Shard) -> Vec<PlacementId> {
-        let is_overtaken = |r: &&Replica| {
-            let named =
-                self.named_copies.get(&shard.id).and_then(|all| all.get(&(r.node.clone(), r.placement)));
-            let is_old = |named: &&Named| self.was_restored_since(shard, named.epoch);
-            let later = |named: &Named| self.later_copies(shard, named.epoch).next().is_some();
-            !has_ended(nodes, r) && named.filter(is_old).is_some_and(later)
-        };
-        shard.live().filter(is_overtaken).map(|r| r.placement).collect()
     }
 
     /// Whether nothing is on its way in a shard, replicas that wait for their nodes apart.
@@ -359,53 +256,6 @@ impl KeyspaceState {
 }
 
 impl Cluster {
-    /// When the last node is back after a restore, what waited for that is looked at again.
-    pub(super) fn wake_unproven(&mut self, at: Moment) {
-        let is_restored = |keyspace: &&mut KeyspaceState| {
-            keyspace.record.keyspace.durable && keyspace.record.lost.is_some()
-        };
-        let mut restored = self.keyspaces.values_mut().filter(is_restored).peekable();
-        let are_back = restored.peek().is_some() && all_are_back((&self.nodes, at.now, &self.settings));
-        if are_back && !self.all_are_back {
-            for keyspace in restored {
-                keyspace.awake.extend(keyspace.map.shards().map(|shard| shard.id));
-            }
-        }
-        self.all_are_back = are_back;
-    }
-
-    /// When every node has said what it has, or was not heard for as long as it takes to declare one dead, compares the
-    /// copies on processes that live through a restore. Returns when to look again.
-    pub(super) fn prove(&mut self, at: Moment) -> Millis {
-        if self.all_were_heard {
-            return Millis::NEVER;
-        }
-        let end = self.started + self.settings.dead_after_ms;
-        let is_heard = |node: &NodeState| node.record.ended || node.sequence > 0;
-        self.all_were_heard = at.now >= end || self.nodes.values().all(is_heard);
-        if !self.all_were_heard {
-            return end;
-        }
-        let names: Vec<KeyspaceName> = self.keyspaces.keys().cloned().collect();
-        for name in names {
-            let Some(keyspace) = self.keyspaces.get_mut(&name) else { continue };
-            let shards = std::mem::take(&mut keyspace.unproven);
-            for id in &shards {
-                let Some(shard) = keyspace.map.shard(*id) else { continue };
-                for placement in keyspace.find_overtaken(&self.nodes, shard) {
-                    let epoch = keyspace.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
-                    keyspace.observed.insert(placement, Observed::new(Phase::Dropped, epoch, None));
-                    keyspace.overtaken.insert(placement);
-                }
-            }
-            for id in shards {
-                keyspace.note_news(id);
-                keyspace.note_waiting(id);
-            }
-        }
-        Millis::NEVER
-    }
-
     /// A worker may have taken in which replicas load from it: the next decision looks.
     pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
         let waiting = self.keyspaces.values_mut().filter(|keyspace| !keyspace.unannounced.is_empty());
@@ -571,17 +421,6 @@ impl Cluster {
             .chain(self.waits_for_parents(at, keyspace, shard))
             .chain(hung)
             .collect()
-    }
-
-    /// Which later copy others have of what a replica has stored.
-    fn overtaken(&self, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> String {
-        let Replica { node, placement, .. } = replica;
-        let key = keyspace.key_of(shard.id, *placement);
-        let kept = self.nodes.get(node).and_then(|state| state.kept.get(&key));
-        let epoch = kept.map(|kept| kept.epoch).unwrap_or_default();
-        let later = keyspace.later_copies(shard, epoch).next();
-        let later = later.map(|(other, key)| format!(" than {} of {} on {other}", key.placement, key.shard));
-        format!("{node} has {placement} stored, which is older{}", later.unwrap_or_default())
     }
 
     /// Which of its parents' replicas a shard waits for, one sentence each.
