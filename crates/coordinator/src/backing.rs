@@ -12,6 +12,7 @@ use partage_coordination::{
     Target, Transaction, claim, connect,
 };
 use partage_core::settings::Settings;
+use partage_metadata::Maps;
 use partage_wire::json::Coordinators;
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence, StoredError};
 use std::path::{Path, PathBuf};
@@ -151,6 +152,11 @@ async fn belong(
 }
 
 impl Footing {
+    /// The maps, where metadata servers keep them.
+    pub fn maps(&self) -> Option<&Maps> {
+        self.part.as_ref().map(Part::maps)
+    }
+
     /// Opens the backend, makes sure that it is ours, and says there that `presence` is here.
     pub async fn open(
         backing: &Backing,

@@ -346,7 +346,7 @@ impl House {
             let presence = Presence { leads: Some(term), since_ms, ..self.presence.clone() };
             let ended = tokio::select! {
                 ended = &mut task => ended,
-                keyspace = store::readable_again(&*footing.coordination, &quarantine, &set_back) => {
+                keyspace = store::readable_again(&*footing.coordination, footing.maps(), &quarantine, &set_back) => {
                     self.front.open(crate::http::closed());
                     task.abort();
                     return Err(StoreError::ReadableAgain { keyspace }.into());
@@ -441,7 +441,7 @@ impl House {
     ) -> Result<Life, StartError> {
         let term = leadership.term().get();
         let lead = self.secure(footing, &leadership).await?;
-        let maps = footing.part.as_ref().map(|part| part.maps().clone());
+        let maps = footing.maps().cloned();
         let (store, mut records, mut faults) =
             Store::open(footing.coordination.clone(), leadership, maps).await?;
         let lists = store.lists();

@@ -7,7 +7,7 @@
 mod apart;
 
 use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS, ROOM_MARGIN_BYTES};
-use apart::Apart;
+use apart::{Apart, Found};
 use partage_coordination::{
     ClusterId, Coordination, Deposed, Error, Key, KeyError, Leadership, Scope, Transaction,
 };
@@ -236,18 +236,26 @@ impl Store {
     ) -> Result<(Store, Records, StoredFaults), StoreError> {
         let entries = read_all(&*coordination).await?;
         let mut recovered = stored::read(entries)?;
-        let faults = std::mem::take(&mut recovered.faults);
+        let mut faults = std::mem::take(&mut recovered.faults);
         let heads = std::mem::take(&mut recovered.heads);
         let (finish, mut records, shelf) = recovered.finish(room(&*coordination, 0));
         let apart = maps.map(|maps| Apart::new(maps, coordination.clone(), leadership.clone()));
-        records.put_maps(match (&apart, heads.first_key_value()) {
+        let Found { maps, missing } = match (&apart, heads.first_key_value()) {
             (Some(apart), _) => apart.read(heads).await?,
-            (None, None) => BTreeMap::new(),
+            (None, None) => Found::default(),
             (None, Some((keyspace, head))) => {
                 let servers = head.servers.iter().map(ToString::to_string).collect();
                 return Err(StoreError::Elsewhere { keyspace: keyspace.clone(), servers });
             }
-        });
+        };
+        records.put_maps(maps);
+        records.keyspaces.retain(|(record, _)| !missing.contains_key(&record.keyspace.name));
+        faults.quarantine.extend(missing.into_iter().map(|(name, why)| {
+            let why = format!(
+                "no metadata server gives its map ({why}): start the coordinators that keep it, on their directories"
+            );
+            (name, why)
+        }));
         let mut store = Store { coordination, leadership, shelf, apart, tried_bytes: 0 };
         store.transact_all(finish).await?;
         if let Err(error) = store.clear_room().await {
@@ -469,9 +477,10 @@ fn in_turn(writes: &[Write]) -> Vec<&[Write]> {
 }
 
 /// Returns when one of these keyspaces, which could not be read as they were stored or were `set_back`, can be taken up:
-/// somebody has written the key again, or the keyspace was given up.
+/// somebody has written the key again, a metadata server gives the map, or the keyspace was given up.
 pub async fn readable_again(
     coordination: &dyn Coordination,
+    maps: Option<&Maps>,
     quarantine: &BTreeSet<KeyspaceName>,
     set_back: &SetBack,
 ) -> KeyspaceName {
@@ -486,8 +495,15 @@ pub async fn readable_again(
             let is_read = !recovered.faults.quarantine.contains_key(*name);
             is_read && set_back.get(*name).is_none_or(|known| is_put_back(&recovered, name, *known))
         };
-        if let Some(keyspace) = quarantine.iter().find(is_taken_up) {
-            return keyspace.clone();
+        for keyspace in quarantine.iter().filter(is_taken_up) {
+            let is_kept_apart = recovered.heads.contains_key(keyspace);
+            let is_given = match maps.filter(|_| is_kept_apart) {
+                Some(maps) => maps.latest(keyspace).await.is_ok(),
+                None => true,
+            };
+            if is_given {
+                return keyspace.clone();
+            }
         }
     }
 }

@@ -89,6 +89,15 @@ impl Lists {
 /// The maps, in the hands of the leader.
 pub struct Apart(Lists);
 
+/// What metadata servers have of the maps behind some heads.
+#[derive(Default)]
+pub struct Found {
+    /// The maps.
+    pub maps: BTreeMap<KeyspaceName, ShardMap>,
+    /// Those that no server has given, and why.
+    pub missing: BTreeMap<KeyspaceName, String>,
+}
+
 /// What a commit does to one map.
 pub struct MapChange {
     name: KeyspaceName,
@@ -113,24 +122,39 @@ impl Apart {
         self.0.clone()
     }
 
-    /// Reads the maps behind these heads. A server that is still on its way is waited for, for a while.
+    /// Reads the maps behind these heads. A server that is still on its way is waited for, for a while. Says of the
+    /// others why no server has given them.
     ///
     /// # Errors
-    /// When no server has one of them.
-    pub async fn read(
-        &self,
-        heads: BTreeMap<KeyspaceName, Head>,
-    ) -> Result<BTreeMap<KeyspaceName, ShardMap>, StoreError> {
+    /// When no server has given any.
+    pub async fn read(&self, heads: BTreeMap<KeyspaceName, Head>) -> Result<Found, StoreError> {
         let read = stream::iter(heads).map(async |(name, head)| {
-            let (seen, map) = self.latest(&name).await?;
+            let (seen, map) = match self.latest(&name).await {
+                Err(ChangeError::NoAnswer { why, .. }) => return Ok((name, Err(why))),
+                latest => latest?,
+            };
             if seen.head.at != head.at {
                 // Only a leader changes maps, and that is us.
                 return Err(StoreError::Overtaken);
             }
             self.0.known.insert(&name, seen);
-            Ok((name, Arc::unwrap_or_clone(map)))
+            Ok((name, Ok(Arc::unwrap_or_clone(map))))
         });
-        read.buffer_unordered(MAPS_AT_ONCE).try_collect().await
+        let read: Vec<_> = read.buffer_unordered(MAPS_AT_ONCE).try_collect().await?;
+        let mut found = Found::default();
+        for (name, map) in read {
+            match map {
+                Ok(map) => drop(found.maps.insert(name, map)),
+                Err(why) => drop(found.missing.insert(name, why)),
+            }
+        }
+        match found.missing.first_key_value() {
+            // Then the servers are away, and come back.
+            Some((keyspace, why)) if found.maps.is_empty() => {
+                Err(ChangeError::NoAnswer { keyspace: keyspace.clone(), why: why.clone() }.into())
+            }
+            _ => Ok(found),
+        }
     }
 
     async fn latest(&self, name: &KeyspaceName) -> Result<(Seen, Arc<ShardMap>), ChangeError> {

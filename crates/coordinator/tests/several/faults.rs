@@ -3,10 +3,12 @@
 
 use super::*;
 use partage_coordination::Scope;
+use std::path::{Path, PathBuf};
 
 whoever_keeps_the_maps! {
     faults_in_the_store:
     a_missing_head_puts_its_keyspace_in_quarantine_and_no_other
+    a_map_that_no_server_has_puts_its_keyspace_in_quarantine_and_no_other
     a_record_of_the_past_that_is_damaged_stops_nobody
     every_key_deleted_or_set_back_is_refused_or_mended_and_told
     while_nobody_can_lead_every_coordinator_says_why
@@ -105,6 +107,54 @@ async fn a_missing_head_puts_its_keyspace_in_quarantine_and_no_other(kept: Kept)
         (status, body) => Err(format!("{status} {body}")),
     })
     .await;
+}
+
+async fn a_map_that_no_server_has_puts_its_keyspace_in_quarantine_and_no_other(kept: Kept) {
+    if kept == Kept::InStore {
+        // Its map is a key like others.
+        return;
+    }
+    let mut several = begun(kept).await;
+    let folders: Vec<_> = ["c1", "c2"].map(|id| folder_of("k", &several.files.path().join(id))).into();
+    for id in ["c1", "c2"] {
+        several.stop(id).await;
+    }
+    let away = several.files.path().join("away");
+    std::fs::rename(&folders[1], &away).unwrap();
+    std::fs::remove_dir_all(&folders[0]).unwrap();
+    for id in ["c1", "c2"] {
+        several.add(id).await;
+    }
+    assert_eq!(several.quarantine().await, ["k"]);
+    let status = several.status().await.to_string();
+    assert!(status.contains("no metadata server gives its map"), "{status}");
+    assert_eq!(several.shards("c1", "other").await, Ok(1), "the other one goes on");
+    several.register("c1", "other", "south").await;
+    // The directory of one of them comes back.
+    several.stop("c2").await;
+    let _ = std::fs::remove_dir_all(&folders[1]);
+    std::fs::rename(&away, &folders[1]).unwrap();
+    several.add("c2").await;
+    until("it is taken up", async || match several.shards("c1", "k").await? {
+        1 => Ok(()),
+        other => Err(format!("{other} shards")),
+    })
+    .await;
+    assert!(several.quarantine().await.is_empty());
+    several.register("c1", "k", "south").await;
+}
+
+/// Where a metadata server keeps the map of a keyspace.
+fn folder_of(keyspace: &str, dir: &Path) -> PathBuf {
+    let mut below: Vec<PathBuf> = vec![dir.to_path_buf()];
+    while let Some(next) = below.pop() {
+        if next.file_name().is_some_and(|name| name == keyspace) {
+            return next;
+        }
+        let entries = std::fs::read_dir(&next).into_iter().flatten();
+        below.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()));
+    }
+    panic!("{keyspace} is not below {}", dir.display())
 }
 
 async fn a_record_of_the_past_that_is_damaged_stops_nobody(kept: Kept) {
