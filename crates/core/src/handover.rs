@@ -198,7 +198,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
                 }
             }
             (ReplicaState::Unload, _) if has_let_go(&replica, sight) => {
-                if leader_serves(shard, sight) || shard.epoch == Epoch(0) {
+                if has_others_now(shard, sight) || shard.epoch == Epoch(0) {
                     edit.step(id, placement, ReplicaState::UnloadFinal)?;
                 }
             }
@@ -286,6 +286,13 @@ pub(crate) fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
             && sight.epoch(leader.placement).is_some_and(|epoch| epoch >= shard.epoch)
             && !sight.has_ended(&leader.node, leader.incarnation)
     })
+}
+
+/// Whether data may be deleted that the leader has: it serves, and its node is heard. What was said before a node fell
+/// silent may be all that is left of it (D7).
+fn has_others_now(shard: &Shard, sight: &dyn Sight) -> bool {
+    leader_serves(shard, sight)
+        && shard.leader().is_some_and(|leader| sight.is_heard(&leader.node, leader.incarnation))
 }
 
 /// A replica that is ready begins to serve, and what it replaces begins to leave. While one change of
@@ -406,6 +413,9 @@ fn settle_closing(
     sight: &dyn Sight,
 ) -> Result<(), EditError> {
     let handed_over = is_handed_over(edit, children, sight);
+    let is_heard =
+        |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_others_now(c, sight));
+    let may_delete = handed_over && children.iter().all(is_heard);
     if sight.is_durable() {
         stored::settle_parent(edit, id, handed_over, sight)?;
     }
@@ -415,7 +425,7 @@ fn settle_closing(
             continue;
         }
         match replica.state {
-            ReplicaState::Unload if handed_over && has_let_go(replica, sight) => {
+            ReplicaState::Unload if may_delete && has_let_go(replica, sight) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }
             ReplicaState::UnloadFinal if is_gone(replica, sight) => {

@@ -4,8 +4,8 @@ use super::draft::Draft;
 use super::problem::{Level, NodeIndex, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
 use super::solution::Reason;
 
-/// Removes replicas of shards that have more than they want: those that could not stay anyway first, then
-/// those on the fullest nodes. The leader goes last.
+/// Removes replicas of shards that have more than they want: those that could not stay anyway first, then those on nodes
+/// that take nothing new, as they may not be heard, then those on the fullest nodes. The leader goes last.
 pub(super) fn surplus(draft: &mut Draft<'_>) {
     for shard in 0..draft.problem.shard_count() as ShardIndex {
         let want = draft.problem.replicas[shard as usize];
@@ -18,7 +18,9 @@ pub(super) fn surplus(draft: &mut Draft<'_>) {
                 let earlier = earlier.filter_map(|other| draft.at(other));
                 let stays = unfit(draft, shard, node).is_none()
                     && crowded(draft, shard, node, Spread::Hard, [usize::MAX; 2], earlier).is_none();
-                Some((!stays, Some(*slot) != leader, draft.highest(node).0.to_bits(), draft.count(node)))
+                let accepts = draft.standing(node) == Standing::Accepts;
+                let load = draft.highest(node).0.to_bits();
+                Some((!stays, !accepts, Some(*slot) != leader, load, draft.count(node)))
             };
             let slots = draft.slot_range(shard).filter(|slot| draft.at(*slot).is_some());
             let Some(slot) = slots.max_by_key(dispensable) else { break };

@@ -245,6 +245,23 @@ fn d10_r4_the_brake_keeps_no_stored_copy_from_being_served() {
     assert!(!is_told(&town, "is set aside and"), "{:#?}", town.notices);
 }
 
+/// A person wants one copy, while the leader has just fallen silent: its disk is gone. The copies that are heard stay, or one.
+#[test]
+fn d7_d10_no_copy_is_deleted_for_a_leader_that_is_not_heard() {
+    let mut town = town_of(3, durable(1, 3));
+    let shard = town.map().shards().next().unwrap();
+    let (id, leader) = (shard.id, shard.leader().unwrap().node.clone());
+    let at = (0..3).find(|at| spec(*at).id == leader).unwrap();
+    kill(&mut town, at);
+    town.disks.as_mut().unwrap().data.retain(|(on, _), _| *on != leader);
+    // Longer than until it is suspect, and not until it is dead.
+    town.run(600);
+    let command = Command::SetShardReplicas { keyspace: name(), shard: id, replicas: Some(1), ahead: true };
+    town.cluster.command(town.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    town.run(60_000);
+    assert_eq!(town.served().len(), 1, "{:#?} {:#?}", town.map(), town.notices);
+}
+
 /// A node that is restarted and wants to leave at once has no orders yet, and has the only copies.
 #[test]
 fn d10_a_restarted_node_does_not_leave_with_the_last_copy() {
