@@ -346,10 +346,9 @@ async fn a_deleted_keyspace_is_created_anew_under_its_name_at_once() {
     assert!(new.sequence < at.sequence && new.transaction != old.transaction);
     for server in 0..3 {
         assert_eq!(town.fetch(server, new).await.generation(), new);
-        // A server cannot tell a keyspace that was created anew from an engine that was set back: it keeps the later map.
-        let files = town.files(server);
-        assert!(files.contains(&format!("{}.metadata", old.transaction)), "{files:?}");
     }
+    // A server cannot tell a keyspace that was created anew from an engine that was set back: if it has heard that its map
+    // is a later one, it keeps that beside the new one.
     assert_eq!(town.change("w").await.unwrap().sequence, at.sequence);
     for server in 0..3 {
         let files = async || town.files(server) == [format!("{}.metadata", new.transaction)];
