@@ -94,18 +94,19 @@ impl KeyspaceState {
     /// Takes what a process that lives says of a copy, where the coordinator's state was restored. Has it not served since
     /// that, it may be one that others went on without, as the process was cut off.
     pub(super) fn compare_later(&mut self, report: &mut Report, node: &NodeId, all_were_heard: bool) {
-        let shard = self.map.shard(report.replica.shard);
-        let is_copy = |r: &Replica| r.state == ReplicaState::Live;
-        let copy = shard.and_then(|shard| shard.replica(report.replica.placement)).filter(|r| is_copy(r));
-        if copy.is_none() || !self.record.keyspace.durable || self.record.lost.is_none() {
+        if !self.record.keyspace.durable || self.record.lost.is_none() {
             return;
         }
-        if self.overtaken.contains(&report.replica.placement) {
+        let placement = report.replica.placement;
+        let is_copy =
+            |shard: &&Shard| shard.replica(placement).is_some_and(|r| r.state == ReplicaState::Live);
+        let Some(shard) = self.map.shard(report.replica.shard).filter(is_copy) else { return };
+        if self.overtaken.contains(&placement) {
             report.phase = Phase::Dropped;
         }
         let has_data = matches!(report.phase, Phase::Ready | Phase::Serving | Phase::Unloading);
         let Some(Served { epoch, bounds }) = report.served.take().filter(|_| has_data) else { return };
-        let is_old = shard.is_some_and(|shard| self.was_restored_since(shard, epoch));
+        let is_old = self.was_restored_since(shard, epoch);
         let kept = Kept { epoch, bounds: Some(bounds), store: 0, damaged: false, since: Millis(0) };
         self.note_stored(node, &report.replica, &kept);
         if is_old && !all_were_heard {
