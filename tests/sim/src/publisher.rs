@@ -14,7 +14,7 @@ use crate::message::{Message, Place, Publication, Via};
 use crate::scene::Scene;
 use partage_core::cluster::Cluster;
 use partage_core::exchange::KeyspaceBrief;
-use partage_core::id::Generation;
+use partage_core::id::{Generation, ShardId};
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
 use partage_core::publication::{Board, Kept, Since};
@@ -210,7 +210,17 @@ impl Publisher {
             if !self.is_current && !subscriber.is_current {
                 continue;
             }
-            let has = |held: &Subscription| held.has.is_some() && !held.under_way;
+            for name in board.keyspaces() {
+                let held = subscriber.keyspaces.entry(name.clone()).or_default();
+                let Some(publication) = lacks(board, name, held, subscriber.nodes, &whole) else { continue };
+                held.under_way = true;
+                subscriber.nodes = publication.nodes.version;
+                let message = Message::Publication(publication);
+                scene.send(here, subscriber.place, Via::Stream(*stream), message);
+            }
+            // Last: with it goes the word that all keyspaces below a horizon have been sent, or are gone.
+            let vouches = board.horizon() > ShardId(0);
+            let has = |held: &Subscription| vouches && held.has.is_some() && !held.under_way;
             let gone = subscriber
                 .keyspaces
                 .iter()
@@ -223,14 +233,6 @@ impl Publisher {
                     Via::Stream(*stream),
                     Message::Deleted(name, board.horizon()),
                 );
-            }
-            for name in board.keyspaces() {
-                let held = subscriber.keyspaces.entry(name.clone()).or_default();
-                let Some(publication) = lacks(board, name, held, subscriber.nodes, &whole) else { continue };
-                held.under_way = true;
-                subscriber.nodes = publication.nodes.version;
-                let message = Message::Publication(publication);
-                scene.send(here, subscriber.place, Via::Stream(*stream), message);
             }
             if !std::mem::replace(&mut subscriber.is_current, true) {
                 scene.send(here, subscriber.place, Via::Stream(*stream), Message::Current(board.horizon()));

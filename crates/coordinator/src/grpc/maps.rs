@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use partage_core::exchange::ClusterIdentity;
-use partage_core::id::Generation;
+use partage_core::id::{Generation, ShardId};
 use partage_core::name::KeyspaceName;
 use partage_core::publication::Since;
 use partage_core::reconnect;
@@ -134,9 +134,11 @@ impl Session {
             } else {
                 self.publisher.current().await;
                 self.tell_cluster();
+                // What is created meanwhile may not be sent yet.
+                let horizon = self.publisher.horizon();
                 self.look().await.ok()?;
                 self.begun = true;
-                let news = MapNews::Current(self.publisher.horizon());
+                let news = MapNews::Current(horizon);
                 let everything = MapEvent { news, nodes: vec![], forgotten: vec![] };
                 self.due.extend(encoded(&everything));
                 self.tell_spread();
@@ -175,8 +177,10 @@ impl Session {
         loop {
             // A whole map may be a little older than the latest: then its changes follow at once.
             let mut more = false;
+            let horizon = self.publisher.horizon();
+            // What is gone comes last: with it goes the word that all keyspaces below the horizon are sent, or are gone.
             for (name, since) in self.publisher.lacks(&self.only, &self.has) {
-                more |= self.catch_up(name, since).await?;
+                more |= self.catch_up(name, since, horizon).await?;
             }
             if !more {
                 return Ok(());
@@ -185,7 +189,7 @@ impl Session {
     }
 
     /// Takes up what leads on. Returns whether there may be more.
-    async fn catch_up(&mut self, name: KeyspaceName, since: Since) -> Result<bool, Gone> {
+    async fn catch_up(&mut self, name: KeyspaceName, since: Since, horizon: ShardId) -> Result<bool, Gone> {
         match since {
             Since::Nothing => Ok(false),
             Since::Changes(changes) => {
@@ -213,10 +217,12 @@ impl Session {
                 // Deleted since: the bell says so.
                 None => Ok(false),
             },
+            // This coordinator vouches for nothing that is gone, for now: it is looked for again with the next change.
+            Since::Deleted if horizon == ShardId(0) => Ok(false),
             Since::Deleted => {
                 self.has.remove(&name);
                 self.briefed.remove(&name);
-                let news = MapNews::Deleted(name, self.publisher.horizon());
+                let news = MapNews::Deleted(name, horizon);
                 self.due.extend(encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }));
                 Ok(false)
             }
