@@ -13,7 +13,7 @@ use partage_core::cluster::serving::Serving;
 use partage_core::cluster::{Cluster, Moment};
 use partage_core::id::ShardId;
 use partage_core::key::Key;
-use partage_core::map::{Role, Shard};
+use partage_core::map::{Replica, Role, Shard};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::plan::Status;
 use partage_core::sharding::{Bounds, Sharding};
@@ -196,7 +196,11 @@ fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Comma
         }
         10 => {
             let replicas = draw.chance(700).then(|| draw.between(1, 4) as u32);
-            Command::SetShardReplicas { keyspace, shard: id, replicas, ahead: true }
+            // A disk that is lost in the very beat in which a person asks for one copy takes the last one: nobody can know.
+            let disks = &scene.oracles.storage.disks;
+            let is_whole = |r: &Replica| disks.is_whole(&keyspace, id, r.placement);
+            let is_risky = replicas == Some(1) && space.keyspace.durable && !shard.live().all(is_whole);
+            (!is_risky).then_some(Command::SetShardReplicas { keyspace, shard: id, replicas, ahead: true })?
         }
         _ if serving.len() < SHARDS => {
             let key = Key::new(&space.keys[draw.index(KEYS)]).ok()?;
