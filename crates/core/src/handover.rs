@@ -198,7 +198,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
                 }
             }
             (ReplicaState::Unload, _) if has_let_go(&replica, sight) => {
-                if has_others_now(shard, sight) || shard.epoch == Epoch(0) {
+                if is_known_to_serve(shard, sight) || shard.epoch == Epoch(0) {
                     edit.step(id, placement, ReplicaState::UnloadFinal)?;
                 }
             }
@@ -288,9 +288,9 @@ pub(crate) fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
     })
 }
 
-/// Whether data may be deleted that the leader has: it serves, and its node is heard. What was said before a node fell
-/// silent may be all that is left of it (D7).
-fn has_others_now(shard: &Shard, sight: &dyn Sight) -> bool {
+/// Whether the leader serves under the shard's epoch, and its node is heard: other copies may be deleted then (D7). What a
+/// node that is silent has said before may be all that is left of it.
+fn is_known_to_serve(shard: &Shard, sight: &dyn Sight) -> bool {
     leader_serves(shard, sight)
         && shard.leader().is_some_and(|leader| sight.is_heard(&leader.node, leader.incarnation))
 }
@@ -414,7 +414,7 @@ fn settle_closing(
 ) -> Result<(), EditError> {
     let handed_over = is_handed_over(edit, children, sight);
     let is_heard =
-        |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_others_now(c, sight));
+        |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || is_known_to_serve(c, sight));
     let may_delete = handed_over && children.iter().all(is_heard);
     if sight.is_durable() {
         stored::settle_parent(edit, id, handed_over, sight)?;

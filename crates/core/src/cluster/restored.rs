@@ -19,7 +19,7 @@ use crate::id::{Epoch, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::map::{Replica, Shard};
-use crate::name::{KeyspaceName, NodeId};
+use crate::name::NodeId;
 use crate::node::Health;
 use crate::sharding::{Bounds, geometry};
 use crate::time::Millis;
@@ -91,9 +91,9 @@ impl KeyspaceState {
         was_restored && nodes.get(&replica.node).is_some_and(|node| node.sequence == 0)
     }
 
-    /// Takes what a process that lives says of a copy, where the coordinator's state was restored. Has it not served since
-    /// that, it may be one that others went on without, as the process was cut off.
-    pub(super) fn compare_later(&mut self, report: &mut Report, node: &NodeId, all_were_heard: bool) {
+    /// Takes in what a process that lives says of a copy, where the coordinator's state was restored. A copy that has not
+    /// served since the restore may be one that others went on without, as its process was cut off.
+    pub(super) fn note_live_copy(&mut self, report: &mut Report, node: &NodeId, all_were_heard: bool) {
         if !self.record.keyspace.durable || self.record.lost.is_none() {
             return;
         }
@@ -157,9 +157,7 @@ impl Cluster {
         if !self.all_were_heard {
             return end;
         }
-        let names: Vec<KeyspaceName> = self.keyspaces.keys().cloned().collect();
-        for name in names {
-            let Some(keyspace) = self.keyspaces.get_mut(&name) else { continue };
+        for keyspace in self.keyspaces.values_mut() {
             let shards = std::mem::take(&mut keyspace.unproven);
             for id in &shards {
                 let Some(shard) = keyspace.map.shard(*id) else { continue };

@@ -91,6 +91,11 @@ fn has_ended(replica: &Replica, sight: &dyn Sight) -> bool {
     sight.has_ended(&replica.node, replica.incarnation)
 }
 
+/// Whether a process has said of a replica that it serves, and has not ended.
+fn serves(replica: &Replica, sight: &dyn Sight) -> bool {
+    sight.phase(replica.placement) == Some(&Phase::Serving) && !has_ended(replica, sight)
+}
+
 /// Whether the process of a copy reports that it is none: the worker has dropped the data, or knows that others have gone
 /// on without it.
 pub(crate) fn is_reported_lost(replica: &Replica, reported: Option<&Phase>) -> bool {
@@ -241,8 +246,7 @@ pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, sight: &dyn S
     if planted::is(Planted::LastWrites) {
         return true;
     }
-    let serves = |r: &Replica| sight.phase(r.placement) == Some(&Phase::Serving) && !has_ended(r, sight);
-    if shard.leader().is_some_and(serves) {
+    if shard.leader().is_some_and(|leader| serves(leader, sight)) {
         return true;
     }
     let lives = |r: &Replica| sight.is_heard(&r.node, r.incarnation) && !has_lost(r, sight);
@@ -282,8 +286,7 @@ pub(crate) fn handing_over(parent: &Shard) -> impl Iterator<Item = &Replica> {
 
 /// Whether every copy of a shard serves: then it has fetched what it lacked when it was made one.
 pub(super) fn is_whole(shard: &Shard, sight: &dyn Sight) -> bool {
-    let serves = |r: &Replica| sight.phase(r.placement) == Some(&Phase::Serving) && !has_ended(r, sight);
-    shard.live().all(serves)
+    shard.live().all(|r| serves(r, sight))
 }
 
 /// Whether that is so of all `parents`, where it matters.

@@ -421,7 +421,7 @@ impl Holding {
         let Gate::Open(role, epoch) = self.gate else { return self.open(now) };
         match (role, self.order.role) {
             _ if epoch == self.order.epoch && role == self.order.role => {
-                self.follow();
+                self.note_served();
                 self.carry_out()
             }
             // A leader stops before it does anything else; it goes on when it is drained. Also one that is to
@@ -429,15 +429,16 @@ impl Holding {
             (Role::Leader, Role::Follower | Role::Leader) => self.shut(now),
             (Role::Follower, Role::Follower) => {
                 self.gate = Gate::Open(role, self.order.epoch);
-                self.follow();
+                self.note_served();
                 self.carry_out()
             }
             (Role::Follower, Role::Leader) => self.open(now),
         }
     }
 
-    /// It serves under the epoch of its order when it may: until then the coordinator may not know whether it is a copy.
-    fn follow(&mut self) {
+    /// Raises the epoch under which it has served, once the coordinator grants the order: after a restore the coordinator
+    /// compares that epoch with other copies' before it grants anything.
+    fn note_served(&mut self) {
         if self.order.granted {
             self.served = self.served.max(self.order.epoch);
         }
