@@ -14,7 +14,7 @@ use crate::message::{Message, Place, Publication, Via};
 use crate::scene::Scene;
 use partage_core::cluster::Cluster;
 use partage_core::exchange::KeyspaceBrief;
-use partage_core::id::{Generation, ShardId};
+use partage_core::id::Generation;
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
 use partage_core::publication::{Board, Kept, Since};
@@ -219,8 +219,7 @@ impl Publisher {
                 scene.send(here, subscriber.place, Via::Stream(*stream), message);
             }
             // Last: with it goes the word that all keyspaces below a horizon have been sent, or are gone.
-            let vouches = board.horizon() > ShardId(0);
-            let has = |held: &Subscription| vouches && held.has.is_some() && !held.under_way;
+            let has = |held: &Subscription| held.has.is_some() && !held.under_way;
             let gone = subscriber
                 .keyspaces
                 .iter()

@@ -217,8 +217,6 @@ impl Session {
                 // Deleted since: the bell says so.
                 None => Ok(false),
             },
-            // This coordinator vouches for nothing that is gone, for now: it is looked for again with the next change.
-            Since::Deleted if horizon == ShardId(0) => Ok(false),
             Since::Deleted => {
                 self.has.remove(&name);
                 self.briefed.remove(&name);

@@ -7,7 +7,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use partage_coordinator::{Backing, Config, Coordinator};
+use partage_coordination::Error;
+use partage_coordinator::{Backing, Config, Coordinator, StartError, StoreError};
 use partage_core::settings::Settings;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -52,7 +53,9 @@ impl Door {
         let end = tokio::time::Instant::now() + Duration::from_secs(10);
         let coordinator = loop {
             match Coordinator::start(config.clone()).await {
-                Err(error) if error.to_string().contains("in use") && tokio::time::Instant::now() < end => {
+                Err(StartError::Store(StoreError::Coordination(Error::InUse { .. })))
+                    if tokio::time::Instant::now() < end =>
+                {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 started => break started.unwrap(),

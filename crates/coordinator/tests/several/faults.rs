@@ -47,6 +47,16 @@ impl Several {
         .await
     }
 
+    /// Until `k` has left the quarantine, with its one shard.
+    async fn is_taken_up(&self) {
+        until("it is taken up", async || match self.shards("c1", "k").await? {
+            1 => Ok(()),
+            other => Err(format!("{other} shards")),
+        })
+        .await;
+        assert!(self.quarantine().await.is_empty());
+    }
+
     /// The keyspaces in quarantine.
     async fn quarantine(&self) -> Vec<String> {
         let status = self.status().await;
@@ -89,12 +99,7 @@ async fn a_missing_head_puts_its_keyspace_in_quarantine_and_no_other(kept: Kept)
     assert!(status == 422 && body.to_string().contains("quarantine"), "{status} {body}");
     // A person writes the key again: the keyspace is as it was.
     several.put(head, value).await;
-    until("it is taken up", async || match several.shards("c1", "k").await? {
-        1 => Ok(()),
-        other => Err(format!("{other} shards")),
-    })
-    .await;
-    assert!(several.quarantine().await.is_empty());
+    several.is_taken_up().await;
     several.register("c1", "k", "south").await;
     // Or gives it up: its name is free again, and its ids are not used twice.
     several.remove(head).await;
@@ -135,12 +140,7 @@ async fn a_map_that_no_server_has_puts_its_keyspace_in_quarantine_and_no_other(k
     let _ = std::fs::remove_dir_all(&folders[1]);
     std::fs::rename(&away, &folders[1]).unwrap();
     several.add("c2").await;
-    until("it is taken up", async || match several.shards("c1", "k").await? {
-        1 => Ok(()),
-        other => Err(format!("{other} shards")),
-    })
-    .await;
-    assert!(several.quarantine().await.is_empty());
+    several.is_taken_up().await;
     several.register("c1", "k", "south").await;
 }
 
