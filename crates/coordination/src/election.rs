@@ -153,6 +153,12 @@ impl Leadership {
     pub fn fence(&self, transaction: Transaction) -> Transaction {
         transaction.when(&self.leader, Expected::At(self.version))
     }
+
+    /// Whether a commit was refused because this leadership holds no more.
+    #[must_use]
+    pub fn is_fenced_off(&self, error: &Error) -> bool {
+        matches!(error, Error::Refused { key, .. } if *key == self.leader)
+    }
 }
 
 impl Election {

@@ -109,6 +109,7 @@ impl StartError {
             }
             StartError::Store(
                 StoreError::Deposed(_)
+                | StoreError::FencedOff
                 | StoreError::Overtaken
                 | StoreError::Map(_)
                 | StoreError::Ahead { .. }

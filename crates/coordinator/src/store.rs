@@ -39,6 +39,9 @@ pub enum StoreError {
     /// Another may lead by now.
     #[error("this coordinator leads no more: {0}")]
     Deposed(#[from] Deposed),
+    /// The fence has refused a commit.
+    #[error("this coordinator leads no more: its election key is gone, or another coordinator's")]
+    FencedOff,
     /// A map is not as this leader left it.
     #[error("this coordinator leads no more: a map is not as it left it, so a later leader has changed it")]
     Overtaken,
@@ -142,7 +145,7 @@ impl StoreError {
     pub fn changed_nothing(&self) -> bool {
         match self {
             StoreError::Coordination(error) => error.is_definite(),
-            StoreError::Key(_) | StoreError::Encode(_) => true,
+            StoreError::FencedOff | StoreError::Key(_) | StoreError::Encode(_) => true,
             StoreError::HalfDone(_)
             | StoreError::Deposed(_)
             | StoreError::Overtaken
@@ -404,7 +407,7 @@ impl Store {
                 continue;
             }
             apart.finish(&changes, prepared, &outcome).await;
-            self.leadership.committed(outcome?);
+            self.leadership.committed(outcome.map_err(|error| self.refused(error))?);
             break;
         }
         for write in writes {
@@ -426,9 +429,13 @@ impl Store {
         if operations.is_empty() {
             return Ok(());
         }
-        let version = self.coordination.commit(self.fenced(operations)?).await?;
-        self.leadership.committed(version);
+        let outcome = self.coordination.commit(self.fenced(operations)?).await;
+        self.leadership.committed(outcome.map_err(|error| self.refused(error))?);
         Ok(())
+    }
+
+    fn refused(&self, error: Error) -> StoreError {
+        if self.leadership.is_fenced_off(&error) { StoreError::FencedOff } else { error.into() }
     }
 
     fn fenced(&self, operations: &[StoreOp]) -> Result<Transaction, StoreError> {

@@ -273,9 +273,17 @@ impl Fleet {
         Ok(())
     }
 
-    /// [`empty_keyspace`], asked of `id`, which passes it on if it does not lead.
+    /// [`empty_keyspace`], asked of `id`, which passes it on if it does not lead. Asked again, as the answer says, when
+    /// a leader could not store it: on a machine that stands still for a while the lead is lost at any time.
     pub async fn change(&self, id: &str, name: &str) -> Result<Answer, String> {
-        Admin::new(&self.coordinators[id].address).command(empty_keyspace(name)).await
+        let admin = Admin::new(&self.coordinators[id].address);
+        until(&format!("{id} stores a change"), || async {
+            match admin.command(empty_keyspace(name)).await {
+                Err(why) if why.contains("not_stored") => Err(why),
+                answer => Ok(answer),
+            }
+        })
+        .await
     }
 
     /// What a coordinator has written.
