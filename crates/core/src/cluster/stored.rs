@@ -33,6 +33,17 @@ pub(super) type Nodes = BTreeMap<NodeId, NodeState>;
 /// The nodes as they look now.
 pub(super) type Seen<'a> = (&'a Nodes, Millis, &'a Settings);
 
+/// How much a replica has of its shard's data, by what is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Has {
+    /// Its node is there without it.
+    Nothing,
+    /// Some of it cannot be read, or others went on without it.
+    Part,
+    /// All, or it is not there to say so.
+    All,
+}
+
 /// Failed loads of a replica that are not held against it, as its source was away or may have been.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Excuse {
@@ -336,19 +347,48 @@ impl Cluster {
     pub(super) fn last_copy_on(&self, id: &NodeId) -> Option<(&KeyspaceName, ShardId)> {
         let durable = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.record.keyspace.durable);
         durable.into_iter().find_map(|(name, keyspace)| {
-            let all_here =
-                |replicas: Vec<&Replica>| !replicas.is_empty() && replicas.into_iter().all(|r| r.node == *id);
             let is_last = |shard: &&Shard| {
-                let hands_over = all_here(handover::handing_over(shard).collect());
                 // It has left, and the one in its place has not come to serve.
                 let has_left =
                     shard.replicas.iter().any(|r| r.node == *id && r.state == ReplicaState::Unload)
                         && !shard.leader().is_some_and(|leader| keyspace.leads(&self.nodes, leader));
-                shard.had_data() && (all_here(shard.live().collect()) || hands_over || has_left)
+                let is_best = |replicas: Vec<&Replica>| self.has_best_copy(id, keyspace, shard, &replicas);
+                let hands_over = || handover::handing_over(shard).collect();
+                shard.had_data() && (has_left || is_best(shard.staying().collect()) || is_best(hands_over()))
             };
             let shards = keyspace.hosted.on(id).filter_map(|shard| keyspace.map.shard(shard));
             shards.into_iter().find(is_last).map(|shard| (name, shard.id))
         })
+    }
+
+    /// Whether one of these replicas is on that node, and none elsewhere makes up for it by what is known. The map alone does not
+    /// say that: it names a copy whose node came back without its disk until another one serves.
+    fn has_best_copy(
+        &self,
+        id: &NodeId,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        replicas: &[&Replica],
+    ) -> bool {
+        let has = |r: &Replica| {
+            let copy = self.sight(keyspace, Millis(0)).copy(shard, r);
+            let ended = has_ended(&self.nodes, r);
+            match copy {
+                _ if r.state == ReplicaState::Load => (ended && copy != Copy::Gone).then_some(Has::Part),
+                _ if keyspace.has_lost(r) => Some(Has::Nothing),
+                Copy::Gone if ended => Some(Has::Nothing),
+                Copy::Damaged if ended => Some(Has::Part),
+                _ => Some(Has::All),
+            }
+        };
+        let (here, elsewhere): (Vec<&Replica>, Vec<&Replica>) =
+            replicas.iter().copied().partition(|r| r.node == *id);
+        let elsewhere = elsewhere.into_iter().filter_map(has).max();
+        match here.into_iter().filter_map(has).max() {
+            Some(Has::Part | Has::All) => elsewhere < Some(Has::All),
+            Some(Has::Nothing) => elsewhere.is_none(),
+            None => false,
+        }
     }
 
     /// The nodes that have the data of a shard of which no copy lives, and are away.

@@ -275,6 +275,35 @@ fn d10_a_restarted_node_does_not_leave_with_the_last_copy() {
     assert_eq!(town.served().len(), 4, "its shards have moved before: {:#?}", town.notices);
 }
 
+/// The map names two copies. The node of one is back without its disk, or a part of it; the other one is the last.
+#[test]
+fn d10_a_node_is_not_forgotten_with_the_last_copy_that_can_be_read() {
+    for is_gone in [false, true] {
+        let mut town = town_of(2, durable(4, 2));
+        (0..2).for_each(|at| kill(&mut town, at));
+        let (at, id) = (town.at(), node("n1"));
+        let incarnation = town.cluster.nodes()[&id].record.incarnation;
+        town.cluster.leave(at, &id, incarnation).unwrap();
+        let disks = town.disks.as_mut().unwrap();
+        let on_n0 = |of: &crate::name::NodeId| *of == node("n0");
+        if is_gone {
+            disks.data.retain(|(on, _), _| !on_n0(on));
+        }
+        disks.data.iter_mut().for_each(|((on, _), data)| data.damaged = on_n0(on));
+        town.run(10_000);
+        start(&mut town, 0);
+        town.run(5_000);
+        let mut remove = |id: &str| {
+            let command = Command::RemoveNode { node: node(id) };
+            town.cluster.command(town.at(), TransactionId([9; 20]), "mia", command, true)
+        };
+        let refused = remove("n1").unwrap_err().to_string();
+        assert!(refused.contains("n1 has the only copy of shard"), "{refused}");
+        // What can be read of a damaged disk may be worth something beside an earlier copy.
+        assert_eq!(remove("n0").is_ok(), is_gone);
+    }
+}
+
 /// Workers that say goodbye keep what they have stored: it is theirs again, and others need not copy it at once.
 #[test]
 fn d10_a_goodbye_gives_no_stored_replica_up() {
