@@ -93,6 +93,10 @@ pub trait Sight {
     fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         !self.has_ended(node, incarnation)
     }
+    /// Whether the process of one replica was heard after that of another had ended.
+    fn was_heard_since(&self, _replica: &Replica, _ended: &Replica) -> bool {
+        true
+    }
     /// Whether data outlives the processes: then so do replicas.
     fn is_durable(&self) -> bool {
         false

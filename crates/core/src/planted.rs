@@ -47,6 +47,8 @@ pub enum Planted {
     NotIntact,
     /// D10: a copy without which others went on is one again as soon as its node is back.
     OvertakenCopy,
+    /// D10: the one copy that is left goes on without the others, though it may be gone, too.
+    UnheardCopy,
     /// D10: replicas that load begin before their leader knows of them.
     Announced,
     /// D10: the parents of a split or merge let go before all copies of the children have their last writes.
@@ -170,7 +172,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 47] = [
+    pub const CLUSTER: [Planted; 48] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -190,6 +192,7 @@ impl Planted {
         Planted::D7,
         Planted::AckedByOne,
         Planted::NotIntact,
+        Planted::UnheardCopy,
         Planted::OvertakenCopy,
         Planted::Announced,
         Planted::LastWrites,

@@ -304,6 +304,30 @@ pub fn what_is_not_whole_is_no_copy() -> Outcome {
     Ok(())
 }
 
+/// One of two copies ends; the other one may have ended, too, and is not missed yet. It goes on alone when it is heard (D10).
+pub fn the_last_copy_is_heard_before_it_goes_on_alone() -> Outcome {
+    let durable = Keyspace { durable: true, replicas: 2, ..keyspace(1)? };
+    let mut alone = Alone::new(2, Settings::default(), records(durable)?)?;
+    let copies = |alone: &Alone| alone.shard(ShardId(1)).map_or(0, |shard| shard.live().count());
+    alone.until(Alone::is_served, "the shard is served")?;
+    for _ in 0..20 {
+        alone.beats(&Member::serves)?;
+    }
+    fails_if(copies(&alone) != 2, "the scenario never comes to two copies")?;
+    let leader = alone.shard(ShardId(1)).and_then(Shard::leader).cloned().ok_or("it is served")?;
+    alone.now = alone.now + 1;
+    let at = alone.at();
+    alone.cluster.leave(at, &leader.node, leader.incarnation).map_err(|error| error.to_string())?;
+    alone.members.retain(|member| member.id != leader.node);
+    alone.decide();
+    fails_if(copies(&alone) != 2, "D10: one copy is given up for another that may have ended before")?;
+    for _ in 0..2 {
+        alone.beats(&Member::serves)?;
+    }
+    let next = alone.shard(ShardId(1)).and_then(Shard::leader).ok_or("L1: nobody leads")?;
+    fails_if(next.node == leader.node || copies(&alone) != 1, "L1: the copy that is heard does not go on")
+}
+
 /// What is seen of a child and its parents: everything is well, but perhaps that no process of the parent's node is heard.
 struct Parents {
     are_heard: bool,

@@ -82,9 +82,8 @@ impl World {
         scene.after(brief, Event::Mend(Mend::Start(node)));
     }
 
-    /// Whether all that is durable is whole elsewhere, in processes that run and stay, and nothing of it is being split or
-    /// merged: whoever stops the last other one before the loss is noticed loses two copies at once, which is a matter for a
-    /// person. Not where backups are restored: the disk may have had the only copy that is later than the backup.
+    /// Whether all that is durable is whole elsewhere, in processes that run, and nothing of it is being split or merged. Not
+    /// where backups are restored: the disk may have had the only copy that is later than the backup.
     fn may_lose_disk(&self, node: usize) -> bool {
         if self.shape.touched {
             return false;
@@ -97,8 +96,7 @@ impl World {
         };
         let is_whole_elsewhere = |space: &Space, shard: &Shard| {
             let is_other = |replica: &&Replica| {
-                let stays = self.nodes.iter().any(|node| node.id == replica.node && node.stays());
-                replica.state == ReplicaState::Live && replica.node != self.nodes[node].id && stays
+                replica.state == ReplicaState::Live && replica.node != self.nodes[node].id
             };
             let mut others = shard.replicas.iter().filter(is_other);
             let name = &space.keyspace.name;

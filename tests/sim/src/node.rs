@@ -569,11 +569,6 @@ impl Node {
     pub fn is_down(&self) -> bool {
         self.process.is_none()
     }
-
-    /// Whether it runs, and has not asked to leave.
-    pub fn stays(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| !process.worker.is_leaving())
-    }
 }
 
 /// What a service that is wrong says of a replica that is somebody else's.

@@ -36,6 +36,12 @@ const PATIENCE: True = 20 * SECOND;
 /// For so long nothing is committed at the end: longer than a plan and what it makes another keyspace do.
 const QUIET: True = 15 * SECOND;
 
+/// What was cold until faults stopped is merged long after that, one pair after another: nothing may follow for so long.
+const AFTER_MERGE: True = 4 * QUIET;
+
+/// How often something may follow all the same.
+const LATE_MERGES: u32 = 2;
+
 /// Seconds within which a move ends in which nodes are stuck: the time to let go, and two leases.
 const STUCK_MOVES: u64 = 30;
 
@@ -183,8 +189,15 @@ impl World {
         self.calm();
         let quiet_from = (self.shape.faulty + self.shape.calm).saturating_sub(QUIET);
         self.run_until(quiet_from);
-        let commits = self.scene.oracles.maps.commits;
+        let mut commits = self.scene.oracles.maps.commits;
         self.run_until(self.shape.faulty + self.shape.calm);
+        for _ in 0..LATE_MERGES {
+            if self.shape.stuck || self.scene.oracles.maps.commits == commits {
+                break;
+            }
+            commits = self.scene.oracles.maps.commits;
+            self.run_until(self.scene.now + AFTER_MERGE);
+        }
         self.let_moves_end();
         if self.scene.violation.is_none() {
             self.judge_liveness(commits);

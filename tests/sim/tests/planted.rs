@@ -131,6 +131,11 @@ fn d10_a_planted_copy_that_is_not_whole_is_found() {
 }
 
 #[test]
+fn d10_a_planted_copy_that_goes_on_unheard_is_found() {
+    is_found(Planted::UnheardCopy);
+}
+
+#[test]
 fn d10_a_planted_copy_that_was_overtaken_is_found() {
     is_found(Planted::OvertakenCopy);
 }

@@ -202,6 +202,11 @@ impl NodeState {
         }
     }
 
+    /// Since when an incarnation that has ended is known to have: another one has registered since, or it was told so.
+    pub(super) fn end_of(&self, incarnation: Incarnation) -> Millis {
+        if incarnation == self.record.incarnation { self.ended_at } else { self.signs.since }
+    }
+
     /// Whether a replica is of its current incarnation.
     pub(super) fn is_start_of(&self, replica: &Replica) -> bool {
         (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)
@@ -373,6 +378,7 @@ impl Cluster {
         }
         node.sequence = beat.sequence;
         node.orders.confirm(beat.applied);
+        let heard_before = node.signs.last_beat;
         node.signs.beat(at.now);
         // A lease of nothing takes nothing away: the last one runs out.
         let lease_ms = if node.revoked { 0 } else { self.settings.lease_ms };
@@ -389,6 +395,7 @@ impl Cluster {
             self.plan_soon(at, 0);
         }
         self.wake_unannounced(&id);
+        self.wake_last_copies(&id, heard_before);
         if beat.whole {
             self.forget_unreported(&id, &beat.reports);
         }

@@ -167,6 +167,8 @@ pub struct KeyspaceState {
     unannounced: BTreeSet<ShardId>,
     /// Durable shards whose followers may begin when their leader serves, and have not been told so yet; not stored.
     unfollowed: BTreeSet<ShardId>,
+    /// Durable shards of whose copies some have ended and some have not; not stored.
+    half_ended: BTreeSet<ShardId>,
     /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.
     avoid: BTreeMap<(ShardId, NodeId), overdue::Avoided>,
     /// The steps that are waited for; not stored.

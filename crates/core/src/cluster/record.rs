@@ -486,6 +486,7 @@ impl KeyspaceState {
             ungranted: ids,
             unannounced: BTreeSet::new(),
             unfollowed: BTreeSet::new(),
+            half_ended: BTreeSet::new(),
             avoid: BTreeMap::new(),
             debts: Default::default(),
             crashed: BTreeMap::new(),

@@ -129,9 +129,17 @@ impl KeyspaceState {
                 && shard.replicas.iter().all(rests)
     }
 
-    /// Keeps `unsettled` for shards of a durable keyspace, where it depends on nodes too.
+    /// Keeps `unsettled` and `half_ended` for shards of a durable keyspace, where they depend on nodes too.
     pub(super) fn note_resting(&mut self, nodes: &Nodes, ids: impl IntoIterator<Item = ShardId>) {
         for id in ids {
+            let (mut ended, mut act) = (false, false);
+            let live = self.map.shard(id).into_iter().flat_map(Shard::live);
+            live.for_each(|r| *if has_ended(nodes, r) { &mut ended } else { &mut act } = true);
+            if ended && act {
+                self.half_ended.insert(id);
+            } else {
+                self.half_ended.remove(&id);
+            }
             let rests = self.map.shard(id).is_none_or(|shard| self.rests(nodes, shard));
             let has_changed = if rests { self.unsettled.remove(&id) } else { self.unsettled.insert(id) };
             if let Some(shard) = self.map.shard(id).filter(|_| has_changed) {
@@ -280,6 +288,23 @@ impl Cluster {
                 true => hosted.on(node).filter(|id| unannounced.contains(id)).filter(is_its).collect(),
                 false => unannounced.iter().copied().filter(is_its).collect(),
             };
+            its.into_iter().for_each(|id| keyspace.note_news(id));
+        }
+    }
+
+    /// The copies of other nodes may have ended since this one was last heard: its own may be the last, and is not lost.
+    pub(super) fn wake_last_copies(&mut self, id: &NodeId, heard_before: Option<Millis>) {
+        let Cluster { keyspaces, nodes, .. } = self;
+        for keyspace in keyspaces.values_mut().filter(|keyspace| !keyspace.half_ended.is_empty()) {
+            let KeyspaceState { half_ended, map, .. } = keyspace;
+            let has_ended_since = |r: &Replica| {
+                let end = nodes.get(&r.node).map(|node| node.end_of(r.incarnation));
+                has_ended(nodes, r) && end >= heard_before
+            };
+            let is_its = |shard: &&Shard| shard.live().any(|r| r.node == *id);
+            let shards = half_ended.iter().filter_map(|id| map.shard(*id)).filter(is_its);
+            let its: Vec<ShardId> =
+                shards.filter(|shard| shard.live().any(has_ended_since)).map(|shard| shard.id).collect();
             its.into_iter().for_each(|id| keyspace.note_news(id));
         }
     }

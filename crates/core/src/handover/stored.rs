@@ -11,6 +11,7 @@
 //! | `Live`, its process lives and has nothing of it | another copy acts | any                           | `Load`; who led follows          |
 //! | `Live`, follows, its process lives and cannot open it | another copy acts | any                     | `Load`, so that writes wait for it no longer |
 //! | `Live`                       | another copy may live and serve     | any                              | waits until that is known        |
+//! | `Live`                       | the one other copy that acts was not heard since | any                 | waits for its next beat: it may be gone, too |
 //! | `Live`                       | no copy acts, nor has any opened its data | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
 //! | `Live`, older than a restore | no copy acts, a node with another may have a later one | is back and has it stored | waits: a person may choose it |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
@@ -127,7 +128,15 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
     if ended.is_empty() {
         return Ok(());
     }
-    if !rest.iter().any(|r| acts_without_the_ended(r, sight)) {
+    let acting: Vec<&Replica> = rest.iter().filter(|r| acts_without_the_ended(r, sight)).collect();
+    if let [last] = acting[..]
+        && ended.iter().any(|r| has_ended(r, sight) && !sight.was_heard_since(last, r))
+        && !planted::is(Planted::UnheardCopy)
+    {
+        // It may be gone, too, and not be missed yet: then no copy would be left.
+        return Ok(());
+    }
+    if acting.is_empty() {
         if rest.iter().any(|r| may_act(r, sight)) {
             return Ok(());
         }

@@ -234,11 +234,6 @@ impl Worker {
         self.leaving = true;
     }
 
-    /// Whether it asks to leave.
-    pub fn is_leaving(&self) -> bool {
-        self.leaving
-    }
-
     /// Asks no longer to leave: what has been moved off may come back.
     pub fn stay(&mut self) {
         self.leaving = false;
