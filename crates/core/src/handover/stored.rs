@@ -140,15 +140,18 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
         if rest.iter().any(|r| may_act(r, sight)) {
             return Ok(());
         }
-        let mut is_back = false;
-        for replica in &ended {
-            if let Copy::Intact(incarnation) = sight.copy(edit.shard(id)?, replica) {
-                edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Live)?;
-                is_back = true;
-            }
+        // All of them are looked at before the first begins: one that has begun makes those of its epoch look late.
+        let shard = edit.shard(id)?;
+        let is_back = |r: &Replica| match sight.copy(shard, r) {
+            Copy::Intact(incarnation) => Some((r.placement, incarnation)),
+            _ => None,
+        };
+        let back: Vec<_> = ended.iter().filter_map(is_back).collect();
+        for (placement, incarnation) in &back {
+            edit.begin_anew(id, *placement, *incarnation, ReplicaState::Live)?;
         }
         // The others stay copies until one has opened what it has.
-        return if is_back { lead_by_survivor(edit, id, sight) } else { Ok(()) };
+        return if back.is_empty() { Ok(()) } else { lead_by_survivor(edit, id, sight) };
     }
     lead_by_survivor(edit, id, sight)?;
     for replica in ended {

@@ -104,6 +104,36 @@ fn d1_d10_a_copy_that_others_went_on_without_does_not_lead_after_a_restore() {
     assert!(town.is_at_rest(2), "n0 has caught up: {:#?}", town.map());
 }
 
+/// Copies of one epoch cannot be told apart, but one of them led when the backup was taken: all begin in one step, and that one
+/// leads again, as no other can have more.
+#[test]
+fn d1_of_copies_of_one_epoch_the_one_that_led_leads_after_a_restore() {
+    let mut town = town_of(3, durable(8, 2));
+    let led = |town: &Town| -> Vec<_> {
+        town.map().shards().filter_map(|shard| Some((shard.id, shard.leader()?.node.clone()))).collect()
+    };
+    // The order of the replicas is not what decides.
+    let last = |shard: &Shard| (shard.id, shard.replicas.last().unwrap().node.clone());
+    let lasts: Vec<_> = town.map().shards().map(last).collect();
+    for (shard, to) in &lasts {
+        let command = Command::TransferLeader { keyspace: name(), shard: *shard, to: to.clone() };
+        town.cluster.command(town.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    }
+    town.run(10_000);
+    let (backup, before) = (town.disk.clone(), led(&town));
+    assert_eq!(before, lasts);
+    (0..3).for_each(|at| kill(&mut town, at));
+    let mut town = restore(town, backup);
+    (0..3).for_each(|at| start(&mut town, at));
+    for _ in 0..50 {
+        town.run(BEAT_MS);
+        let is_alone = |shard: &&Shard| shard.live().count() == 1;
+        assert_eq!(town.map().shards().filter(is_alone).count(), 0, "{:#?}", town.map());
+    }
+    assert_eq!(led(&town), before, "{:#?}", town.notices);
+    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
+}
+
 /// The copies that the backup names are an old one and none at all; a later one is where it does not look.
 #[test]
 fn d1_d10_a_later_copy_that_the_backup_does_not_name_is_for_a_person_to_choose() {
