@@ -15,6 +15,8 @@ struct Seen {
     ended: BTreeSet<&'static str>,
     /// Back in a second start, with everything stored.
     back: BTreeSet<&'static str>,
+    /// Back in a second start, with nothing.
+    gone: BTreeSet<&'static str>,
     silent: BTreeSet<&'static str>,
     unheard: BTreeSet<&'static str>,
     lease_over: BTreeSet<&'static str>,
@@ -73,7 +75,11 @@ impl Sight for Seen {
     }
 
     fn copy(&self, _: &Shard, replica: &Replica) -> Copy {
-        if self.back.contains(replica.node.as_str()) { Copy::Intact(Incarnation(2)) } else { Copy::Away }
+        match replica.node.as_str() {
+            node if self.back.contains(node) => Copy::Intact(Incarnation(2)),
+            node if self.gone.contains(node) => Copy::Gone,
+            _ => Copy::Away,
+        }
     }
 
     fn wanted(&self, _: ShardId) -> usize {
@@ -183,4 +189,16 @@ fn d10_a_leader_that_never_begins_makes_no_copy_wait() {
     assert_eq!(settled(&hangs).0, [(Live, 1), (Live, 1)], "while the other one is away");
     let (replicas, leads) = settled(&Seen { back: b, ..hangs });
     assert_eq!((replicas[1], leads), ((Live, 2), Some(PlacementId(2))), "when it is back");
+}
+
+/// What follows may fail to serve only because its leader is away; it is a copy all the same. While the leader's node may come
+/// back with its own, that is waited for; when it is back with nothing, nobody else is left to lead.
+#[test]
+fn l1_d10_a_follower_that_failed_leads_when_all_others_are_lost() {
+    let failed = Phase::failed(1, "its leader does not answer".to_owned());
+    let phases: BTreeMap<_, _> = [(PlacementId(1), None), (PlacementId(2), Some(failed))].into();
+    let away = Seen { ended: ["a"].into(), phases, ..Seen::default() };
+    assert_eq!(settled(&away), (vec![(Live, 1), (Live, 1)], Some(PlacementId(1))));
+    let lost = Seen { gone: ["a"].into(), ..away };
+    assert_eq!(settled(&lost), (vec![(Live, 1), (Live, 1)], Some(PlacementId(2))));
 }
