@@ -202,11 +202,6 @@ impl NodeState {
         }
     }
 
-    /// Since when an incarnation that has ended is known to have: another one has registered since, or it was told so.
-    pub(super) fn end_of(&self, incarnation: Incarnation) -> Millis {
-        if incarnation == self.record.incarnation { self.ended_at } else { self.signs.since }
-    }
-
     /// Whether a replica is of its current incarnation.
     pub(super) fn is_start_of(&self, replica: &Replica) -> bool {
         (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)

@@ -17,7 +17,7 @@ use super::restored::all_are_back;
 use super::{Cluster, Kept, KeyspaceState, Moment, NodeState};
 use crate::exchange::{Phase, ReplicaKey};
 use crate::handover::{self, Copy, Sight};
-use crate::id::{PlacementId, ShardId};
+use crate::id::{Incarnation, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
@@ -271,6 +271,13 @@ impl KeyspaceState {
             |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || cannot_act(r));
         let leader = shard.leader().filter(|_| may_be_copied && self.has_hung_leader(shard));
         leader.filter(|leader| others_ended(leader) && !has_ended(nodes, leader))
+    }
+}
+
+impl NodeState {
+    /// Since when an incarnation that has ended is known to have: another one has registered since, or it was told so.
+    pub(super) fn end_of(&self, incarnation: Incarnation) -> Millis {
+        if incarnation == self.record.incarnation { self.ended_at } else { self.signs.since }
     }
 }
 
