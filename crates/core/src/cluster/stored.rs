@@ -25,7 +25,7 @@ use crate::node::Health;
 use crate::planted::{self, Planted};
 use crate::settings::Settings;
 use crate::time::Millis;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The nodes, by their names.
 pub(super) type Nodes = BTreeMap<NodeId, NodeState>;
@@ -240,6 +240,21 @@ impl KeyspaceState {
         }
     }
 
+    /// Those of `waiting` with a replica on a node of which `is_its` holds. A beat looks through what the node has, not
+    /// through all that waits in the cluster.
+    fn waiting_on(
+        &self,
+        node: &NodeId,
+        waiting: &BTreeSet<ShardId>,
+        is_its: impl Fn(&Shard) -> bool,
+    ) -> Vec<ShardId> {
+        let is_its = |id: &ShardId| self.map.shard(*id).is_some_and(&is_its);
+        match self.hosted.count(node) < waiting.len() {
+            true => self.hosted.on(node).filter(|id| waiting.contains(id)).filter(is_its).collect(),
+            false => waiting.iter().copied().filter(is_its).collect(),
+        }
+    }
+
     /// How many failed loads of a replica are not held against it.
     pub(super) fn excused_attempts(&self, placement: PlacementId, now: Millis) -> u32 {
         match self.excused.get(&placement) {
@@ -286,15 +301,8 @@ impl Cluster {
     pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
         let waiting = self.keyspaces.values_mut().filter(|keyspace| !keyspace.unannounced.is_empty());
         for keyspace in waiting {
-            let KeyspaceState { unannounced, map, hosted, .. } = keyspace;
-            let is_its = |id: &ShardId| {
-                map.shard(*id).and_then(Shard::leader).is_some_and(|leader| leader.node == *node)
-            };
-            // A beat looks through what the node has, not through all that waits in the cluster.
-            let its: Vec<ShardId> = match hosted.count(node) < unannounced.len() {
-                true => hosted.on(node).filter(|id| unannounced.contains(id)).filter(is_its).collect(),
-                false => unannounced.iter().copied().filter(is_its).collect(),
-            };
+            let leads = |shard: &Shard| shard.leader().is_some_and(|leader| leader.node == *node);
+            let its = keyspace.waiting_on(node, &keyspace.unannounced, leads);
             its.into_iter().for_each(|id| keyspace.note_news(id));
         }
     }
@@ -302,16 +310,14 @@ impl Cluster {
     /// The copies of other nodes may have ended since this one was last heard: its own may be the last, and is not lost.
     pub(super) fn wake_last_copies(&mut self, id: &NodeId, heard_before: Option<Millis>) {
         let Cluster { keyspaces, nodes, .. } = self;
+        let has_ended_since = |r: &Replica| {
+            let end = nodes.get(&r.node).map(|node| node.end_of(r.incarnation));
+            has_ended(nodes, r) && end >= heard_before
+        };
         for keyspace in keyspaces.values_mut().filter(|keyspace| !keyspace.half_ended.is_empty()) {
-            let KeyspaceState { half_ended, map, .. } = keyspace;
-            let has_ended_since = |r: &Replica| {
-                let end = nodes.get(&r.node).map(|node| node.end_of(r.incarnation));
-                has_ended(nodes, r) && end >= heard_before
-            };
-            let is_its = |shard: &&Shard| shard.live().any(|r| r.node == *id);
-            let shards = half_ended.iter().filter_map(|id| map.shard(*id)).filter(is_its);
-            let its: Vec<ShardId> =
-                shards.filter(|shard| shard.live().any(has_ended_since)).map(|shard| shard.id).collect();
+            let is_left =
+                |shard: &Shard| shard.live().any(|r| r.node == *id) && shard.live().any(has_ended_since);
+            let its = keyspace.waiting_on(id, &keyspace.half_ended, is_left);
             its.into_iter().for_each(|id| keyspace.note_news(id));
         }
     }
