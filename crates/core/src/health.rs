@@ -27,8 +27,10 @@ use crate::time::Millis;
 pub struct Signs {
     /// When this coordinator began to listen for it: its own start, or the registration.
     pub since: Millis,
-    /// The last beat heard by this coordinator.
+    /// The last beat heard by this coordinator, later by the time for which the coordinator itself was deaf.
     pub last_beat: Option<Millis>,
+    /// When its last beat, or its registration, was heard in fact.
+    pub heard_at: Option<Millis>,
     /// Until when it may act.
     pub lease: Granted,
     /// It has beaten since it registered with this coordinator.
@@ -51,6 +53,7 @@ impl Signs {
         Signs {
             since: now,
             last_beat: None,
+            heard_at: None,
             lease,
             beaten: false,
             answered: false,
@@ -83,9 +86,15 @@ impl Signs {
         }
     }
 
+    /// It was heard: it has registered, or beaten.
+    pub fn hear(&mut self, now: Millis) {
+        self.last_beat = Some(now);
+        self.heard_at = Some(now);
+    }
+
     /// It has beaten.
     pub fn beat(&mut self, now: Millis) {
-        self.last_beat = Some(now);
+        self.hear(now);
         self.beaten = true;
     }
 
@@ -158,6 +167,14 @@ mod tests {
         signs.last_beat = Some(Millis(9));
         assert_eq!(signs.health(Millis(10), &settings()), Health::Down);
         assert_eq!(signs.next_change(Millis(10), &settings()), Millis::NEVER);
+    }
+
+    #[test]
+    fn d10_a_silence_that_is_excused_is_no_sign_of_life() {
+        let mut signs = Signs::new(Millis(0), Granted::default());
+        signs.beat(Millis(10));
+        signs.excuse(Millis(5_010), 5_000);
+        assert_eq!((signs.last_beat, signs.heard_at), (Some(Millis(5_010)), Some(Millis(10))));
     }
 
     #[test]

@@ -321,7 +321,7 @@ impl Cluster {
             node.record.spec = spec;
             self.outbox.writes.push(Write::Node(node.record.clone()));
         }
-        node.signs.last_beat = Some(at.now);
+        node.signs.hear(at.now);
         node.registered = true;
         self.take_stored(at, &id, stored);
         Ok(self.welcome(incarnation))
@@ -333,7 +333,7 @@ impl Cluster {
         let record = NodeRecord { spec, incarnation, ended: false, left: false, drain, since_ms: at.wall_ms };
         self.outbox.writes.push(Write::Node(record.clone()));
         let mut node = NodeState::recalled(record, at, Granted::default());
-        node.signs.last_beat = Some(at.now);
+        node.signs.hear(at.now);
         node.registered = true;
         self.strike_for_restart(at, &id);
         if let Some(old) = self.nodes.remove(&id) {
@@ -373,7 +373,7 @@ impl Cluster {
         }
         node.sequence = beat.sequence;
         node.orders.confirm(beat.applied);
-        let heard_before = node.signs.last_beat;
+        let heard_before = node.signs.heard_at;
         node.signs.beat(at.now);
         // A lease of nothing takes nothing away: the last one runs out.
         let lease_ms = if node.revoked { 0 } else { self.settings.lease_ms };

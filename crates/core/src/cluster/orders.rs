@@ -173,7 +173,7 @@ impl Sight for KeyspaceSight<'_> {
     }
 
     fn was_heard_since(&self, replica: &Replica, ended: &Replica) -> bool {
-        let heard = self.nodes.get(&replica.node).and_then(|node| node.signs.last_beat);
+        let heard = self.nodes.get(&replica.node).and_then(|node| node.signs.heard_at);
         self.nodes.get(&ended.node).is_none_or(|node| heard >= Some(node.end_of(ended.incarnation)))
     }
 

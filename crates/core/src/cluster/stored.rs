@@ -35,7 +35,7 @@ pub(super) type Seen<'a> = (&'a Nodes, Millis, &'a Settings);
 
 /// How much a replica has of its shard's data, by what is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Has {
+enum Extent {
     /// Its node is there without it.
     Nothing,
     /// Some of it cannot be read, or others went on without it.
@@ -132,10 +132,9 @@ impl KeyspaceState {
     /// Keeps `unsettled` and `half_ended` for shards of a durable keyspace, where they depend on nodes too.
     pub(super) fn note_resting(&mut self, nodes: &Nodes, ids: impl IntoIterator<Item = ShardId>) {
         for id in ids {
-            let (mut ended, mut act) = (false, false);
-            let live = self.map.shard(id).into_iter().flat_map(Shard::live);
-            live.for_each(|r| *if has_ended(nodes, r) { &mut ended } else { &mut act } = true);
-            if ended && act {
+            let live = || self.map.shard(id).into_iter().flat_map(Shard::live);
+            let ended = live().filter(|r| has_ended(nodes, r)).count();
+            if 0 < ended && ended < live().count() {
                 self.half_ended.insert(id);
             } else {
                 self.half_ended.remove(&id);
@@ -290,7 +289,7 @@ impl KeyspaceState {
 }
 
 impl NodeState {
-    /// Since when an incarnation that has ended is known to have: another one has registered since, or it was told so.
+    /// When this coordinator learned that an incarnation had ended: the node registered anew, left, or was declared dead.
     pub(super) fn end_of(&self, incarnation: Incarnation) -> Millis {
         if incarnation == self.record.incarnation { self.ended_at } else { self.signs.since }
     }
@@ -307,7 +306,7 @@ impl Cluster {
         }
     }
 
-    /// The copies of other nodes may have ended since this one was last heard: its own may be the last, and is not lost.
+    /// A node is heard for the first time since copies on other nodes ended: what waited for that is looked at again.
     pub(super) fn wake_last_copies(&mut self, id: &NodeId, heard_before: Option<Millis>) {
         let Cluster { keyspaces, nodes, .. } = self;
         let has_ended_since = |r: &Replica| {
@@ -408,23 +407,23 @@ impl Cluster {
         shard: &Shard,
         replicas: &[&Replica],
     ) -> bool {
-        let has = |r: &Replica| {
+        let extent = |r: &Replica| {
             let copy = self.sight(keyspace, Millis(0)).copy(shard, r);
             let ended = has_ended(&self.nodes, r);
             match copy {
-                _ if r.state == ReplicaState::Load => (ended && copy != Copy::Gone).then_some(Has::Part),
-                _ if keyspace.has_lost(r) => Some(Has::Nothing),
-                Copy::Gone if ended => Some(Has::Nothing),
-                Copy::Damaged if ended => Some(Has::Part),
-                _ => Some(Has::All),
+                _ if r.state == ReplicaState::Load => (ended && copy != Copy::Gone).then_some(Extent::Part),
+                _ if keyspace.has_lost(r) => Some(Extent::Nothing),
+                Copy::Gone if ended => Some(Extent::Nothing),
+                Copy::Damaged if ended => Some(Extent::Part),
+                _ => Some(Extent::All),
             }
         };
         let (here, elsewhere): (Vec<&Replica>, Vec<&Replica>) =
             replicas.iter().copied().partition(|r| r.node == *id);
-        let elsewhere = elsewhere.into_iter().filter_map(has).max();
-        match here.into_iter().filter_map(has).max() {
-            Some(Has::Part | Has::All) => elsewhere < Some(Has::All),
-            Some(Has::Nothing) => elsewhere.is_none(),
+        let elsewhere = elsewhere.into_iter().filter_map(extent).max();
+        match here.into_iter().filter_map(extent).max() {
+            Some(Extent::Part | Extent::All) => elsewhere < Some(Extent::All),
+            Some(Extent::Nothing) => elsewhere.is_none(),
             None => false,
         }
     }

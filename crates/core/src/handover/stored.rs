@@ -14,7 +14,7 @@
 //! | `Live`                       | the one other copy that acts was not heard since | any                 | waits for its next beat: it may be gone, too |
 //! | `Live`                       | no copy acts, nor has any opened its data | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
 //! | `Live`, older than a restore | no copy acts, a node with another may have a later one | is back and has it stored | waits: a person may choose it |
-//! | `Live`                       | no copy acts, and all whose processes ended are gone or damaged | is back | waits; a copy that lives is to lead, though it could not follow |
+//! | `Live`                       | no copy acts; one lives and cannot follow, all others are gone or damaged | is back | waits; the one that lives is made the leader |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
 //! | `Load`, was to replace one, or nobody has ever led | any           | any                              | removed                          |
 //! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
@@ -138,28 +138,9 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
         return Ok(());
     }
     if acting.is_empty() {
-        if rest.iter().any(|r| may_act(r, sight)) {
-            return Ok(());
-        }
-        // All of them are looked at before the first begins: one that has begun makes those of its epoch look late.
-        let shard = edit.shard(id)?;
-        let is_back = |r: &Replica| match sight.copy(shard, r) {
-            Copy::Intact(incarnation) => Some((r.placement, incarnation)),
-            _ => None,
-        };
-        let back: Vec<_> = ended.iter().filter_map(is_back).collect();
-        // A follower may have opened nothing only because its leader does not answer: when all others are lost, it is asked
-        // to lead.
-        let is_lost =
-            |r: &Replica| has_ended(r, sight) && matches!(sight.copy(shard, r), Copy::Gone | Copy::Damaged);
-        let others_are_lost = ended.iter().all(is_lost);
-        for (placement, incarnation) in &back {
-            edit.begin_anew(id, *placement, *incarnation, ReplicaState::Live)?;
-        }
-        // The others stay copies until one has opened what it has.
-        return match others_are_lost || !back.is_empty() {
-            true => lead_by_survivor(edit, id, sight),
-            false => Ok(()),
+        return match rest.iter().any(|r| may_act(r, sight)) {
+            true => Ok(()),
+            false => begin_from_stored(edit, id, &ended, sight),
         };
     }
     lead_by_survivor(edit, id, sight)?;
@@ -174,6 +155,34 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
             }
             Copy::Damaged | Copy::Gone => edit.remove_replica(id, replica.placement)?,
         }
+    }
+    Ok(())
+}
+
+/// No copy acts: those that are stored whole begin anew.
+fn begin_from_stored(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    ended: &[Replica],
+    sight: &dyn Sight,
+) -> Result<(), EditError> {
+    // All of them are looked at before the first begins: one that has begun makes those of its epoch look late.
+    let shard = edit.shard(id)?;
+    let stored = |r: &Replica| match sight.copy(shard, r) {
+        Copy::Intact(incarnation) => Some((r.placement, incarnation)),
+        _ => None,
+    };
+    let back: Vec<_> = ended.iter().filter_map(stored).collect();
+    let is_lost =
+        |r: &Replica| has_ended(r, sight) && matches!(sight.copy(shard, r), Copy::Gone | Copy::Damaged);
+    // A follower may have opened nothing only because its leader does not answer: it leads when all others are lost.
+    let others_are_lost = ended.iter().all(is_lost);
+    for (placement, incarnation) in &back {
+        edit.begin_anew(id, *placement, *incarnation, ReplicaState::Live)?;
+    }
+    // The others stay copies until one has opened what it has.
+    if others_are_lost || !back.is_empty() {
+        lead_by_survivor(edit, id, sight)?;
     }
     Ok(())
 }
