@@ -181,6 +181,11 @@ impl StoreError {
         Some(format!("the disk that holds {dir} is full: `{}` cannot grow ({what})", file.display()))
     }
 
+    /// What follows from a commit that `leadership` has fenced.
+    fn of_fenced(leadership: &Leadership, error: Error) -> StoreError {
+        if leadership.is_fenced_off(&error) { StoreError::FencedOff } else { error.into() }
+    }
+
     fn half_done(self) -> StoreError {
         StoreError::HalfDone(Box::new(self))
     }
@@ -312,7 +317,7 @@ impl Store {
         let most = most.max_value_bytes.min(most.max_transaction_bytes / 2);
         let size = usize::try_from(bytes).unwrap_or(most).saturating_add(ROOM_MARGIN_BYTES).min(most);
         let look = self.leadership.fence(Transaction::new()).put(&Key::new(ROOM)?, vec![0; size]);
-        self.leadership.committed(self.coordination.commit(look).await?);
+        self.commit_fenced(look).await?;
         self.clear_room().await
     }
 
@@ -321,7 +326,7 @@ impl Store {
         let key = Key::new(ROOM)?;
         if self.coordination.read(&key).await?.is_some() {
             let clear = self.leadership.fence(Transaction::new()).delete(&key);
-            self.leadership.committed(self.coordination.commit(clear).await?);
+            self.commit_fenced(clear).await?;
         }
         Ok(())
     }
@@ -407,7 +412,8 @@ impl Store {
                 continue;
             }
             apart.finish(&changes, prepared, &outcome).await;
-            self.leadership.committed(outcome.map_err(|error| self.refused(error))?);
+            let done = outcome.map_err(|error| StoreError::of_fenced(&self.leadership, error))?;
+            self.leadership.committed(done);
             break;
         }
         for write in writes {
@@ -429,13 +435,13 @@ impl Store {
         if operations.is_empty() {
             return Ok(());
         }
-        let outcome = self.coordination.commit(self.fenced(operations)?).await;
-        self.leadership.committed(outcome.map_err(|error| self.refused(error))?);
-        Ok(())
+        self.commit_fenced(self.fenced(operations)?).await
     }
 
-    fn refused(&self, error: Error) -> StoreError {
-        if self.leadership.is_fenced_off(&error) { StoreError::FencedOff } else { error.into() }
+    async fn commit_fenced(&self, transaction: Transaction) -> Result<(), StoreError> {
+        let outcome = self.coordination.commit(transaction).await;
+        self.leadership.committed(outcome.map_err(|error| StoreError::of_fenced(&self.leadership, error))?);
+        Ok(())
     }
 
     fn fenced(&self, operations: &[StoreOp]) -> Result<Transaction, StoreError> {

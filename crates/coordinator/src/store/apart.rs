@@ -306,7 +306,8 @@ impl Apart {
                 let as_found = self.0.leadership.fence(Transaction::new());
                 let as_found = as_found.when(&key, Expected::unchanged(entry.as_ref()));
                 let again = as_found.put(&key, book::seal_head(name, &seen.head));
-                self.0.coordination.commit(again).await?
+                let outcome = self.0.coordination.commit(again).await;
+                outcome.map_err(|error| StoreError::of_fenced(&self.0.leadership, error))?
             }
         };
         let found = match found {
