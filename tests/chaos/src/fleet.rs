@@ -273,8 +273,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// [`empty_keyspace`], asked of `id`, which passes it on if it does not lead. Asked again, as the answer says, when
-    /// a leader could not store it: on a machine that stands still for a while the lead is lost at any time.
+    /// [`empty_keyspace`], asked of `id`, which passes it on if it does not lead. When the leader answers that it could not
+    /// store it, asks again, as that answer says: on a machine that stands still for a while a lead is lost at any time.
     pub async fn change(&self, id: &str, name: &str) -> Result<Answer, String> {
         let admin = Admin::new(&self.coordinators[id].address);
         until(&format!("{id} stores a change"), || async {
