@@ -21,6 +21,9 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+/// How long nodes may disagree about who owns a key.
+const MISDIRECTED: Duration = Duration::from_secs(5);
+
 /// Where the process of `coordinator_process` listens, and where its state is.
 const LISTEN: &str = "KV_TEST_LISTEN";
 const STATE: &str = "KV_TEST_STATE";
@@ -345,7 +348,7 @@ impl Town {
 
     pub async fn put(&self, keyspace: &str, key: &str, value: &str) -> Result<(), String> {
         let uri = &self.uris(keyspace, key)[0];
-        match self.http.send(Method::PUT, uri, value.to_owned()).await? {
+        match self.send(Method::PUT, uri, value).await? {
             (StatusCode::NO_CONTENT, _) => Ok(()),
             (status, said) => Err(format!("{uri}: {status}: {said}")),
         }
@@ -354,10 +357,23 @@ impl Town {
     /// The value, if there is one.
     pub async fn get(&self, keyspace: &str, key: &str) -> Result<Option<String>, String> {
         let uri = &self.uris(keyspace, key)[0];
-        match self.http.send(Method::GET, uri, String::new()).await? {
+        match self.send(Method::GET, uri, "").await? {
             (StatusCode::OK, value) => Ok(Some(value)),
             (StatusCode::NOT_FOUND, _) => Ok(None),
             (status, said) => Err(format!("{uri}: {status}: {said}")),
+        }
+    }
+
+    /// Sends again, as a router does, for as long as the answer is that the node does not own the key now (421): a lead may
+    /// move at any time, and the nodes learn of it one after the other.
+    async fn send(&self, method: Method, uri: &str, body: &str) -> Result<(StatusCode, String), String> {
+        let end = Instant::now() + MISDIRECTED;
+        loop {
+            let answer = self.http.send(method.clone(), uri, body.to_owned()).await?;
+            if answer.0 != StatusCode::MISDIRECTED_REQUEST || Instant::now() >= end {
+                return Ok(answer);
+            }
+            sleep(Duration::from_millis(50)).await;
         }
     }
 
