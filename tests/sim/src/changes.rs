@@ -13,7 +13,7 @@ use partage_core::cluster::serving::Serving;
 use partage_core::cluster::{Cluster, Moment};
 use partage_core::id::ShardId;
 use partage_core::key::Key;
-use partage_core::map::{Replica, Role, Shard};
+use partage_core::map::{Replica, Role, Shard, ShardMap};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::plan::Status;
 use partage_core::sharding::{Bounds, Sharding};
@@ -23,6 +23,9 @@ const SHARDS: usize = 9;
 
 /// Numbers of fixed slots that people try: of some neither divides the other.
 const SLOTS: [u32; 5] = [2, 3, 4, 6, 8];
+
+/// Wishes for a keyspace with named partitions that are about which there are, in thousandths.
+const PARTITIONS: u64 = 500;
 
 /// Most nodes that are drained at once.
 const DRAINS: usize = 2;
@@ -126,12 +129,17 @@ pub fn by_hand(world: &mut World, command: &Command) -> bool {
 /// Returns the warnings, if it is done.
 fn command_it(scene: &mut Scene, cluster: &mut Cluster, at: Moment, command: Command) -> Option<Vec<String>> {
     let words = format!("{command:?}");
+    let unregisters = matches!(command, Command::UnregisterPartitions { .. });
     let answer = cluster.command(at, transaction(scene), "run", command, false);
     scene.trace.event(scene.now, (30u8, answer.is_ok()), || match &answer {
         Ok(answer) => format!("ASKED {words}: {}", answer.summary),
         Err(error) => format!("ASKED {words}: refused: {error}"),
     });
-    answer.ok().map(|answer| answer.warnings)
+    let answer = answer.ok()?;
+    if unregisters {
+        scene.count("partitions unregistered");
+    }
+    Some(answer.warnings)
 }
 
 /// A keyspace is created, or deleted with all that is in it.
@@ -145,9 +153,26 @@ fn comes_or_goes(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<
     scene.draw.chance(700).then_some(Command::CreateKeyspace { keyspace, presplit, ahead: true })
 }
 
+/// A partition is registered, or unregistered with all that is in it.
+fn partition(scene: &mut Scene, map: &ShardMap, space: &Space) -> Option<Command> {
+    let keyspace = space.keyspace.name.clone();
+    let names: Vec<_> = space.partitions().into_iter().collect();
+    let name = scene.draw.pick(&names)?.clone();
+    let is_it = |shard: &Shard| shard.is_serving() && shard.bounds == Bounds::Name(name.clone());
+    if map.shards().any(is_it) {
+        return Some(Command::UnregisterPartitions { keyspace, partitions: vec![name] });
+    }
+    // It may be on its way out still: then that is refused.
+    let replicas = scene.draw.chance(300).then(|| scene.draw.between(1, 4) as u32);
+    Some(Command::RegisterPartitions { keyspace, partitions: vec![name], replicas, ahead: true })
+}
+
 fn anything(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<Command> {
     let keyspace = space.keyspace.name.clone();
     let map = &cluster.keyspaces().get(&keyspace)?.map;
+    if space.is_named() && scene.draw.chance(PARTITIONS) {
+        return partition(scene, map, space);
+    }
     let serving: Vec<&Shard> = map.shards().filter(|shard| shard.is_serving()).collect();
     let shard = *scene.draw.pick(&serving)?;
     let nodes: Vec<NodeId> = cluster.nodes().keys().cloned().collect();

@@ -15,10 +15,10 @@ use partage_core::id::{Epoch, PlacementId, ShardId, TransactionId};
 use partage_core::key::{Key, KeyRange};
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Resharding, Throttle};
 use partage_core::map::ShardMap;
-use partage_core::name::KeyspaceName;
+use partage_core::name::{KeyspaceName, PartitionName};
 use partage_core::planted::{self, Planted};
 use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot, presplit};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Keys of each keyspace that clients use.
 pub const KEYS: usize = 16;
@@ -30,7 +30,7 @@ const SHARDS: usize = 4;
 pub type Op = u64;
 
 /// A life of a keyspace, from its creation to its deletion, by the lowest id that its shards can have. Of what is there
-/// from the beginning it is 0.
+/// from the beginning it is 0. Each named partition has a life of its own, by the id of its shard.
 pub type Life = u64;
 
 /// A key of the run: keyspace and key, by their positions.
@@ -62,6 +62,22 @@ impl Space {
     /// Whether one owner at a time is promised.
     pub fn is_exclusive(&self) -> bool {
         self.keyspace.ownership == Ownership::Exclusive
+    }
+
+    /// Whether people register and unregister its partitions by name.
+    pub fn is_named(&self) -> bool {
+        self.keyspace.sharding == Sharding::Named
+    }
+
+    /// The partitions that its keys lie in, if it has named ones.
+    pub fn partitions(&self) -> BTreeSet<PartitionName> {
+        let names = self.keys.iter().filter(|_| self.is_named());
+        let name = |key: &Vec<u8>| {
+            let name =
+                std::str::from_utf8(self.keyspace.partition_key.of(key)).expect("keys are plain words");
+            PartitionName::new(name).expect("a plain word is a name")
+        };
+        names.map(name).collect()
     }
 
     /// The keys that lie within `bounds`, by their positions.
@@ -101,7 +117,8 @@ impl Space {
                 ranges.into_iter().map(Bounds::Hashes).collect()
             }
             Sharding::Fixed { shards, .. } => Slot::all(shards),
-            _ => {
+            Sharding::Named => self.partitions().into_iter().map(Bounds::Name).collect(),
+            Sharding::KeyRange => {
                 let key = |at: usize| {
                     self.keys.get(at).filter(|_| at > 0).map_or(Key::empty(), |key| {
                         Key::new(key).expect("keys of the run are a few bytes long")
@@ -138,6 +155,8 @@ pub struct Cast {
     pub slots: bool,
     /// Whether there is `vault`, whose data lies on disks that outlive processes (D10).
     pub durable: bool,
+    /// Whether there is `tenants`, with named partitions that people register and unregister (A1).
+    pub partitions: bool,
 }
 
 /// The keyspaces of a run.
@@ -189,7 +208,20 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
     if cast.durable {
         spaces.push(vault(&spaces[0], cast.replicas));
     }
+    if cast.partitions {
+        spaces.push(tenants(&spaces[0], cast.replicas));
+    }
     spaces
+}
+
+/// A keyspace with named partitions of four keys each, else as `like`.
+fn tenants(like: &Space, replicas: u32) -> Space {
+    let name = KeyspaceName::new("tenants").expect("a plain word is a name");
+    let (sharding, partition_key) = (Sharding::Named, PartitionKey::UpTo { delimiter: b'/' });
+    let resharding = Resharding::default();
+    let keyspace = Keyspace { name, sharding, partition_key, replicas, resharding, ..like.keyspace.clone() };
+    let keys = (0..KEYS).map(|i| format!("p{}/k{i:02}", i * SHARDS / KEYS).into_bytes()).collect();
+    Space { keyspace, keys, is_carried: false, comes_and_goes: false }
 }
 
 /// A durable keyspace, else as `like`.
@@ -284,6 +316,10 @@ pub struct Storage {
     carries: Vec<bool>,
     /// Of each keyspace that was created in the run.
     lives: BTreeMap<usize, Vec<Life>>,
+    /// Of each keyspace, whether its partitions have lives of their own.
+    named: Vec<bool>,
+    /// The latest shards of keys in named partitions.
+    partitions: BTreeMap<KeyAt, Life>,
     durable: Vec<bool>,
     /// The disks of workers.
     pub disks: Disks,
@@ -294,7 +330,20 @@ impl Storage {
     pub fn new(spaces: &[Space]) -> Storage {
         let carries = spaces.iter().map(|space| space.is_carried).collect();
         let durable = spaces.iter().map(|space| space.keyspace.durable).collect();
-        Storage { carries, durable, ..Storage::default() }
+        let named = spaces.iter().map(Space::is_named).collect();
+        let mut storage = Storage { carries, durable, named, ..Storage::default() };
+        for (keyspace, space) in spaces.iter().enumerate().filter(|(_, space)| space.is_named()) {
+            for shard in space.first_records().1.shards() {
+                let keys = space.keys_in(&shard.bounds).map(|key| KeyAt { keyspace, key });
+                storage.begin_partition(keys, shard.id);
+            }
+        }
+        storage
+    }
+
+    /// A partition with these keys is registered.
+    pub fn begin_partition(&mut self, keys: impl IntoIterator<Item = KeyAt>, shard: ShardId) {
+        self.partitions.extend(keys.into_iter().map(|key| (key, shard.0)));
     }
 
     /// A keyspace is created, whose shards have this id or a later one.
@@ -302,13 +351,17 @@ impl Storage {
         self.lives.entry(keyspace).or_default().push(first.0);
     }
 
-    /// The latest life of a keyspace.
-    pub fn life(&self, keyspace: usize) -> Life {
-        self.lives.get(&keyspace).and_then(|lives| lives.last().copied()).unwrap_or_default()
+    /// The latest life that a key is of.
+    pub fn life(&self, key: KeyAt) -> Life {
+        let of_keyspace = || self.lives.get(&key.keyspace).and_then(|lives| lives.last().copied());
+        self.partitions.get(&key).copied().or_else(of_keyspace).unwrap_or_default()
     }
 
     /// The life that a shard is of.
     pub fn life_of(&self, keyspace: usize, shard: ShardId) -> Life {
+        if self.named[keyspace] {
+            return shard.0;
+        }
         let lives = self.lives.get(&keyspace).into_iter().flatten();
         lives.rev().copied().find(|life| *life <= shard.0).unwrap_or_default()
     }
@@ -319,7 +372,7 @@ impl Storage {
 
     /// What is there in the latest life, by the latest epoch.
     pub fn read(&self, key: KeyAt) -> Option<&Register> {
-        self.read_in(key, self.life(key.keyspace))
+        self.read_in(key, self.life(key))
     }
 
     fn read_in(&self, key: KeyAt, life: Life) -> Option<&Register> {

@@ -203,7 +203,7 @@ impl Router {
 
     /// A client begins an operation.
     pub fn operate(&mut self, scene: &mut Scene, op: Op, key: KeyAt, access: Access, deed: Option<Deed>) {
-        let life = scene.oracles.storage.life(key.keyspace);
+        let life = scene.oracles.storage.life(key);
         scene.oracles.data.begins(op, key, life, deed);
         self.purse.earn(1);
         let nature = Nature { idempotent: deed.is_none(), hedged: false, replayable: true };
@@ -263,8 +263,9 @@ impl Router {
         let route = match self.routes.route(space.keyspace.name.as_str(), key) {
             Ok(route) => route,
             Err(error) => {
-                // Whoever leads, and if nobody does: who has a map can look up every key.
-                if self.table.map(&space.keyspace.name).is_some() {
+                // Whoever leads, and if nobody does: who has a map can look up every key, but those of a partition
+                // that is not registered.
+                if self.table.map(&space.keyspace.name).is_some() && !space.is_named() {
                     scene.violate("M1", format!("router {} cannot look up a key: {error}", self.at));
                 }
                 return None;
@@ -320,11 +321,11 @@ impl Router {
         });
         let event = match outcome {
             Outcome::Done(seen, by_leader) => {
-                let keyspace = under_way.key.keyspace;
+                let key = under_way.key;
                 self.ops.remove(&op);
                 let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
                 let oracles = &mut scene.oracles;
-                let is_alive = oracles.exists(keyspace);
+                let is_alive = oracles.has_key(key);
                 let finding = oracles.data.done(op, seen, by_leader, &spaces, &oracles.storage, is_alive);
                 return finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
             }

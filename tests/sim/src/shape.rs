@@ -56,6 +56,9 @@ pub const PERSON: u64 = 50;
 /// Runs in which people create and delete a keyspace, in thousandths.
 pub const DRAFTS: u64 = 600;
 
+/// Runs with named partitions that people register and unregister, in thousandths.
+pub const PARTITIONS: u64 = 300;
+
 /// The numbers of a run.
 pub fn settings(draw: &mut Draw, shape: Shape) -> Settings {
     let heartbeat_ms = draw.between(150, 500);

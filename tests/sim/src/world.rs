@@ -90,6 +90,8 @@ impl World {
             slots: draw.chance(350),
             drafts: draw.chance(shape::DRAFTS) && !shape.leaders,
             durable: shape.durable,
+            // Drawn apart, so that the other runs stay what they were.
+            partitions: Draw::new(!seed).chance(shape::PARTITIONS) && !shape.leaders && !shape.touched,
         };
         let settings = shape::settings(&mut draw, shape);
         let all = Kind::known(shape);
@@ -120,6 +122,7 @@ impl World {
             is_slow: false,
             drafts: false,
             durable: false,
+            partitions: false,
         };
         let settings = Settings {
             heartbeat_ms: 200,

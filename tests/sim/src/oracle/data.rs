@@ -48,10 +48,10 @@ pub struct Data {
 }
 
 impl Data {
-    /// A keyspace is deleted, and all that was in it.
-    pub fn end_life(&mut self, keyspace: usize) {
-        self.known.retain(|key, _| key.keyspace != keyspace);
-        self.acknowledged.retain(|(key, _), _| key.keyspace != keyspace);
+    /// A keyspace is deleted, or a partition unregistered, and with it all that was in these keys.
+    pub fn end_life(&mut self, is_in_it: impl Fn(&KeyAt) -> bool) {
+        self.known.retain(|key, _| !is_in_it(key));
+        self.acknowledged.retain(|(key, _), _| !is_in_it(key));
     }
 
     /// A person goes on with a copy in which writes of a key may be missing.
@@ -89,7 +89,7 @@ impl Data {
         }
         // Of a life that began after the operation nothing was known; of one that is over nothing matters.
         let floor = if seen.life == floor.life { floor } else { Seen { life: seen.life, ..Seen::default() } };
-        if !is_alive || seen.life < storage.life(key.keyspace) {
+        if !is_alive || seen.life < storage.life(key) {
             return None;
         }
         if version > storage.seen(key, seen.life).version {

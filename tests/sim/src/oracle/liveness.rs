@@ -48,7 +48,8 @@ pub fn owned(
         let waits_for_person = |shard: &Shard| is_bad(shard) || is_stuck(shard);
         for key in 0..space.keys.len() {
             let (at, shard) = (KeyAt { keyspace, key }, map.find(&space.keys[key]));
-            let waits = shard.is_some_and(&waits_for_person);
+            let is_there = shard.is_some() || !space.is_named();
+            let waits = !is_there || shard.is_some_and(&waits_for_person);
             if space.is_exclusive() && !waits && oracles.ownership.owner(now, at).is_none() {
                 findings.push(("L1", format!("nobody owns key {key} of {name}: {shard:?}")));
             }
@@ -225,6 +226,7 @@ mod tests {
                 drafts: false,
                 slots: false,
                 durable: false,
+                partitions: false,
             };
             let mut spaces = model::spaces(cast);
             spaces.truncate(1);

@@ -22,7 +22,7 @@ use partage_core::cluster::{Records, Write};
 use partage_core::exchange::Order;
 use partage_core::id::{ClusterId, Incarnation};
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Role, Shard};
+use partage_core::map::{MapDiff, Role, Shard, Stage};
 use partage_core::name::KeyspaceName;
 use partage_core::sharding::Bounds;
 use partage_core::worker::gates::Permit;
@@ -94,6 +94,7 @@ impl Oracles {
             let name = match write {
                 Write::Keyspace(record) => &record.keyspace.name,
                 Write::DropKeyspace(name) => name,
+                Write::Map(diff) => &diff.keyspace,
                 _ => continue,
             };
             let Some(keyspace) = self.spaces.iter().position(|space| space.keyspace.name == *name) else {
@@ -106,7 +107,10 @@ impl Oracles {
                 }
                 Write::DropKeyspace(_) => {
                     self.maps.end_life(name);
-                    self.data.end_life(keyspace);
+                    self.data.end_life(|key| key.keyspace == keyspace);
+                }
+                Write::Map(diff) if self.spaces[keyspace].is_named() => {
+                    self.partitions_committed(&diff.keyspace, diff);
                 }
                 _ => {}
             }
@@ -136,6 +140,26 @@ impl Oracles {
         spaces
             .flat_map(|(keyspace, space)| space.keys_in(bounds).map(move |key| KeyAt { keyspace, key }))
             .collect()
+    }
+
+    /// Partitions that this commit registers begin their lives, and those that it unregisters end them.
+    fn partitions_committed(&mut self, name: &KeyspaceName, diff: &MapDiff) {
+        let is_new = |shard: &&Shard| self.maps.latest(name).is_none_or(|map| map.shard(shard.id).is_none());
+        let begins: Vec<_> = diff.changed.iter().filter(is_new).cloned().collect();
+        for shard in begins {
+            self.storage.begin_partition(self.keys_of(name, &shard.bounds), shard.id);
+        }
+        for shard in diff.changed.iter().filter(|shard| *shard.stage() == Stage::Removing) {
+            let keys = self.keys_of(name, &shard.bounds);
+            self.data.end_life(|key| keys.contains(key));
+        }
+    }
+
+    /// Whether a key belongs to something that is there, by the latest commit.
+    pub fn has_key(&self, key: KeyAt) -> bool {
+        let space = &self.spaces[key.keyspace];
+        let map = self.maps.latest(&space.keyspace.name);
+        map.is_some_and(|map| !space.is_named() || map.find(&space.keys[key.key]).is_some())
     }
 
     /// Whether a keyspace is there, by the latest commit.
