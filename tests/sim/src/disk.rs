@@ -19,9 +19,6 @@ use partage_core::planted::{self, Planted};
 use partage_core::sharding::Bounds;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The keyspace that lies on disks is never deleted.
-const LIFE: Life = 0;
-
 /// A register as one replica has stored it: the epoch of its last write says which of two copies is newer.
 #[derive(Debug, Clone, Default)]
 struct Row {
@@ -31,7 +28,7 @@ struct Row {
 
 impl Row {
     fn version(&self) -> (Epoch, u64) {
-        (self.epoch, self.register.seen(LIFE).version)
+        (self.epoch, self.register.version())
     }
 }
 
@@ -111,23 +108,30 @@ impl Disks {
         before > 0
     }
 
+    /// The rows of a key in one life, on all disks.
+    fn rows(&self, key: KeyAt, life: Life) -> impl Iterator<Item = &Row> {
+        // Only named partitions have lives here: what else lies on disks is never deleted.
+        let is_of_it = move |replica: &ReplicaKey| life == Life::default() || replica.shard.0 == life;
+        let copies = self.copies.iter().filter(move |(replica, _)| is_of_it(replica));
+        copies.filter_map(move |(_, copy)| copy.rows.get(&key))
+    }
+
     /// The newest row of a key on any disk.
-    pub fn newest(&self, key: KeyAt) -> Option<&Register> {
-        let rows = self.copies.values().filter_map(|copy| copy.rows.get(&key));
+    pub fn newest(&self, key: KeyAt, life: Life) -> Option<&Register> {
+        let rows = self.rows(key, life);
         rows.max_by_key(|row| row.version()).map(|row| &row.register)
     }
 
     /// The most writes of a key that any disk has, in whatever order.
-    pub fn most(&self, key: KeyAt) -> Seen {
-        let rows = self.copies.values().filter_map(|copy| copy.rows.get(&key));
-        let seen = rows.map(|row| row.register.seen(LIFE));
-        seen.max_by_key(|seen| seen.version).unwrap_or_default()
+    pub fn most(&self, key: KeyAt, life: Life) -> Seen {
+        let seen = self.rows(key, life).map(|row| row.register.seen(life));
+        seen.max_by_key(|seen| seen.version).unwrap_or(Seen { life, ..Seen::default() })
     }
 
     /// What one replica has of a key.
-    pub fn seen_by(&self, replica: &ReplicaKey, key: KeyAt) -> Seen {
+    pub fn seen_by(&self, replica: &ReplicaKey, key: KeyAt, life: Life) -> Seen {
         let row = self.copies.get(replica).and_then(|copy| copy.rows.get(&key));
-        row.map(|row| row.register.seen(LIFE)).unwrap_or_default()
+        row.map_or(Seen { life, ..Seen::default() }, |row| row.register.seen(life))
     }
 
     /// Deletes what is stored of a replica.
@@ -164,7 +168,7 @@ impl Disks {
         let row = copy.rows.entry(key).or_default();
         if let Some((op, deed)) = write {
             row.epoch = epoch;
-            row.register.write(LIFE, op, deed);
+            row.register.write(op, deed);
         }
         Some(row.clone())
     }
@@ -279,6 +283,7 @@ pub fn replicate(
     write: Option<(Op, Deed)>,
 ) -> Outcome {
     let name = &order.replica.keyspace;
+    let life = scene.oracles.storage.life_of(key.keyspace, order.replica.shard);
     let disks = &mut scene.oracles.storage.disks;
     let Some(row) = disks.write(&order.replica, epoch, key, write) else { return Outcome::Refused };
     // The last writes of a shard that was split or merged are let out while all of its replicas are in `Unload`.
@@ -308,7 +313,7 @@ pub fn replicate(
         on_all &= stay.is_some() || (peer.state == ReplicaState::Load && !has_begun);
     }
     if on_all || planted::is(Planted::AckedByOne) {
-        Outcome::OnAll(row.register.seen(LIFE))
+        Outcome::OnAll(row.register.seen(life))
     } else {
         Outcome::NotOnAll
     }

@@ -205,16 +205,13 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
             Space { keyspace, keys, is_carried, comes_and_goes }
         })
         .collect();
-    if cast.durable {
-        spaces.push(vault(&spaces[0], cast.replicas));
-    }
-    if cast.partitions {
-        spaces.push(tenants(&spaces[0], cast.replicas));
-    }
+    let vault = cast.durable.then(|| vault(&spaces[0], cast.replicas));
+    let tenants = cast.partitions.then(|| tenants(vault.as_ref().unwrap_or(&spaces[0]), cast.replicas));
+    spaces.extend(vault.into_iter().chain(tenants));
     spaces
 }
 
-/// A keyspace with named partitions of four keys each, else as `like`.
+/// A keyspace with named partitions of four keys each, else as `like`: on disks where there is `vault`.
 fn tenants(like: &Space, replicas: u32) -> Space {
     let name = KeyspaceName::new("tenants").expect("a plain word is a name");
     let (sharding, partition_key) = (Sharding::Named, PartitionKey::UpTo { delimiter: b'/' });
@@ -263,7 +260,12 @@ impl Register {
     /// As it is.
     pub fn seen(&self, life: Life) -> Seen {
         let is_there = self.writes.last().is_some_and(|(_, deed)| *deed == Deed::Put);
-        Seen { life, version: self.writes.len() as u64, is_there }
+        Seen { life, version: self.version(), is_there }
+    }
+
+    /// How many writes it had.
+    pub fn version(&self) -> u64 {
+        self.writes.len() as u64
     }
 
     /// Which operation made that version.
@@ -272,9 +274,8 @@ impl Register {
     }
 
     /// Takes in a write.
-    pub fn write(&mut self, life: Life, op: Op, deed: Deed) -> Seen {
+    pub fn write(&mut self, op: Op, deed: Deed) {
         self.writes.push((op, deed));
-        self.seen(life)
     }
 
     /// As the next owner copies it.
@@ -378,7 +379,7 @@ impl Storage {
     fn read_in(&self, key: KeyAt, life: Life) -> Option<&Register> {
         let at = (key, life);
         if self.durable[key.keyspace] {
-            self.disks.newest(key)
+            self.disks.newest(key, life)
         } else if self.carries(key) {
             self.carried.get(&at).and_then(|files| files.values().next_back()).map(|file| &file.register)
         } else {
@@ -389,7 +390,7 @@ impl Storage {
     /// What a reader sees of it in that life.
     pub fn seen(&self, key: KeyAt, life: Life) -> Seen {
         if self.durable[key.keyspace] {
-            return self.disks.most(key);
+            return self.disks.most(key, life);
         }
         let nothing = Seen { life, ..Seen::default() };
         self.read_in(key, life).map_or(nothing, |register| register.seen(life))
@@ -417,14 +418,16 @@ impl Storage {
         let life = self.life_of(key.keyspace, shard);
         if self.carries(key) {
             let file = self.carried.get_mut(&(key, life))?.get_mut(&epoch)?;
-            return Some(file.register.write(life, op, deed));
+            file.register.write(op, deed);
+            return Some(file.register.seen(life));
         }
         let shared = self.shared.entry((key, life)).or_default();
         if epoch < shared.epoch {
             return None;
         }
         shared.epoch = epoch;
-        Some(shared.register.write(life, op, deed))
+        shared.register.write(op, deed);
+        Some(shared.register.seen(life))
     }
 
     /// The files that a replica made are deleted.

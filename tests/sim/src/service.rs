@@ -236,7 +236,7 @@ impl Node {
             let life = scene.oracles.storage.life_of(key.keyspace, inside.permit.replica.shard);
             let nothing = Seen { life, ..Seen::default() };
             let seen = match is_durable {
-                true => scene.oracles.storage.disks.seen_by(&inside.permit.replica, key),
+                true => scene.oracles.storage.disks.seen_by(&inside.permit.replica, key, life),
                 false => process.service.copies.get(&(key, life)).copied().unwrap_or(nothing),
             };
             Outcome::Done(seen, leads)
