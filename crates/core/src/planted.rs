@@ -103,6 +103,8 @@ pub enum Planted {
     Lives,
     /// O1: the name of an exclusive keyspace is given out again as soon as that is deleted.
     FreeName,
+    /// O1: a partition is registered again while the one of that name that was unregistered still unloads.
+    TwicePartition,
     /// T7: half of the metadata servers count as a majority.
     Majority,
     /// T8: a metadata server answers without a look at the head.
@@ -172,7 +174,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 48] = [
+    pub const CLUSTER: [Planted; 49] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -221,6 +223,7 @@ impl Planted {
         Planted::Horizon,
         Planted::Lives,
         Planted::FreeName,
+        Planted::TwicePartition,
     ];
 }
 

@@ -13,8 +13,8 @@ use partage_core::cluster::serving::Serving;
 use partage_core::cluster::{Cluster, Moment};
 use partage_core::id::ShardId;
 use partage_core::key::Key;
-use partage_core::map::{Replica, Role, Shard, ShardMap};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::map::{Replica, Role, Shard, ShardMap, Stage};
+use partage_core::name::{KeyspaceName, NodeId, PartitionName};
 use partage_core::plan::Status;
 use partage_core::sharding::{Bounds, Sharding};
 
@@ -33,7 +33,13 @@ const DRAINS: usize = 2;
 /// Asks for one thing that nobody needs.
 pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
     let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
-    let space = &spaces[scene.draw.index(spaces.len())];
+    // A person who has unregistered a partition may want it again at once: that is refused until it has gone.
+    let is_removing = |space: &&Space| {
+        let map = cluster.keyspaces().get(&space.keyspace.name).map(|state| &state.map);
+        map.is_some_and(|map| map.shards().any(|shard| *shard.stage() == Stage::Removing))
+    };
+    let space = spaces.iter().find(is_removing).filter(|_| scene.draw.chance(700));
+    let space = space.unwrap_or(&spaces[scene.draw.index(spaces.len())]);
     let asked = if space.comes_and_goes { comes_or_goes(scene, cluster, space) } else { None };
     if let Some(command) = asked {
         command_it(scene, cluster, at, command);
@@ -157,12 +163,15 @@ fn comes_or_goes(scene: &mut Scene, cluster: &Cluster, space: &Space) -> Option<
 fn partition(scene: &mut Scene, map: &ShardMap, space: &Space) -> Option<Command> {
     let keyspace = space.keyspace.name.clone();
     let names: Vec<_> = space.partitions().into_iter().collect();
-    let name = scene.draw.pick(&names)?.clone();
+    let removing = map.shards().filter(|shard| *shard.stage() == Stage::Removing);
+    let removing: Vec<_> = removing.map(|shard| &shard.bounds).collect();
+    let is_removing = |name: &&PartitionName| removing.contains(&&Bounds::Name((*name).clone()));
+    let again = names.iter().find(is_removing).filter(|_| scene.draw.chance(800));
+    let name = again.or_else(|| scene.draw.pick(&names))?.clone();
     let is_it = |shard: &Shard| shard.is_serving() && shard.bounds == Bounds::Name(name.clone());
     if map.shards().any(is_it) {
         return Some(Command::UnregisterPartitions { keyspace, partitions: vec![name] });
     }
-    // It may be on its way out still: then that is refused.
     let replicas = scene.draw.chance(300).then(|| scene.draw.between(1, 4) as u32);
     Some(Command::RegisterPartitions { keyspace, partitions: vec![name], replicas, ahead: true })
 }

@@ -274,3 +274,8 @@ fn m2_a_planted_life_that_comes_back_is_found() {
 fn o1_a_planted_name_that_is_free_at_once_is_found() {
     is_found(Planted::FreeName);
 }
+
+#[test]
+fn o1_a_planted_partition_that_is_there_twice_is_found() {
+    is_found(Planted::TwicePartition);
+}

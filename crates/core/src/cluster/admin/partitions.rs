@@ -7,6 +7,7 @@ use crate::id::{ShardId, TransactionId};
 use crate::limits;
 use crate::map::{Edit, Stage};
 use crate::name::{KeyspaceName, PartitionName};
+use crate::planted::{self, Planted};
 use crate::sharding::{Bounds, Sharding};
 use std::collections::BTreeMap;
 
@@ -80,7 +81,9 @@ impl Cluster {
             return Err(AdminError::PartitionsExist { keyspace: name.clone(), partitions: taken });
         }
         // Two shards of one name would be two owners of its keys, each with a grant of its own (O1).
-        if let Some(partition) = names.iter().find(|n| known.removing.contains_key(*n)) {
+        let is_removing =
+            |n: &&PartitionName| known.removing.contains_key(*n) && !planted::is(Planted::TwicePartition);
+        if let Some(partition) = names.iter().find(is_removing) {
             return Err(AdminError::Conflict {
                 problem: format!("partition {partition} of keyspace {name} is still being removed"),
                 way_out: "try again when its replicas have unloaded".into(),
