@@ -5,7 +5,7 @@
 //! sent whole instead; so a lost, doubled or late message costs time and nothing else.
 
 use crate::hash::HashFunction;
-use crate::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
+use crate::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
 use crate::key::KeyRange;
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
@@ -189,6 +189,8 @@ pub struct Beat {
     pub node: NodeId,
     /// Which start of it.
     pub incarnation: Incarnation,
+    /// Of the token with which it came. A driver takes it from the message, or from the stream on which that came.
+    pub session: SessionDigest,
     /// Counts this incarnation's beats from 1; older ones that arrive late are ignored.
     pub sequence: u64,
     /// When it was sent, by the worker's own monotonic clock; comes back with the answer.

@@ -49,6 +49,18 @@ id!(
     PlanId, "plan-"
 );
 
+/// What the coordinator knows the session of a worker by: the SHA-256 of the token that it gave to the process which
+/// registered. Whoever has only this cannot speak for that process.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct SessionDigest(pub [u8; 32]);
+
+impl fmt::Debug for SessionDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, ..] = self.0;
+        write!(f, "SessionDigest({a:02x}{b:02x}{c:02x}{d:02x}…)")
+    }
+}
+
 /// Which cluster: drawn at random when its coordinators begin with nothing, so a coordinator whose state was
 /// emptied is of another cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

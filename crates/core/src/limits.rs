@@ -67,6 +67,12 @@ pub const ENDED_NODES: usize = 100;
 /// Most nodes in one cluster: the largest fleet that is measured, times four.
 pub const NODES: usize = 40_000;
 
+/// The number of a worker's first beat that a coordinator takes, at the most: more than one each microsecond for a lifetime.
+pub const BEATS: u64 = 1 << 52;
+
+/// By how much the number of a beat may be above that of the last one: weeks of beats that were lost on the way.
+pub const BEATS_SKIPPED: u64 = 10_000_000;
+
 /// Most keyspaces in one cluster. Each has a planner run of its own.
 pub const KEYSPACES: usize = 1_000;
 

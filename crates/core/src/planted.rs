@@ -103,6 +103,8 @@ pub enum Planted {
     Lives,
     /// O1: the name of an exclusive keyspace is given out again as soon as that is deleted.
     FreeName,
+    /// Z1: a coordinator does not compare the token of a message with that of the process that registered.
+    AnySession,
     /// O1: a partition is registered again while the one of that name that was unregistered still unloads.
     TwicePartition,
     /// T7: half of the metadata servers count as a majority.
@@ -174,7 +176,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 49] = [
+    pub const CLUSTER: [Planted; 50] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -224,6 +226,7 @@ impl Planted {
         Planted::Lives,
         Planted::FreeName,
         Planted::TwicePartition,
+        Planted::AnySession,
     ];
 }
 

@@ -100,7 +100,8 @@ impl Cluster {
     ) -> Result<Welcome, Box<Registration>> {
         let is_as_it_was = |node: &NodeState| {
             let current = Some(node.record.incarnation) == registration.incarnation;
-            current && !node.record.ended && node.record.spec == registration.spec
+            let is_known = node.record.session == Some(registration.session);
+            current && is_known && !node.record.ended && node.record.spec == registration.spec
         };
         if !self.nodes.get(&registration.spec.id).is_some_and(is_as_it_was) {
             return Err(Box::new(registration));

@@ -5,183 +5,23 @@
 //! one has followed, is told so and never acts again (O6); what it held is given out anew only when its
 //! lease is over.
 
-use super::{Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, Write, orders};
-use crate::exchange::{
-    Beat, ClusterIdentity, Known, LeaseRenewal, Orders, Phase, ReplicaKey, Report, Stored,
+use super::{
+    BeatError, Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, RegisterError, Registration,
+    Welcome, Write, orders,
 };
+use crate::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, Report, Stored};
 use crate::health::Signs;
-use crate::id::{ClusterId, Generation, Incarnation, ShardId};
+use crate::id::{ClusterId, Incarnation, SessionDigest, ShardId};
 use crate::lease::Granted;
 use crate::limits;
-use crate::load::{BadLoad, Load};
+use crate::load::Load;
 use crate::map::Replica;
-use crate::name::{KeyspaceName, NodeId};
-use crate::node::{Health, NodeSpec, NodeSpecError};
+use crate::name::NodeId;
+use crate::node::{Health, NodeSpec};
 use crate::planted::{self, Planted};
 use crate::reconnect;
 use crate::time::Millis;
 use std::collections::BTreeSet;
-
-/// A worker that wants to take part.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Registration {
-    /// What it says of itself.
-    pub spec: NodeSpec,
-    /// The incarnation it has already, when it only comes back to a coordinator; none for a new process.
-    pub incarnation: Option<Incarnation>,
-    /// The cluster that took it in before, or whose data it has stored; none for a process that knows of none.
-    pub cluster: Option<ClusterId>,
-    /// What it has stored that no order of this incarnation is about.
-    pub stored: Vec<Stored>,
-    /// The latest maps that it was given orders by: a coordinator that has older ones does not take it in.
-    pub known: Vec<Known>,
-}
-
-impl Registration {
-    /// Of a new process that has nothing stored.
-    pub fn new(spec: NodeSpec) -> Registration {
-        Registration { spec, incarnation: None, cluster: None, stored: vec![], known: vec![] }
-    }
-}
-
-/// The answer to a registration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Welcome {
-    /// The coordinator's cluster. A worker of another one refuses it (D11).
-    pub cluster: ClusterId,
-    /// Clusters that this one was restored from: their workers are its own.
-    pub continues: Vec<ClusterId>,
-    /// To be sent with every beat.
-    pub incarnation: Incarnation,
-    /// How often to beat.
-    pub heartbeat_ms: u64,
-    /// How long a lease is.
-    pub lease_ms: u64,
-}
-
-/// A registration that is refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum RegisterError {
-    /// Unusable.
-    #[error(transparent)]
-    Spec(#[from] NodeSpecError),
-    /// The name belongs to a process that is alive elsewhere.
-    #[error(
-        "node {node} is registered and alive at {address}: choose another node id, or stop that process first"
-    )]
-    NameTaken {
-        /// The name.
-        node: NodeId,
-        /// Where its owner is.
-        address: String,
-    },
-    /// The address belongs to a node that is alive.
-    #[error(
-        "address {address} belongs to node {node}, which is alive: every node needs an address of its own"
-    )]
-    AddressTaken {
-        /// The address.
-        address: String,
-        /// Whose it is.
-        node: NodeId,
-    },
-    /// It is of another cluster, or this coordinator's state was emptied.
-    #[error(
-        "node {node} is of cluster {theirs}, and this coordinator of cluster {ours}: give the worker the \
-         coordinators of its own cluster; if the state of those is lost, restore it from a backup. Nothing of \
-         what the worker holds was touched"
-    )]
-    OtherCluster {
-        /// The node.
-        node: NodeId,
-        /// The coordinator's.
-        ours: ClusterId,
-        /// The worker's.
-        theirs: ClusterId,
-    },
-    /// It was told more than this coordinator knows.
-    #[error(
-        "node {node} was told of keyspace {keyspace} at {theirs}, and this coordinator {}: another one leads by now, or \
-         the stored state was set back. The coordinator reads everything anew; keep the data, and register again",
-        ours.map_or("knows of no such keyspace".to_owned(), |ours| format!("has it at {ours}"))
-    )]
-    Ahead {
-        /// The node.
-        node: NodeId,
-        /// Of which keyspace.
-        keyspace: KeyspaceName,
-        /// The coordinator's, if it knows the keyspace.
-        ours: Option<Generation>,
-        /// The worker's.
-        theirs: Generation,
-    },
-    /// A node of that name is not known: it was removed.
-    #[error(
-        "node {node} is not known here, it was removed: stop serving, keep the data, and register as a new process"
-    )]
-    Unknown {
-        /// The node.
-        node: NodeId,
-    },
-    /// It comes back too late.
-    #[error(
-        "incarnation {incarnation} of node {node} has ended: stop serving, keep the data, and register as a new \
-         process"
-    )]
-    Ended {
-        /// The node.
-        node: NodeId,
-        /// The dead incarnation.
-        incarnation: Incarnation,
-    },
-    /// More than [`limits::NODES`].
-    #[error("the cluster has {limit} nodes, the most it can have: remove dead ones first", limit = limits::NODES)]
-    Full,
-}
-
-/// A beat that is refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum BeatError {
-    /// Not registered here.
-    #[error("node {0} is not registered: register again, with the incarnation it has")]
-    Unknown(NodeId),
-    /// Not registered since this coordinator started: which version of orders the worker has means nothing
-    /// here.
-    #[error(
-        "this coordinator is new and does not know node {0} yet: register again, with the incarnation it has"
-    )]
-    NotYet(NodeId),
-    /// Dead or followed by a later incarnation.
-    #[error(
-        "incarnation {incarnation} of node {node} has ended: stop serving, keep the data, register as a new process"
-    )]
-    Ended {
-        /// The node.
-        node: NodeId,
-        /// The ended incarnation.
-        incarnation: Incarnation,
-    },
-    /// Overtaken by a later beat; nothing was taken from it.
-    #[error("beat {sequence} of node {node} came after beat {latest}: ignored")]
-    Late {
-        /// The node.
-        node: NodeId,
-        /// Its number.
-        sequence: u64,
-        /// The number of the latest.
-        latest: u64,
-    },
-    /// A load that is not a load; nothing was taken from the beat.
-    #[error("the report of node {node} on {shard} is refused: {error}", shard = replica.shard)]
-    Load {
-        /// The node.
-        node: NodeId,
-        /// The replica.
-        replica: ReplicaKey,
-        /// What is wrong.
-        error: BadLoad,
-    },
-}
 
 impl NodeState {
     /// Whether that incarnation can certainly not act any more.
@@ -233,7 +73,7 @@ impl NodeState {
 impl Cluster {
     /// Takes a worker in, or back.
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
-        let Registration { spec, incarnation, cluster, stored, known } = registration;
+        let Registration { spec, incarnation, session, cluster, stored, known } = registration;
         spec.check()?;
         let is_other = |theirs: &ClusterId| {
             !self.identity().is_or_continues(*theirs) && !planted::is(Planted::AnyCluster)
@@ -248,7 +88,7 @@ impl Cluster {
         }
         self.check_address(at, &spec)?;
         if let Some(incarnation) = incarnation {
-            return self.resume(at, spec, incarnation, stored);
+            return self.resume(at, spec, (incarnation, session), stored);
         }
         match self.nodes.get(&spec.id) {
             None if self.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
@@ -261,7 +101,7 @@ impl Cluster {
         let incarnation = self.record.next_incarnation;
         self.record.next_incarnation = incarnation.next();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.admit(at, spec, incarnation, stored);
+        self.admit(at, spec, (incarnation, session), stored);
         Ok(self.welcome(incarnation))
     }
 
@@ -307,7 +147,7 @@ impl Cluster {
         &mut self,
         at: Moment,
         spec: NodeSpec,
-        incarnation: Incarnation,
+        (incarnation, session): (Incarnation, SessionDigest),
         stored: Vec<Stored>,
     ) -> Result<Welcome, RegisterError> {
         let ended = RegisterError::Ended { node: spec.id.clone(), incarnation };
@@ -316,9 +156,12 @@ impl Cluster {
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(ended);
         }
-        if node.record.spec != spec {
+        if node.record.session.is_some() && !node.is_session(session) {
+            return Err(RegisterError::Stranger { node: id, incarnation });
+        }
+        if node.record.session.is_none() || node.record.spec != spec {
             node.signs.answered &= node.record.spec.address == spec.address;
-            node.record.spec = spec;
+            (node.record.spec, node.record.session) = (spec, Some(session));
             self.outbox.writes.push(Write::Node(node.record.clone()));
         }
         node.signs.hear(at.now);
@@ -327,10 +170,18 @@ impl Cluster {
         Ok(self.welcome(incarnation))
     }
 
-    fn admit(&mut self, at: Moment, spec: NodeSpec, incarnation: Incarnation, stored: Vec<Stored>) {
+    fn admit(
+        &mut self,
+        at: Moment,
+        spec: NodeSpec,
+        (incarnation, session): (Incarnation, SessionDigest),
+        stored: Vec<Stored>,
+    ) {
         let id = spec.id.clone();
         let drain = self.nodes.get(&id).and_then(|node| node.record.drain.clone());
-        let record = NodeRecord { spec, incarnation, ended: false, left: false, drain, since_ms: at.wall_ms };
+        let (ended, left, since_ms) = (false, false, at.wall_ms);
+        let session = Some(session);
+        let record = NodeRecord { spec, incarnation, session, ended, left, drain, since_ms };
         self.outbox.writes.push(Write::Node(record.clone()));
         let mut node = NodeState::recalled(record, at, Granted::default());
         node.signs.hear(at.now);
@@ -362,6 +213,13 @@ impl Cluster {
         }
         if !node.registered {
             return Err(BeatError::NotYet(id));
+        }
+        if !node.is_session(beat.session) {
+            return Err(BeatError::Stranger { node: id, incarnation: beat.incarnation });
+        }
+        let most = if node.sequence == 0 { limits::BEATS } else { node.sequence + limits::BEATS_SKIPPED };
+        if beat.sequence > most {
+            return Err(BeatError::Skips { node: id, sequence: beat.sequence, latest: node.sequence });
         }
         if beat.sequence <= node.sequence && !planted::is(Planted::LateBeat) {
             return Err(BeatError::Late { node: id, sequence: beat.sequence, latest: node.sequence });
@@ -457,10 +315,19 @@ impl Cluster {
     }
 
     /// The worker's last word: it acts no more, whatever it still held.
-    pub fn leave(&mut self, at: Moment, id: &NodeId, incarnation: Incarnation) -> Result<(), BeatError> {
+    pub fn leave(
+        &mut self,
+        at: Moment,
+        id: &NodeId,
+        incarnation: Incarnation,
+        session: SessionDigest,
+    ) -> Result<(), BeatError> {
         let node = self.nodes.get_mut(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(BeatError::Ended { node: id.clone(), incarnation });
+        }
+        if !node.is_session(session) {
+            return Err(BeatError::Stranger { node: id.clone(), incarnation });
         }
         node.signs.left = true;
         node.record.left = true;

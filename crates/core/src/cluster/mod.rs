@@ -14,6 +14,7 @@
 //! | what is asked                                  | file            |
 //! |------------------------------------------------|-----------------|
 //! | who is a node, is it alive, may it go          | `membership.rs` |
+//! | how a worker registers, and who may speak for it | `session.rs`  |
 //! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
@@ -67,6 +68,7 @@ mod record;
 mod restored;
 mod runs;
 pub mod serving;
+mod session;
 pub mod status;
 mod stored;
 mod turns;
@@ -75,13 +77,13 @@ mod work;
 pub use ahead::{Ahead, Witness, note};
 pub use faults::StoredFaults;
 pub use kept::Kept;
-pub use membership::{BeatError, RegisterError, Registration, Welcome};
 pub use observed::Observed;
 pub use packed::PackedMap;
 pub use problems::Problem;
 pub use record::{
     ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, RecoverError, ShardRule, Write,
 };
+pub use session::{BeatError, RegisterError, Registration, Welcome};
 pub use work::{Slice, Work};
 
 use crate::brake::Losses;

@@ -14,7 +14,7 @@ use crate::brake::Losses;
 use crate::check;
 use crate::exchange::ReplicaKey;
 use crate::health::Signs;
-use crate::id::{ClusterId, Incarnation, PlacementId, PlanId, ShardId};
+use crate::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
 use crate::leap::Leap;
 use crate::lease::Granted;
@@ -198,6 +198,9 @@ pub struct NodeRecord {
     pub spec: NodeSpec,
     /// Its latest incarnation.
     pub incarnation: Incarnation,
+    /// Whoever speaks for that incarnation has the token of this. None where that was lost with the record, or never known:
+    /// the first who comes back as that incarnation is taken for it.
+    pub session: Option<SessionDigest>,
     /// Whether that incarnation has ended for ever.
     pub ended: bool,
     /// Whether it ended with a goodbye.
@@ -312,13 +315,14 @@ impl Records {
             let latest = named.remove(&node.spec.id).unwrap_or_default();
             if latest > node.incarnation {
                 // What is stored is of an earlier start.
-                node.incarnation = latest;
+                (node.incarnation, node.session) = (latest, None);
                 (node.ended, node.left) = (false, false);
             }
         }
         self.nodes.extend(named.into_iter().map(|(id, incarnation)| NodeRecord {
             spec: NodeSpec::new(id, "address-was-lost.invalid:1"),
             incarnation,
+            session: None,
             ended: false,
             left: false,
             drain: None,

@@ -20,5 +20,6 @@ mod reshape;
 mod reshard;
 mod restored;
 mod serving;
+mod session;
 mod town;
 mod unopened;

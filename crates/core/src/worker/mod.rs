@@ -17,7 +17,7 @@ pub use holding::{Callback, Gate, Holding, NoHeir, Patience, Task};
 
 use crate::cluster::{Registration, Welcome};
 use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
-use crate::id::{ClusterId, Epoch, Generation, Incarnation, ShardId};
+use crate::id::{ClusterId, Epoch, Generation, Incarnation, SessionDigest, ShardId};
 use crate::lease::Held;
 use crate::limits;
 use crate::load::Load;
@@ -145,6 +145,8 @@ impl Worker {
         Registration {
             spec,
             incarnation: self.incarnation,
+            // The driver has the token.
+            session: SessionDigest::default(),
             cluster: self.cluster,
             stored: self.holdings.values().filter_map(Holding::as_stored).collect(),
             known: self.keyspaces.values().map(KeyspaceBrief::known).collect(),
@@ -440,6 +442,7 @@ impl Worker {
         Some(Beat {
             node: self.node.clone(),
             incarnation,
+            session: SessionDigest::default(),
             sequence: self.sequence,
             sent_at: now,
             applied: self.applied,

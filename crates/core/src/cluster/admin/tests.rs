@@ -110,6 +110,7 @@ impl Town {
         let (incarnation, sequence) = self.alive.get_mut(id).unwrap();
         *sequence += 1;
         let beat = Beat {
+            session: crate::id::SessionDigest::default(),
             node: id.clone(),
             incarnation: *incarnation,
             sequence: *sequence,

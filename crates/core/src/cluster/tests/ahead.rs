@@ -165,6 +165,7 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
     let registration = Registration { stored: vec![stored], ..registration("n8", vec![]) };
     let welcome = cluster.register(at(&town), registration).unwrap();
     let beat = crate::exchange::Beat {
+        session: crate::id::SessionDigest::default(),
         node: node("n8"),
         incarnation: welcome.incarnation,
         sequence: 1,

@@ -285,7 +285,7 @@ fn d10_a_node_is_not_forgotten_with_the_last_copy_that_can_be_read() {
         town.run(100);
         let (at, id) = (town.at(), node("n1"));
         let incarnation = town.cluster.nodes()[&id].record.incarnation;
-        town.cluster.leave(at, &id, incarnation).unwrap();
+        town.cluster.leave(at, &id, incarnation, crate::id::SessionDigest::default()).unwrap();
         let disks = town.disks.as_mut().unwrap();
         let on_n0 = |of: &crate::name::NodeId| *of == node("n0");
         if is_gone {
@@ -316,7 +316,7 @@ fn d10_a_goodbye_gives_no_stored_replica_up() {
     let (at, id) = (town.at(), node("n0"));
     let incarnation = town.cluster.nodes()[&id].record.incarnation;
     kill(&mut town, 0);
-    town.cluster.leave(at, &id, incarnation).unwrap();
+    town.cluster.leave(at, &id, incarnation, crate::id::SessionDigest::default()).unwrap();
     town.run(2 * REPLACE_AFTER_MS);
     assert_eq!(placed(&town), before, "{:#?}", town.notices);
     start(&mut town, 0);

@@ -236,7 +236,9 @@ fn b9_at_most_so_many_nodes_are_remembered_that_have_ended_also_when_a_drain_sta
         let at = Moment { now: Millis(town.now), wall_ms: town.now };
         let welcome = town.cluster.register(at, Registration::new(spec)).unwrap();
         town.drain(&pod);
-        town.cluster.leave(at, &node(&pod), welcome.incarnation).unwrap();
+        town.cluster
+            .leave(at, &node(&pod), welcome.incarnation, crate::id::SessionDigest::default())
+            .unwrap();
         town.now += 1;
     }
     town.run(1_000);

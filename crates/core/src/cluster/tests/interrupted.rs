@@ -136,6 +136,7 @@ fn a_worker_has_to_come_to_each_coordinator_before_it_beats() {
     let mut fresh = Cluster::recover(town.at(), settings(), town.disk.clone()).unwrap();
     let record = fresh.nodes()[&node("a")].record.clone();
     let beat = |sequence| Beat {
+        session: crate::id::SessionDigest::default(),
         node: node("a"),
         incarnation: record.incarnation,
         sequence,

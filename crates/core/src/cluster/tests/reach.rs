@@ -11,7 +11,7 @@ fn unreachable_ms() -> u64 {
     settings().check_back_ms * u64::from(settings().failed_checks)
 }
 
-fn town_of(nodes: &[&str], replicas: u32) -> Town {
+pub(super) fn town_of(nodes: &[&str], replicas: u32) -> Town {
     let mut town = Town::new(Keyspace { replicas, ..keyspace(12) }, slots(12));
     nodes.iter().for_each(|name| town.join(name));
     town.run(3_000);

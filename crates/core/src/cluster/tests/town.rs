@@ -299,6 +299,7 @@ impl Town {
             served: self.disks.as_ref().and_then(|disks| disks.served(name, key)),
         };
         Beat {
+            session: crate::id::SessionDigest::default(),
             node: name.clone(),
             incarnation: worker.incarnation,
             sequence: worker.sequence,
@@ -351,7 +352,7 @@ impl Town {
         if orders.may_go {
             let incarnation = worker.incarnation;
             self.workers.remove(name);
-            self.cluster.leave(at, name, incarnation).unwrap();
+            self.cluster.leave(at, name, incarnation, crate::id::SessionDigest::default()).unwrap();
         }
     }
 

@@ -82,7 +82,7 @@ fn whoever_is_down_or_drained_counts_and_whoever_has_left_or_was_removed_does_no
     town.done(Command::DeleteKeyspace { keyspace: name("users") });
     town.done(Command::RemoveNode { node: node("a") });
     let (incarnation, _) = town.alive.remove(&node("b")).unwrap();
-    town.cluster.leave(town.at, &node("b"), incarnation).unwrap();
+    town.cluster.leave(town.at, &node("b"), incarnation, crate::id::SessionDigest::default()).unwrap();
     town.rounds(60);
     town.refused(create(wide(2), false), Kind::Refused, "room for 1: 1 node has joined: ask for 1 or fewer");
 }

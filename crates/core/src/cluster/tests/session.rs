@@ -1,0 +1,91 @@
+//! Who may speak for a node: the process that has the token of its incarnation (Z1).
+
+use super::super::{BeatError, RegisterError, Registration, Write};
+use super::reach::town_of;
+use super::town::{Town, node};
+use crate::exchange::Beat;
+use crate::id::SessionDigest;
+use crate::limits;
+use crate::node::NodeSpec;
+
+const FORGED: SessionDigest = SessionDigest([7; 32]);
+
+fn forged(town: &mut Town, name: &str) -> Beat {
+    Beat { session: FORGED, ..town.next_beat(&node(name)) }
+}
+
+#[test]
+fn z1_whoever_has_not_the_token_ends_renews_and_moves_nobody() {
+    let mut town = town_of(&["a", "b"], 1);
+    let (at, a) = (town.at(), node("a"));
+    let before = town.cluster.nodes()[&a].record.clone();
+    let (incarnation, lease) = (before.incarnation, town.cluster.nodes()[&a].signs.lease.end());
+
+    let left = town.cluster.leave(at, &a, incarnation, FORGED);
+    assert!(matches!(left, Err(BeatError::Stranger { .. })), "{left:?}");
+    let beat = Beat { sequence: u64::MAX, reports: Vec::new(), ..forged(&mut town, "a") };
+    let answer = town.cluster.beat(at, beat);
+    assert!(matches!(answer, Err(BeatError::Stranger { .. })), "{answer:?}");
+    let elsewhere = NodeSpec::new(a.clone(), "10.0.0.66:1");
+    let back =
+        Registration { incarnation: Some(incarnation), session: FORGED, ..Registration::new(elsewhere) };
+    let back = town.cluster.register(at, back);
+    assert!(matches!(back, Err(RegisterError::Stranger { .. })), "{back:?}");
+
+    let node_of_a = &town.cluster.nodes()[&a];
+    assert_eq!((&node_of_a.record, node_of_a.signs.lease.end()), (&before, lease));
+    town.beat(&a);
+    assert!(town.cluster.nodes()[&a].signs.lease.end() >= lease, "its own beats count as before");
+    assert_eq!(town.served().len(), 12);
+}
+
+#[test]
+fn z1_a_beat_whose_number_leaves_none_for_later_ones_is_refused() {
+    let mut town = town_of(&["a"], 1);
+    let (at, a) = (town.at(), node("a"));
+    let beat = town.next_beat(&a);
+    for sequence in [u64::MAX, beat.sequence + limits::BEATS_SKIPPED + 1] {
+        let answer = town.cluster.beat(at, Beat { sequence, ..beat.clone() });
+        assert!(matches!(answer, Err(BeatError::Skips { .. })), "{answer:?}");
+    }
+    town.cluster.beat(at, beat).unwrap();
+}
+
+#[test]
+fn z1_a_first_beat_may_have_any_number_that_leaves_later_ones_room() {
+    let mut town = town_of(&["a"], 1);
+    let (at, a) = (town.at(), node("a"));
+    town.cluster.nodes.get_mut(&a).unwrap().sequence = 0;
+    let beat = town.next_beat(&a);
+    let answer = town.cluster.beat(at, Beat { sequence: u64::MAX, ..beat.clone() });
+    assert!(matches!(answer, Err(BeatError::Skips { .. })), "{answer:?}");
+    town.cluster.beat(at, Beat { sequence: limits::BEATS, ..beat }).unwrap();
+}
+
+/// The record of a node was lost, and its token with it: the process that comes back first is taken for it, and only that one
+/// from then on.
+#[test]
+fn z1_where_the_token_was_lost_who_comes_back_first_is_taken() {
+    let mut town = town_of(&["a"], 1);
+    let (at, a) = (town.at(), node("a"));
+    let state = town.cluster.nodes.get_mut(&a).unwrap();
+    state.record.session = None;
+    let (incarnation, spec) = (Some(state.record.incarnation), state.record.spec.clone());
+    let beat = town.next_beat(&a);
+    assert!(
+        matches!(town.cluster.beat(at, beat), Err(BeatError::Stranger { .. })),
+        "it has to come back first"
+    );
+
+    let back = Registration { incarnation, session: SessionDigest([1; 32]), ..Registration::new(spec) };
+    let _ = town.cluster.take_outbox();
+    assert!(town.cluster.resume_meanwhile(at, back.clone()).is_err(), "it changes what is stored");
+    town.cluster.register(at, back.clone()).unwrap();
+    let writes = town.cluster.take_outbox().writes;
+    let stored = writes
+        .iter()
+        .any(|write| matches!(write, Write::Node(record) if record.session == Some(back.session)));
+    assert!(stored, "{writes:?}");
+    let other = town.cluster.register(at, Registration { session: FORGED, ..back });
+    assert!(matches!(other, Err(RegisterError::Stranger { .. })), "{other:?}");
+}
