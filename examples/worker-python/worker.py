@@ -34,6 +34,7 @@ lock = threading.Lock()
 held = {}        # (keyspace, shard, placement) -> its Replica
 keyspaces = {}   # name -> its brief
 cluster = None   # the coordinator's, from the first welcome on
+token = None     # proves that this is the process that registered; kept here and nowhere else
 copiers = ThreadPoolExecutor(FETCHES)
 copied = threading.Event()
 lease_until = 0.0
@@ -245,19 +246,19 @@ def stored():
 
 def register(incarnation=None):
     """As a new process, or after the coordinator restarted as the one that it is."""
-    global cluster
+    global cluster, token
     spec = {"id": args.id, "address": f"{args.host}:{args.port}", "check_path": "/partage/worker"}
     if args.zone:
         spec["zone"] = args.zone
     if incarnation is not None:
-        spec["incarnation"] = incarnation
+        spec |= {"incarnation": incarnation, "token": token}
     if cluster:
         spec |= {"cluster": cluster, "stored": stored()}
     welcome = post("/v1/worker/register", spec)
     if cluster not in (None, welcome["cluster"], *welcome.get("continues", [])):
         raise ValueError(f"the coordinator is of cluster {welcome['cluster']}, this worker of {cluster}: it is not "
                          "obeyed, and all data is kept. Give it the coordinators of its own cluster")
-    cluster = welcome["cluster"]
+    cluster, token = welcome["cluster"], welcome.get("token", token)
     return welcome
 
 
@@ -274,7 +275,7 @@ def attend():
             print(f"register: {said}", file=sys.stderr)
             leaving.wait(1)
             continue
-        me = {"node": args.id, "incarnation": welcome["incarnation"]}
+        me = {"node": args.id, "incarnation": welcome["incarnation"], "token": token}
         if beat(me, welcome["lease_ms"] / 1000, welcome["heartbeat_ms"] / 1000):
             with lock:
                 left_with = [key for key, one in held.items() if one.phase not in ("dropped", "kept")]

@@ -52,8 +52,8 @@ leaving=false registered=false asked= cluster=
 # Who is not registered serves nothing, so there is nothing to hand over.
 trap 'leaving=true; [[ $registered == true ]] || { kill $asked 2>/dev/null; exit 0; }' TERM
 
-post() { # PATH BODY; answers in lines
-    curl --silent --show-error --max-time 10 -H 'accept: text/plain' --data-binary "$2" "$coordinator/v1/worker/$1"
+post() { # PATH BODY; answers in lines. The body has the token, which the list of processes must not show
+    curl --silent --show-error --max-time 10 -H 'accept: text/plain' --data-binary @- "$coordinator/v1/worker/$1" <<<"$2"
 }
 
 withdraw() { # REPLICA: no order names it any more
@@ -90,10 +90,11 @@ register() { # as a new process, which serves nothing and keeps what it has
     for replica in "${!order[@]}"; do withdraw "$replica" && carry_out "$replica"; done
     named=${cluster:+,\"cluster\":\"$cluster\"}
     while true; do # in the background, as a trap waits for what runs in the foreground
-        post register "{\"id\":\"$id\",\"address\":\"$address\"$named}" >"$mark.answer" &
+        (umask 077 && rm -f "$mark.answer" && post register "{\"id\":\"$id\",\"address\":\"$address\"$named}" >"$mark.answer") &
         asked=$!
         wait $asked
         answer=$(<"$mark.answer")
+        rm -f "$mark.answer"
         read -r word incarnation heartbeat_ms lease_ms theirs <<<"$answer"
         [[ $word == welcome ]] && ! is_other_cluster "$theirs" "$answer" && break
         echo "register: $answer" >&2
@@ -101,16 +102,17 @@ register() { # as a new process, which serves nothing and keeps what it has
         asked=$!
         wait $asked
     done
+    token=$(sed -n 's/^token //p' <<<"$answer") # proves that this is the process that registered
     cluster=$theirs
     echo "$cluster" >"$mark.cluster"
     registered=true heard=$SECONDS sequence=0 applied=0 said=
 }
 
 register_again() { # as the one that it is, with all it holds: only the coordinator is new
-    local who="\"id\":\"$id\",\"address\":\"$address\",\"incarnation\":$incarnation,\"cluster\":\"$cluster\""
+    local who="\"id\":\"$id\",\"address\":\"$address\",\"incarnation\":$incarnation,\"token\":\"$token\",\"cluster\":\"$cluster\""
     answer=$(post register "{$who}")
     applied=0 said=
-    [[ $answer != "error ended "* && $answer != "error unknown_node "* ]] || register
+    [[ ! $answer =~ ^error\ (ended|unknown_node|wrong_token)\  ]] || register
 }
 
 reports() { # as a JSON list, whole
@@ -236,12 +238,12 @@ while true; do
     # Waits for news only when there is none to tell.
     wait_ms=$((lease_ms / 4))
     [[ $told == "$said" && $leaving == false ]] || wait_ms=0
-    beat="{\"node\":\"$id\",\"incarnation\":$incarnation,\"sequence\":$((++sequence)),\"whole\":true,"
+    beat="{\"node\":\"$id\",\"incarnation\":$incarnation,\"token\":\"$token\",\"sequence\":$((++sequence)),\"whole\":true,"
     beat+="\"sent_at_ms\":$(now_ms),\"applied\":$applied,\"leaving\":$leaving,\"reports\":$told}"
     if ! answer=$(post "heartbeat?wait_ms=$wait_ms" "$beat"); then
         [[ $leaving == true ]] && ((SECONDS - heard > lease_ms / 1000)) && break # nobody is there to hand over to
         sleep 0.5
-    elif [[ $answer == "error ended "* ]]; then
+    elif [[ $answer =~ ^error\ (ended|wrong_token)\  ]]; then
         register
     elif [[ $answer == "error register_again "* || $answer == "error not_registered "* ]]; then
         register_again
@@ -258,7 +260,7 @@ while true; do
         ((wait_ms > 0)) || sleep 0.05
     fi
 done
-post leave "{\"node\":\"$id\",\"incarnation\":$incarnation}"
+post leave "{\"node\":\"$id\",\"incarnation\":$incarnation,\"token\":\"$token\"}"
 left=$?
 sleep 0.5 # clients on their way are still answered
 exit $left

@@ -276,6 +276,7 @@ impl Town {
         let worker = &mut self.workers[index];
         worker.sequence += 1;
         let beat = Beat {
+            session: partage_core::id::SessionDigest::default(),
             node: worker.id.clone(),
             incarnation: worker.incarnation,
             sequence: worker.sequence,

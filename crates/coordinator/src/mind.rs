@@ -526,9 +526,14 @@ fn moment(lead: &LeaderLease, clock: Clock) -> Result<Moment, StoreError> {
 }
 
 /// A fresh name for what is committed next.
-#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
 pub(crate) fn transaction() -> TransactionId {
-    let mut bytes = [0; 20];
+    TransactionId(drawn())
+}
+
+/// Bits that nobody can guess: of the generator of the thread, which is seeded by the system and fit for secrets.
+#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
+pub(crate) fn drawn<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
     rand::rng().fill_bytes(&mut bytes);
-    TransactionId(bytes)
+    bytes
 }

@@ -144,6 +144,7 @@ mod tests {
 
     fn beat(sequence: u64, sent_at: Millis) -> Beat {
         Beat {
+            session: partage_core::id::SessionDigest::default(),
             node: node("a"),
             incarnation: Incarnation(1),
             sequence,

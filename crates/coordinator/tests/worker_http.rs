@@ -52,7 +52,7 @@ async fn a_worker_is_given_shards_drained_and_leaves() {
     // A beat that does not mention it takes nothing back.
     let (status, orders) = door.post("/v1/worker/heartbeat", &a.beat()).await;
     assert_eq!((status, &orders["may_go"]), (200, &json!(true)), "{orders}");
-    let leave = json!({ "node": "a", "incarnation": a.incarnation });
+    let leave = json!({ "node": "a", "incarnation": a.incarnation, "token": a.token });
     assert_eq!(door.post("/v1/worker/leave", &leave).await, (204, Value::Null));
     let (status, answer) = door.post("/v1/worker/leave", &leave).await;
     assert_eq!(told(status, &answer).1, "ended");
@@ -130,7 +130,7 @@ async fn a_wait_never_outlasts_the_lease() {
 async fn refusals_say_whether_to_try_again() {
     let door = Door::with(unhurried()).await;
     let mut a = Hand::join(&door, "a").await;
-    let register = "/v1/worker/register";
+    let (register, token) = ("/v1/worker/register", "0".repeat(64));
     let cases = [
         (register, json!({ "id": "a", "address": "127.0.0.1:1" }), 409, "name_taken"),
         (register, json!({ "id": "z", "address": "127.0.0.1:1", "incarnation": 9 }), 410, "unknown_node"),
@@ -143,12 +143,19 @@ async fn refusals_say_whether_to_try_again() {
         (register, json!({ "id": "z", "address": "127.0.0.1:1", "capcity": 1 }), 400, "malformed"),
         (
             "/v1/worker/heartbeat",
-            json!({ "node": "z", "incarnation": 1, "sequence": 1, "sent_at_ms": 0 }),
+            json!({ "node": "z", "incarnation": 1, "token": token, "sequence": 1, "sent_at_ms": 0 }),
             428,
             "not_registered",
         ),
+        (
+            "/v1/worker/heartbeat",
+            json!({ "node": "z", "incarnation": 1, "sequence": 1, "sent_at_ms": 0 }),
+            400,
+            "malformed",
+        ),
         ("/v1/worker/heartbeat?wait_ms=30001", a.beat(), 400, "malformed"),
-        ("/v1/worker/leave", json!({ "node": "z", "incarnation": 1 }), 428, "not_registered"),
+        ("/v1/worker/leave", json!({ "node": "z", "incarnation": 1, "token": token }), 428, "not_registered"),
+        ("/v1/worker/leave", json!({ "node": "a", "incarnation": 1, "token": "x" }), 400, "malformed"),
     ];
     for (path, body, status, kind) in cases {
         let (given, answer) = door.post(path, &body).await;
@@ -164,6 +171,47 @@ async fn refusals_say_whether_to_try_again() {
     let (status, answer) = door.post("/v1/worker/heartbeat", &beat).await;
     assert_eq!((status, told(status, &answer).1.as_str()), (409, "late"));
     assert_eq!(answer["error"]["help"], "go_on");
+}
+
+/// Seen before: a `leave` from anybody ended the lease of a node that lived, and all of its keys had two owners; a heartbeat of
+/// the highest number silenced the real ones.
+#[tokio::test]
+async fn z1_whoever_has_not_the_token_ends_silences_and_moves_nobody() {
+    let door = Door::with(unhurried()).await;
+    let mut a = Hand::join(&door, "a").await;
+    let mut b = Hand::join(&door, "b").await;
+    door.done(create("kv", 4)).await;
+    until(&door, &mut [&mut a, &mut b], |s| s["shards"]["led"] == 4).await;
+    let before = door.read("/v1/keyspaces/kv/shards").await;
+    let guessed = "0".repeat(64);
+    let mut loud = a.beat();
+    loud["sequence"] = json!(u64::MAX);
+    a.sequence -= 1;
+    for token in [&guessed, &b.token] {
+        loud["token"] = json!(token);
+        let forged = [
+            ("/v1/worker/leave", json!({ "node": "a", "incarnation": a.incarnation, "token": token })),
+            ("/v1/worker/heartbeat", loud.clone()),
+            (
+                "/v1/worker/register",
+                json!({ "id": "a", "address": "127.0.0.1:9", "incarnation": a.incarnation, "token": token }),
+            ),
+        ];
+        for (path, body) in forged {
+            let (status, answer) = door.post(path, &body).await;
+            assert_eq!((status, told(status, &answer).1.as_str()), (410, "wrong_token"), "{path} {answer}");
+            assert!(!answer.to_string().contains(token.as_str()), "it is not repeated: {answer}");
+        }
+    }
+    let nobody = json!({ "id": "a", "address": "127.0.0.1:9", "incarnation": a.incarnation });
+    let (status, answer) = door.post("/v1/worker/register", &nobody).await;
+    assert_eq!((status, told(status, &answer).1.as_str()), (410, "wrong_token"), "{answer}");
+    loud["token"] = json!(a.token);
+    let (status, answer) = door.post("/v1/worker/heartbeat", &loud).await;
+    assert_eq!((status, told(status, &answer).1.as_str()), (400, "malformed"), "its own, too: {answer}");
+
+    a.go_on(&door, 0).await;
+    assert_eq!(door.read("/v1/keyspaces/kv/shards").await, before, "nothing has changed");
 }
 
 #[tokio::test]
@@ -227,7 +275,9 @@ async fn orders_are_posted_to_the_callback() {
     });
     let (status, welcome) = door.post("/v1/worker/register", &form).await;
     assert_eq!(status, 200, "{welcome}");
-    let beat = json!({ "node": "a", "incarnation": welcome["incarnation"], "sequence": 1, "sent_at_ms": 1 });
+    let beat = json!({
+        "node": "a", "incarnation": welcome["incarnation"], "token": welcome["token"], "sequence": 1, "sent_at_ms": 1,
+    });
     assert_eq!(door.post("/v1/worker/heartbeat", &beat).await.0, 200, "nothing is given before a beat (A11)");
     door.done(create("kv", 1)).await;
     let orders = tokio::time::timeout(PATIENCE, async {

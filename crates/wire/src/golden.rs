@@ -4,6 +4,7 @@
 //! must stay readable.
 
 use crate::json;
+use crate::session::hex;
 use crate::stored::{Shelf, StoreOp, read};
 use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, ShardRule, Write};
 use partage_core::id::{Generation, Incarnation, PlanId, ShardId, TransactionId};
@@ -64,6 +65,7 @@ fn writes() -> Vec<Write> {
         Write::Keyspace(record),
         Write::Node(NodeRecord {
             spec: node,
+            session: None,
             incarnation: Incarnation(1),
             ended: false,
             left: false,
@@ -102,10 +104,6 @@ fn stored() -> BTreeMap<String, Vec<u8>> {
         }
     }
     store
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub mod metadata;
 pub mod presence;
 pub mod proto;
 mod refusal;
+pub mod session;
 pub mod stored;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -44,3 +45,4 @@ pub mod unavailable;
 
 pub use malformed::Malformed;
 pub use refusal::{Refusal, Retry};
+pub use session::Token;

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! welcome INCARNATION HEARTBEAT_MS LEASE_MS CLUSTER
+//! token TOKEN
 //! continues CLUSTER
 //! cluster CLUSTER
 //! version VERSION BASE
@@ -22,6 +23,7 @@
 //! `fixed:HASH:SHARDS` or `named`; PARTITION_KEY is `whole`, `prefix:BYTES`, `up_to:BYTE` or `hash_tag`.
 //! Readers skip lines that they do not know. There is no way in: requests are JSON, which a shell can print.
 
+use crate::Token;
 use crate::json::{self, ErrorBody};
 use partage_core::cluster::Welcome;
 use partage_core::exchange::{Order, Orders, Permission, ReplicaKey};
@@ -30,9 +32,12 @@ use partage_core::sharding::{Bounds, PartitionKey, Sharding};
 use std::fmt::Write;
 
 /// The answer to a registration.
-pub fn welcome(welcome: &Welcome) -> String {
+pub fn welcome(welcome: &Welcome, token: Option<&Token>) -> String {
     let Welcome { cluster, continues, incarnation, heartbeat_ms, lease_ms } = welcome;
     let mut text = format!("welcome {} {heartbeat_ms} {lease_ms} {cluster}\n", incarnation.0);
+    if let Some(token) = token {
+        line(&mut text, format_args!("token {}", token.as_str()));
+    }
     for earlier in continues {
         line(&mut text, format_args!("continues {earlier}"));
     }

@@ -12,7 +12,7 @@ use partage_core::exchange::{
 };
 use partage_core::hash::HashFunction;
 use partage_core::id::{
-    ClusterId, Epoch, Generation, Incarnation, PlacementId, PlanId, ShardId, TransactionId,
+    ClusterId, Epoch, Generation, Incarnation, PlacementId, PlanId, SessionDigest, ShardId, TransactionId,
 };
 use partage_core::key::{HashRange, Key, KeyRange};
 use partage_core::keyspace::{
@@ -157,6 +157,7 @@ pub fn beats() -> impl Strategy<Value = Beat> {
         Beat {
             node,
             incarnation: Incarnation(incarnation),
+            session: SessionDigest::default(),
             sequence,
             sent_at: Millis(sent_at),
             applied,
@@ -222,6 +223,7 @@ pub fn registrations() -> impl Strategy<Value = Registration> {
     (node_specs(), known).prop_map(|(spec, (incarnation, cluster, stored, known))| Registration {
         spec,
         incarnation: incarnation.map(Incarnation),
+        session: SessionDigest::default(),
         cluster: cluster.map(ClusterId),
         stored,
         known,
@@ -407,9 +409,11 @@ pub fn node_records() -> impl Strategy<Value = NodeRecord> {
     let drain = (SENTENCE, any::<u64>(), option::of(any::<u32>()), option::of(any::<u32>())).prop_map(
         |(reason, asked_ms, max_down, began_with)| Drain { reason, asked_ms, max_down, began_with },
     );
-    (node_specs(), any::<(u64, bool, bool, u64)>(), option::of(drain)).prop_map(|(spec, numbers, drain)| {
+    let session = option::of(any::<[u8; 32]>().prop_map(SessionDigest));
+    let numbers = any::<(u64, bool, bool, u64)>();
+    (node_specs(), session, numbers, option::of(drain)).prop_map(|(spec, session, numbers, drain)| {
         let (incarnation, ended, left, since_ms) = numbers;
-        NodeRecord { spec, incarnation: Incarnation(incarnation), ended, left, drain, since_ms }
+        NodeRecord { spec, incarnation: Incarnation(incarnation), session, ended, left, drain, since_ms }
     })
 }
 

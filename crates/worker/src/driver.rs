@@ -102,6 +102,8 @@ pub struct State {
     insides: BTreeMap<ReplicaKey, Arc<Inside>>,
     /// Of the coordinator that has us; none while none has.
     welcome: Option<Welcome>,
+    /// Proves that this is the process that registered; given by the first welcome of an incarnation.
+    token: String,
     last_beat: Millis,
     last_answer: Millis,
     lapses: u64,
@@ -294,7 +296,8 @@ impl Driver {
         match heard {
             Heard::Due => {
                 let registration = self.mind.registration(self.spec.clone());
-                self.lines.open((&registration).into());
+                let token = self.state.token.clone();
+                self.lines.open(proto::Register { token, ..(&registration).into() });
             }
             Heard::Opened => {}
             Heard::Lost { coordinator, why } => self.lost(&coordinator, &why),
@@ -302,10 +305,13 @@ impl Driver {
                 tracing::debug!(node = %self.spec.id, "{why}");
                 self.line_is_down();
             }
-            Heard::Message(to_worker::Message::Welcome(form)) => match Welcome::try_from(form) {
-                Ok(welcome) => self.welcomed(welcome),
-                Err(malformed) => self.give_up_line(&malformed.to_string()),
-            },
+            Heard::Message(to_worker::Message::Welcome(mut form)) => {
+                let token = std::mem::take(&mut form.token);
+                match Welcome::try_from(form) {
+                    Ok(welcome) => self.welcomed(welcome, token),
+                    Err(malformed) => self.give_up_line(&malformed.to_string()),
+                }
+            }
             Heard::Message(to_worker::Message::Orders(form)) => match Orders::try_from(form) {
                 Ok(orders) => self.ordered(orders, actions),
                 Err(malformed) => self.give_up_line(&malformed.to_string()),
@@ -315,9 +321,12 @@ impl Driver {
         Flow::On
     }
 
-    fn welcomed(&mut self, welcome: Welcome) {
+    fn welcomed(&mut self, welcome: Welcome, token: String) {
         if let Err(mistrust) = self.mind.welcomed(&welcome) {
             return self.refuse_coordinator(&mistrust.to_string());
+        }
+        if !token.is_empty() {
+            self.state.token = token;
         }
         tracing::info!(
             node = %self.spec.id, incarnation = %welcome.incarnation,

@@ -209,8 +209,7 @@ async fn comes_back(from: &Backing, to: &Backing) {
     assert_eq!(status, 410, "{told}");
     for hand in &mut hands {
         let address = records.nodes.iter().find(|node| node.spec.id.as_str() == hand.node).unwrap();
-        let back =
-            json!({ "id": hand.node, "address": address.spec.address, "incarnation": hand.incarnation });
+        let back = json!({ "id": hand.node, "address": address.spec.address, "incarnation": hand.incarnation, "token": hand.token });
         let (status, welcome) = door.post("/v1/worker/register", &back).await;
         assert_eq!((status, welcome["incarnation"].as_u64()), (200, Some(hand.incarnation)));
         (hand.sequence, hand.applied) = (0, 0);

@@ -8,7 +8,7 @@ use partage_core::exchange::{
 };
 use partage_core::handover::{self, Sight};
 use partage_core::hash::HashFunction;
-use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId, TransactionId};
 use partage_core::key::HashRange;
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Throttle};
 use partage_core::lifecycle::ReplicaState;
@@ -149,6 +149,7 @@ impl Alone {
                 served: None,
             };
             let beat = Beat {
+                session: SessionDigest::default(),
                 node: member.id.clone(),
                 incarnation: member.incarnation,
                 sequence: member.sequence,
@@ -317,7 +318,10 @@ pub fn the_last_copy_is_heard_before_it_goes_on_alone() -> Outcome {
     let leader = alone.shard(ShardId(1)).and_then(Shard::leader).cloned().ok_or("it is served")?;
     alone.now = alone.now + 1;
     let at = alone.at();
-    alone.cluster.leave(at, &leader.node, leader.incarnation).map_err(|error| error.to_string())?;
+    alone
+        .cluster
+        .leave(at, &leader.node, leader.incarnation, SessionDigest::default())
+        .map_err(|error| error.to_string())?;
     alone.members.retain(|member| member.id != leader.node);
     alone.decide();
     fails_if(copies(&alone) != 2, "D10: one copy is given up for another that may have ended before")?;

@@ -147,8 +147,8 @@ impl Leading {
                     Err(error) => Message::BeatRefused(error),
                 }
             }
-            Message::Goodbye(node, incarnation) => {
-                let _said_before = self.cluster.leave(moment, &node, incarnation);
+            Message::Goodbye(node, incarnation, session) => {
+                let _said_before = self.cluster.leave(moment, &node, incarnation, session);
                 return finding;
             }
             Message::CheckedBack(node, incarnation) => {

@@ -5,7 +5,7 @@ use crate::model::{Deed, KeyAt, Op, Seen};
 use crate::store::Attended;
 use partage_core::cluster::{BeatError, RegisterError, Registration, Welcome};
 use partage_core::exchange::{Beat, KeyspaceBrief, Orders, ReplicaKey};
-use partage_core::id::{Epoch, Generation, Incarnation, ShardId};
+use partage_core::id::{Epoch, Generation, Incarnation, SessionDigest, ShardId};
 use partage_core::map::MapDiff;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::publication::NodesSince;
@@ -52,7 +52,7 @@ pub enum Message {
     /// In answer to a beat.
     BeatRefused(BeatError),
     /// The worker's last word.
-    Goodbye(NodeId, Incarnation),
+    Goodbye(NodeId, Incarnation, SessionDigest),
     /// Coordinator to worker, at the address that it announced.
     CheckBack(NodeId, Incarnation),
     /// And back.

@@ -3,11 +3,17 @@
 
 use crate::clock::{MS, SECOND, True};
 use crate::faults::{Kind, Mend};
-use crate::message::Event;
+use crate::message::{Event, Message, Place, Via};
 use crate::model::Space;
 use crate::world::World;
+use partage_core::cluster::Registration;
+use partage_core::exchange::Beat;
+use partage_core::id::SessionDigest;
 use partage_core::lifecycle::ReplicaState;
+use partage_core::limits;
 use partage_core::map::{Replica, Shard, Stage};
+use partage_core::node::NodeSpec;
+use partage_core::time::Millis;
 
 /// How long a worker that is restarted in its turn has for moving everything off.
 const NOTICE: True = 4 * SECOND;
@@ -31,6 +37,40 @@ impl World {
                 self.scene.after(long, Event::Mend(Mend::Stay(node)));
             }
             _ => self.lose_disk(node, brief),
+        }
+    }
+
+    /// Somebody on the network who has no token speaks for a worker that lives: ends it, beats for it so that its own beats
+    /// come late, and moves it to an address of another one (Z1).
+    pub fn forge(&mut self, node: usize) {
+        let scene = &mut self.scene;
+        let Some(process) = &self.nodes[node].process else { return };
+        let Some(incarnation) = process.worker.incarnation() else { return };
+        scene.count("forged messages");
+        let (id, session) = (self.nodes[node].id.clone(), SessionDigest::default());
+        let elsewhere = NodeSpec::new(id.clone(), format!("node-{}:1", (node + 1) % self.nodes.len()));
+        let back = Registration { incarnation: Some(incarnation), session, ..Registration::new(elsewhere) };
+        let beat = Beat {
+            node: id.clone(),
+            incarnation,
+            session,
+            sequence: limits::BEATS,
+            sent_at: Millis(0),
+            applied: 0,
+            whole: true,
+            reports: Vec::new(),
+            leaving: Some(true),
+            busy: 1.0,
+        };
+        for coordinator in &self.coordinators {
+            let forged = [
+                Message::Register(back.clone()),
+                Message::Beat(beat.clone()),
+                Message::Goodbye(id.clone(), incarnation, session),
+            ];
+            for message in forged {
+                scene.send(Place::Router(0), coordinator.place(), Via::Post(0), message);
+            }
         }
     }
 

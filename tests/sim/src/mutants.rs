@@ -109,6 +109,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::FormerLeases => small(&["O6", "O1", "O5", "O7"]),
         Planted::Horizon => Hunt::Scenario(alone::who_lags_behind_does_not_say_that_a_keyspace_is_gone),
         Planted::Lives => Hunt::Scenario(alone::a_deleted_life_of_a_keyspace_does_not_come_back),
+        Planted::AnySession => small(&["O1", "O5", "O6", "O7", "W1"]),
         Planted::TwicePartition => Hunt::Seeds(DURABLE, &["O1", "O5", "M5"]),
         Planted::FreeName => Hunt::Scenario(alone::a_deleted_name_is_not_given_out_at_once),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),

@@ -17,7 +17,7 @@ use crate::touched;
 use crate::words::{order_words, report_words};
 use partage_core::cluster::{BeatError, RegisterError};
 use partage_core::exchange::{Orders, Phase, ReplicaKey, Report};
-use partage_core::id::ClusterId;
+use partage_core::id::{ClusterId, SessionDigest};
 use partage_core::map::{Replica, Shard};
 use partage_core::name::{KeyspaceName, NodeId, Zone};
 use partage_core::node::NodeSpec;
@@ -106,6 +106,10 @@ pub struct Process {
     poisoned: bool,
     /// It has said goodbye.
     gone: bool,
+    /// Of the token that it was given last.
+    session: SessionDigest,
+    /// How often it has registered as a new process.
+    sessions: u32,
 }
 
 /// A place for a worker.
@@ -192,6 +196,8 @@ impl Node {
             lapses: 0,
             poisoned: false,
             gone: false,
+            session: SessionDigest::default(),
+            sessions: 0,
         }));
         self.tick(scene);
     }
@@ -248,7 +254,7 @@ impl Node {
         let (incarnation, link) = (process.worker.incarnation(), process.link.as_ref());
         let target = link.map(|link| (link.coordinator, link.via));
         if let (Some(incarnation), Some((coordinator, via))) = (incarnation, target) {
-            let goodbye = Message::Goodbye(self.id.clone(), incarnation);
+            let goodbye = Message::Goodbye(self.id.clone(), incarnation, process.session);
             scene.send(self.place(), Place::Coordinator(coordinator), via, goodbye);
         }
         self.crash(scene);
@@ -311,7 +317,12 @@ impl Node {
         };
         let (first, rests_until) = (process.numbers, Millis(0));
         process.link = Some(Link { coordinator, via, welcomed: false, first, heard: now, rests_until });
-        let registration = process.worker.registration(spec);
+        let mut registration = process.worker.registration(spec);
+        if registration.incarnation.is_none() {
+            process.sessions += 1;
+            process.session = token(self.at, self.process_number, process.sessions);
+        }
+        registration.session = process.session;
         scene.send(place, to, via, Message::Register(registration));
     }
 
@@ -334,6 +345,7 @@ impl Node {
         }
         scene.heat.measured(&scene.oracles.spaces, &mut process.worker);
         let Some(mut beat) = process.worker.beat(now) else { return };
+        beat.session = process.session;
         if self.strays > 0 {
             self.strays -= 1;
             let stray = stray(scene, &self.id);
@@ -414,8 +426,10 @@ impl Node {
             }
             Message::Orders(orders) => return self.ordered(scene, now, orders),
             Message::NotLeader => link.rests_until = now + scene.draw.between(100, 300),
-            Message::NotRegistered(RegisterError::Ended { .. } | RegisterError::Unknown { .. })
-            | Message::BeatRefused(BeatError::Ended { .. }) => {
+            Message::NotRegistered(
+                RegisterError::Ended { .. } | RegisterError::Unknown { .. } | RegisterError::Stranger { .. },
+            )
+            | Message::BeatRefused(BeatError::Ended { .. } | BeatError::Stranger { .. }) => {
                 link.rests_until = now + 1;
                 let actions = process.worker.ended(now);
                 if process.worker.lease().holds(now) {
@@ -569,6 +583,15 @@ impl Node {
     pub fn is_down(&self) -> bool {
         self.process.is_none()
     }
+}
+
+/// The digest of a token that only that process has, for one of its registrations.
+fn token(node: usize, process: u32, registration: u32) -> SessionDigest {
+    let mut digest = SessionDigest([1; 32]);
+    digest.0[..8].copy_from_slice(&(node as u64).to_le_bytes());
+    digest.0[8..12].copy_from_slice(&process.to_le_bytes());
+    digest.0[12..16].copy_from_slice(&registration.to_le_bytes());
+    digest
 }
 
 /// What a service that is wrong says of a replica that is somebody else's.

@@ -59,6 +59,9 @@ pub const DRAFTS: u64 = 600;
 /// Runs with named partitions that people register and unregister, in thousandths.
 pub const PARTITIONS: u64 = 300;
 
+/// Runs in which somebody without a token speaks for workers, in thousandths.
+pub const STRANGERS: u64 = 200;
+
 /// The numbers of a run.
 pub fn settings(draw: &mut Draw, shape: Shape) -> Settings {
     let heartbeat_ms = draw.between(150, 500);

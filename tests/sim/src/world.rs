@@ -65,6 +65,8 @@ pub struct World {
     lively: bool,
     /// People ask for things that nobody needs.
     asks: bool,
+    /// There is somebody on the network who speaks for others.
+    strangers: bool,
     /// Somebody is at hand who answers what waits for a person, also when faults have stopped.
     person: bool,
     /// Maps committed before the first fault, in a run about leaders.
@@ -101,6 +103,7 @@ impl World {
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
         let mut world = World { kinds, asks: !shape.leaders, ..world };
+        world.strangers = Draw::new(!seed ^ 1).chance(shape::STRANGERS);
         world.person = shape.person || world.scene.draw.chance(shape::PERSON) || shape.touched;
         let cost = Cost::drawn(&mut world.scene.draw);
         world.coordinators.iter_mut().for_each(|coordinator| coordinator.cost = cost);
@@ -170,6 +173,7 @@ impl World {
             shape,
             lively: true,
             asks: false,
+            strangers: false,
             person: false,
             settled: None,
             started_again: 0,
@@ -622,6 +626,10 @@ impl World {
         }
         if let Some(kind) = self.scene.draw.pick(&self.kinds).copied() {
             self.fault(kind);
+        }
+        if self.strangers {
+            let node = self.scene.draw.index(self.nodes.len());
+            self.forge(node);
         }
     }
 }

@@ -276,6 +276,11 @@ fn o1_a_planted_name_that_is_free_at_once_is_found() {
 }
 
 #[test]
+fn z1_a_planted_session_that_anybody_speaks_for_is_found() {
+    is_found(Planted::AnySession);
+}
+
+#[test]
 fn o1_a_planted_partition_that_is_there_twice_is_found() {
     is_found(Planted::TwicePartition);
 }

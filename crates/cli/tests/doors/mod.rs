@@ -41,6 +41,8 @@ pub struct Doors {
     worker: WorkerClient<Channel>,
     /// Of node `a`.
     incarnation: u64,
+    /// Of that incarnation.
+    token: String,
 }
 
 impl Doors {
@@ -58,10 +60,12 @@ impl Doors {
             admin: AdminClient::new(channel.clone()),
             worker: WorkerClient::new(channel),
             incarnation: 0,
+            token: String::new(),
         };
         let node = json!({ "id": "a", "address": "a.invalid:80" });
         let welcome = doors.post("/v1/worker/register", &node).await.unwrap();
         doors.incarnation = welcome["incarnation"].as_u64().unwrap();
+        doors.token = welcome["token"].as_str().unwrap().to_owned();
         let create = |name: &str, sharding: Value, presplit: Value| {
             let keyspace = json!({ "name": name, "sharding": sharding, "mode": "manual" });
             json!({ "command": "create_keyspace", "keyspace": keyspace, "presplit": presplit })
@@ -88,7 +92,8 @@ impl Doors {
         let shards = format!("/v1/keyspaces/{keyspace}/shards");
         for sequence in 1.. {
             let beat = json!({
-                "node": "w", "incarnation": welcome["incarnation"], "sequence": sequence, "sent_at_ms": sequence,
+                "node": "w", "incarnation": welcome["incarnation"], "token": welcome["token"], "sequence": sequence,
+                "sent_at_ms": sequence,
             });
             self.post("/v1/worker/heartbeat?wait_ms=0", &beat).await.unwrap();
             if self.get(&shards).await.unwrap()["shards"][0]["replicas"] != json!([]) {
@@ -212,7 +217,17 @@ impl Doors {
             reports: vec![report],
             ..Default::default()
         };
-        let answers = self.attend(vec![from_worker::Message::Beat(beat)]).await;
+        // A beat counts on the stream on which its incarnation has registered.
+        let spec = proto::NodeSpec {
+            id: "a".into(),
+            address: "a.invalid:80".into(),
+            capacity: Some(1.0),
+            ..Default::default()
+        };
+        let (incarnation, token) = (self.incarnation, self.token.clone());
+        let register = proto::Register { spec: Some(spec), incarnation, token, ..Default::default() };
+        let messages = vec![from_worker::Message::Register(register), from_worker::Message::Beat(beat)];
+        let answers = self.attend(messages).await;
         refused(answers.last()).unwrap()
     }
 
@@ -221,7 +236,7 @@ impl Doors {
         let replica = json!({ "keyspace": "kv", "shard": 1, "placement": 1 });
         let load = json!({ "requests_per_s": requests_per_s });
         json!({
-            "node": "a", "incarnation": self.incarnation, "sequence": 1, "sent_at_ms": 1,
+            "node": "a", "incarnation": self.incarnation, "token": self.token, "sequence": 1, "sent_at_ms": 1,
             "reports": [{ "replica": replica, "phase": "serving", "epoch": 1, "load": load }],
         })
     }

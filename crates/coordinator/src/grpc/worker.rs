@@ -2,15 +2,16 @@
 
 use crate::limits;
 use crate::mind::{Gone, Mind, NotStored, Unanswered};
+use crate::registering::Registered;
 use crate::trays::Tray;
 use futures::StreamExt;
 use partage_core::cluster::Registration;
 use partage_core::exchange::{Beat, Orders};
-use partage_core::id::Incarnation;
+use partage_core::id::{Incarnation, SessionDigest};
 use partage_core::name::NodeId;
 use partage_wire::proto::worker_server::Worker;
-use partage_wire::proto::{FromWorker, ToWorker, from_worker, to_worker};
-use partage_wire::{Malformed, Refusal, Retry};
+use partage_wire::proto::{self, FromWorker, ToWorker, from_worker, to_worker};
+use partage_wire::{Malformed, Refusal, Retry, Token};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -36,10 +37,18 @@ impl Worker for WorkerDoor {
         request: Request<Streaming<FromWorker>>,
     ) -> Result<Response<Self::AttendStream>, Status> {
         let (out, answers) = mpsc::channel(limits::WORKER_MESSAGES);
-        let session = Session { mind: self.mind.clone(), out, incarnation: None, sent: 0 };
+        let mind = self.mind.clone();
+        let session = Session { mind, out, incarnation: None, session: SessionDigest::default(), sent: 0 };
         tokio::spawn(session.run(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(answers)))
     }
+}
+
+/// What a worker sends to register, with the digest of the token that it comes back with.
+fn registration(form: proto::Register) -> Result<Registration, Malformed> {
+    let token = (!form.token.is_empty()).then(|| form.token.parse::<Token>()).transpose()?;
+    let session = token.map(|token| token.digest()).unwrap_or_default();
+    Ok(Registration { session, ..form.try_into()? })
 }
 
 /// Ends the stream: the worker or the mind is gone. The worker opens another one.
@@ -55,6 +64,8 @@ struct Session {
     mind: Mind,
     out: mpsc::Sender<Result<ToWorker, Status>>,
     incarnation: Option<Incarnation>,
+    /// Of the process that has registered on this stream: what comes on it speaks for that one, and for no other (Z1).
+    session: SessionDigest,
     /// The version of the orders sent last. The stream is in order, so it counts as taken in.
     sent: u64,
 }
@@ -90,7 +101,7 @@ impl Session {
 
     async fn take(&mut self, message: FromWorker, tray: &mut Option<Tray>) -> Result<(), Over> {
         match message.message {
-            Some(from_worker::Message::Register(form)) => match Registration::try_from(form) {
+            Some(from_worker::Message::Register(form)) => match registration(form) {
                 Ok(registration) => self.register(registration, tray).await,
                 Err(malformed) => self.refuse(&Refusal::from(&malformed)).await,
             },
@@ -114,17 +125,20 @@ impl Session {
         match crate::registering::register(&self.mind, registration).await {
             Err(Unanswered::Gone(gone)) => Err(gone.into()),
             Err(Unanswered::NotStored(why)) => self.not_stored(&why).await,
-            Ok(Ok(welcome)) => {
+            Ok(Ok(Registered { welcome, token, session })) => {
                 *tray = Some(self.mind.tray(&node, 0));
-                self.incarnation = Some(welcome.incarnation);
+                (self.incarnation, self.session) = (Some(welcome.incarnation), session);
                 self.sent = 0;
-                self.send(to_worker::Message::Welcome((&welcome).into())).await
+                let token = token.map(|token| token.as_str().to_owned()).unwrap_or_default();
+                let welcome = proto::Welcome { token, ..(&welcome).into() };
+                self.send(to_worker::Message::Welcome(welcome)).await
             }
             Ok(Err(error)) => self.refuse(&Refusal::from(&error)).await,
         }
     }
 
     async fn beat(&mut self, mut beat: Beat) -> Result<(), Over> {
+        beat.session = self.session;
         beat.applied = beat.applied.max(self.sent);
         match self.mind.beat(beat).await? {
             Ok(orders) => self.orders(orders).await,
@@ -133,7 +147,8 @@ impl Session {
     }
 
     async fn leave(&mut self, node: NodeId, incarnation: Incarnation) -> Result<(), Over> {
-        match self.mind.change(move |cluster, at| cluster.leave(at, &node, incarnation)).await {
+        let session = self.session;
+        match self.mind.change(move |cluster, at| cluster.leave(at, &node, incarnation, session)).await {
             Err(Unanswered::Gone(gone)) => Err(gone.into()),
             Err(Unanswered::NotStored(why)) => self.not_stored(&why).await,
             Ok(Ok(())) => Err(Over),

@@ -12,13 +12,14 @@
 //! | `other_cluster`                           | 409    | keep all, ask its own    |
 //! | `late`                                    | 409    | nothing: go on           |
 //! | `not_registered`, `register_again`        | 428    | register, as it is       |
-//! | `ended`, `unknown_node`                   | 410    | keep data, register anew |
+//! | `ended`, `unknown_node`, `wrong_token`    | 410    | keep data, register anew |
 
 use super::Doors;
 use super::answer::{Body, Query, name};
 use crate::failed::Failed;
 use crate::limits;
 use crate::mind::Gone;
+use crate::registering::Registered;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -28,7 +29,7 @@ use partage_core::exchange::{Beat, Orders};
 use partage_core::id::Incarnation;
 use partage_core::name::NodeId;
 use partage_wire::json::{self, ErrorBody};
-use partage_wire::{Refusal, Retry, lines};
+use partage_wire::{Refusal, Retry, Token, lines};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -39,7 +40,7 @@ use tokio::time::timeout;
         (status = 200, body = json::Welcome),
         (status = 400, body = ErrorBody, description = "malformed"),
         (status = 409, body = ErrorBody, description = "the name or the address is taken, or no room"),
-        (status = 410, body = ErrorBody, description = "that incarnation has ended"),
+        (status = 410, body = ErrorBody, description = "that incarnation has ended, or the token is not its own"),
     )
 )]
 pub(super) async fn register(
@@ -53,10 +54,14 @@ pub(super) async fn register(
         let registration = Registration::try_from(form)?;
         Ok(crate::registering::register(&doors.mind, registration).await??)
     };
-    let welcome = heard.await.map_err(|failed| Unheard { failed, plain })?;
+    let registered: Registered = heard.await.map_err(|failed| Unheard { failed, plain })?;
+    let Registered { welcome, token, .. } = registered;
     Ok(match plain {
-        true => lines::welcome(&welcome).into_response(),
-        false => Json(json::Welcome::from(&welcome)).into_response(),
+        true => lines::welcome(&welcome, token.as_ref()).into_response(),
+        false => {
+            let token = token.map(|token| token.as_str().to_owned());
+            Json(json::Welcome { token, ..(&welcome).into() }).into_response()
+        }
     })
 }
 
@@ -67,7 +72,7 @@ pub(super) async fn register(
         (status = 200, body = json::Orders),
         (status = 400, body = ErrorBody, description = "malformed"),
         (status = 409, body = ErrorBody, description = "overtaken by a later heartbeat"),
-        (status = 410, body = ErrorBody, description = "not registered, or that incarnation has ended"),
+        (status = 410, body = ErrorBody, description = "not registered, that incarnation has ended, or the token is not its own"),
     )
 )]
 pub(super) async fn heartbeat(
@@ -128,7 +133,7 @@ fn is_news(orders: &Orders, applied: u64) -> bool {
     responses(
         (status = 204, description = "it has left"),
         (status = 400, body = ErrorBody, description = "malformed"),
-        (status = 410, body = ErrorBody, description = "not registered, or that incarnation has ended"),
+        (status = 410, body = ErrorBody, description = "not registered, that incarnation has ended, or the token is not its own"),
     )
 )]
 pub(super) async fn leave(
@@ -139,8 +144,8 @@ pub(super) async fn leave(
     let left = async {
         let Body(form) = form?;
         let node: NodeId = name(&form.node, "node")?;
-        let incarnation = Incarnation(form.incarnation);
-        Ok(doors.mind.change(move |cluster, at| cluster.leave(at, &node, incarnation)).await??)
+        let (incarnation, session) = (Incarnation(form.incarnation), form.token.parse::<Token>()?.digest());
+        Ok(doors.mind.change(move |cluster, at| cluster.leave(at, &node, incarnation, session)).await??)
     };
     left.await.map_err(|failed| Unheard { failed, plain: wants_lines(&headers) })?;
     Ok(StatusCode::NO_CONTENT)

@@ -127,6 +127,8 @@ pub fn told(status: u16, answer: &Value) -> (u16, String, String) {
 pub struct Hand {
     pub node: String,
     pub incarnation: u64,
+    /// Of that incarnation.
+    pub token: String,
     pub sequence: u64,
     pub applied: u64,
     pub orders: std::collections::BTreeMap<(String, u64, u64), Value>,
@@ -162,16 +164,20 @@ impl Hand {
         let (status, welcome) = door.post("/v1/worker/register", &wanted).await;
         assert_eq!(status, 200, "{welcome}");
         let incarnation = welcome["incarnation"].as_u64().unwrap();
+        let token = welcome["token"].as_str().unwrap().to_owned();
         let (node, orders) = (node.to_owned(), Default::default());
-        Hand { node, incarnation, sequence: 0, applied: 0, orders, hangs: None, stored, listener }
+        Hand { node, incarnation, token, sequence: 0, applied: 0, orders, hangs: None, stored, listener }
     }
 
     /// The same process, which has found another leader.
     pub async fn register_again(&mut self, door: &Door) {
         let address = self.listener.local_addr().unwrap().to_string();
-        let form = json!({ "id": self.node, "address": address, "incarnation": self.incarnation });
+        let form = json!({
+            "id": self.node, "address": address, "incarnation": self.incarnation, "token": self.token,
+        });
         let (status, welcome) = door.post("/v1/worker/register", &form).await;
         assert_eq!((status, welcome["incarnation"].as_u64()), (200, Some(self.incarnation)), "{welcome}");
+        assert!(welcome["token"].is_null(), "it has its token: {welcome}");
         self.applied = 0;
     }
 
@@ -203,7 +209,7 @@ impl Hand {
             .chain(kept)
             .collect();
         json!({
-            "node": self.node, "incarnation": self.incarnation, "sequence": self.sequence,
+            "node": self.node, "incarnation": self.incarnation, "token": self.token, "sequence": self.sequence,
             "sent_at_ms": 1_000 + self.sequence, "applied": self.applied, "whole": true, "reports": reports,
         })
     }

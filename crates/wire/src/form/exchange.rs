@@ -11,7 +11,7 @@ use partage_core::exchange::{
     Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report,
     Served, Stored,
 };
-use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::id::{Epoch, Incarnation, PlacementId, SessionDigest, ShardId};
 use partage_core::key::Key;
 use partage_core::load::{HOT_KEYS, HotKey, Load, Profile};
 use partage_core::name::{KeyspaceName, NodeId};
@@ -25,6 +25,8 @@ impl From<&Registration> for proto::Register {
             cluster: registration.cluster.map(|cluster| cluster.to_string()).unwrap_or_default(),
             stored: registration.stored.iter().map(Into::into).collect(),
             known: registration.known.iter().map(Into::into).collect(),
+            // Core knows digests. Who sends it has the token.
+            token: String::new(),
         }
     }
 }
@@ -36,6 +38,7 @@ impl TryFrom<proto::Register> for Registration {
             // Its fields are those of the registration, as in JSON: errors call them by the same names.
             spec: form.spec.ok_or_else(|| Malformed::new("spec", "is missing"))?.try_into()?,
             incarnation: (form.incarnation != 0).then_some(Incarnation(form.incarnation)),
+            session: SessionDigest::default(),
             cluster: (!form.cluster.is_empty()).then(|| form.cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", Stored::try_from)?,
             known: each(form.known, "known", Known::try_from)?,
@@ -97,6 +100,7 @@ impl From<&Welcome> for proto::Welcome {
             incarnation: welcome.incarnation.0,
             heartbeat_ms: welcome.heartbeat_ms,
             lease_ms: welcome.lease_ms,
+            token: String::new(),
         }
     }
 }
@@ -291,6 +295,8 @@ impl TryFrom<proto::Beat> for Beat {
         Ok(Beat {
             node: NodeId::new(&form.node).at("node")?,
             incarnation: Incarnation(form.incarnation),
+            // The door says it, by the stream on which the beat came.
+            session: SessionDigest::default(),
             sequence: form.sequence,
             sent_at: Millis(form.sent_at_ms),
             applied: form.applied,

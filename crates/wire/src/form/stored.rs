@@ -5,7 +5,7 @@ use crate::Malformed;
 use crate::malformed::{At, Inside, each, names, required};
 use crate::proto;
 use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, ShardRule};
-use partage_core::id::{ClusterId, Incarnation, PlacementId, PlanId, ShardId};
+use partage_core::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
 use partage_core::name::KeyspaceName;
 use std::collections::BTreeMap;
 
@@ -156,6 +156,7 @@ impl From<&NodeRecord> for proto::StoredNode {
             left: record.left,
             drain: record.drain.as_ref().map(Into::into),
             since_ms: record.since_ms,
+            session: record.session.map(|digest| digest.0.to_vec()).unwrap_or_default(),
         }
     }
 }
@@ -163,7 +164,10 @@ impl From<&NodeRecord> for proto::StoredNode {
 impl TryFrom<proto::StoredNode> for NodeRecord {
     type Error = Malformed;
     fn try_from(form: proto::StoredNode) -> Result<Self, Malformed> {
+        let digest = |bytes: Vec<u8>| <[u8; 32]>::try_from(bytes).map(SessionDigest);
+        let session = (!form.session.is_empty()).then(|| digest(form.session)).transpose();
         Ok(NodeRecord {
+            session: session.map_err(|_| Malformed::new("session", "is no digest of 32 bytes"))?,
             spec: required(form.spec, "spec")?,
             incarnation: Incarnation(form.incarnation),
             ended: form.ended,

@@ -25,6 +25,7 @@ use super::{strings, word};
 use crate::Malformed;
 use crate::form::sentence;
 use crate::malformed::{At, Inside, each, names};
+use crate::session::{digest_of, hex};
 use partage_core::cluster::{
     self, ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, Registration,
 };
@@ -184,6 +185,9 @@ pub struct DumpReplica {
 pub struct DumpNode {
     /// As it announced itself last, with its latest incarnation.
     pub spec: Register,
+    /// The SHA-256 of the token of that incarnation, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// Whether that incarnation has ended for ever.
     pub ended: bool,
     /// Whether it ended with a goodbye.
@@ -311,6 +315,7 @@ impl From<&NodeRecord> for DumpNode {
         let spec = Registration { incarnation, ..Registration::new(record.spec.clone()) };
         DumpNode {
             spec: (&spec).into(),
+            session: record.session.map(|digest| hex(&digest.0)),
             ended: record.ended,
             left: record.left,
             drain: record.drain.as_ref().map(drain),
@@ -470,6 +475,7 @@ impl TryFrom<DumpNode> for NodeRecord {
         };
         Ok(NodeRecord {
             spec: registration.spec,
+            session: form.session.map(|session| digest_of(&session)).transpose()?,
             incarnation: registration.incarnation.ok_or_else(none)?,
             ended: form.ended,
             left: form.left,

@@ -3,12 +3,12 @@
 use super::sharding::{Bounds, PartitionKey, Sharding};
 use super::text::{Generation, KeyText};
 use super::{strings, word};
-use crate::Malformed;
 use crate::form::{exchange, node, sentence};
 use crate::malformed::{At, Inside, each, names};
+use crate::{Malformed, Token};
 use partage_core::cluster;
 use partage_core::exchange as core;
-use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::id::{Epoch, Incarnation, PlacementId, SessionDigest, ShardId};
 use partage_core::load;
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
@@ -41,6 +41,10 @@ pub struct Register {
     pub callback: Option<String>,
     /// The incarnation it has, when it comes back.
     pub incarnation: Option<u64>,
+    /// The token that the welcome gave to that incarnation: without it nobody comes back as that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 64, max_length = 64)]
+    pub token: Option<String>,
     /// The cluster that took it in before, or whose data it has stored, as in the welcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
@@ -146,6 +150,7 @@ impl TryFrom<Register> for cluster::Registration {
         Ok(cluster::Registration {
             spec,
             incarnation: form.incarnation.map(Incarnation),
+            session: session(form.token)?,
             cluster: form.cluster.map(|cluster| cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", TryInto::try_into)?,
             known: each(form.known, "known", TryInto::try_into)?,
@@ -168,6 +173,16 @@ pub struct Welcome {
     /// Clusters that this one was restored from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub continues: Vec<String>,
+    /// To a new process: to be sent with every heartbeat, `leave` and later registration of this incarnation. To be kept
+    /// secret, and in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// What the coordinator knows a token by; nobody's, where none is given.
+fn session(token: Option<String>) -> Result<SessionDigest, Malformed> {
+    let token: Option<Token> = token.map(|token| token.parse()).transpose()?;
+    Ok(token.map(|token| token.digest()).unwrap_or_default())
 }
 
 impl From<&cluster::Welcome> for Welcome {
@@ -179,6 +194,7 @@ impl From<&cluster::Welcome> for Welcome {
             lease_ms: *lease_ms,
             cluster: cluster.to_string(),
             continues: strings(continues),
+            token: None,
         }
     }
 }
@@ -191,6 +207,9 @@ pub struct Leave {
     pub node: String,
     /// Which start of it.
     pub incarnation: u64,
+    /// The token that the welcome gave to that incarnation.
+    #[schema(min_length = 64, max_length = 64)]
+    pub token: String,
 }
 
 /// Names one replica.
@@ -360,6 +379,9 @@ pub struct Beat {
     pub node: String,
     /// Which start of it.
     pub incarnation: u64,
+    /// The token that the welcome gave to that incarnation.
+    #[schema(min_length = 64, max_length = 64)]
+    pub token: String,
     /// Counts this incarnation's beats from 1.
     pub sequence: u64,
     /// By the worker's own monotonic clock; comes back with the answer.
@@ -387,6 +409,7 @@ impl TryFrom<Beat> for core::Beat {
         Ok(core::Beat {
             node: form.node.parse().at("node")?,
             incarnation: Incarnation(form.incarnation),
+            session: session(Some(form.token))?,
             sequence: form.sequence,
             sent_at: Millis(form.sent_at_ms),
             applied: form.applied,
@@ -586,6 +609,7 @@ impl From<&cluster::Registration> for Register {
             },
             callback: spec.callback.clone(),
             incarnation: registration.incarnation.map(|incarnation| incarnation.0),
+            token: None,
             cluster: registration.cluster.map(|cluster| cluster.to_string()),
             stored: registration.stored.iter().map(Into::into).collect(),
             known: registration.known.iter().map(Into::into).collect(),

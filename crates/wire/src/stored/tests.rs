@@ -141,6 +141,7 @@ fn small() -> Store {
     let node = partage_core::node::NodeSpec::new(NodeId::new("n1").unwrap(), "h:1");
     let node = partage_core::cluster::NodeRecord {
         spec: node,
+        session: None,
         incarnation: Incarnation(3),
         ended: false,
         left: false,
@@ -334,6 +335,7 @@ fn node(at: u64) -> Write {
     let incarnation = Incarnation(at);
     Write::Node(partage_core::cluster::NodeRecord {
         spec,
+        session: None,
         incarnation,
         ended: false,
         left: false,

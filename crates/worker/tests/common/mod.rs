@@ -8,7 +8,7 @@ use partage_core::cluster::admin::{Command, Presplit};
 use partage_core::cluster::{Cluster, Moment, Records, Registration};
 use partage_core::exchange::Beat;
 use partage_core::hash::HashFunction;
-use partage_core::id::{Incarnation, ShardId, TransactionId};
+use partage_core::id::{Incarnation, SessionDigest, ShardId, TransactionId};
 use partage_core::keyspace::{Keyspace, Ownership};
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NodeId};
@@ -264,7 +264,9 @@ impl Session {
             from_worker::Message::Leave(form) => {
                 let node = NodeId::new(&form.node).unwrap();
                 let incarnation = Incarnation(form.incarnation);
-                self.town.call(|cluster, at| cluster.leave(at, &node, incarnation)).unwrap();
+                self.town
+                    .call(|cluster, at| cluster.leave(at, &node, incarnation, SessionDigest::default()))
+                    .unwrap();
                 return Err(());
             }
         };

@@ -246,6 +246,7 @@ fn what_is_saved_after_a_loss_gives_no_number_again_and_forgets_no_node() {
     let before = records.clone();
     records.nodes = vec![NodeRecord {
         spec: NodeSpec::new("n3".parse().unwrap(), "h:1"),
+        session: None,
         incarnation: Incarnation(77),
         ended: false,
         left: false,
