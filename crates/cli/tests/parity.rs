@@ -624,6 +624,37 @@ fn node(id: &str, capacity: f64) -> proto::NodeSpec {
     }
 }
 
+/// A stream is the session of the process that has registered on it, and of no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_a_stream_speaks_for_the_process_that_registered_on_it() {
+    let mut doors = Doors::open().await;
+    let before = doors.get("/v1/nodes").await.unwrap()["nodes"][0].clone();
+    let spec = |id: &str| proto::NodeSpec {
+        id: id.into(),
+        address: format!("{id}.invalid:80"),
+        capacity: Some(1.0),
+        ..Default::default()
+    };
+    let b = proto::Register { spec: Some(spec("b")), ..Default::default() };
+    let guessed = proto::Register {
+        spec: Some(spec("a")),
+        incarnation: doors.incarnation,
+        token: "0".repeat(64),
+        ..Default::default()
+    };
+    for (register, is_taken) in [(None, None), (Some(b), Some(true)), (Some(guessed), Some(false))] {
+        let told = doors.forged(register).await;
+        let kinds: Vec<_> = told.iter().map(|told| told.as_ref().map(|told| told.kind.as_str())).collect();
+        let wrong = Some("wrong_token");
+        let first = is_taken.map(|is_taken| if is_taken { None } else { wrong });
+        assert_eq!(kinds, first.into_iter().chain([wrong, wrong]).collect::<Vec<_>>(), "{told:?}");
+    }
+    let after = &doors.get("/v1/nodes").await.unwrap()["nodes"][0];
+    for field in ["id", "address", "incarnation", "since_ms"] {
+        assert_eq!(after[field], before[field], "{after}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_workers_are_refused_in_the_same_words() {
     let mut doors = Doors::open().await;

@@ -40,7 +40,7 @@ pub struct Doors {
     pub admin: AdminClient<Channel>,
     worker: WorkerClient<Channel>,
     /// Of node `a`.
-    incarnation: u64,
+    pub incarnation: u64,
     /// Of that incarnation.
     token: String,
 }
@@ -197,6 +197,17 @@ impl Doors {
         let register = proto::Register { spec: Some(spec), ..Default::default() };
         let answers = self.attend(vec![from_worker::Message::Register(register)]).await;
         refused(answers.last()).map_or(Ok(()), Err)
+    }
+
+    /// What a stream is told on which somebody speaks for node `a` who is not it: with these registrations before, and then a
+    /// heartbeat and a goodbye.
+    pub async fn forged(&mut self, register: Option<proto::Register>) -> Vec<Option<Told>> {
+        let (node, incarnation) = ("a".to_owned(), self.incarnation);
+        let beat = proto::Beat { node: node.clone(), incarnation, sequence: 1, ..Default::default() };
+        let mut messages: Vec<_> = register.into_iter().map(from_worker::Message::Register).collect();
+        messages.push(from_worker::Message::Beat(beat));
+        messages.push(from_worker::Message::Leave(proto::Leave { node, incarnation }));
+        self.attend(messages).await.iter().map(|answer| refused(Some(answer))).collect()
     }
 
     /// A beat of node `a` over gRPC that reports this load.

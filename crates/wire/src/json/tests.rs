@@ -67,8 +67,7 @@ fn a_beat_with_reports_is_read_and_a_wrong_one_names_its_field() {
         let load =
             json!({"requests_per_s": requests, "hot_keys": [{"key": {"hex": "00ff"}, "requests_per_s": 2}]});
         let report = json!({"replica": replica, "phase": phase, "epoch": 3, "load": load});
-        let beat =
-            json!({"node": "n1", "incarnation": 7, "sequence": 1, "sent_at_ms": 5, "reports": [report]});
+        let beat = json!({"node": "n1", "incarnation": 7, "token": "0".repeat(64), "sequence": 1, "sent_at_ms": 5, "reports": [report]});
         exchange::Beat::try_from(parse::<Beat>(&body(&beat)).unwrap())
     };
     let read = beat("serving", 1.5).unwrap();
