@@ -17,10 +17,10 @@ pub use read::Reading;
 
 use super::keyspace::Keyspace;
 use super::plan::Plan;
+use super::registration::Register;
 use super::sharding::Bounds;
 use super::status::ShardRule;
 use super::text::Generation;
-use super::worker::Register;
 use super::{strings, word};
 use crate::Malformed;
 use crate::form::sentence;

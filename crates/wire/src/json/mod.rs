@@ -21,6 +21,7 @@ mod keyspace;
 mod pages;
 mod plan;
 mod query;
+mod registration;
 mod sharding;
 mod status;
 #[cfg(test)]
@@ -40,16 +41,14 @@ pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
 pub use pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
 pub use plan::{Change, Child, Plan, PlanBasis, Planned};
 pub use query::{Patience, PlanPage, ShardPage, WhichKey, WhichMoves};
+pub use registration::{Known, Leave, Register, Stored, Welcome};
 pub use sharding::{Bounds, PartitionKey, Sharding};
 pub use status::{
     Explanation, Move, Node, Problem, Reason, Replica, SetAside, Shard, ShardCounts, ShardRule, Summary,
     Unplaced,
 };
 pub use text::{Generation, KeyText, Point};
-pub use worker::{
-    Beat, HotKey, KeyspaceBrief, Known, Lease, Leave, Load, Order, Orders, Peer, Register, ReplicaKey,
-    Report, Stored, Welcome,
-};
+pub use worker::{Beat, HotKey, KeyspaceBrief, Lease, Load, Order, Orders, Peer, ReplicaKey, Report};
 
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.
 pub(crate) fn word(role_or_state: impl std::fmt::Display) -> String {
