@@ -65,6 +65,7 @@ pub struct Glance {
     brake: bool,
     quarantined: usize,
     storage_full: bool,
+    forgeries: u64,
 }
 
 struct KeyspaceGlance {
@@ -95,6 +96,7 @@ impl Glance {
             brake: cluster.brake().is_some(),
             quarantined: cluster.faults().quarantine.len(),
             storage_full: cluster.storage_problem().is_some(),
+            forgeries: cluster.forgeries(),
         }
     }
 
@@ -110,6 +112,8 @@ impl Glance {
         gauge(registry, "keyspaces_quarantined", help, self.quarantined);
         let help = "1 while nothing can be stored, as the disk is full";
         gauge(registry, "storage_full", help, self.storage_full.into());
+        let help = "Messages in the name of a node that came without its token, since this coordinator leads";
+        gauge(registry, "forged_messages", help, usize::try_from(self.forgeries).unwrap_or(usize::MAX));
         self.register_unserved(registry);
         type Read = fn(&KeyspaceGlance) -> usize;
         let gauges: [(&str, &str, Read); 10] = [

@@ -210,6 +210,9 @@ async fn z1_whoever_has_not_the_token_ends_silences_and_moves_nobody() {
     let (status, answer) = door.post("/v1/worker/heartbeat", &loud).await;
     assert_eq!((status, told(status, &answer).1.as_str()), (400, "malformed"), "its own, too: {answer}");
 
+    let request = Request::get(door.url("/metrics")).body(Full::default()).unwrap();
+    let metrics = door.send(request).await.1;
+    assert!(metrics.contains("\npartage_coordinator_forged_messages 7\n"), "{metrics}");
     a.go_on(&door, 0).await;
     assert_eq!(door.read("/v1/keyspaces/kv/shards").await, before, "nothing has changed");
 }

@@ -156,9 +156,11 @@ impl Cluster {
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(ended);
         }
-        if node.record.session.is_some() && !node.is_session(session) {
+        let is_known = node.record.session.is_some();
+        if is_known && self.is_forged(at, &id, session) {
             return Err(RegisterError::Stranger { node: id, incarnation });
         }
+        let Some(node) = self.nodes.get_mut(&id) else { return Err(ended) };
         if node.record.session.is_none() || node.record.spec != spec {
             node.signs.answered &= node.record.spec.address == spec.address;
             (node.record.spec, node.record.session) = (spec, Some(session));
@@ -214,9 +216,10 @@ impl Cluster {
         if !node.registered {
             return Err(BeatError::NotYet(id));
         }
-        if !node.is_session(beat.session) {
+        if self.is_forged(at, &id, beat.session) {
             return Err(BeatError::Stranger { node: id, incarnation: beat.incarnation });
         }
+        let node = self.nodes.get_mut(&id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         let most = if node.sequence == 0 { limits::BEATS } else { node.sequence + limits::BEATS_SKIPPED };
         if beat.sequence > most {
             return Err(BeatError::Skips { node: id, sequence: beat.sequence, latest: node.sequence });
@@ -326,9 +329,10 @@ impl Cluster {
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(BeatError::Ended { node: id.clone(), incarnation });
         }
-        if !node.is_session(session) {
+        if self.is_forged(at, id, session) {
             return Err(BeatError::Stranger { node: id.clone(), incarnation });
         }
+        let node = self.nodes.get_mut(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         node.signs.left = true;
         node.record.left = true;
         node.signs.lease.give_up();

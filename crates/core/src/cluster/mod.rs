@@ -258,6 +258,8 @@ pub struct NodeState {
     kept_until: Option<ReplicaKey>,
     /// People know that it keeps data that nobody can decide about.
     kept_told: bool,
+    /// When people were last told that somebody speaks for it who has not its token.
+    forgery_told: Option<Millis>,
 }
 
 /// The cluster as its coordinator sees it.
@@ -303,6 +305,8 @@ pub struct Cluster {
     all_are_back: bool,
     /// Every node has been heard since this coordinator started, or could have been: see [`Cluster::prove`].
     all_were_heard: bool,
+    /// Messages in the name of a node that came without its token; not stored.
+    forgeries: u64,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
     /// The keyspace that the last decision had no room for.

@@ -6,7 +6,7 @@
 //! Where the digest was lost with the node's record, the first who comes back as that incarnation is taken for it: to end what
 //! lives would be worse.
 
-use super::NodeState;
+use super::{Cluster, Moment, NodeState};
 use crate::exchange::{Known, ReplicaKey, Stored};
 use crate::id::{ClusterId, Generation, Incarnation, SessionDigest};
 use crate::limits;
@@ -14,6 +14,7 @@ use crate::load::BadLoad;
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::{NodeSpec, NodeSpecError};
 use crate::planted::{self, Planted};
+use crate::time::Millis;
 
 /// A worker that wants to take part.
 #[derive(Debug, Clone, PartialEq)]
@@ -215,7 +216,34 @@ pub enum BeatError {
 
 impl NodeState {
     /// Whether a message comes from the process that registered: it has the token that was given to that.
-    pub(super) fn is_session(&self, session: SessionDigest) -> bool {
+    fn is_session(&self, session: SessionDigest) -> bool {
         self.record.session == Some(session) || planted::is(Planted::AnySession)
+    }
+}
+
+impl Cluster {
+    /// Whether a message in the name of that node comes without its token. It is counted, and people are told: once, and
+    /// again when it goes on for long.
+    pub(super) fn is_forged(&mut self, at: Moment, id: &NodeId, session: SessionDigest) -> bool {
+        let Some(node) = self.nodes.get_mut(id).filter(|node| !node.is_session(session)) else {
+            return false;
+        };
+        let is_told = |told: Millis| at.now.since(told) < limits::FORGERY_TOLD_MS;
+        if !node.forgery_told.is_some_and(is_told) {
+            node.forgery_told = Some(at.now);
+            let text = format!(
+                "somebody speaks for node {id} without the token of its {}: nothing of that is taken in. Find out who reaches \
+                 this coordinator, or which old process of that name still runs",
+                node.record.incarnation
+            );
+            self.notice(true, text);
+        }
+        self.forgeries += 1;
+        true
+    }
+
+    /// Messages in the name of a node that came without its token, since this coordinator leads.
+    pub fn forgeries(&self) -> u64 {
+        self.forgeries
     }
 }

@@ -32,6 +32,10 @@ fn z1_whoever_has_not_the_token_ends_renews_and_moves_nobody() {
     let back = town.cluster.register(at, back);
     assert!(matches!(back, Err(RegisterError::Stranger { .. })), "{back:?}");
 
+    let told = town.cluster.take_outbox().notices;
+    let told: Vec<_> =
+        told.iter().filter(|notice| notice.alarm && notice.text.contains("speaks for node a")).collect();
+    assert_eq!((told.len(), town.cluster.forgeries()), (1, 3), "counted, and told once: {told:?}");
     let node_of_a = &town.cluster.nodes()[&a];
     assert_eq!((&node_of_a.record, node_of_a.signs.lease.end()), (&before, lease));
     town.beat(&a);
