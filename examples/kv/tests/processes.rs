@@ -196,7 +196,7 @@ async fn d10_nodes_that_come_back_with_damaged_files_and_with_an_empty_disk_serv
     }
     town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 2, "durable": true }))
         .await;
-    town.serves("users", 12, Duration::from_secs(60)).await;
+    town.serves_from(2, "users", 12, Duration::from_secs(60)).await;
     let keys = keys(40);
     for key in &keys {
         town.put("users", key, key).await.unwrap();
@@ -206,7 +206,7 @@ async fn d10_nodes_that_come_back_with_damaged_files_and_with_an_empty_disk_serv
     assert!(damaged > 1, "n1 has replicas");
     town.restart("n1").await;
     town.registers("n1", 2).await;
-    town.serves("users", 12, Duration::from_secs(60)).await;
+    town.serves_from(2, "users", 12, Duration::from_secs(60)).await;
     let said = town.node("n1").log().lines().filter(|line| line.contains("damaged at byte")).count();
     assert_eq!(said, damaged, "each is named: {}", town.node("n1").log());
 

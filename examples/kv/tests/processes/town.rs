@@ -282,6 +282,12 @@ impl Town {
 
     /// Until every shard is led by a replica that serves, and all replicas do.
     pub async fn serves(&self, keyspace: &str, shards: usize, within: Duration) {
+        self.serves_from(1, keyspace, shards, within).await;
+    }
+
+    /// The same, with so many replicas of each shard at least: while a replica that was lost has no successor yet, those
+    /// that are left may all serve.
+    pub async fn serves_from(&self, least: usize, keyspace: &str, shards: usize, within: Duration) {
         let end = Instant::now() + within;
         loop {
             // A coordinator that has just started answers 503.
@@ -289,7 +295,9 @@ impl Town {
             let serves = |replica: &Value| replica["phase"] == "serving" && replica["health"] == "up";
             let is_served = |shard: &Value| {
                 let replicas = shard["replicas"].as_array().unwrap();
-                replicas.iter().any(|replica| replica["role"] == "leader") && replicas.iter().all(serves)
+                replicas.len() >= least
+                    && replicas.iter().any(|replica| replica["role"] == "leader")
+                    && replicas.iter().all(serves)
             };
             let all = found["shards"].as_array().cloned().unwrap_or_default();
             let count = all.iter().filter(|shard| is_served(shard)).count();
