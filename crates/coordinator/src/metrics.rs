@@ -65,7 +65,7 @@ pub struct Glance {
     brake: bool,
     quarantined: usize,
     storage_full: bool,
-    forgeries: u64,
+    wrong_tokens: u64,
 }
 
 struct KeyspaceGlance {
@@ -96,7 +96,7 @@ impl Glance {
             brake: cluster.brake().is_some(),
             quarantined: cluster.faults().quarantine.len(),
             storage_full: cluster.storage_problem().is_some(),
-            forgeries: cluster.forgeries(),
+            wrong_tokens: cluster.wrong_tokens(),
         }
     }
 
@@ -113,7 +113,7 @@ impl Glance {
         let help = "1 while nothing can be stored, as the disk is full";
         gauge(registry, "storage_full", help, self.storage_full.into());
         let help = "Messages in the name of a node that came without its token, since this coordinator leads";
-        gauge(registry, "forged_messages", help, usize::try_from(self.forgeries).unwrap_or(usize::MAX));
+        gauge(registry, "wrong_tokens", help, usize::try_from(self.wrong_tokens).unwrap_or(usize::MAX));
         self.register_unserved(registry);
         type Read = fn(&KeyspaceGlance) -> usize;
         let gauges: [(&str, &str, Read); 10] = [

@@ -176,7 +176,7 @@ async fn refusals_say_whether_to_try_again() {
 /// Seen before: a `leave` from anybody ended the lease of a node that lived, and all of its keys had two owners; a heartbeat of
 /// the highest number silenced the real ones.
 #[tokio::test]
-async fn z1_whoever_has_not_the_token_ends_silences_and_moves_nobody() {
+async fn z1_a_message_without_the_token_ends_silences_and_moves_no_node() {
     let door = Door::with(unhurried()).await;
     let mut a = Hand::join(&door, "a").await;
     let mut b = Hand::join(&door, "b").await;
@@ -212,7 +212,7 @@ async fn z1_whoever_has_not_the_token_ends_silences_and_moves_nobody() {
 
     let request = Request::get(door.url("/metrics")).body(Full::default()).unwrap();
     let metrics = door.send(request).await.1;
-    assert!(metrics.contains("\npartage_coordinator_forged_messages 7\n"), "{metrics}");
+    assert!(metrics.contains("\npartage_coordinator_wrong_tokens 7\n"), "{metrics}");
     a.go_on(&door, 0).await;
     assert_eq!(door.read("/v1/keyspaces/kv/shards").await, before, "nothing has changed");
 }

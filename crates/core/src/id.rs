@@ -50,7 +50,7 @@ id!(
 );
 
 /// What the coordinator knows the session of a worker by: the SHA-256 of the token that it gave to the process which
-/// registered. Whoever has only this cannot speak for that process.
+/// registered. Who has only this cannot speak for that process. The default is the digest of a message without a token.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionDigest(pub [u8; 32]);
 

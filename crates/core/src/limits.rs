@@ -70,8 +70,8 @@ pub const NODES: usize = 40_000;
 /// The number of a worker's first beat that a coordinator takes, at the most: more than one each microsecond for a lifetime.
 pub const BEATS: u64 = 1 << 52;
 
-/// Until people are told again that somebody speaks for a node who has not its token.
-pub const FORGERY_TOLD_MS: u64 = 600_000;
+/// Until a coordinator says again, in milliseconds, that messages for a node come without its token.
+pub const WRONG_TOKEN_TOLD_MS: u64 = 600_000;
 
 /// By how much the number of a beat may be above that of the last one: weeks of beats that were lost on the way.
 pub const BEATS_SKIPPED: u64 = 10_000_000;

@@ -54,7 +54,7 @@ impl From<&RegisterError> for Refusal {
             RegisterError::Ahead { .. } => ("ahead", Retry::Later),
             RegisterError::Unknown { .. } => ("unknown_node", Retry::AsNew),
             RegisterError::Ended { .. } => ("ended", Retry::AsNew),
-            RegisterError::Stranger { .. } => ("wrong_token", Retry::AsNew),
+            RegisterError::WrongToken(_) => ("wrong_token", Retry::AsNew),
             RegisterError::Full => ("full", Retry::Later),
         };
         Refusal::new(kind, error, retry)
@@ -67,7 +67,7 @@ impl From<&BeatError> for Refusal {
             BeatError::Unknown(_) => ("not_registered", Retry::Register),
             BeatError::NotYet(_) => ("register_again", Retry::Register),
             BeatError::Ended { .. } => ("ended", Retry::AsNew),
-            BeatError::Stranger { .. } => ("wrong_token", Retry::AsNew),
+            BeatError::WrongToken(_) => ("wrong_token", Retry::AsNew),
             BeatError::Skips { .. } => ("malformed", Retry::Never),
             BeatError::Late { .. } => ("late", Retry::Needless),
             BeatError::Load { .. } => ("malformed", Retry::Never),

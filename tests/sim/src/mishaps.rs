@@ -40,14 +40,15 @@ impl World {
         }
     }
 
-    /// Somebody on the network who has no token speaks for a worker that lives: ends it, beats for it so that its own beats
-    /// come late, and moves it to an address of another one (Z1).
+    /// Somebody on the network sends messages in the name of a worker that lives, with a guessed token or none: they would end
+    /// it, make its own beats late, and move it to the address of another one (Z1).
     pub fn forge(&mut self, node: usize) {
         let scene = &mut self.scene;
         let Some(process) = &self.nodes[node].process else { return };
         let Some(incarnation) = process.worker.incarnation() else { return };
         scene.count("forged messages");
-        let (id, session) = (self.nodes[node].id.clone(), SessionDigest::default());
+        let guessed = if scene.draw.chance(500) { SessionDigest([9; 32]) } else { SessionDigest::default() };
+        let (id, session) = (self.nodes[node].id.clone(), guessed);
         let elsewhere = NodeSpec::new(id.clone(), format!("node-{}:1", (node + 1) % self.nodes.len()));
         let back = Registration { incarnation: Some(incarnation), session, ..Registration::new(elsewhere) };
         let beat = Beat {

@@ -427,9 +427,9 @@ impl Node {
             Message::Orders(orders) => return self.ordered(scene, now, orders),
             Message::NotLeader => link.rests_until = now + scene.draw.between(100, 300),
             Message::NotRegistered(
-                RegisterError::Ended { .. } | RegisterError::Unknown { .. } | RegisterError::Stranger { .. },
+                RegisterError::Ended { .. } | RegisterError::Unknown { .. } | RegisterError::WrongToken(_),
             )
-            | Message::BeatRefused(BeatError::Ended { .. } | BeatError::Stranger { .. }) => {
+            | Message::BeatRefused(BeatError::Ended { .. } | BeatError::WrongToken(_)) => {
                 link.rests_until = now + 1;
                 let actions = process.worker.ended(now);
                 if process.worker.lease().holds(now) {

@@ -139,6 +139,7 @@ impl NodeState {
     /// Whether the beat is one of a process whose lease has not been over, and is to be renewed.
     fn keeps_its_lease(&self, at: Moment, beat: &Beat) -> bool {
         let current = self.record.incarnation == beat.incarnation && !self.record.ended;
-        current && self.registered && !self.revoked && !self.signs.lease.is_over(at.now)
+        let is_its = current && self.registered && self.is_session(beat.session);
+        is_its && !self.revoked && !self.signs.lease.is_over(at.now)
     }
 }

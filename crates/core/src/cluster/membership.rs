@@ -156,10 +156,7 @@ impl Cluster {
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(ended);
         }
-        let is_known = node.record.session.is_some();
-        if is_known && self.is_forged(at, &id, session) {
-            return Err(RegisterError::Stranger { node: id, incarnation });
-        }
+        self.check_return(at, &id, session)?;
         let Some(node) = self.nodes.get_mut(&id) else { return Err(ended) };
         if node.record.session.is_none() || node.record.spec != spec {
             node.signs.answered &= node.record.spec.address == spec.address;
@@ -216,9 +213,7 @@ impl Cluster {
         if !node.registered {
             return Err(BeatError::NotYet(id));
         }
-        if self.is_forged(at, &id, beat.session) {
-            return Err(BeatError::Stranger { node: id, incarnation: beat.incarnation });
-        }
+        self.check_token(at, &id, beat.session)?;
         let node = self.nodes.get_mut(&id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         let most = if node.sequence == 0 { limits::BEATS } else { node.sequence + limits::BEATS_SKIPPED };
         if beat.sequence > most {
@@ -329,9 +324,7 @@ impl Cluster {
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(BeatError::Ended { node: id.clone(), incarnation });
         }
-        if self.is_forged(at, id, session) {
-            return Err(BeatError::Stranger { node: id.clone(), incarnation });
-        }
+        self.check_token(at, id, session)?;
         let node = self.nodes.get_mut(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         node.signs.left = true;
         node.record.left = true;

@@ -83,7 +83,7 @@ pub use problems::Problem;
 pub use record::{
     ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, RecoverError, ShardRule, Write,
 };
-pub use session::{BeatError, RegisterError, Registration, Welcome};
+pub use session::{BeatError, RegisterError, Registration, Welcome, WrongToken};
 pub use work::{Slice, Work};
 
 use crate::brake::Losses;
@@ -258,8 +258,8 @@ pub struct NodeState {
     kept_until: Option<ReplicaKey>,
     /// People know that it keeps data that nobody can decide about.
     kept_told: bool,
-    /// When people were last told that somebody speaks for it who has not its token.
-    forgery_told: Option<Millis>,
+    /// When the coordinator last said that a message for it came without its token.
+    wrong_token_told: Option<Millis>,
 }
 
 /// The cluster as its coordinator sees it.
@@ -306,7 +306,7 @@ pub struct Cluster {
     /// Every node has been heard since this coordinator started, or could have been: see [`Cluster::prove`].
     all_were_heard: bool,
     /// Messages in the name of a node that came without its token; not stored.
-    forgeries: u64,
+    wrong_tokens: u64,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
     /// The keyspace that the last decision had no room for.

@@ -394,7 +394,7 @@ impl Cluster {
             faults: StoredFaults::default(),
             ahead: Default::default(),
             inherited: false,
-            forgeries: 0,
+            wrong_tokens: 0,
             leases_before: Granted::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,
             losses: Losses::default(),
@@ -553,7 +553,7 @@ impl NodeState {
             kept: BTreeMap::new(),
             kept_until: None,
             kept_told: false,
-            forgery_told: None,
+            wrong_token_told: None,
             told: match (left, ended) {
                 (true, _) => Health::Left,
                 (false, true) => Health::Down,

@@ -56,6 +56,19 @@ pub struct Welcome {
     pub lease_ms: u64,
 }
 
+/// A message in the name of a node that comes without the token of its incarnation (Z1).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the token is not that of incarnation {incarnation} of node {node}: stop serving, keep the data, and register as a new \
+     process"
+)]
+pub struct WrongToken {
+    /// The node.
+    pub node: NodeId,
+    /// Whose token it should be.
+    pub incarnation: Incarnation,
+}
+
 /// A registration that is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RegisterError {
@@ -131,17 +144,9 @@ pub enum RegisterError {
         /// The dead incarnation.
         incarnation: Incarnation,
     },
-    /// It comes back without the token of that incarnation (Z1).
-    #[error(
-        "the token is not that of incarnation {incarnation} of node {node}: stop serving, keep the data, and register as a new \
-         process"
-    )]
-    Stranger {
-        /// The node.
-        node: NodeId,
-        /// Whose token it should be.
-        incarnation: Incarnation,
-    },
+    /// It comes without the token of its incarnation; nothing was taken from it.
+    #[error(transparent)]
+    WrongToken(#[from] WrongToken),
     /// More than [`limits::NODES`].
     #[error("the cluster has {limit} nodes, the most it can have: remove dead ones first", limit = limits::NODES)]
     Full,
@@ -169,17 +174,9 @@ pub enum BeatError {
         /// The ended incarnation.
         incarnation: Incarnation,
     },
-    /// It comes without the token of that incarnation; nothing was taken from it (Z1).
-    #[error(
-        "the token is not that of incarnation {incarnation} of node {node}: stop serving, keep the data, and register as a new \
-         process"
-    )]
-    Stranger {
-        /// The node.
-        node: NodeId,
-        /// Whose token it should be.
-        incarnation: Incarnation,
-    },
+    /// It comes without the token of its incarnation; nothing was taken from it.
+    #[error(transparent)]
+    WrongToken(#[from] WrongToken),
     /// Its number is so far above the last one that later ones could not follow; nothing was taken from it.
     #[error(
         "beat {sequence} of node {node} came after beat {latest}: number the beats of an incarnation on from 1"
@@ -216,34 +213,53 @@ pub enum BeatError {
 
 impl NodeState {
     /// Whether a message comes from the process that registered: it has the token that was given to that.
-    fn is_session(&self, session: SessionDigest) -> bool {
+    pub(super) fn is_session(&self, session: SessionDigest) -> bool {
         self.record.session == Some(session) || planted::is(Planted::AnySession)
     }
 }
 
 impl Cluster {
-    /// Whether a message in the name of that node comes without its token. It is counted, and people are told: once, and
-    /// again when it goes on for long.
-    pub(super) fn is_forged(&mut self, at: Moment, id: &NodeId, session: SessionDigest) -> bool {
+    /// Refuses a message in the name of a node that comes without its token. The coordinator counts it, and says so: once,
+    /// and again when that goes on for long.
+    pub(super) fn check_token(
+        &mut self,
+        at: Moment,
+        id: &NodeId,
+        session: SessionDigest,
+    ) -> Result<(), WrongToken> {
         let Some(node) = self.nodes.get_mut(id).filter(|node| !node.is_session(session)) else {
-            return false;
+            return Ok(());
         };
-        let is_told = |told: Millis| at.now.since(told) < limits::FORGERY_TOLD_MS;
-        if !node.forgery_told.is_some_and(is_told) {
-            node.forgery_told = Some(at.now);
+        let error = WrongToken { node: id.clone(), incarnation: node.record.incarnation };
+        let is_recent = |told: Millis| at.now.since(told) < limits::WRONG_TOKEN_TOLD_MS;
+        let is_news = !node.wrong_token_told.is_some_and(is_recent);
+        if is_news {
+            node.wrong_token_told = Some(at.now);
             let text = format!(
-                "somebody speaks for node {id} without the token of its {}: nothing of that is taken in. Find out who reaches \
-                 this coordinator, or which old process of that name still runs",
-                node.record.incarnation
+                "a message names node {id} and has not the token of its {}: it is refused. Find its sender: an old process \
+                 of that node, or somebody else who reaches this coordinator",
+                error.incarnation
             );
             self.notice(true, text);
         }
-        self.forgeries += 1;
-        true
+        self.wrong_tokens += 1;
+        Err(error)
     }
 
-    /// Messages in the name of a node that came without its token, since this coordinator leads.
-    pub fn forgeries(&self) -> u64 {
-        self.forgeries
+    /// The same for a process that comes back: where the token of its incarnation was lost, any token is taken for it.
+    pub(super) fn check_return(
+        &mut self,
+        at: Moment,
+        id: &NodeId,
+        session: SessionDigest,
+    ) -> Result<(), WrongToken> {
+        let was_lost = self.nodes.get(id).is_some_and(|node| node.record.session.is_none());
+        let has_token = session != SessionDigest::default();
+        if was_lost && has_token { Ok(()) } else { self.check_token(at, id, session) }
+    }
+
+    /// How many messages in the name of a node came without its token, since this coordinator leads.
+    pub fn wrong_tokens(&self) -> u64 {
+        self.wrong_tokens
     }
 }

@@ -15,27 +15,27 @@ fn forged(town: &mut Town, name: &str) -> Beat {
 }
 
 #[test]
-fn z1_whoever_has_not_the_token_ends_renews_and_moves_nobody() {
+fn z1_a_message_without_the_token_ends_renews_and_moves_no_node() {
     let mut town = town_of(&["a", "b"], 1);
     let (at, a) = (town.at(), node("a"));
     let before = town.cluster.nodes()[&a].record.clone();
     let (incarnation, lease) = (before.incarnation, town.cluster.nodes()[&a].signs.lease.end());
 
     let left = town.cluster.leave(at, &a, incarnation, FORGED);
-    assert!(matches!(left, Err(BeatError::Stranger { .. })), "{left:?}");
+    assert!(matches!(left, Err(BeatError::WrongToken(_))), "{left:?}");
     let beat = Beat { sequence: u64::MAX, reports: Vec::new(), ..forged(&mut town, "a") };
     let answer = town.cluster.beat(at, beat);
-    assert!(matches!(answer, Err(BeatError::Stranger { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(BeatError::WrongToken(_))), "{answer:?}");
     let elsewhere = NodeSpec::new(a.clone(), "10.0.0.66:1");
     let back =
         Registration { incarnation: Some(incarnation), session: FORGED, ..Registration::new(elsewhere) };
     let back = town.cluster.register(at, back);
-    assert!(matches!(back, Err(RegisterError::Stranger { .. })), "{back:?}");
+    assert!(matches!(back, Err(RegisterError::WrongToken(_))), "{back:?}");
 
     let told = town.cluster.take_outbox().notices;
     let told: Vec<_> =
-        told.iter().filter(|notice| notice.alarm && notice.text.contains("speaks for node a")).collect();
-    assert_eq!((told.len(), town.cluster.forgeries()), (1, 3), "counted, and told once: {told:?}");
+        told.iter().filter(|notice| notice.alarm && notice.text.contains("names node a")).collect();
+    assert_eq!((told.len(), town.cluster.wrong_tokens()), (1, 3), "counted, and told once: {told:?}");
     let node_of_a = &town.cluster.nodes()[&a];
     assert_eq!((&node_of_a.record, node_of_a.signs.lease.end()), (&before, lease));
     town.beat(&a);
@@ -69,7 +69,7 @@ fn z1_a_first_beat_may_have_any_number_that_leaves_later_ones_room() {
 /// The record of a node was lost, and its token with it: the process that comes back first is taken for it, and only that one
 /// from then on.
 #[test]
-fn z1_where_the_token_was_lost_who_comes_back_first_is_taken() {
+fn z1_where_the_token_was_lost_the_first_that_comes_back_is_taken() {
     let mut town = town_of(&["a"], 1);
     let (at, a) = (town.at(), node("a"));
     let state = town.cluster.nodes.get_mut(&a).unwrap();
@@ -77,11 +77,14 @@ fn z1_where_the_token_was_lost_who_comes_back_first_is_taken() {
     let (incarnation, spec) = (Some(state.record.incarnation), state.record.spec.clone());
     let beat = town.next_beat(&a);
     assert!(
-        matches!(town.cluster.beat(at, beat), Err(BeatError::Stranger { .. })),
+        matches!(town.cluster.beat(at, beat), Err(BeatError::WrongToken(_))),
         "it has to come back first"
     );
 
     let back = Registration { incarnation, session: SessionDigest([1; 32]), ..Registration::new(spec) };
+    let none = Registration { session: SessionDigest::default(), ..back.clone() };
+    let answer = town.cluster.register(at, none);
+    assert!(matches!(answer, Err(RegisterError::WrongToken(_))), "no token is nobody's: {answer:?}");
     let _ = town.cluster.take_outbox();
     assert!(town.cluster.resume_meanwhile(at, back.clone()).is_err(), "it changes what is stored");
     town.cluster.register(at, back.clone()).unwrap();
@@ -91,5 +94,5 @@ fn z1_where_the_token_was_lost_who_comes_back_first_is_taken() {
         .any(|write| matches!(write, Write::Node(record) if record.session == Some(back.session)));
     assert!(stored, "{writes:?}");
     let other = town.cluster.register(at, Registration { session: FORGED, ..back });
-    assert!(matches!(other, Err(RegisterError::Stranger { .. })), "{other:?}");
+    assert!(matches!(other, Err(RegisterError::WrongToken(_))), "{other:?}");
 }
