@@ -3,8 +3,7 @@
 //! A form that changes breaks these. Then it is a new version of the form, not new golden cases: old stores
 //! must stay readable.
 
-use crate::json;
-use crate::session::hex;
+use crate::json::{self, to_hex};
 use crate::stored::{Shelf, StoreOp, read};
 use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, ShardRule, Write};
 use partage_core::id::{Generation, Incarnation, PlanId, ShardId, TransactionId};
@@ -110,7 +109,7 @@ fn stored() -> BTreeMap<String, Vec<u8>> {
 fn stored_bytes_are_those_of_the_vectors() {
     let golden: BTreeMap<String, String> = serde_json::from_str(STORED).unwrap();
     let written: BTreeMap<String, String> =
-        stored().iter().map(|(key, value)| (key.clone(), hex(value))).collect();
+        stored().iter().map(|(key, value)| (key.clone(), to_hex(value))).collect();
     assert_eq!(written, golden, "now: {}", serde_json::to_string_pretty(&written).unwrap());
 }
 

@@ -6,6 +6,7 @@
 //! | HTTP | `welcome`                   | every registration, heartbeat and `leave` after that |
 
 use crate::Malformed;
+use crate::json::{from_hex, to_hex};
 use partage_core::id::SessionDigest;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -21,7 +22,7 @@ pub struct Token(String);
 impl Token {
     /// Of bits that were drawn at random.
     pub fn of(bits: [u8; DIGITS / 2]) -> Token {
-        Token(hex(&bits))
+        Token(to_hex(&bits))
     }
 
     /// As it is sent.
@@ -55,21 +56,17 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A digest as people and documents write it.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// What a coordinator knows the token of a message by; the default where it has none.
+pub(crate) fn digest_given(token: Option<&str>) -> Result<SessionDigest, Malformed> {
+    let token: Option<Token> = token.map(str::parse).transpose()?;
+    Ok(token.map(|token| token.digest()).unwrap_or_default())
 }
 
-/// Reads [`hex`] of a digest.
+/// Reads a digest in hexadecimal digits.
 pub(crate) fn digest_of(text: &str) -> Result<SessionDigest, Malformed> {
     let wrong = || Malformed::new("session", format!("is no digest: {DIGITS} hexadecimal digits"));
-    let token = Token::from_str(text).map_err(|_| wrong())?;
-    let byte = |at: usize| u8::from_str_radix(&token.0[2 * at..2 * at + 2], 16).map_err(|_| wrong());
-    let mut digest = SessionDigest::default();
-    for (at, into) in digest.0.iter_mut().enumerate() {
-        *into = byte(at)?;
-    }
-    Ok(digest)
+    let bytes = from_hex(text).map_err(|_| wrong())?;
+    bytes.try_into().map(SessionDigest).map_err(|_| wrong())
 }
 
 #[cfg(test)]
@@ -82,7 +79,7 @@ mod tests {
         assert_eq!(token.as_str(), "ab".repeat(32));
         // printf 'abab…' | sha256sum
         let digest = "271a413bd339c5709fdceaec41f14f11e9fbfb5042d72d331c65f32b284cd09a";
-        assert_eq!(hex(&token.digest().0), digest);
+        assert_eq!(to_hex(&token.digest().0), digest);
         assert_eq!(digest_of(digest), Ok(token.digest()));
         assert_eq!(token.as_str().parse(), Ok(token));
     }

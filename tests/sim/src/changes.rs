@@ -24,7 +24,7 @@ const SHARDS: usize = 9;
 /// Numbers of fixed slots that people try: of some neither divides the other.
 const SLOTS: [u32; 5] = [2, 3, 4, 6, 8];
 
-/// Wishes for a keyspace with named partitions that are about which there are, in thousandths.
+/// How many of the requests for a keyspace with named partitions register or unregister one, in thousandths.
 const PARTITIONS: u64 = 500;
 
 /// Most nodes that are drained at once.

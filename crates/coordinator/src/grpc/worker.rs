@@ -11,7 +11,7 @@ use partage_core::id::{Incarnation, SessionDigest};
 use partage_core::name::NodeId;
 use partage_wire::proto::worker_server::Worker;
 use partage_wire::proto::{self, FromWorker, ToWorker, from_worker, to_worker};
-use partage_wire::{Malformed, Refusal, Retry, Token};
+use partage_wire::{Malformed, Refusal, Retry};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -42,13 +42,6 @@ impl Worker for WorkerDoor {
         tokio::spawn(session.run(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(answers)))
     }
-}
-
-/// What a worker sends to register, with the digest of the token that it comes back with.
-fn registration(form: proto::Register) -> Result<Registration, Malformed> {
-    let token = (!form.token.is_empty()).then(|| form.token.parse::<Token>()).transpose()?;
-    let session = token.map(|token| token.digest()).unwrap_or_default();
-    Ok(Registration { session, ..form.try_into()? })
 }
 
 /// Ends the stream: the worker or the mind is gone. The worker opens another one.
@@ -101,7 +94,7 @@ impl Session {
 
     async fn take(&mut self, message: FromWorker, tray: &mut Option<Tray>) -> Result<(), Over> {
         match message.message {
-            Some(from_worker::Message::Register(form)) => match registration(form) {
+            Some(from_worker::Message::Register(form)) => match Registration::try_from(form) {
                 Ok(registration) => self.register(registration, tray).await,
                 Err(malformed) => self.refuse(&Refusal::from(&malformed)).await,
             },

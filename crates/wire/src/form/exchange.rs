@@ -6,6 +6,7 @@ use crate::Malformed;
 use crate::limits::ADDRESS_BYTES;
 use crate::malformed::{At, each, names, optional, required};
 use crate::proto;
+use crate::session::digest_given;
 use partage_core::cluster::{Registration, Welcome};
 use partage_core::exchange::{
     Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report,
@@ -38,7 +39,7 @@ impl TryFrom<proto::Register> for Registration {
             // Its fields are those of the registration, as in JSON: errors call them by the same names.
             spec: form.spec.ok_or_else(|| Malformed::new("spec", "is missing"))?.try_into()?,
             incarnation: (form.incarnation != 0).then_some(Incarnation(form.incarnation)),
-            session: SessionDigest::default(),
+            session: digest_given(Some(form.token.as_str()).filter(|token| !token.is_empty()))?,
             cluster: (!form.cluster.is_empty()).then(|| form.cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", Stored::try_from)?,
             known: each(form.known, "known", Known::try_from)?,

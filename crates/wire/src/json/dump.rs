@@ -21,11 +21,11 @@ use super::registration::Register;
 use super::sharding::Bounds;
 use super::status::ShardRule;
 use super::text::Generation;
-use super::{strings, word};
+use super::{strings, to_hex, word};
 use crate::Malformed;
 use crate::form::sentence;
 use crate::malformed::{At, Inside, each, names};
-use crate::session::{digest_of, hex};
+use crate::session::digest_of;
 use partage_core::cluster::{
     self, ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, Registration,
 };
@@ -315,7 +315,7 @@ impl From<&NodeRecord> for DumpNode {
         let spec = Registration { incarnation, ..Registration::new(record.spec.clone()) };
         DumpNode {
             spec: (&spec).into(),
-            session: record.session.map(|digest| hex(&digest.0)),
+            session: record.session.map(|digest| to_hex(&digest.0)),
             ended: record.ended,
             left: record.left,
             drain: record.drain.as_ref().map(drain),

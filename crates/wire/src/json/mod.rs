@@ -48,6 +48,7 @@ pub use status::{
     Unplaced,
 };
 pub use text::{Generation, KeyText, Point};
+pub(crate) use text::{from_hex, to_hex};
 pub use worker::{Beat, HotKey, KeyspaceBrief, Lease, Load, Order, Orders, Peer, ReplicaKey, Report};
 
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.

@@ -4,12 +4,13 @@ use super::sharding::Bounds;
 use super::strings;
 use super::text::Generation;
 use super::worker::ReplicaKey;
+use crate::Malformed;
 use crate::form::node;
 use crate::malformed::{At, Inside, each, names};
-use crate::{Malformed, Token};
+use crate::session::digest_given;
 use partage_core::cluster;
 use partage_core::exchange as core;
-use partage_core::id::{Epoch, Incarnation, SessionDigest, ShardId};
+use partage_core::id::{Epoch, Incarnation, ShardId};
 use partage_core::node::NodeSpec;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -149,7 +150,7 @@ impl TryFrom<Register> for cluster::Registration {
         Ok(cluster::Registration {
             spec,
             incarnation: form.incarnation.map(Incarnation),
-            session: session(form.token)?,
+            session: digest_given(form.token.as_deref())?,
             cluster: form.cluster.map(|cluster| cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", TryInto::try_into)?,
             known: each(form.known, "known", TryInto::try_into)?,
@@ -176,12 +177,6 @@ pub struct Welcome {
     /// secret, and in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-}
-
-/// What the coordinator knows a token by; nobody's, where none is given.
-pub(super) fn session(token: Option<String>) -> Result<SessionDigest, Malformed> {
-    let token: Option<Token> = token.map(|token| token.parse()).transpose()?;
-    Ok(token.map(|token| token.digest()).unwrap_or_default())
 }
 
 impl From<&cluster::Welcome> for Welcome {

@@ -21,7 +21,8 @@ pub enum KeyText {
     },
 }
 
-fn to_hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal digits, in lower case.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
@@ -29,7 +30,8 @@ fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-fn from_hex(text: &str) -> Result<Vec<u8>, Malformed> {
+/// And back.
+pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>, Malformed> {
     let wrong = || Malformed::new("hex", "must be an even number of hex digits");
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(wrong());

@@ -1,13 +1,13 @@
 //! The worker protocol as JSON: beat every `heartbeat_ms` and do as the orders say. How a worker comes and goes is in
 //! `registration.rs`.
 
-use super::registration::session;
 use super::sharding::{Bounds, PartitionKey, Sharding};
 use super::text::{Generation, KeyText};
 use super::word;
 use crate::Malformed;
 use crate::form::{exchange, sentence};
 use crate::malformed::{At, Inside, each};
+use crate::session::digest_given;
 use partage_core::exchange as core;
 use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::load;
@@ -212,7 +212,7 @@ impl TryFrom<Beat> for core::Beat {
         Ok(core::Beat {
             node: form.node.parse().at("node")?,
             incarnation: Incarnation(form.incarnation),
-            session: session(Some(form.token))?,
+            session: digest_given(Some(&form.token))?,
             sequence: form.sequence,
             sent_at: Millis(form.sent_at_ms),
             applied: form.applied,
