@@ -75,6 +75,8 @@ where
     elections::a_leader_hears_that_it_is_deposed(&make().await).await;
     elections::a_leader_hears_that_the_root_is_not_its_clusters(&make().await).await;
     elections::a_leader_hears_that_the_store_went_back(&make().await).await;
+    elections::a_leader_hears_that_its_commit_is_gone(&make().await).await;
+    elections::a_leader_hears_that_the_mark_of_its_commits_was_touched(&make().await).await;
 }
 
 /// Runs the part of the suite that a backend of presence alone can pass: what is published is seen by all in the

@@ -1,10 +1,13 @@
 //! Election: one leader at a time, under a term that only grows.
 //!
-//! Two keys. `…/term` lasts and counts. `…/leader` is ephemeral: who holds it leads. Taking the lead is one
+//! Three keys. `…/term` lasts and counts. `…/leader` is ephemeral: who holds it leads. Taking the lead is one
 //! transaction: the leader key is absent, the term is what was read; write the leader key, add one to the
 //! term. So two candidates cannot both win, and a term names one leader for ever. A leader conditions every
 //! change on its leader key still being the one it wrote ([`Leadership::fence`]): a leader that overslept
 //! its session is refused, however late it wakes (O10).
+//!
+//! `…/commit` is written by each change of a leader. Its version is that of the leader's last commit, so a store that
+//! lacks commits which the leader was told are durable shows it, whatever the store does to its versions (D20).
 //!
 //! That a fence refuses commits is not enough for what a leader does without one: [`LeaderLease`](crate::LeaderLease)
 //! says until when it may.
@@ -28,6 +31,9 @@ use crate::limits::MAX_TERM;
 use crate::session::Session;
 use crate::transaction::{Entry, Expected, Transaction, Version};
 
+/// How many steps [`Leadership::fence`] adds to a transaction.
+pub const FENCE_STEPS: usize = 2;
+
 /// The number of a leadership. Grows by one with each, never repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(u64);
@@ -43,6 +49,11 @@ impl Term {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// As it is stored.
+    fn to_bytes(self) -> Bytes {
+        Bytes::copy_from_slice(&self.0.to_be_bytes())
     }
 }
 
@@ -76,6 +87,7 @@ pub struct Election {
     coordination: Arc<dyn Coordination>,
     leader: Key,
     term: Key,
+    commit: Key,
     /// The highest term that is known of; the same for all clones.
     highest: Arc<AtomicU64>,
 }
@@ -85,14 +97,16 @@ pub struct Election {
 pub struct Leadership {
     term: Term,
     leader: Key,
+    commit: Key,
     version: Version,
     value: Bytes,
     set_back: Option<Term>,
-    newest: Newest,
+    seen: Newest,
+    committed: Newest,
 }
 
-/// The newest version of a store that a leader has seen or made; a copy is the same. Versions only grow, so a store
-/// that is at a lower one was restored from an older state.
+/// The newest of some versions; a copy is the same. The version of a store only grows, as does that of a leader's last
+/// commit: a store that is at a lower one was restored from an older state.
 #[derive(Clone, Debug)]
 pub(crate) struct Newest(Arc<AtomicU64>);
 
@@ -106,7 +120,7 @@ impl Newest {
         Version::new(self.0.load(Ordering::Relaxed))
     }
 
-    /// The store was at that version.
+    /// There was that version.
     pub(crate) fn learned(&self, version: Version) {
         self.0.fetch_max(version.get(), Ordering::Relaxed);
     }
@@ -138,20 +152,33 @@ impl Leadership {
         &self.value
     }
 
-    pub(crate) fn newest(&self) -> &Newest {
-        &self.newest
+    /// The key that each of its commits writes, and what they write there.
+    pub(crate) fn commit_mark(&self) -> (&Key, Bytes) {
+        (&self.commit, self.term.to_bytes())
     }
 
-    /// A commit of the leader got that version: a store that is at a lower one later has gone back, and
-    /// [`LeaderLease`](crate::LeaderLease) deposes the leader.
+    /// At which version the store was at least.
+    pub(crate) fn seen(&self) -> &Newest {
+        &self.seen
+    }
+
+    /// The version of its last commit that is known to be durable.
+    pub(crate) fn last_commit(&self) -> &Newest {
+        &self.committed
+    }
+
+    /// A commit that was [fenced](Self::fence) got that version: where the store does not have it any more, the store
+    /// has gone back, and [`LeaderLease`](crate::LeaderLease) deposes the leader.
     pub fn committed(&self, version: Version) {
-        self.newest.learned(version);
+        self.seen.learned(version);
+        self.committed.learned(version);
     }
 
-    /// Adds the condition that this leadership still holds.
+    /// Adds the condition that this leadership still holds, and the mark of its commits: [`FENCE_STEPS`] steps.
     #[must_use]
     pub fn fence(&self, transaction: Transaction) -> Transaction {
-        transaction.when(&self.leader, Expected::At(self.version))
+        let (commit, term) = self.commit_mark();
+        transaction.when(&self.leader, Expected::At(self.version)).put(commit, term)
     }
 
     /// Whether a commit was refused because this leadership holds no more.
@@ -164,14 +191,14 @@ impl Leadership {
 impl Election {
     /// The election at `place`; two keys are kept below it.
     pub fn new(coordination: Arc<dyn Coordination>, place: &Key) -> Result<Self> {
-        let highest = Arc::default();
-        Ok(Self { coordination, leader: place.join("leader")?, term: place.join("term")?, highest })
+        let (leader, term, commit) = (place.join("leader")?, place.join("term")?, place.join("commit")?);
+        Ok(Self { coordination, leader, term, commit, highest: Arc::default() })
     }
 
     /// The key and the value that say, at `place`, that `last` was the last term: for an election whose earlier terms
     /// are not known any more. The next leader's is above it.
     pub fn last_term(place: &Key, last: Term) -> Result<(Key, Bytes)> {
-        Ok((place.join("term")?, Bytes::copy_from_slice(&last.0.to_be_bytes())))
+        Ok((place.join("term")?, last.to_bytes()))
     }
 
     /// What changes when somebody begins or ceases to lead: to be watched.
@@ -239,7 +266,8 @@ impl Election {
             .when(&self.leader, Expected::unchanged(there.as_ref()))
             .when(&self.term, Expected::unchanged(last.as_ref()))
             .put_ephemeral(&self.leader, value.clone(), session.id())
-            .put(&self.term, Bytes::copy_from_slice(&term.0.to_be_bytes()));
+            .put(&self.term, term.to_bytes())
+            .put(&self.commit, term.to_bytes());
         match self.coordination.commit(transaction).await {
             Ok(version) => {
                 self.raise(term);
@@ -287,10 +315,12 @@ impl Election {
         Leadership {
             term,
             leader: self.leader.clone(),
+            commit: self.commit.clone(),
             version,
             value,
             set_back,
-            newest: Newest::new(version),
+            seen: Newest::new(version),
+            committed: Newest::new(version),
         }
     }
 

@@ -13,9 +13,10 @@
 //!  backend             somebody deletes the key ▲     ▲ a watch makes the leader ask at once
 //! ```
 //!
-//! It also asks at which version the store is. Versions only grow, so a store that is at a lower one than it was, or
-//! than a commit of this leader got, was restored from an older state: what the leader knows is not what is stored, and
-//! it leads no more.
+//! It also asks at which version the store is, and at which the leader's own last commit. Both only grow. A store that is
+//! at a lower version than it was, or lacks a commit of this leader, was restored from an older state: what the leader
+//! knows is not what is stored, and it leads no more. The second question is needed where an engine gives higher
+//! versions after each start, as MySQL does here, or an operator raises them after a restore (`etcdctl --bump-revision`).
 //!
 //! A leader that was deposed at `T` hears so from its watch, within a round trip; where the watch is late or lost, it
 //! stops at `T` plus [`LeaderLease::bound`] at the latest. The next leader must take for granted that the former one
@@ -34,12 +35,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use crate::contract::{Coordination, Listing};
-use crate::election::{Leadership, Newest};
+use crate::election::Leadership;
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{LEADER_WATCH_PAUSE, RENEWALS_PER_TTL};
 use crate::session::{Renewals, Session};
-use crate::transaction::Version;
+use crate::transaction::{Entry, Version};
 
 /// Why a leader leads no more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +73,18 @@ pub enum Deposed {
         now: Version,
         /// What it was at.
         before: Version,
+    },
+    /// What was acknowledged is not there.
+    #[error(
+        "the engine acknowledged a commit of this coordinator at {acknowledged}, and has none after {found}: it was \
+         restored from an older state while coordinators ran; stop all coordinators, and see \"Restoring\" in the \
+         book's page on the backend"
+    )]
+    CommitLost {
+        /// The last commit of the leader that is there.
+        found: Version,
+        /// The last one that the leader knows of.
+        acknowledged: Version,
     },
     /// The root is said to be another cluster's, or nobody's.
     #[error(
@@ -116,9 +129,7 @@ impl LeaderLease {
         about: Option<Bytes>,
     ) -> Result<Self> {
         let about = about.map(|value| Ok::<_, Error>((Key::new(crate::claim::ABOUT)?, value))).transpose()?;
-        let (leader, value) = (leadership.key().clone(), leadership.value().clone());
-        let newest = leadership.newest().clone();
-        let held = Held { leader, version: leadership.version(), value, about, newest };
+        let held = Held { leadership: leadership.clone(), about };
         let asked = Instant::now();
         let first = match held.look(&*coordination).await? {
             None => Known::Until(asked + session.ttl()),
@@ -178,34 +189,56 @@ impl LeaderLease {
 
 /// What has to stay as it is.
 struct Held {
-    leader: Key,
-    version: Version,
-    /// A tool of the engine may change the value and leave the version, as an `UPDATE` does.
-    value: Bytes,
+    leadership: Leadership,
     about: Option<(Key, Bytes)>,
-    /// The store goes back behind it only when somebody restores it.
-    newest: Newest,
 }
 
 impl Held {
     /// Why its owner leads no more, if that is so.
     async fn look(&self, coordination: &dyn Coordination) -> Result<Option<Deposed>> {
-        let before = self.newest.get();
-        let Listing { at: now, entries, .. } =
-            coordination.list(&Scope::One(self.leader.clone()), None, 1).await?;
-        if now < before {
-            return Ok(Some(Deposed::SetBack { now, before }));
+        if let Some(deposed) = self.look_at_leader(coordination).await? {
+            return Ok(Some(deposed));
         }
-        self.newest.learned(now);
-        match entries.into_iter().next().map(|(_, entry)| entry) {
-            Some(entry) if entry.version == self.version && entry.value == self.value => {}
-            Some(_) => return Ok(Some(Deposed::KeyReplaced(self.leader.clone()))),
-            None => return Ok(Some(Deposed::KeyGone(self.leader.clone()))),
+        if let Some(deposed) = self.look_at_commits(coordination).await? {
+            return Ok(Some(deposed));
         }
         let Some((key, value)) = &self.about else { return Ok(None) };
         let found = coordination.read(key).await?;
         let same = found.is_some_and(|found| found.value == *value);
         Ok((!same).then(|| Deposed::AnotherCluster(key.clone())))
+    }
+
+    async fn look_at_leader(&self, coordination: &dyn Coordination) -> Result<Option<Deposed>> {
+        let (leader, seen) = (self.leadership.key(), self.leadership.seen());
+        let before = seen.get();
+        let Listing { at: now, entries, .. } =
+            coordination.list(&Scope::One(leader.clone()), None, 1).await?;
+        if now < before {
+            return Ok(Some(Deposed::SetBack { now, before }));
+        }
+        seen.learned(now);
+        // A tool of the engine may change the value and leave the version, as an `UPDATE` does.
+        let is_mine = |entry: &Entry| {
+            entry.version == self.leadership.version() && entry.value == *self.leadership.value()
+        };
+        Ok(match entries.first() {
+            Some((_, entry)) if is_mine(entry) => None,
+            Some(_) => Some(Deposed::KeyReplaced(leader.clone())),
+            None => Some(Deposed::KeyGone(leader.clone())),
+        })
+    }
+
+    async fn look_at_commits(&self, coordination: &dyn Coordination) -> Result<Option<Deposed>> {
+        let (mark, term) = self.leadership.commit_mark();
+        let acknowledged = self.leadership.last_commit().get();
+        Ok(match coordination.read(mark).await? {
+            None => Some(Deposed::KeyGone(mark.clone())),
+            Some(Entry { version: found, .. }) if found < acknowledged => {
+                Some(Deposed::CommitLost { found, acknowledged })
+            }
+            Some(entry) if entry.value != term => Some(Deposed::KeyReplaced(mark.clone())),
+            Some(_) => None,
+        })
     }
 }
 
@@ -220,7 +253,7 @@ async fn confirm(
     let about = held.about.as_ref().map(|(key, _)| key.clone());
     tokio::select! {
         () = ask(&*coordination, &held, ttl, &known, &changed) => {}
-        () = notify_of_changes(&*coordination, Some(held.leader.clone()), &changed) => {}
+        () = notify_of_changes(&*coordination, Some(held.leadership.key().clone()), &changed) => {}
         () = notify_of_changes(&*coordination, about, &changed) => {}
     }
 }

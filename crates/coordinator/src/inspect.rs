@@ -197,7 +197,7 @@ fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coor
     let (mut elected, mut present) = (None, Vec::new());
     for (key, entry) in entries.iter().filter(|(key, _)| key.as_str() != ABOUT && !is_record(key.as_str())) {
         let (value, term) = match key.as_str().split('/').collect::<Vec<_>>()[..] {
-            [ELECTION, "term"] if entry.value.len() == 8 => continue,
+            [ELECTION, "term" | "commit"] if entry.value.len() == 8 => continue,
             [ELECTION, "leader"] => match entry.value.split_first_chunk::<8>() {
                 Some((term, candidate)) => (candidate, Some(u64::from_be_bytes(*term))),
                 None => (&entry.value[..], None),

@@ -34,8 +34,9 @@ fn says(place: &str, key: &str, value: &[u8]) -> Result<String, String> {
             let cluster = cluster_of(place, value).map_err(|error| error.to_string())?;
             Ok(format!("whose root it is: cluster {cluster}"))
         }
-        [ELECTION, "term"] => match <[u8; 8]>::try_from(value) {
-            Ok(term) => Ok(format!("last term: {}", u64::from_be_bytes(term))),
+        [ELECTION, last @ ("term" | "commit")] => match <[u8; 8]>::try_from(value).map(u64::from_be_bytes) {
+            Ok(term) if last == "term" => Ok(format!("last term: {term}")),
+            Ok(term) => Ok(format!("written with each commit of a leader, last by that of term {term}")),
             Err(_) => Err(format!("has {} bytes, and a term has 8", value.len())),
         },
         [ELECTION, "leader"] => match value.split_first_chunk::<8>() {

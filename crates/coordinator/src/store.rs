@@ -9,7 +9,7 @@ mod apart;
 use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS, ROOM_MARGIN_BYTES};
 use apart::{Apart, Found};
 use partage_coordination::{
-    ClusterId, Coordination, Deposed, Error, Key, KeyError, Leadership, Scope, Transaction,
+    ClusterId, Coordination, Deposed, Error, FENCE_STEPS, Key, KeyError, Leadership, Scope, Transaction,
 };
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
 use partage_core::id::Generation;
@@ -228,7 +228,7 @@ fn bytes_of(Transactions { before, commit, after }: &Transactions) -> u64 {
 /// What a transaction takes beside its fence and `more` steps: as many as every backend does, and half of the bytes.
 fn room(coordination: &dyn Coordination, more: usize) -> Room {
     Room {
-        steps: partage_coordination::limits::MAX_TRANSACTION_STEPS - 1 - more,
+        steps: partage_coordination::limits::MAX_TRANSACTION_STEPS - FENCE_STEPS - more,
         bytes: coordination.limits().max_transaction_bytes / 2,
     }
 }

@@ -249,7 +249,8 @@ impl Scene {
 
 /// Whether a leader reads it only when it begins to lead.
 fn is_record(key: &str) -> bool {
-    let read_all_along = ["about", "election/leader"].contains(&key) || key.starts_with("coordinators/");
+    let read_all_along =
+        ["about", "election/leader", "election/commit"].contains(&key) || key.starts_with("coordinators/");
     !read_all_along
 }
 

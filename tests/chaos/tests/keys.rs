@@ -42,9 +42,10 @@ async fn o1_d10_a_key_of_each_kind_on_etcd() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o1_d10_a_key_of_each_kind_on_mysql() {
-    const FEW: [(&str, Fault); 6] = [
+    const FEW: [(&str, Fault); 7] = [
         ("cluster", Fault::SetBack),
         ("coordinators/c1", Fault::Garbage),
+        ("election/commit", Fault::Deleted),
         ("election/leader", Fault::OfAnotherKey),
         ("keyspaces/eventual/record", Fault::Garbage),
         ("keyspaces/exclusive/map/head", Fault::Deleted),

@@ -4,7 +4,8 @@
 //! restored.
 //!
 //! What the leader notices first differs: on etcd, and where a dump is loaded into MariaDB, that the engine's version is
-//! lower than it was; where MariaDB starts on older files, that its key is gone, as all sessions in them are over. ZooKeeper
+//! lower than it was; where MariaDB starts on older files, that its last commit is gone, or, as all sessions are over in
+//! files that are older than one, its key. ZooKeeper
 //! lets nobody in who has seen a later change than it knows of itself, so there the leader cannot renew its session.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
@@ -77,10 +78,6 @@ async fn set_back_and_forth(backend: Backend, way: Way, pace: Pace) -> (Fleet, L
     let (load, late) = live_on(&fleet, way).await;
     let (_, term) = fleet.leader().await;
     let watch = Watch::start(fleet.addresses());
-    if way == Way::Files {
-        // The session of the leader goes on in files that are younger than it is long: see the page on MySQL.
-        tokio::time::sleep(pace.long).await;
-    }
 
     fleet.engine.set_back(way, "older").await;
     // The leader notices by itself and steps down; the next one reads what is there.

@@ -234,3 +234,36 @@ pub(super) async fn a_leader_hears_that_the_store_went_back(subject: &dyn Subjec
     let lease = LeaderLease::begin(Arc::clone(&store), Arc::clone(&session), &next, None).await;
     assert_eq!(ok(lease).check(), Ok(()));
 }
+
+/// D20: the engine lacks a commit that it acknowledged, though its version grew: it was restored from an older state, and
+/// versions leapt, as they do at each start of a MySQL, and after a restore of etcd that bumps revisions.
+pub(super) async fn a_leader_hears_that_its_commit_is_gone(subject: &dyn Subject) {
+    let (store, election, session, leadership, lease) = leader_with_lease(subject).await;
+    let found = ok(store.commit(leadership.fence(Transaction::new().put(&key("map"), "new"))).await);
+    leadership.committed(found);
+    // What others commit, or the leader by no fence, is not the leader's.
+    for value in ["other", "another"] {
+        ok(store.commit(Transaction::new().put(&key("others"), value)).await);
+    }
+    tokio::time::sleep(TTL).await;
+    assert_eq!(lease.check(), Ok(()), "its last commit is there");
+    let acknowledged = Version::new(found.get() + 1);
+    leadership.committed(acknowledged);
+    assert_eq!(is_deposed(&lease, &session).await, Deposed::CommitLost { found, acknowledged });
+    ok(election.resign(leadership).await);
+}
+
+/// D20: what each commit of a leader writes is deleted or replaced: somebody touched the election.
+pub(super) async fn a_leader_hears_that_the_mark_of_its_commits_was_touched(subject: &dyn Subject) {
+    let at = key("election/commit");
+    for replaced in [false, true] {
+        let (store, election, session, leadership, lease) = leader_with_lease(subject).await;
+        let expected: fn(Key) -> Deposed = if replaced { Deposed::KeyReplaced } else { Deposed::KeyGone };
+        match replaced {
+            true => ok(store.commit(Transaction::new().put(&at, "?")).await),
+            false => ok(store.delete(&at, Expected::Present).await),
+        };
+        assert_eq!(is_deposed(&lease, &session).await, expected(at.clone()));
+        ok(election.resign(leadership).await);
+    }
+}
