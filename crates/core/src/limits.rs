@@ -61,6 +61,9 @@ pub const LEFT_NODE_MS: u64 = 600_000;
 /// How long a node that has died is remembered, in milliseconds: a person may be looking into it.
 pub const DEAD_NODE_MS: u64 = 3_600_000;
 
+/// How long a node that has died and never held a shard is remembered, in milliseconds: anybody can register such nodes.
+pub const UNUSED_NODE_MS: u64 = 60_000;
+
 /// Most nodes that have ended and hold nothing which are remembered, however short ago they ended.
 pub const ENDED_NODES: usize = 100;
 

@@ -36,8 +36,8 @@ pub struct NodeSpec {
     pub kinds: BTreeSet<KeyspaceKind>,
     /// How the coordinator checks the address.
     pub check_back: CheckBack,
-    /// Where the desired set is posted on every change, beside the answers to heartbeats: a URL, for
-    /// workers over plain HTTP that want it.
+    /// Where the desired set is posted on every change, beside the answers to heartbeats: a URL at the announced address,
+    /// for workers over plain HTTP that want it.
     pub callback: Option<String>,
 }
 
@@ -58,6 +58,19 @@ pub enum NodeSpecError {
         /// Which node.
         node: NodeId,
         /// As given.
+        address: String,
+    },
+    /// A callback elsewhere than at the announced address: the coordinator would send requests for a stranger to
+    /// wherever the stranger says (Z1).
+    #[error(
+        "node {node}: callback {callback:?} is not at the announced address: give http://{address}/ and a path"
+    )]
+    Callback {
+        /// Which node.
+        node: NodeId,
+        /// As given.
+        callback: String,
+        /// As announced.
         address: String,
     },
     /// More than [`limits::LABELS`].
@@ -91,15 +104,41 @@ impl NodeSpec {
         if !limits::CAPACITIES.contains(&self.capacity) {
             return Err(NodeSpecError::Capacity { node: self.id.clone(), capacity: self.capacity });
         }
-        let port = self.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-        if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        if !is_address(&self.address) {
             return Err(NodeSpecError::Address { node: self.id.clone(), address: self.address.clone() });
+        }
+        if let Some(callback) = self.callback.as_ref().filter(|url| !is_at(url, &self.address)) {
+            let (node, callback) = (self.id.clone(), callback.clone());
+            return Err(NodeSpecError::Callback { node, callback, address: self.address.clone() });
         }
         if self.labels.len() > limits::LABELS {
             return Err(NodeSpecError::Labels { node: self.id.clone(), count: self.labels.len() });
         }
         Ok(())
     }
+}
+
+/// Whether it is `host:port`: a name, an IPv4 address or an IPv6 address in brackets, and nothing by which a URL made
+/// of it would lead elsewhere.
+fn is_address(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else { return false };
+    let is_name = |host: &str| {
+        !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+    };
+    let is_v6 = |host: &str| {
+        host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, ':' | '.' | '%')) && host.contains(':')
+    };
+    let host_is_good = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(host) => is_v6(host),
+        None => is_name(host),
+    };
+    host_is_good && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+/// Whether a URL leads to `address`.
+fn is_at(url: &str, address: &str) -> bool {
+    let rest = url.strip_prefix("http://").and_then(|rest| rest.strip_prefix(address));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
 }
 
 /// How a node looks from the coordinator. See [`crate::health`] for how it gets there.
@@ -152,9 +191,34 @@ mod tests {
                 Err(NodeSpecError::Capacity { .. })
             ));
         }
-        for address in ["", "host", "host:", ":80", "host:0", "host:99999"] {
+        let elsewhere =
+            ["a/b:80", "a@b:80", "a?b:80", "a#b:80", "a\\b:80", "a b:80", "[a]:80", "[::1:80", "::1:80"];
+        for address in ["", "host", "host:", ":80", "host:0", "host:99999"].into_iter().chain(elsewhere) {
             let spec = NodeSpec { address: address.into(), ..good.clone() };
             assert!(matches!(spec.check(), Err(NodeSpecError::Address { .. })), "{address}");
+        }
+        for address in ["node-1.local:80", "my_node:80", "10.0.0.1:80", "[fe80::1%eth0]:80"] {
+            assert_eq!(NodeSpec { address: address.into(), ..good.clone() }.check(), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
+    fn z1_callbacks_lead_to_the_announced_address_only() {
+        let called = |callback: &str| {
+            let good = NodeSpec::new(NodeId::new("a").unwrap(), "10.0.0.7:7000");
+            NodeSpec { callback: Some(callback.to_owned()), ..good }.check()
+        };
+        for good in ["http://10.0.0.7:7000", "http://10.0.0.7:7000/orders", "http://10.0.0.7:7000?of=a"] {
+            assert_eq!(called(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "http://10.0.0.8:7000/orders",
+            "http://10.0.0.7:70001/orders",
+            "http://10.0.0.7:7000@evil/orders",
+            "http://evil/10.0.0.7:7000",
+            "https://10.0.0.7:7000/orders",
+        ] {
+            assert!(matches!(called(bad), Err(NodeSpecError::Callback { .. })), "{bad}");
         }
     }
 }

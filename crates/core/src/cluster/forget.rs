@@ -7,8 +7,9 @@
 //! |-----------------------|--------------------------------------------------------------------|
 //! | left with a goodbye   | [`limits::LEFT_NODE_MS`]                                           |
 //! | died                  | [`limits::DEAD_NODE_MS`]                                           |
+//! | died, and never held a shard | [`limits::UNUSED_NODE_MS`]                                  |
 //! | a drain               | never by time: the drain holds for its next start too              |
-//! | any of these          | at once while there are more than [`limits::ENDED_NODES`], the oldest first |
+//! | any of these          | at once while there are more than [`limits::ENDED_NODES`]: those that never held a shard first, then the oldest |
 //!
 //! Nothing is lost by it: the counter of starts is in the cluster's record, so no incarnation is given out again (M5),
 //! and a process of a forgotten node that comes back registers as a new one. Replicas that a map still names, on a
@@ -22,19 +23,23 @@ use crate::time::Millis;
 impl Cluster {
     /// Forgets whom nobody needs; returns when to look again.
     pub(super) fn forget_ended_nodes(&mut self, at: Moment) -> Millis {
-        let mut ended: Vec<(Millis, NodeId)> = self
+        let mut ended: Vec<(bool, Millis, NodeId)> = self
             .nodes
             .values()
             .filter(|node| node.record.ended && node.former.is_empty())
-            .map(|node| (node.ended_at, node.record.spec.id.clone()))
-            .filter(|(_, id)| !self.keyspaces.values().any(|keyspace| keyspace.hosted.names(id)))
+            .map(|node| (node.has_held, node.ended_at, node.record.spec.id.clone()))
+            .filter(|(.., id)| !self.keyspaces.values().any(|keyspace| keyspace.hosted.names(id)))
             .collect();
         ended.sort();
         let mut surplus = ended.len().saturating_sub(limits::ENDED_NODES);
         let mut again = Millis::NEVER;
-        for (since, id) in ended {
+        for (has_held, since, id) in ended {
             let Some(node) = self.nodes.get(&id) else { continue };
-            let kept_ms = if node.record.left { limits::LEFT_NODE_MS } else { limits::DEAD_NODE_MS };
+            let kept_ms = match (node.record.left, has_held) {
+                (true, _) => limits::LEFT_NODE_MS,
+                (false, true) => limits::DEAD_NODE_MS,
+                (false, false) => limits::UNUSED_NODE_MS,
+            };
             let until = if node.record.drain.is_some() { Millis::NEVER } else { since + kept_ms };
             if surplus == 0 && at.now < until {
                 again = again.min(until);

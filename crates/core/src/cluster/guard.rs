@@ -71,7 +71,8 @@ impl Cluster {
         Fleet {
             standing: standing().count(),
             silent: standing().filter(is_silent).count().saturating_sub(dying.len()),
-            able: standing().filter(|node| node.accepts(at.now, &self.settings)).count(),
+            // Also those that have held nothing yet: they may take the shards of others.
+            able: self.nodes.values().filter(|node| node.accepts(at.now, &self.settings)).count(),
             laden: dying.iter().filter_map(|id| self.nodes.get(id)).any(|node| node.held() > 0),
         }
     }

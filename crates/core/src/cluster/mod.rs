@@ -242,6 +242,8 @@ pub struct NodeState {
     pub busy: f64,
     /// What it should hold.
     orders: orders::OrderBook,
+    /// A map has named it since this coordinator leads, or it had ended before that. See [`reach`].
+    has_held: bool,
     /// When its address is to be checked again.
     check_due: Millis,
     /// Its address has not answered for so long that what it holds moves off: see [`reach`].

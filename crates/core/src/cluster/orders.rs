@@ -233,6 +233,7 @@ impl Cluster {
                 let Some(node) = self.nodes.get_mut(&replica.node) else { continue };
                 if node.record.incarnation == replica.incarnation {
                     node.orders.touch(name, shard.id);
+                    node.has_held = true;
                     self.outbox.orders.insert(replica.node.clone());
                 }
             }

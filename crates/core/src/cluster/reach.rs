@@ -27,10 +27,11 @@ use crate::time::Millis;
 use std::collections::BTreeSet;
 
 impl NodeState {
-    /// Whether it has never been of use: its address has not answered, and it holds nothing. It counts neither as
-    /// a node that answers nor as one that is lost (Z2).
+    /// Whether it has never held a shard: anybody can register as many of those as they like, so they count neither as
+    /// nodes that should answer nor as ones that were lost, and are soon forgotten (Z2). They can be placed on once they
+    /// have beaten, and their address has answered.
     pub(super) fn is_unproven(&self) -> bool {
-        !self.signs.answered && self.orders.is_empty()
+        !self.has_held
     }
 
     /// When it has been unreachable for so long that its replicas should move off; none while it is reachable.

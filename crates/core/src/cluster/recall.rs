@@ -119,6 +119,7 @@ impl Cluster {
             let Some(id) = held.nodes.name(number as u32).filter(|_| !shards.is_empty()) else { continue };
             if let Some(node) = self.nodes.get_mut(id) {
                 node.orders.recall(map.keyspace(), shards);
+                node.has_held = true;
                 self.outbox.orders.insert(id.clone());
             }
         }

@@ -546,6 +546,7 @@ impl NodeState {
             revoked: false,
             busy: 0.0,
             orders: OrderBook::default(),
+            has_held: ended,
             check_due: at.now,
             cut_off: false,
             lapsed: false,

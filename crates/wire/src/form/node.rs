@@ -59,8 +59,7 @@ pub(crate) fn check_back(path: Option<String>, field: &str) -> Result<CheckBack,
 pub(crate) fn callback(url: Option<String>, field: &str) -> Result<Option<String>, Malformed> {
     let Some(url) = url else { return Ok(None) };
     let url = at_most(url, field, ADDRESS_BYTES)?;
-    let scheme = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
-    match scheme && url.chars().all(|c| c.is_ascii_graphic()) {
+    match url.starts_with("http://") && url.chars().all(|c| c.is_ascii_graphic()) {
         true => Ok(Some(url)),
         false => {
             Err(Malformed::new(field, format!("{url:?} is no URL: begin it with http://, without blanks")))
@@ -77,6 +76,7 @@ pub(crate) fn checked(spec: NodeSpec) -> Result<NodeSpec, Malformed> {
     let field = |error: &partage_core::node::NodeSpecError| match error {
         partage_core::node::NodeSpecError::Capacity { .. } => "capacity",
         partage_core::node::NodeSpecError::Address { .. } => "address",
+        partage_core::node::NodeSpecError::Callback { .. } => "callback",
         partage_core::node::NodeSpecError::Labels { .. } => "labels",
     };
     spec.check().map_err(|error| Malformed::new(field(&error), &error))?;

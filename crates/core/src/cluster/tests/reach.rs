@@ -146,3 +146,32 @@ fn a12_a_worker_that_never_reports_ready_keeps_its_load_orders_for_a_bounded_tim
         town.plans().into_iter().filter(|plan| plan.keyspace == name() && !plan.is_over()).count();
     assert_eq!(unfinished, 0, "its moves end");
 }
+
+/// Strangers register nodes that answer at their address, and never beat.
+fn haunt(town: &mut Town, ghosts: usize) {
+    for ghost in 0..ghosts {
+        let (id, at) = (node(&format!("ghost-{ghost:02}")), town.at());
+        let spec = crate::node::NodeSpec::new(id.clone(), format!("127.0.0.1:{}", 20_000 + ghost));
+        let incarnation =
+            town.cluster.register(at, super::super::Registration::new(spec)).unwrap().incarnation;
+        town.cluster.checked_back(at, &id, incarnation, true);
+    }
+    town.decide();
+}
+
+#[test]
+fn z2_nodes_that_never_held_a_shard_count_for_nothing_and_are_forgotten() {
+    let mut town = town_of(&["a", "b", "c", "d"], 2);
+    haunt(&mut town, 12);
+    town.run(settings().dead_after_ms);
+    town.kill("d");
+    // No ghost is among those that should answer, nor among those that were lost.
+    town.run(settings().dead_after_ms + 4_000);
+    assert_eq!((town.cluster.brake(), town.cluster.unrest()), (None, None), "{:#?}", town.notices);
+    assert!(town.is_at_rest(2) && count(&town, "d") == 0, "{:#?}", town.notices);
+    assert_eq!(told(&town, "nothing is planned until"), 0, "{:#?}", town.notices);
+    town.run(crate::limits::UNUSED_NODE_MS + 2_000);
+    let left: Vec<_> = town.cluster.nodes().keys().filter(|id| id.as_str().starts_with("ghost")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(town.cluster.nodes().contains_key(&node("d")), "a node that served is remembered for longer");
+}

@@ -481,7 +481,7 @@ impl Town {
     /// Starts a drain as an admin's command does.
     pub fn drain(&mut self, name: &str) {
         let at = self.at();
-        let state = self.cluster.nodes.get_mut(&node(name)).unwrap();
+        let Some(state) = self.cluster.nodes.get_mut(&node(name)) else { return };
         let began_with = Some(state.held() as u32);
         let reason = "new disks".to_owned();
         state.record.drain =
@@ -494,7 +494,8 @@ impl Town {
 
     pub fn undrain(&mut self, name: &str) {
         let at = self.at();
-        let state = self.cluster.nodes.get_mut(&node(name)).unwrap();
+        // One that ended a while ago is forgotten.
+        let Some(state) = self.cluster.nodes.get_mut(&node(name)) else { return };
         if state.record.drain.take().is_some() {
             let record = state.record.clone();
             self.cluster.outbox.writes.push(Write::Node(record));
