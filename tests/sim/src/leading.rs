@@ -4,6 +4,7 @@
 use crate::clock::{MS, True};
 use crate::coordinator::node_at;
 use crate::message::{Message, Place, Via};
+use crate::mishaps::is_ghost;
 use crate::oracle::Finding;
 use crate::publisher::Publisher;
 use crate::scene::Scene;
@@ -174,8 +175,14 @@ impl Leading {
         }
         for (id, incarnation, address, _) in self.cluster.checks_due(now) {
             self.checks.insert((id.clone(), incarnation), now + CHECK_BACK_MS);
-            if let Some(to) = node_at(&address).map(Place::Node) {
-                scene.send(Place::Coordinator(at), to, Via::Post(0), Message::CheckBack(id, incarnation));
+            let ask = Message::CheckBack(id.clone(), incarnation);
+            match node_at(&address).map(Place::Node) {
+                Some(to) => scene.send(Place::Coordinator(at), to, Via::Post(0), ask),
+                // What a stranger registers answers at once, and never beats.
+                None if is_ghost(&id) => {
+                    self.cluster.checked_back(Moment { now, wall_ms: 0 }, &id, incarnation, true);
+                }
+                None => {}
             }
         }
     }

@@ -12,11 +12,20 @@ use partage_core::id::SessionDigest;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::limits;
 use partage_core::map::{Replica, Shard, Stage};
+use partage_core::name::NodeId;
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
 
 /// How long a worker that is restarted in its turn has for moving everything off.
 const NOTICE: True = 4 * SECOND;
+/// Nodes that there are not and that a stranger registers.
+const GHOSTS: u64 = 12;
+const GHOST: &str = "ghost-";
+
+/// Whether a stranger has registered it, and there is no such node.
+pub fn is_ghost(id: &NodeId) -> bool {
+    id.as_str().starts_with(GHOST)
+}
 
 impl World {
     /// One of these, with a time that is short and one that may be long.
@@ -63,8 +72,13 @@ impl World {
             leaving: Some(true),
             busy: 1.0,
         };
+        // And registers nodes that there are not: they beat never.
+        let ghost = format!("{GHOST}{}", scene.draw.between(1, GHOSTS));
+        let ghost = NodeId::new(&ghost).expect("a plain word is a name");
+        let ghost = Registration::new(NodeSpec::new(ghost.clone(), format!("{ghost}:1")));
         for coordinator in &self.coordinators {
             let forged = [
+                Message::Register(ghost.clone()),
                 Message::Register(back.clone()),
                 Message::Beat(beat.clone()),
                 Message::Goodbye(id.clone(), incarnation, session),

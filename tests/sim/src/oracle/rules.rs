@@ -9,6 +9,7 @@
 
 use super::Finding;
 use crate::clock::{MS, True};
+use crate::mishaps::is_ghost;
 use partage_core::cluster::{KeyspaceRecord, NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
@@ -115,6 +116,10 @@ impl Rules {
 
     fn node(&mut self, now: True, term: u64, node: &NodeRecord) {
         let id = &node.spec.id;
+        // Z2: nodes that a stranger has made up count for nothing.
+        if is_ghost(id) {
+            return;
+        }
         let (incarnation, ended, drained) = (node.incarnation, node.ended, node.drain.is_some());
         let before = self.nodes.insert(id.clone(), Known { incarnation, ended, drained });
         let was_over = before.is_some_and(|before| before.ended && before.incarnation == incarnation);
