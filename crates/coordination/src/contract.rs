@@ -134,6 +134,11 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// How many messages this process did not listen to, by reason: of a backend that takes them from anywhere.
+    fn refused(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// What only the backend can tell of how this store is guarded and what lies about in it, for `partage check`.
     /// Changes nothing.
     async fn remarks(&self) -> Result<Vec<Remark>> {

@@ -17,19 +17,24 @@
 //!   the owner itself only.
 //! - A key that two handles publish shows the entry of the session with the larger number.
 //!
-//! The protocol is Quickwit's `chitchat`: Scuttlebutt reconciliation and an accrual failure detector, over UDP in the
-//! clear. Whoever can send datagrams to it can say anything: keep it on a network of its own.
+//! The protocol is Quickwit's `chitchat`: Scuttlebutt reconciliation and an accrual failure detector, over UDP; behind a
+//! shared key if there is one ([`keys`]). Without a key anyone who can send datagrams to it can say anything: keep it on a
+//! network of its own.
 
+pub mod keys;
 mod mirror;
+mod refused;
+mod seal;
+mod transport;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chitchat::transport::UdpTransport;
 use chitchat::{
     ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, ProtocolVersion, spawn_chitchat,
 };
@@ -42,15 +47,19 @@ use crate::contract::{Coordination, Limits, Listing};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{
-    GOSSIP_BOUND, GOSSIP_INTERVAL, GOSSIP_MAX_INTERVAL, GOSSIP_MAX_KEYS, GOSSIP_MAX_VALUE_BYTES,
-    GOSSIP_MEMORY, GOSSIP_SILENT_INTERVALS, GOSSIP_WINDOW, MAX_KEY_BYTES, MAX_PAGE_ENTRIES,
+    GOSSIP_BOUND, GOSSIP_INTERVAL, GOSSIP_KEYS_EVERY, GOSSIP_MAX_INTERVAL, GOSSIP_MAX_KEYS,
+    GOSSIP_MAX_VALUE_BYTES, GOSSIP_MEMORY, GOSSIP_SILENT_INTERVALS, GOSSIP_WINDOW, MAX_KEY_BYTES,
+    MAX_PAGE_ENTRIES,
 };
 use crate::session::{SessionId, check_ttl};
 use crate::target::{Listen, Target};
 use crate::transaction::{Entry, Operation, Transaction, Version};
 use crate::watch::Watch;
 
+use keys::{Keys, KeysError};
 use mirror::{Follower, Mirror, Published};
+use refused::Refused;
+use transport::Guarded;
 
 /// How long after its end a session is gone for all who are not cut off.
 pub const EXPIRY_BOUND: Duration = GOSSIP_BOUND;
@@ -59,11 +68,12 @@ pub const EXPIRY_BOUND: Duration = GOSSIP_BOUND;
 pub struct Gossip {
     shared: Arc<Shared>,
     at: Listen,
-    tasks: [JoinHandle<()>; 2],
+    tasks: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
     node: ChitchatHandle,
+    refused: Arc<Refused>,
     mirror: watch::Sender<Arc<Mirror>>,
     session: Mutex<Option<Open>>,
     session_changed: tokio::sync::Notify,
@@ -105,7 +115,19 @@ impl Gossip {
             return Err(Error::Invalid { what });
         }
         // A start is a new node: what the one before it said goes with it.
-        let id = ChitchatId::new(ClusterId::random().to_string(), 0, at.advertise);
+        let life = ClusterId::random();
+        let id = ChitchatId::new(life.to_string(), 0, at.advertise);
+        let keys = match &target.gossip_key_file {
+            Some(path) => Some(watch::Sender::new(read_keys(path).await.map_err(unusable)?)),
+            None => None,
+        };
+        let refused = Arc::<Refused>::default();
+        let transport = Guarded {
+            cluster: target.root.to_string(),
+            sender: life.0,
+            keys: keys.as_ref().map(watch::Sender::subscribe),
+            refused: Arc::clone(&refused),
+        };
         let config = ChitchatConfig {
             chitchat_id: id,
             cluster_id: target.root.to_string(),
@@ -124,16 +146,21 @@ impl Gossip {
             extra_liveness_predicate: None,
             protocol_version: ProtocolVersion::V1,
         };
-        let node = spawn_chitchat(config, Vec::new(), &UdpTransport).await;
+        let node = spawn_chitchat(config, Vec::new(), &transport).await;
         let node = node.map_err(|error| Error::Unavailable { what: format!("{target}: {error:#}") })?;
         let shared = Arc::new(Shared {
             node,
+            refused,
             mirror: watch::Sender::default(),
             session: Mutex::default(),
             session_changed: tokio::sync::Notify::new(),
             turn: tokio::sync::Mutex::default(),
         });
-        let tasks = [tokio::spawn(follow(Arc::clone(&shared))), tokio::spawn(expire(Arc::clone(&shared)))];
+        let mut tasks =
+            vec![tokio::spawn(follow(Arc::clone(&shared))), tokio::spawn(expire(Arc::clone(&shared)))];
+        if let (Some(keys), Some(path)) = (keys, target.gossip_key_file.clone()) {
+            tasks.push(tokio::spawn(reread(path, keys)));
+        }
         Ok(Arc::new(Self { shared, at, tasks }))
     }
 
@@ -156,6 +183,38 @@ fn free_loopback(target: &Target) -> Result<Listen> {
     let free = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let at: SocketAddr = free.map_err(|error| Error::Unavailable { what: format!("{target}: {error}") })?;
     Ok(Listen { at, advertise: at })
+}
+
+async fn read_keys(path: &Path) -> std::result::Result<Keys, KeysError> {
+    let (path, unread) = (path.to_owned(), path.to_owned());
+    let read = tokio::task::spawn_blocking(move || Keys::read(&path)).await;
+    read.unwrap_or_else(|panic| Err(KeysError::Malformed { path: unread, what: panic.to_string() }))
+}
+
+fn unusable(error: KeysError) -> Error {
+    Error::Invalid { what: error.to_string() }
+}
+
+/// Takes other keys as soon as they are in the file. With a file that cannot be used it goes on with what it has.
+async fn reread(path: PathBuf, keys: watch::Sender<Keys>) {
+    let mut wrong = String::new();
+    loop {
+        sleep_until(Instant::now() + GOSSIP_KEYS_EVERY).await;
+        match read_keys(&path).await {
+            Ok(new) => {
+                wrong.clear();
+                if *keys.borrow() != new {
+                    tracing::info!(path = %path.display(), "gossip has other keys from now on");
+                    keys.send_replace(new);
+                }
+            }
+            Err(error) if error.to_string() != wrong => {
+                wrong = error.to_string();
+                tracing::warn!(%error, "gossip goes on with the keys that it has");
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 /// Keeps the mirror as the neighbours say.
@@ -348,6 +407,10 @@ impl Coordination for Gossip {
     async fn watch(&self, scope: Scope, _from: Option<Version>) -> Result<Watch> {
         // A cursor is of a mirror that may be gone: each watch begins with the whole content.
         Ok(Box::new(Follower::new(self.shared.mirror.subscribe(), scope)))
+    }
+
+    fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.shared.refused.counts().map(|(reason, count)| (reason.name(), count)).collect()
     }
 
     async fn meet(&self, neighbours: &[SocketAddr]) -> Result<()> {

@@ -79,6 +79,10 @@ impl Coordination for Late {
         self.there.get().is_some_and(|there| there.renews_apart())
     }
 
+    fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.there.get().map_or_else(Vec::new, |there| there.refused())
+    }
+
     async fn open_session(&self, ttl: Duration) -> Result<SessionId> {
         self.there().await?.open_session(ttl).await
     }

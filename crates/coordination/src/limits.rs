@@ -244,6 +244,9 @@ pub const ZOOKEEPER_MAX_WATCHES: usize = 1_000;
 /// Gossip: how often a handle talks to three others.
 pub const GOSSIP_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Gossip: how often the file of keys is read again.
+pub const GOSSIP_KEYS_EVERY: Duration = Duration::from_secs(10);
+
 /// Gossip: how many of a node's usual intervals without a sign of it make it dead.
 pub const GOSSIP_SILENT_INTERVALS: f64 = 12.0;
 

@@ -146,6 +146,8 @@ pub struct Target {
     pub database: Option<String>,
     /// Gossip: where we are. None: on loopback, at a free port.
     pub listen: Option<Listen>,
+    /// Gossip: the file of keys that datagrams are sealed with. None: they are in the clear.
+    pub gossip_key_file: Option<PathBuf>,
     /// Which part of it is this cluster's: segments with slashes between them.
     pub root: Key,
 }
@@ -190,7 +192,17 @@ impl Target {
         };
         let root = Key::new(if root.is_empty() { DEFAULT_ROOT } else { root })?;
         let user = user.filter(|user| !user.is_empty()).map(str::to_owned);
-        Ok(Self { backend, hosts, user, password: None, tls: None, database, listen: None, root })
+        Ok(Self {
+            backend,
+            hosts,
+            user,
+            password: None,
+            tls: None,
+            database,
+            listen: None,
+            gossip_key_file: None,
+            root,
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub enum DatasetCommand {
     /// Run a node that serves the datasets of a source
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Say how a dataset's files are read and served
     Add(origin::AddArgs),
     /// Stop to serve a dataset, and delete its keyspace; its files stay where they are

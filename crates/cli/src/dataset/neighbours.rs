@@ -49,6 +49,8 @@ pub struct Beginning {
     pub listen: Option<SocketAddr>,
     /// Else on this address, at the port where clients ask: gossip is UDP, and in nobody's way there.
     pub ip: IpAddr,
+    /// The keys that it is sealed with.
+    pub key_file: Option<PathBuf>,
     /// Where it remembers whom it saw.
     pub data_dir: PathBuf,
     /// Where it is.
@@ -132,7 +134,7 @@ impl Seeker {
     }
 
     async fn target(&self, mine: &str, others: Vec<String>) -> Result<Target, Error> {
-        let Beginning { cluster, listen, ip, .. } = &self.beginning;
+        let Beginning { cluster, listen, ip, key_file, .. } = &self.beginning;
         // An address has one host at least; who is alone talks to nobody.
         let is_alone = others.is_empty();
         let hosts = if is_alone { vec![mine.to_owned()] } else { others };
@@ -140,6 +142,7 @@ impl Seeker {
         if is_alone {
             target.hosts.clear();
         }
+        target.gossip_key_file.clone_from(key_file);
         target.listen = Some(match *listen {
             Some(at) => Listen { at, advertise: at },
             None => {

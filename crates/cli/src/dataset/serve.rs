@@ -7,7 +7,8 @@ use crate::output::{Failure, Output};
 use crate::role::{asked_to_stop, left, log, read};
 use clap::Args;
 use partage_coordination::embedded::Embedded;
-use partage_coordination::{Coordination, Late, Listen, Target};
+use partage_coordination::gossip::keys::Keys;
+use partage_coordination::{Backend, Coordination, Late, Listen, Target};
 use partage_core::dataset::fetch::FetchSettings;
 use partage_core::dataset::node::Spread;
 use partage_core::dataset::{Address, Dealing, Replication, Seat};
@@ -65,6 +66,10 @@ pub struct ServeArgs {
     /// [default: the port where it listens]
     #[arg(long, value_name = "HOST:PORT")]
     gossip: Option<String>,
+    /// A file with the key that gossip is sealed with, the same on every node: `openssl rand -hex 32 > FILE; chmod 600
+    /// FILE` [default: gossip is in the clear]
+    #[arg(long, env = "PARTAGE_GOSSIP_KEY_FILE", value_name = "FILE")]
+    gossip_key_file: Option<PathBuf>,
     /// A dataset that it serves; may be given again [default: all that the source has]
     #[arg(long = "dataset", value_name = "NAME")]
     datasets: Vec<String>,
@@ -119,12 +124,18 @@ impl ServeArgs {
     ) -> Result<Arc<dyn Coordination>, Failure> {
         let args = self.coordination.clone().or(file.coordination.clone().unwrap_or_default());
         let gossip = self.gossip.clone().or(file.gossip.clone());
+        let key_file = self.gossip_key_file.clone().or(file.gossip_key_file.clone());
+        if let Some(path) = &key_file {
+            // Now, while somebody looks: gossip reads it when it begins.
+            Keys::read(path).map_err(Failure::usage)?;
+        }
         match (args.any_target()?, &options.coordinator) {
             (None, Some(membership)) => {
                 let beginning = Beginning {
                     cluster: options.cluster.clone(),
                     listen: gossip.as_deref().map(gossip_at).transpose()?,
                     ip: options.listen.ip(),
+                    key_file,
                     data_dir: options.data_dir.clone(),
                     here,
                 };
@@ -133,6 +144,13 @@ impl ServeArgs {
             (None, None) if gossip.is_some() => {
                 Err(Failure::usage("--gossip goes with --coordination gossip://HOST:PORT of another node"))
             }
+            (Some(target), _) if target.backend == Backend::Gossip => {
+                let target = Target { gossip_key_file: key_file, ..with_listen(target, gossip)? };
+                Ok(Arc::new(Late::new(target)))
+            }
+            (_, None) if key_file.is_some() => Err(Failure::usage(
+                "--gossip-key-file goes with gossip: --coordination gossip://…, or --coordinator",
+            )),
             (None, None) => Ok(Embedded::in_memory()),
             (Some(target), _) => Ok(Arc::new(Late::new(with_listen(target, gossip)?))),
         }

@@ -50,7 +50,7 @@ pub async fn asked_to_stop() -> Result<(), Failure> {
 }
 
 /// What a library says of each connection is said by us already, where it matters.
-const CHATTY: &str = "zookeeper_client=warn";
+const CHATTY: &str = "zookeeper_client=warn,chitchat::transport=error";
 
 /// Structured logs on stderr: lines for people, coloured where they read them as they come, or JSON. `RUST_LOG`
 /// chooses what; without it, what is at least as grave as `level`.

@@ -31,6 +31,7 @@ pub struct Doings {
     pub(crate) upgrades: Family<Labels, Counter>,
     pub(crate) damaged: Family<Labels, Counter>,
     pub(crate) source_errors: Family<Labels, Counter>,
+    pub(crate) unheard: Family<Labels, Counter>,
     pub(crate) refreshes: Counter,
     pub(crate) published: Gauge,
 }
@@ -72,6 +73,14 @@ impl Doings {
     /// The source is looked at.
     pub fn refreshed(&self) {
         self.refreshes.inc();
+    }
+
+    /// So many messages of others were not listened to, by reason.
+    pub fn unheard(&self, counts: Vec<(&'static str, u64)>) {
+        for (reason, count) in counts {
+            let counter = self.unheard.get_or_create(&vec![("reason", reason.to_owned())]);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
     }
 
     /// So many keys are published in the coordination service.

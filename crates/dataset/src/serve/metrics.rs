@@ -134,6 +134,11 @@ fn of_the_driver(house: &House, registry: &mut Registry) {
         "Looks that failed, at the source (no dataset) or at a dataset in it",
         doings.source_errors,
     );
+    registry.register(
+        "gossip_unheard",
+        "Datagrams of gossip that were not heard, by the reason",
+        doings.unheard,
+    );
     registry.register("presence_keys", "Keys published in the coordination service", doings.published);
     let troubles = house.catalogue.troubles();
     let failing: Family<Labels, Gauge> = Family::default();

@@ -36,6 +36,8 @@ pub struct DatasetNodeFile {
     pub coordination: Option<CoordinationFile>,
     /// `host:port` for gossip; absent = a free port on loopback.
     pub gossip: Option<String>,
+    /// The file with the key that gossip is sealed with; absent = gossip is in the clear.
+    pub gossip_key_file: Option<PathBuf>,
     /// The datasets that it serves; empty = all that the source has.
     pub datasets: Vec<String>,
     /// Its number among the nodes from which it computes its share; absent = the smallest that is free.

@@ -5,6 +5,7 @@ use crate::subnet::Subnet;
 use crate::until;
 use partage_coordination::{Backend, Coordination, Entry, Key, Scope, SessionId, Target, connect};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub enum Ground {
     Engine(Box<Engine>),
     /// Gossip. Every node is told of the first one.
     Gossip,
+    /// The same behind the keys of a file.
+    Sealed(PathBuf),
 }
 
 impl Ground {
@@ -37,6 +40,12 @@ impl Ground {
                 }
             }
             Ground::Gossip => drop(command.args(["--gossip", &format!("{subnet}.{node}:7480")])),
+            Ground::Sealed(keys) => {
+                command
+                    .args(["--gossip", &format!("{subnet}.{node}:7480")])
+                    .arg("--gossip-key-file")
+                    .arg(keys);
+            }
         }
     }
 
@@ -44,6 +53,10 @@ impl Ground {
         match self {
             Ground::Engine(engine) => engine.root_through(&engine.address(), root),
             Ground::Gossip => Target::parse(&format!("gossip://{subnet}.1:7480/{root}")).unwrap(),
+            Ground::Sealed(keys) => {
+                let target = Target::parse(&format!("gossip://{subnet}.1:7480/{root}")).unwrap();
+                Target { gossip_key_file: Some(keys.clone()), ..target }
+            }
         }
     }
 
@@ -51,7 +64,7 @@ impl Ground {
     pub fn engine(&mut self) -> &mut Engine {
         match self {
             Ground::Engine(engine) => engine,
-            Ground::Gossip => panic!("gossip has no engine"),
+            Ground::Gossip | Ground::Sealed(_) => panic!("gossip has no engine"),
         }
     }
 

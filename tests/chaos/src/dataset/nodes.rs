@@ -320,6 +320,15 @@ impl Nodes {
         }
     }
 
+    /// Waits until a node knows another, which has heard of `version`.
+    pub async fn knows_of(&self, node: usize, other: usize, version: &str) {
+        until(&format!("node {node} knows what node {other} has"), async || {
+            let known = status::known(&self.http, self.address(node), version).await?;
+            if known.contains(self.address(other)) { Ok(()) } else { Err(format!("{known:?}")) }
+        })
+        .await;
+    }
+
     /// Waits until each node has these partitions of a version.
     pub async fn hold(&self, version: &str, expected: &[(usize, BTreeSet<u32>)]) {
         for (node, expected) in expected {
@@ -360,6 +369,15 @@ impl Nodes {
             })
             .await;
         }
+    }
+
+    /// Waits until a node has said something so often.
+    pub async fn logs(&self, node: usize, what: &str, times: usize) {
+        until(&format!("node {node} says {what:?} {times} times"), async || {
+            let log = self.log(node);
+            if log.matches(what).count() >= times { Ok(()) } else { Err(log) }
+        })
+        .await;
     }
 
     /// The seat of a node.

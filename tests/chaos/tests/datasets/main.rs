@@ -3,6 +3,7 @@
 //!
 //! | file      | what happens                                                                            |
 //! |-----------|-----------------------------------------------------------------------------------------|
+//! | `gossip`  | gossip behind a key, and garbage                                                        |
 //! | `grow`    | versions come, to clusters that are empty, late, without data                           |
 //! | `restart` | nodes end, are killed and come back; their sources are away                             |
 //! | `share`   | who has what: dealings, seats, the limits of replication                                |
@@ -10,6 +11,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod gossip;
 mod grow;
 mod restart;
 mod service;

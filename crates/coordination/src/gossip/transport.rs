@@ -1,0 +1,334 @@
+//! How messages of the protocol travel: over UDP, behind the keys of the cluster if there are any.
+//!
+//! The library writes and reads its messages as bytes in its own socket only. So that one is on loopback here, a pipe to
+//! our own, which the network sees:
+//!
+//! ```text
+//! chitchat ──► its socket ──► hand ──► sealed ──► our socket ──► network
+//! chitchat ◄── its socket ◄── hand ◄── opened ◄── our socket ◄── network
+//!                         ◄── mark: what was handed over is through, be it understood or not
+//! ```
+//!
+//! The mark is a message of the protocol that another socket hands over behind each datagram. If it comes out alone, the
+//! datagram was nothing of the protocol: so that is counted here, and needs no clock.
+
+use std::io::{Error, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use chitchat::transport::{RecvOutcome, SendOutcome, Socket, Transport};
+use chitchat::{ChitchatEnvelope, ChitchatMessage, ProtocolVersion};
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::keys::Keys;
+use super::refused::{Reason, Refused, Teller};
+use super::seal::{DATAGRAM_BYTES, Opener, Sealer, is_sealed};
+
+/// Longer than a datagram is on its way on loopback.
+const HANDED: Duration = Duration::from_secs(1);
+
+/// Over UDP, with the keys of the moment.
+pub(super) struct Guarded {
+    /// Which cluster: others with the same keys are not heard.
+    pub cluster: String,
+    /// A number of this life of this process.
+    pub sender: u128,
+    /// None: in the clear.
+    pub keys: Option<watch::Receiver<Keys>>,
+    /// Where what is not heard is counted.
+    pub refused: Arc<Refused>,
+}
+
+#[async_trait]
+impl Transport for Guarded {
+    async fn open(&self, listen: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
+        let outside =
+            UdpSocket::bind(listen).await.with_context(|| format!("gossip cannot listen at {listen}/UDP"))?;
+        Ok(Box::new(GuardedSocket {
+            outside,
+            inside: Pipe::open().await.context("a pipe on loopback")?,
+            guard: Guard {
+                keys: self.keys.clone(),
+                sealer: Sealer::new(self.cluster.clone(), self.sender),
+                opener: Opener::new(self.cluster.clone()),
+                refused: Arc::clone(&self.refused),
+                teller: Teller::default(),
+            },
+            received: vec![0; DATAGRAM_BYTES + 1],
+            handed: None,
+        }))
+    }
+}
+
+/// The library's own socket, and the ends of ours to it.
+struct Pipe {
+    library: chitchat::transport::UdpSocket,
+    library_at: SocketAddr,
+    hand: UdpSocket,
+    hand_at: SocketAddr,
+    mark: UdpSocket,
+    mark_at: SocketAddr,
+    /// A message as bytes.
+    marking: Vec<u8>,
+    written: Vec<u8>,
+}
+
+impl Pipe {
+    async fn open() -> anyhow::Result<Pipe> {
+        let hand = loopback().await?;
+        let mut at = hand.local_addr()?;
+        at.set_port(0);
+        let mark = UdpSocket::bind(at).await?;
+        let library = chitchat::transport::UdpSocket::open(at).await?;
+        let (library_at, hand_at, mark_at) = (library.local_addr()?, hand.local_addr()?, mark.local_addr()?);
+        let written = vec![0; DATAGRAM_BYTES];
+        let mut pipe =
+            Pipe { library, library_at, hand, hand_at, mark, mark_at, marking: Vec::new(), written };
+        let message = ChitchatMessage::BadCluster;
+        pipe.marking = pipe.write(ChitchatEnvelope { version: ProtocolVersion::V0, message }).await?.to_vec();
+        Ok(pipe)
+    }
+
+    /// A message as bytes.
+    async fn write(&mut self, envelope: ChitchatEnvelope) -> anyhow::Result<&[u8]> {
+        self.library.send(self.hand_at, envelope).await?;
+        loop {
+            let (length, from) = timeout(HANDED, self.hand.recv_from(&mut self.written)).await??;
+            if from == self.library_at {
+                return Ok(&self.written[..length]);
+            }
+        }
+    }
+
+    /// Hands bytes over, to be read by [`Pipe::read`].
+    async fn hand(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        // What is left of an earlier mark does not belong to this one.
+        loop {
+            tokio::select! {
+                biased;
+                left = self.library.recv() => drop(left?),
+                () = std::future::ready(()) => break,
+            }
+        }
+        self.hand.send_to(bytes, self.library_at).await?;
+        self.remark().await
+    }
+
+    async fn remark(&self) -> anyhow::Result<()> {
+        self.mark.send_to(&self.marking, self.library_at).await?;
+        Ok(())
+    }
+}
+
+async fn loopback() -> std::io::Result<UdpSocket> {
+    match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await {
+        Err(_) => UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).await,
+        there => there,
+    }
+}
+
+struct Guard {
+    keys: Option<watch::Receiver<Keys>>,
+    sealer: Sealer,
+    opener: Opener,
+    refused: Arc<Refused>,
+    teller: Teller,
+}
+
+impl Guard {
+    fn seal(&mut self, said: &[u8]) -> Vec<Vec<u8>> {
+        match &self.keys {
+            None => vec![said.to_vec()],
+            Some(keys) => self.sealer.seal(&keys.borrow(), said, unix_ms()),
+        }
+    }
+
+    fn open(&mut self, datagram: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
+        let opened = match &self.keys {
+            None if is_sealed(datagram) => Err(Reason::Sealed),
+            None => Ok(Some(datagram.to_vec())),
+            Some(keys) => self.opener.open(&keys.borrow(), datagram, unix_ms()),
+        };
+        opened.unwrap_or_else(|reason| {
+            self.refuse(reason, from);
+            None
+        })
+    }
+
+    fn refuse(&mut self, reason: Reason, from: SocketAddr) {
+        self.teller.refuse(&self.refused, reason, from);
+    }
+}
+
+/// See the module.
+struct GuardedSocket {
+    outside: UdpSocket,
+    inside: Pipe,
+    guard: Guard,
+    received: Vec<u8>,
+    /// What is on its way to the library: who sent it, how long it was, and what it was if it came out.
+    handed: Option<(SocketAddr, usize, Option<ChitchatEnvelope>)>,
+}
+
+#[async_trait]
+impl Socket for GuardedSocket {
+    fn local_addr(&self) -> anyhow::Result<SocketAddr> {
+        Ok(self.outside.local_addr()?)
+    }
+
+    async fn send(&mut self, to: SocketAddr, envelope: ChitchatEnvelope) -> anyhow::Result<SendOutcome> {
+        let said = self.inside.write(envelope).await?;
+        let mut num_bytes_sent = 0;
+        for datagram in self.guard.seal(said) {
+            let sent = self.outside.send_to(&datagram, to).await;
+            num_bytes_sent += sent.with_context(|| format!("gossip to {to}"))?;
+        }
+        Ok(SendOutcome { num_bytes_sent })
+    }
+
+    /// It may be dropped at any time, and goes on where it was when it is called again.
+    async fn recv(&mut self) -> anyhow::Result<RecvOutcome> {
+        if self.handed.is_some() {
+            // The mark may have been lost, if somebody on this machine fills the pipe.
+            self.inside.remark().await?;
+        }
+        loop {
+            while let Some((from_addr, num_bytes_received, _)) = self.handed {
+                let out = self.inside.library.recv().await?;
+                if out.from_addr == self.inside.hand_at
+                    && let Some((.., envelope)) = &mut self.handed
+                {
+                    *envelope = Some(out.envelope);
+                } else if out.from_addr == self.inside.mark_at {
+                    match self.handed.take() {
+                        Some((.., Some(envelope))) => {
+                            return Ok(RecvOutcome { from_addr, envelope, num_bytes_received });
+                        }
+                        _ => self.guard.refuse(Reason::Strange, from_addr),
+                    }
+                }
+            }
+            let (length, from) = match self.outside.recv_from(&mut self.received).await {
+                Ok(received) => received,
+                Err(error) if is_passing(&error) => continue,
+                Err(error) => return Err(error).context("gossip cannot receive any more"),
+            };
+            if let Some(said) = self.guard.open(&self.received[..length], from) {
+                self.handed = Some((from, length, None));
+                self.inside.hand(&said).await?;
+            }
+        }
+    }
+}
+
+/// Whether the socket is as good as before.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
+}
+
+/// What a process tells others of its time; nothing is decided by it but whether a datagram is a late one.
+#[expect(clippy::disallowed_methods, reason = "processes have no other clock in common")]
+fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "6f1c5d0a9b8e7f60112233445566778899aabbccddeeff00a1b2c3d4e5f60718";
+
+    struct End {
+        socket: Box<dyn Socket>,
+        at: SocketAddr,
+        refused: Arc<Refused>,
+    }
+
+    impl End {
+        async fn open(sender: u128, keys: Option<&str>) -> End {
+            let refused = Arc::<Refused>::default();
+            let keys = keys.map(|text| watch::Sender::new(Keys::parse(text).unwrap()).subscribe());
+            let guarded = Guarded { cluster: "one".to_owned(), sender, keys, refused: refused.clone() };
+            let socket = guarded.open("127.0.0.1:0".parse().unwrap()).await.unwrap();
+            End { at: socket.local_addr().unwrap(), socket, refused }
+        }
+
+        fn counts(&self, reason: Reason) -> u64 {
+            self.refused.counts().find(|(found, _)| *found == reason).unwrap().1
+        }
+    }
+
+    fn envelope() -> ChitchatEnvelope {
+        ChitchatEnvelope { version: ProtocolVersion::V1, message: ChitchatMessage::BadCluster }
+    }
+
+    #[tokio::test]
+    async fn messages_go_through_with_a_key_and_without() {
+        for keys in [None, Some(KEY)] {
+            let (mut one, mut two) = (End::open(1, keys).await, End::open(2, keys).await);
+            for _ in 0..20 {
+                one.socket.send(two.at, envelope()).await.unwrap();
+                let heard = two.socket.recv().await.unwrap();
+                assert_eq!((heard.from_addr, heard.envelope), (one.at, envelope()));
+                two.socket.send(one.at, envelope()).await.unwrap();
+                assert_eq!(one.socket.recv().await.unwrap().from_addr, two.at);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_understood_is_counted_and_what_comes_behind_it_is_heard() {
+        let (mut one, mut two) = (End::open(1, None).await, End::open(2, None).await);
+        let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        for garbage in [&b""[..], b"x", b"\x53\xb0\x01", b"\x53\xb0\x01\x00 and more", b"PGS1 and more"] {
+            stranger.send_to(garbage, two.at).await.unwrap();
+        }
+        one.socket.send(two.at, envelope()).await.unwrap();
+        assert_eq!(two.socket.recv().await.unwrap().from_addr, one.at);
+        assert_eq!((two.counts(Reason::Strange), two.counts(Reason::Sealed)), (4, 1));
+    }
+
+    #[tokio::test]
+    async fn a_receive_that_is_dropped_loses_nothing() {
+        let (mut one, mut two) = (End::open(1, Some(KEY)).await, End::open(2, Some(KEY)).await);
+        for _ in 0..50 {
+            one.socket.send(two.at, envelope()).await.unwrap();
+        }
+        let mut heard = 0;
+        while heard < 50 {
+            // Dropped wherever it waits first, and begun again.
+            tokio::select! {
+                biased;
+                got = two.socket.recv() => {
+                    got.unwrap();
+                    heard += 1;
+                }
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert_eq!(two.counts(Reason::Strange), 0);
+    }
+
+    #[tokio::test]
+    async fn z5_who_has_no_key_is_not_heard() {
+        let (mut one, mut two) = (End::open(1, Some(KEY)).await, End::open(2, Some(KEY)).await);
+        let mut clear = End::open(3, None).await;
+        clear.socket.send(two.at, envelope()).await.unwrap();
+        one.socket.send(clear.at, envelope()).await.unwrap();
+        one.socket.send(two.at, envelope()).await.unwrap();
+        assert_eq!(two.socket.recv().await.unwrap().from_addr, one.at);
+        assert_eq!(two.counts(Reason::Unsealed), 1);
+        two.socket.send(clear.at, envelope()).await.unwrap();
+        let fourth = End::open(4, None).await;
+        let mut fourth_socket = fourth.socket;
+        fourth_socket.send(clear.at, envelope()).await.unwrap();
+        assert_eq!(clear.socket.recv().await.unwrap().from_addr, fourth.at);
+        assert_eq!(clear.counts(Reason::Sealed), 2);
+    }
+}
