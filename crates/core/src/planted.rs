@@ -145,6 +145,8 @@ pub enum Planted {
     Forgets,
     /// S19: a version that failed is not tried again.
     S19,
+    /// Z5: a dataset node gives its clients what its peers have, whether or not its own source has it.
+    AnySource,
     /// D5: a peer answers from the version that it has in front, whichever it is asked for.
     D5,
     /// C3: a head that is no later, but of a keyspace that was created anew, says that a change has failed.
@@ -157,7 +159,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of dataset nodes must catch.
-    pub const DATASETS: [Planted; 15] = [
+    pub const DATASETS: [Planted; 16] = [
         Planted::S2,
         Planted::S9,
         Planted::S10,
@@ -172,6 +174,7 @@ impl Planted {
         Planted::Theirs,
         Planted::Forgets,
         Planted::S19,
+        Planted::AnySource,
         Planted::D5,
     ];
 

@@ -14,6 +14,7 @@
 //! |                           | a key of its own for what it does not have  | withdraws it                                |
 //! |                           | an order that is higher than the one it has | follows it, and publishes it                |
 //! | the source was listed     | a version that clients may get next         | finds out how it is divided                 |
+//! | peers have a version      | the source was not seen to have it          | looks at the source                         |
 //! |                           | versions that failed, or are not whole      | tries again; deals anew                     |
 //! | a dataset is to be spread |                                             | deals what comes next so                    |
 //! | a dataset is not served   |                                             | lets all of it go, as soon as nobody reads  |
@@ -49,6 +50,7 @@
 //! lost ones).
 
 mod hearsay;
+mod look;
 mod ordered;
 mod presence;
 mod settings;
@@ -67,6 +69,7 @@ use super::seats::{Address, Seat};
 use crate::planted::{self, Planted};
 use crate::sharding::Slot;
 use crate::time::Millis;
+use look::Look;
 use shelf::Around;
 use std::collections::{BTreeMap, BTreeSet};
 use version::Inspection;
@@ -135,6 +138,8 @@ pub enum Effect {
     Sit(Seat),
     /// The other nodes are other ones.
     Neighbours,
+    /// Look at the source now, not at the next refresh: peers have what it was not seen to have.
+    Look,
     /// Find out how the source divides a version: [`Event::Inspected`].
     Inspect(DatasetName, VersionName),
     /// Load partitions: [`Event::Ready`] for each, or [`Event::LoadFailed`]. Those of an earlier one go on.
@@ -196,6 +201,7 @@ pub struct Node {
     shelves: BTreeMap<DatasetName, Shelf>,
     started: Millis,
     is_leaving: bool,
+    look: Look,
     now: Millis,
 }
 
@@ -208,7 +214,8 @@ impl Node {
     ) -> (Node, Vec<Effect>) {
         let presence = Presence::new(settings.address.clone(), settings.wish, settings.stable_ms, now);
         let (published, shelves) = (BTreeMap::new(), BTreeMap::new());
-        let mut node = Node { settings, presence, published, shelves, started: now, is_leaving: false, now };
+        let (is_leaving, look) = (false, Look::default());
+        let mut node = Node { settings, presence, published, shelves, started: now, is_leaving, look, now };
         for (dataset, stored) in stored {
             let mut shelf = Shelf { before: stored.served, pin: stored.pin, ..Shelf::default() };
             if node.settings.is_ordered && !planted::is(Planted::Forgets) {
@@ -308,7 +315,7 @@ impl Node {
             [shelf.deadline(&self.settings), shelf.parting_at(self.settings.let_go_ms, self.now)]
         });
         let shelves = shelves.flatten();
-        shelves.chain(stable).chain(resume).min().unwrap_or(Millis::NEVER)
+        shelves.chain(stable).chain(resume).chain(self.look.at(self.now)).min().unwrap_or(Millis::NEVER)
     }
 
     fn version(&mut self, dataset: &DatasetName, version: &VersionName) -> &mut Version {
@@ -424,7 +431,10 @@ impl Node {
         match news {
             News::Node(address, claim) => self.presence.hear(address, claim),
             News::Partition { dataset, version, partition, address, layout } => {
-                self.version(&dataset, &version).holders.hear(partition, &address, layout);
+                let known = self.version(&dataset, &version);
+                let is_news = known.holders.is_empty() && layout.is_some() && !known.is_own();
+                known.holders.hear(partition, &address, layout);
+                self.look.want(is_news);
                 touched.insert((dataset, version));
             }
             News::Pin(dataset, _, Some(pin)) => self.follow(dataset, pin, out),
@@ -503,7 +513,7 @@ impl Node {
     fn follow(&mut self, dataset: DatasetName, pin: Pin, out: &mut Vec<Effect>) {
         let shelf = self.shelf_mut(&dataset);
         if pin > shelf.pin {
-            shelf.pin = pin.clone();
+            shelf.pin_to(pin.clone());
             out.push(Effect::Remember(dataset.clone()));
             self.publish(Key::Pin(dataset), Value::Pin(pin), out);
         }
@@ -547,6 +557,7 @@ impl Node {
         }
         if !self.is_leaving {
             self.let_go(out);
+            out.extend(self.look.is_due(self.now).then_some(Effect::Look));
         }
         if planted::is(Planted::S12) {
             self.publish_too_early(out);

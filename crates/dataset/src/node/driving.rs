@@ -11,7 +11,7 @@ use crate::limits::PROGRESS_EVERY;
 use crate::local::{self, Store};
 use crate::source::Source;
 use partage_coordination::{Coordination, Key};
-use partage_core::dataset::node::{Event, Node as Machine, NodeSettings, Readiness, Stored};
+use partage_core::dataset::node::{Effect, Event, Node as Machine, NodeSettings, Readiness, Stored};
 use partage_core::dataset::shards::{self, Wanted};
 use partage_core::dataset::{Address, DatasetName, VersionName, Wish};
 use partage_core::sharding::Slot;
@@ -113,7 +113,7 @@ impl Driver {
 
     /// Runs until the node leaves.
     pub async fn run(mut self, mut queue: mpsc::Receiver<Input>, coordination: Arc<dyn Coordination>) {
-        let saying = self.join(coordination);
+        let saying = self.join(coordination.clone());
         let check = self.hands.check_stored();
         let mut refresh = interval(self.hands.options.refresh);
         refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -134,6 +134,7 @@ impl Driver {
                     self.hands.show_progress();
                     self.hands.mend();
                     self.show_coordinator();
+                    self.hands.catalogue.doings().unheard(coordination.refused());
                 }
             }
             if self.hands.catalogue.awaited().is_some() {
@@ -217,6 +218,9 @@ impl Driver {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             let effects = self.machine.take(self.hands.catalogue.clock().now(), event);
+            if effects.contains(&Effect::Look) {
+                self.look();
+            }
             // What doing something tells at once: that a version went, or that it is used.
             events.extend(self.hands.act(&self.machine, effects).await);
         }
@@ -399,7 +403,8 @@ fn settings(options: &NodeOptions, address: Address, remembered: &Remembered) ->
 fn stored(remembered: &Remembered, scan: &[local::Stored]) -> BTreeMap<DatasetName, Stored> {
     let mut stored: BTreeMap<DatasetName, Stored> = BTreeMap::new();
     for (dataset, known) in &remembered.datasets {
-        let (served, pin, slots) = (known.served.clone(), known.pin.clone(), known.slots.clone());
+        let (served, slots) = (known.served.clone(), known.slots.clone());
+        let pin = Some(known.pin.clone()).filter(|pin| pin.is_plausible(unix_ms())).unwrap_or_default();
         let known = Stored { served, pin, slots, ..Stored::default() };
         stored.insert(dataset.clone(), known);
     }

@@ -102,6 +102,8 @@ impl Hands {
                 self.show_neighbours(machine);
                 self.meet(machine).await;
             }
+            // The driver's own.
+            Effect::Look => {}
             Effect::Inspect(dataset, version) => {
                 let settings = self.settings_of(&dataset);
                 self.loader.clone().inspect((dataset, version), settings);

@@ -2,6 +2,7 @@
 
 use super::driving::Input;
 use super::trouble::{Line, Part};
+use crate::clock::unix_ms;
 use crate::limits::COORDINATION_PAUSE;
 use partage_coordination::{Change, Coordination, Key, Scope, Update};
 use partage_core::dataset::node::{Event, Layout, News};
@@ -74,7 +75,15 @@ impl Mirror {
         let prefix = self.root.as_str().len() + 1;
         match Presence::decode(key.as_str().get(prefix..).unwrap_or_default(), value) {
             Ok(Presence::Node(address, claim)) => news.push(News::Node(address, claim)),
-            Ok(Presence::Pin(dataset, address, pin)) => news.push(News::Pin(dataset, address, pin)),
+            Ok(Presence::Pin(dataset, address, pin)) => {
+                match pin.as_ref().is_none_or(|pin| pin.is_plausible(unix_ms())) {
+                    true => news.push(News::Pin(dataset, address, pin)),
+                    false => tracing::warn!(
+                        %dataset, %address,
+                        "an order that no clock can have numbered is not followed: whoever sends it is no node"
+                    ),
+                }
+            }
             Ok(Presence::Holding(holding, held)) => self.hold(holding, held, news),
             Err(strange) => tracing::debug!(%strange, "not understood"),
         }

@@ -79,11 +79,13 @@ async fn a_version_that_comes_to_one_node_first() {
     nodes.start_with("v1").await;
     nodes.are_acquainted("v1").await;
     let shares = nodes.shares(Dealing::Interleaved, 2).await;
-    nodes.publish("v2");
+    nodes.source(1).add("v2");
     nodes.refresh(1);
     nodes.hold("v2", &shares[..1]).await;
     nodes.are_watched().await;
     nodes.check("v1").await;
+    nodes.source(2).add("v2");
+    nodes.source(3).add("v2");
     nodes.refresh_all();
     nodes.all_serve("v2").await;
     nodes.check("v2").await;
@@ -122,13 +124,13 @@ async fn never_back_to_an_earlier_version() {
     nodes.have_seen(&["v3", "v3 -> down -> v3", "v3"]).await;
 }
 
-/// S13: who joins serves what the others have at once, whatever its own source has.
+/// S13: who joins serves what the others have as soon as its own source was heard, long before it has loaded anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_joins_late_serves_what_the_others_do() {
     let mut nodes = Nodes::new(Ground::of(Backend::Etcd).await, 3, &[("min_replication", "2")]);
     nodes.start_with("v3").await;
     let late = nodes.add(&[("stable_s", "3600")]);
-    nodes.source(late).add("v2");
+    nodes.source(late).add("v3");
     nodes.start(late);
     nodes.serves(late, "v3").await;
     nodes.hold("v3", &[(late, [].into())]).await;
@@ -136,21 +138,57 @@ async fn who_joins_late_serves_what_the_others_do() {
     nodes.have_all_seen("v3").await;
 }
 
-/// A node whose source never gets v2 serves v2 all the same, by its peers, and goes on to v3 with them; they keep v2 for it
-/// as long as it needs.
+/// Z5: a node whose source never gets v2 goes on with v1, which it has, though both others have v2 and v1 no more; and
+/// goes on to v3 with them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_without_data() {
+async fn z5_a_node_whose_source_lacks_a_version_does_not_serve_it() {
     let settings = [("replication", "3"), ("min_replication", "2"), ("keep_s", "2")];
     let mut nodes = Nodes::new(Ground::of(Backend::Gossip).await, 3, &settings);
     nodes.start_with("v1").await;
+    nodes.are_acquainted("v1").await;
     nodes.source(2).add("v2");
     nodes.source(3).add("v2");
     nodes.refresh_all();
-    nodes.all_serve("v2").await;
-    nodes.hold("v2", &[(1, [].into())]).await;
+    nodes.serves(2, "v2").await;
+    nodes.serves(3, "v2").await;
     nodes.is_gone(2, "v1").await;
-    nodes.check("v2").await;
+    nodes.is_gone(3, "v1").await;
+    chaos::dataset::watch::check(&nodes.http, nodes.address(1), "v1").await;
     nodes.upgrade("v3").await;
     nodes.check("v3").await;
-    nodes.have_all_seen("v1 -> v2 -> v3").await;
+    nodes.have_seen(&["v1 -> v3", "v1 -> v2 -> v3", "v1 -> v2 -> v3"]).await;
+}
+
+/// Z5: three nodes, and one that reads another source, which has a later version. It serves that, to its own clients: no
+/// other node does. When it goes nobody misses anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z5_one_node_with_another_source_changes_nothing_for_the_others() {
+    let settings = [("replication", "2"), ("min_replication", "1")];
+    let mut nodes = Nodes::new(Ground::of(Backend::Gossip).await, 3, &settings);
+    nodes.start_with("v1").await;
+    nodes.are_acquainted("v1").await;
+    let stranger = nodes.add(&[("replication", "9"), ("min_replication", "1")]);
+    nodes.source(stranger).add("v9");
+    nodes.start(stranger);
+    nodes.serves(stranger, "v9").await;
+    nodes.hold("v9", &[(stranger, (0..chaos::dataset::source::FILES).collect())]).await;
+    // All others see what it has, and have looked for it.
+    for node in [1, 2, 3] {
+        nodes.knows_of(node, stranger, "v9").await;
+    }
+    nodes.are_watched().await;
+    for node in [1, 2, 3] {
+        chaos::dataset::watch::check(&nodes.http, nodes.address(node), "v1").await;
+    }
+    nodes.kill(stranger).await;
+    nodes.source(1).add("v2");
+    nodes.source(2).add("v2");
+    nodes.source(3).add("v2");
+    nodes.refresh_all();
+    for node in [1, 2, 3] {
+        nodes.serves(node, "v2").await;
+        assert_eq!(nodes.lacked(node), [""; 0]);
+    }
+    nodes.excuse();
+    nodes.have_seen(&["v1 -> v2", "v1 -> v2", "v1 -> v2", "v9 -> down"]).await;
 }

@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, Versions};
 use super::reading::{Part, Reading};
-use partage_core::dataset::node::{Key, Served, Value};
+use partage_core::dataset::node::{Key, Layout, Served, Value};
 use partage_core::dataset::{DatasetName, VersionName};
 use std::collections::BTreeMap;
 
@@ -66,6 +66,22 @@ pub fn upgraded(machine: &Machine, dataset: &DatasetName, version: &VersionName)
         }
     }
     Ok(())
+}
+
+/// Z5: what clients get is what the node's own source has, be it at peers or here.
+pub fn is_own(
+    machine: &Machine,
+    dataset: &DatasetName,
+    version: &VersionName,
+    own: Option<Layout>,
+) -> Result<(), String> {
+    let shelf = machine.mind.as_ref().and_then(|mind| mind.shelf(dataset));
+    let layout = shelf.and_then(|shelf| shelf.versions().find(|(name, _)| *name == version)?.1.layout());
+    if own.is_some() && own == layout {
+        return Ok(());
+    }
+    let who = &machine.address;
+    Err(format!("Z5: {who} gives {version} as {layout:?}, and its own source has it as {own:?}"))
 }
 
 /// S18: a partition of what clients get is let go only while another has it, or died so lately that nobody can have heard.

@@ -65,6 +65,10 @@ enum Happening {
     Write(usize, u64, Key, Option<Value>),
     Deliver(usize, u64),
     Refresh(usize, u64),
+    /// A node has heard of what it may find at its source.
+    Look(usize, u64),
+    /// Somebody who reads another source says what it has, or goes.
+    Stranger,
     /// A partition of a load with that number.
     Loaded(usize, u64, u64, VersionName, u32),
     Request(usize),
@@ -121,6 +125,8 @@ pub(super) struct World {
     source_away: u64,
     deaf: Vec<u64>,
     cut: BTreeMap<(usize, usize), u64>,
+    /// The session of one who reads another source, and is no node of this cluster.
+    stranger: Option<u64>,
     oracle: Oracle,
     outcome: Outcome,
 }
@@ -213,6 +219,7 @@ impl World {
             store_away: 0,
             source_away: 0,
             cut: BTreeMap::new(),
+            stranger: None,
             oracle: Oracle::default(),
             outcome: Outcome::default(),
         };
@@ -224,6 +231,9 @@ impl World {
         }
         world.later(5_000, Happening::Fault);
         world.later(60_000, Happening::Pin);
+        if world.draw.chance(300) {
+            world.soon(5_000, 40_000, Happening::Stranger);
+        }
         world.later(STORM_MS, Happening::Calm);
         world
     }
@@ -253,6 +263,8 @@ impl World {
             Happening::Write(node, session, key, value) => self.write(node, session, key, value),
             Happening::Deliver(node, life) => return self.deliver(node, life),
             Happening::Refresh(node, life) => return self.refresh(node, life),
+            Happening::Look(node, life) => return self.look(node, life),
+            Happening::Stranger => self.stranger(),
             Happening::Loaded(node, life, load, version, partition) => {
                 return self.loaded(node, life, load, version, partition);
             }
@@ -345,6 +357,7 @@ impl World {
 
     fn calm(&mut self) {
         self.is_calm = true;
+        self.stranger();
         self.deaf.fill(self.now);
         self.cut.values_mut().for_each(|until| *until = self.now.min(*until));
         (self.store_away, self.source_away) = (self.now, self.now);
@@ -371,6 +384,33 @@ impl World {
         if !self.is_calm {
             self.soon(5_000, 60_000, Happening::NewVersion);
         }
+    }
+
+    /// One who reads another source says what it has: a version that this one has not, or the latest of this one, divided
+    /// otherwise; and goes after a while. What it says is as good as what any node says.
+    fn stranger(&mut self) {
+        if let Some(session) = self.stranger.take() {
+            self.store.end(session);
+        }
+        if self.is_calm {
+            return;
+        }
+        self.soon(5_000, 30_000, Happening::Stranger);
+        let latest = self.source.keys().next_back().cloned();
+        let (name, partitions) = match latest.filter(|_| self.draw.chance(500)) {
+            Some(latest) => (latest, 10),
+            None => (VersionName::new("w999").expect("a name"), 3),
+        };
+        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions };
+        let session = self.store.open(u64::MAX);
+        for stranger in 0..4 {
+            let address = Address::new(&format!("x{stranger}:80")).expect("an address");
+            for partition in 0..partitions {
+                let key = Key::Partition(self.dataset.clone(), name.clone(), partition);
+                self.store.write(session, (address.clone(), key), Some(Value::Layout(layout)));
+            }
+        }
+        self.stranger = Some(session);
     }
 
     /// An operator rolls back, or takes that back.

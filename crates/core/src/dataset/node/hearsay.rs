@@ -26,6 +26,17 @@ pub struct Pin {
     pub version: Option<VersionName>,
 }
 
+impl Pin {
+    /// An order that is numbered later than this before its time is forged. The number is the time of day in milliseconds,
+    /// or one more than all that are known; with the highest number of all nobody could give another order ever again.
+    const AHEAD_MS: u64 = 100 * 366 * 86_400_000;
+
+    /// Whether the number can have come from a clock, be it wrong by decades: it is then that time of day.
+    pub fn is_plausible(&self, unix_ms: u64) -> bool {
+        self.order <= unix_ms.saturating_add(Pin::AHEAD_MS)
+    }
+}
+
 /// A key that a node publishes of itself. Its address is part of the key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {

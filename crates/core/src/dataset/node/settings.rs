@@ -25,6 +25,8 @@ pub struct NodeSettings {
     /// How long what is ordered elsewhere is kept after this was said: longer than a session that is not heard of lasts,
     /// and the others take to hear (S18).
     pub let_go_ms: u64,
+    /// How long an operator's order for a version holds the node back that its own source does not have (Z5).
+    pub order_wait_ms: u64,
 }
 
 impl NodeSettings {
@@ -36,6 +38,8 @@ impl NodeSettings {
     pub const RESUME_MS: u64 = 5_000;
     /// The default of [`NodeSettings::let_go_ms`].
     pub const LET_GO_MS: u64 = 60_000;
+    /// The default of [`NodeSettings::order_wait_ms`].
+    pub const ORDER_WAIT_MS: u64 = 600_000;
 
     /// The defaults: 10 seconds of rest, 10 minutes for an old version, and sharding that is static.
     pub fn new(address: Address) -> NodeSettings {
@@ -49,6 +53,7 @@ impl NodeSettings {
             re_replicate: false,
             is_ordered: false,
             let_go_ms: NodeSettings::LET_GO_MS,
+            order_wait_ms: NodeSettings::ORDER_WAIT_MS,
         }
     }
 }

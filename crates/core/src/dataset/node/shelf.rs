@@ -5,6 +5,12 @@
 //! **What clients get** only goes forward (S14): from one `(order, version)` to a higher one. Without an order of an
 //! operator that is the next higher version. A pin is an order, and has a higher number than all before; so a version
 //! that is lower than what clients get becomes higher by it, once. What was served in an earlier life counts, too.
+//!
+//! **Whose word counts** (Z5): what a version is, and that it is one, says the node's own source. Peers say only who has
+//! which of its partitions. Anyone who can send a datagram may be a peer, and a node that reads another source by mistake
+//! is one; so a version that the own source neither lists nor gave this node a part of is not given to clients, however
+//! many have it, and one that peers divide otherwise is another version. An order for such a version holds the node back
+//! for a stated time ([`NodeSettings::order_wait_ms`]), and again as soon as the source has it.
 
 use super::Effect;
 use super::hearsay::{Holders, Layout, Pin};
@@ -45,6 +51,15 @@ pub(super) struct Around<'a> {
     pub(super) is_leaving: bool,
 }
 
+/// An order for a version that the own source does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// Since when it has been waited for.
+    Since(Millis),
+    /// It was waited for long enough: the latest counts, until the source has the version.
+    Over,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Shelf {
@@ -52,6 +67,8 @@ pub struct Shelf {
     /// What was served in an earlier life.
     pub(super) before: Option<Served>,
     pub(super) pin: Pin,
+    /// Whether the order is for what the own source does not have.
+    pub(super) waiting: Option<Waiting>,
     /// The shards that a coordinator has ordered, once one was heard; before that, those that are remembered.
     pub(super) slots: Option<BTreeSet<Slot>>,
     /// Whether they were ordered in this life.
@@ -130,7 +147,10 @@ impl Shelf {
         if self.serving() == Some(name) {
             return true;
         }
-        match (&self.pin.version, self.served()) {
+        if !self.versions.get(name).is_some_and(Version::is_own) {
+            return false;
+        }
+        match (self.pinned(), self.served()) {
             (Some(pinned), _) if pinned != name => false,
             // What clients got in an earlier life, and is not whole here any more.
             (_, Some(served)) if self.serving.is_none() && served.version == *name => true,
@@ -138,6 +158,38 @@ impl Shelf {
             (_, Some(served)) => *name > served.version,
             (_, None) => true,
         }
+    }
+
+    /// The version that clients are to get by order, unless the own source has kept the node waiting for it too long.
+    fn pinned(&self) -> Option<&VersionName> {
+        self.pin.version.as_ref().filter(|_| self.waiting != Some(Waiting::Over))
+    }
+
+    /// Whether the order can be followed, by what the own source has.
+    fn wait(&mut self, around: &Around<'_>) {
+        let lacks = |pinned: &VersionName| {
+            self.serving() != Some(pinned) && !self.versions.get(pinned).is_some_and(Version::is_own)
+        };
+        if !self.pin.version.as_ref().is_some_and(lacks) {
+            self.waiting = None;
+        } else if self.was_listed || self.waiting.is_some() {
+            self.waiting = Some(match self.waiting.unwrap_or(Waiting::Since(around.now)) {
+                Waiting::Since(since) if since + around.settings.order_wait_ms > around.now => {
+                    Waiting::Since(since)
+                }
+                Waiting::Since(_) | Waiting::Over => Waiting::Over,
+            });
+        }
+    }
+
+    /// Another order is to be followed from now on.
+    pub(super) fn pin_to(&mut self, pin: Pin) {
+        (self.pin, self.waiting) = (pin, None);
+    }
+
+    /// The order that is not followed, as the own source does not have its version.
+    pub fn overdue(&self) -> Option<&VersionName> {
+        self.pin.version.as_ref().filter(|_| self.waiting == Some(Waiting::Over))
     }
 
     /// The versions that clients may get next, the best first; with what is served itself, if it may be resumed.
@@ -152,6 +204,7 @@ impl Shelf {
             return self.drop_all(dataset, around, out);
         }
         self.was_dropped = false;
+        self.wait(around);
         self.learn(dataset, out);
         self.upgrade(dataset, around, out);
         if !around.is_leaving {
@@ -166,7 +219,7 @@ impl Shelf {
     /// failed, and what clients get if nothing later holds out hope; under a coordinator what clients get in any case, as
     /// shards move at any time.
     pub(super) fn wanted(&self) -> Vec<VersionName> {
-        let serving = self.serving().filter(|name| self.pin.version.as_ref().is_none_or(|pin| pin == *name));
+        let serving = self.serving().filter(|name| self.pinned().is_none_or(|pin| pin == *name));
         let mut wanted = Vec::new();
         for name in self.ahead().into_iter().chain(serving.cloned()) {
             let version = &self.versions[&name];
@@ -181,21 +234,23 @@ impl Shelf {
         wanted
     }
 
-    /// Finds out how versions are divided: from those who have them, else from the source.
+    /// Finds out from the source how versions are divided: those that are to be loaded, and those that peers have enough
+    /// of to serve them.
     fn learn(&mut self, dataset: &DatasetName, out: &mut Vec<Effect>) {
         let ahead: BTreeSet<VersionName> = self.ahead().into_iter().collect();
         let (wanted, serving) = (self.wanted(), self.serving().cloned());
         for (name, version) in &mut self.versions {
             let is_in_front = ahead.contains(name) || serving.as_ref() == Some(name);
             let is_of_interest = is_in_front || !version.here.is_empty();
-            if version.layout.is_none() && is_of_interest {
+            if version.layout.is_none() && is_of_interest && planted::is(Planted::AnySource) {
                 version.layout = version.holders.layout();
             }
             if version.layout.is_some() && !version.is_shown && is_of_interest {
                 version.is_shown = true;
                 out.push(Effect::Show(dataset.clone(), name.clone()));
             }
-            let is_open = version.layout.is_none() && version.is_listed && wanted.contains(name);
+            let is_wanted = wanted.contains(name) || is_in_front && !version.holders.is_empty();
+            let is_open = version.layout.is_none() && version.is_listed && is_wanted;
             if is_open && version.inspection == Inspection::None {
                 version.inspection = Inspection::Asked;
                 out.push(Effect::Inspect(dataset.clone(), name.clone()));
@@ -214,7 +269,12 @@ impl Shelf {
         let whole =
             |name: &VersionName| self.versions[name].is_complete(min) && !self.versions[name].is_retiring;
         let next = ahead.into_iter().find(whole);
-        let mut next = next.map(|version| Served { order: self.pin.order, version });
+        // What is given while an order waits is not given by that order, which so can still be followed.
+        let order = match self.overdue() {
+            Some(_) => self.served().map_or(0, |served| served.order),
+            None => self.pin.order,
+        };
+        let mut next = next.map(|version| Served { order, version });
         if next.is_none() && self.serving.is_none() && around.may_resume {
             next = self.resumed(around);
         }
@@ -353,9 +413,13 @@ impl Shelf {
 
     /// When it has to be looked at again.
     pub(super) fn deadline(&self, settings: &NodeSettings) -> Option<Millis> {
-        let waiting = self.versions.values().filter(|version| !version.is_retiring);
+        let idle = self.versions.values().filter(|version| !version.is_retiring);
         let after = if self.is_dropped { DROP_AGAIN_MS } else { settings.keep_ms };
-        waiting.filter_map(|version| version.idle).map(|since| since + after).min()
+        let ordered = match self.waiting {
+            Some(Waiting::Since(since)) => Some(since + settings.order_wait_ms),
+            Some(Waiting::Over) | None => None,
+        };
+        idle.filter_map(|version| version.idle).map(|since| since + after).chain(ordered).min()
     }
 }
 

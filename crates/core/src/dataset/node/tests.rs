@@ -193,13 +193,17 @@ fn s10_clients_get_it_when_each_partition_has_enough_replicas_anywhere() {
 }
 
 #[test]
-fn s13_a_node_that_joins_serves_at_once_what_others_have() {
+fn s13_a_node_that_joins_serves_what_others_have_as_soon_as_its_source_says_what_that_is() {
     let mut stage = Stage::new(settings(3));
     stage.take(Event::Session);
     let mut all = has("7", 1, 0..4);
     all.push(node_news(1, 1));
     stage.whole(all);
-    assert_eq!(stage.serving(), Some("7"), "neither rest nor the source was waited for");
+    assert_eq!(stage.serving(), None, "its own source was not heard");
+    stage.list(&["7", "8"]);
+    assert!(stage.has(&Effect::Inspect(dataset(), version("7"))), "others have it, and nobody has 8");
+    stage.inspected("7");
+    assert_eq!(stage.serving(), Some("7"), "neither rest nor a load was waited for");
     let did = stage.did();
     let at = |effect: &Effect| did.iter().position(|done| done == effect).unwrap();
     let (show, upgrade) = (Effect::Show(dataset(), version("7")), Effect::Upgrade(dataset(), version("7")));
@@ -274,7 +278,10 @@ fn s15_what_is_read_or_was_asked_for_stays() {
 #[test]
 fn s2_without_the_coordination_service_it_goes_on() {
     let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.inspected("1");
     stage.hear(has("1", 2, 0..4));
+    stage.take(Event::LoadFailed(dataset(), version("1"), "part-0: byte 17: no checksum".to_owned()));
     stage.take(Event::SessionLost);
     stage.wait(365 * 24 * 3_600_000);
     let known = &stage.node.shelf(&dataset()).unwrap().versions[&version("1")];
@@ -292,6 +299,8 @@ fn s2_without_the_coordination_service_it_goes_on() {
 #[test]
 fn s2_who_had_a_partition_last_is_asked_when_nobody_is_known_to_have_it() {
     let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.inspected("1");
     stage.hear([has("1", 2, 0..4), has("1", 3, 0..4)].concat());
     let known = |stage: &Stage, partition| -> (Vec<Address>, usize) {
         let version = &stage.node.shelf(&dataset()).unwrap().versions[&version("1")];
@@ -366,17 +375,109 @@ fn s19_an_earlier_version_is_loaded_while_the_latest_fails() {
 
 #[test]
 fn a_version_that_the_source_divides_otherwise_than_its_peers_is_an_error() {
-    let mut stage = Stage::settled(settings(1));
-    stage.list(&["1"]);
-    stage.hear(has("1", 2, [0]));
+    // Of what is here already the source says now that it is divided otherwise.
+    let mut stage = Stage::with(settings(1), stored("1", 0..2));
     stage.take(Event::Inspected(dataset(), version("1"), Ok(Layout { partitions: 5, ..LAYOUT })));
     let shelf = stage.node.shelf(&dataset()).unwrap();
     let told = shelf.versions[&version("1")].failure().unwrap();
     assert!(told.contains("5 partitions") && told.contains("4 by java-bytes"), "{told}");
-    // Who divides it otherwise has another version, whatever its name.
+}
+
+#[test]
+fn z5_who_divides_a_version_otherwise_has_another_one_and_holds_nobody_back() {
+    let mut stage = Stage::settled(settings(1));
     let strange = Layout { partitioner: Partitioner::HadoopBytes, ..LAYOUT };
-    stage.hear(news("1", 3, 0..4, Some(strange)));
-    assert_eq!(stage.serving(), None);
+    for node in 3..9 {
+        stage.hear(news("1", node, 0..4, Some(strange)));
+    }
+    stage.list(&["1"]);
+    assert_eq!((stage.serving(), stage.state("1")), (None, Some(State::Building)));
+    stage.inspected("1");
+    assert_eq!(stage.serving(), None, "six nodes have what is called so, and none of them has this");
+    stage.load("1");
+    assert_eq!((stage.serving(), stage.state("1")), (Some("1"), Some(State::Active)));
+    let known = &stage.node.shelf(&dataset()).unwrap().versions[&version("1")];
+    assert_eq!(known.peers(0).count(), 0, "nor is one of them asked");
+}
+
+#[test]
+fn z5_no_peer_makes_a_node_serve_what_its_own_source_does_not_list() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.load("1");
+    stage.did();
+    stage.hear((2..9).flat_map(|node| has("9", node, 0..4)).collect());
+    assert_eq!(stage.serving(), Some("1"));
+    assert!(stage.has(&Effect::Look), "the source may have it since the last look");
+    stage.did();
+    stage.list(&["1"]);
+    assert_eq!(stage.serving(), Some("1"), "it has not");
+    // Nor do they keep it from what its source has.
+    stage.list(&["1", "2"]);
+    stage.load("2");
+    assert_eq!(stage.serving(), Some("2"));
+    assert!(!stage.has(&Effect::Show(dataset(), version("9"))), "nothing of it is shown");
+    // As soon as the own source has it, what they have counts.
+    stage.list(&["1", "2", "9"]);
+    stage.inspected("9");
+    assert_eq!(stage.serving(), Some("9"));
+}
+
+#[test]
+fn z5_what_peers_say_costs_the_source_one_look_in_five_seconds() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.load("1");
+    stage.did();
+    let mut looks = 0;
+    for tenth in 0..200 {
+        stage.hear(has(&format!("x{tenth}"), 2, 0..4));
+        stage.wait(100);
+        looks += stage.did().iter().filter(|effect| **effect == Effect::Look).count();
+    }
+    assert_eq!(looks, 5, "in twenty seconds: one at once, and one in each five seconds");
+    stage.hear(has("late", 2, 0..4));
+    assert!(stage.node.deadline() <= Millis(stage.now + 5_000), "and the last one is not forgotten");
+}
+
+#[test]
+fn z5_an_order_for_what_the_own_source_does_not_have_holds_back_for_a_stated_time() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.load("1");
+    let pin = |order, name: &str| {
+        News::Pin(dataset(), address(2), Some(Pin { order, version: Some(version(name)) }))
+    };
+    stage.hear(vec![pin(7, "0")]);
+    let began = stage.now;
+    stage.list(&["1", "2"]);
+    stage.wait(599_999);
+    assert_eq!((stage.serving(), stage.loads("2").len()), (Some("1"), 0), "it may come to this source, too");
+    assert_eq!(stage.node.deadline(), Millis(began + 600_000));
+    stage.wait(1);
+    stage.load("2");
+    assert_eq!(stage.serving(), Some("2"), "it did not come");
+    let overdue = |stage: &Stage| stage.node.shelf(&dataset()).unwrap().overdue().cloned();
+    assert_eq!(overdue(&stage), Some(version("0")));
+    // When it comes after all it is followed.
+    stage.list(&["0", "1", "2"]);
+    stage.load("0");
+    assert_eq!((stage.serving(), overdue(&stage)), (Some("0"), None));
+    // And another order is waited for anew.
+    stage.hear(vec![pin(8, "5")]);
+    stage.list(&["0", "1", "2", "3"]);
+    stage.wait(599_999);
+    assert_eq!(stage.serving(), Some("0"));
+}
+
+#[test]
+fn z5_an_order_of_a_clock_that_there_is_not_is_none() {
+    let now = 1_800_000_000_000;
+    let pin = |order| Pin { order, version: None };
+    assert!(pin(now).is_plausible(now) && pin(now + 50 * 365 * 86_400_000).is_plausible(now));
+    assert!(pin(now).is_plausible(0), "this node's own clock begins at 1970");
+    assert!(!pin(u64::MAX).is_plausible(now) && !pin(u64::MAX / 2).is_plausible(now));
+    assert!(pin(u64::MAX).is_plausible(u64::MAX));
 }
 
 #[test]
@@ -427,6 +528,7 @@ fn s20_what_clients_had_before_a_restart_and_is_lost_on_the_disk_is_loaded_again
     stage.take(Event::Session);
     stage.whole(vec![]);
     stage.list(&["3"]);
+    stage.inspected("3");
     stage.wait(60_000);
     assert!(
         stage.node.deadline() > Millis(60_000),
@@ -486,6 +588,8 @@ fn s14_holds_over_a_restart() {
     stage.whole(has("2", 2, 0..4));
     assert_eq!(stage.serving(), None, "clients had a later one");
     stage.hear(has("4", 2, 0..4));
+    stage.list(&["2", "4"]);
+    stage.inspected("4");
     assert_eq!(stage.serving(), Some("4"));
 }
 
@@ -500,6 +604,7 @@ fn s14_only_what_is_nowhere_any_more_does_not_hold_back() {
     stage.wait(20_000);
     assert_eq!(stage.serving(), None, "it will be loaded from there");
     stage.list(&["2"]);
+    stage.inspected("2");
     stage.wait(1);
     assert_eq!(stage.serving(), Some("2"));
 }
@@ -513,6 +618,7 @@ fn s18_lost_replicas_are_made_good_only_if_that_is_wished() {
         all.extend((1..3).flat_map(|node| has("1", node, 0..4)));
         stage.whole(all);
         stage.list(&["1"]);
+        stage.inspected("1");
         stage.wait(10_000);
         for partition in stage.loads("1") {
             stage.take(Event::Ready(dataset(), version("1"), partition));

@@ -111,6 +111,11 @@ impl Version {
         partitions.all(|partition| self.replicas(partition) >= min as usize)
     }
 
+    /// Whether the own source lists it, or has given this node a part of it (Z5). What peers have of it does not count.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_listed || !self.here.is_empty() || planted::is(Planted::AnySource)
+    }
+
     /// Whether any of it is anywhere, as far as is known.
     pub(super) fn is_somewhere(&self) -> bool {
         !self.here.is_empty() || !self.holders.is_empty()

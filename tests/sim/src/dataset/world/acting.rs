@@ -39,6 +39,7 @@ impl World {
             Effect::Withdraw(key) => self.send(node, key, None),
             Effect::Sit(seat) => self.machines[node].disk.seat = Some(seat),
             Effect::Neighbours | Effect::Drop(_) => {}
+            Effect::Look => self.soon(5, 500, Happening::Look(node, life)),
             Effect::Inspect(dataset, version) => {
                 let found = match self.source.get(&version) {
                     _ if self.now < self.source_away => Err("the source is away".to_owned()),
@@ -67,6 +68,7 @@ impl World {
                 if !is_resumed {
                     oracle::upgraded(machine, &dataset, &version)?;
                 }
+                oracle::is_own(machine, &dataset, &version, self.source.get(&version).map(|w| w.layout))?;
                 machine.catalogue.serving = Some(version);
             }
             Effect::Retire { dataset, version, unused_since } => {
@@ -245,7 +247,12 @@ impl World {
             return Ok(());
         }
         self.soon(REFRESH_MS.0, REFRESH_MS.1, Happening::Refresh(node, life));
-        if self.now < self.source_away {
+        self.look(node, life)
+    }
+
+    /// A node looks at the source.
+    pub(super) fn look(&mut self, node: usize, life: u64) -> Result<(), String> {
+        if self.machines[node].life != life || self.now < self.source_away {
             return Ok(());
         }
         self.tell_settings(node);
