@@ -7,7 +7,7 @@
 use crate::hash::HashFunction;
 use crate::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
 use crate::key::KeyRange;
-use crate::keyspace::Ownership;
+use crate::keyspace::{KeyspaceKind, Ownership};
 use crate::lifecycle::ReplicaState;
 use crate::load::Load;
 use crate::map::Role;
@@ -283,6 +283,8 @@ pub struct KeyspaceBrief {
     pub first_shard: ShardId,
     /// Whether its data lies on disk and outlives its processes.
     pub durable: bool,
+    /// Which service it belongs to.
+    pub kind: KeyspaceKind,
 }
 
 impl KeyspaceBrief {
@@ -308,6 +310,7 @@ impl KeyspaceBrief {
             generation: Generation::default(),
             first_shard: ShardId(0),
             durable: true,
+            kind: KeyspaceKind::App,
         }
     }
 }

@@ -285,6 +285,7 @@ mod tests {
             generation: maps[0].generation(),
             first_shard: crate::id::ShardId(1),
             durable: false,
+            kind: crate::keyspace::KeyspaceKind::App,
         };
         let mut board = Board::new(kept);
         board.keyspaces.insert(name.clone(), History { brief, diffs: VecDeque::new(), shards: 0 });

@@ -17,6 +17,7 @@ pub struct Counters {
     retries: AtomicU64,
     hedges: AtomicU64,
     misdirected: AtomicU64,
+    behind: AtomicU64,
 }
 
 /// The counts at one moment.
@@ -40,6 +41,8 @@ pub struct Counts {
     pub hedges: u64,
     /// Answers of "not mine" (421).
     pub misdirected: u64,
+    /// Answers of nodes that had not reached the version of a dataset which others had answered with.
+    pub behind: u64,
 }
 
 fn add(counter: &AtomicU64) {
@@ -85,6 +88,10 @@ impl Counters {
         add(&self.misdirected);
     }
 
+    pub(crate) fn behind(&self) {
+        add(&self.behind);
+    }
+
     /// Adds these to `sum`.
     pub fn add_to(&self, sum: &mut Counts) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -97,5 +104,6 @@ impl Counters {
         sum.retries += read(&self.retries);
         sum.hedges += read(&self.hedges);
         sum.misdirected += read(&self.misdirected);
+        sum.behind += read(&self.behind);
     }
 }

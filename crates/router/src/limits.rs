@@ -24,6 +24,14 @@ pub const CONNECT: Duration = Duration::from_secs(1);
 /// others 60 s and more), as one that the server closes under a request costs a try.
 pub const IDLE: Duration = Duration::from_secs(4);
 
+/// Largest body of a request for several keys of a dataset that is kept, to be sent to another node if one is behind: ten
+/// thousand keys of a hundred bytes.
+pub const KEYS_BYTES: usize = 1 << 20;
+
+/// Nodes that are asked for a dataset while those that were asked are behind: of nodes of which half have changed over, 1 of
+/// 256 requests finds none.
+pub const BEHIND_TRIES: u32 = 8;
+
 /// How often idle connections are looked through.
 pub const SWEEP: Duration = Duration::from_secs(1);
 

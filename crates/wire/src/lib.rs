@@ -20,6 +20,7 @@
 //! There is no I/O here, and no type of its own where core has one. Deriving the forms on core's types
 //! would be shorter; but then a renamed field in core would change what is on disk.
 
+pub mod at_least;
 pub mod backup;
 pub mod config;
 pub mod dataset;

@@ -169,6 +169,7 @@ mod tests {
                 generation: Generation::default(),
                 first_shard: ShardId(1),
                 durable: false,
+                kind: partage_core::keyspace::KeyspaceKind::App,
             }],
             changed: vec![Order {
                 replica: replica.clone(),

@@ -242,16 +242,19 @@ pub fn known() -> impl Strategy<Value = Known> {
 /// Briefs of keyspaces.
 pub fn briefs() -> impl Strategy<Value = KeyspaceBrief> {
     let ownership = select(Ownership::ALL.to_vec());
-    let rest = any::<(u64, bool)>();
+    let rest = (any::<(u64, bool)>(), select(KeyspaceKind::ALL.to_vec()));
     (keyspace_names(), shardings(), partition_keys(), ownership, generations(), rest).prop_map(
-        |(name, sharding, partition_key, ownership, generation, (first_shard, durable))| KeyspaceBrief {
-            name,
-            sharding,
-            partition_key,
-            ownership,
-            generation,
-            first_shard: ShardId(first_shard),
-            durable,
+        |(name, sharding, partition_key, ownership, generation, ((first_shard, durable), kind))| {
+            KeyspaceBrief {
+                name,
+                sharding,
+                partition_key,
+                ownership,
+                generation,
+                first_shard: ShardId(first_shard),
+                durable,
+                kind,
+            }
         },
     )
 }

@@ -448,6 +448,7 @@ fn table_from_5() -> Result<(RouteTable, KeyspaceBrief), String> {
         generation: map.generation(),
         first_shard: ShardId(5),
         durable: false,
+        kind: partage_core::keyspace::KeyspaceKind::App,
     };
     let mut table = RouteTable::default();
     table.change(Some(brief.clone()), true, &map.whole()).map_err(|error| error.to_string())?;

@@ -165,6 +165,7 @@ fn whole_keyspace(name: &KeyspaceName) -> KeyspaceBrief {
         generation: Generation::default(),
         first_shard: ShardId(1),
         durable: false,
+        kind: partage_core::keyspace::KeyspaceKind::App,
     }
 }
 
@@ -210,6 +211,7 @@ pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
         generation: at(sequence),
         first_shard: ShardId(1),
         durable: false,
+        kind: partage_core::keyspace::KeyspaceKind::App,
     };
     let diff = |sequence: u64| MapDiff {
         keyspace: keyspace.clone(),

@@ -387,6 +387,7 @@ impl KeyspaceState {
             generation: self.map.generation(),
             first_shard: self.record.first_shard,
             durable: settings.durable,
+            kind: settings.kind,
         }
     }
 }

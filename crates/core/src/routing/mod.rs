@@ -16,6 +16,7 @@
 pub mod back;
 pub mod budget;
 pub mod choose;
+pub mod furthest;
 mod layout;
 pub mod pace;
 pub mod retry;

@@ -76,6 +76,7 @@ impl Fixture {
             generation: Generation { sequence: self.generation, ..Generation::default() },
             first_shard: ShardId(1),
             durable: self.durable,
+            kind: crate::keyspace::KeyspaceKind::App,
         };
         let orders = Orders {
             cluster: ClusterId(self.cluster),

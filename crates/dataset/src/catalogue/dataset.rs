@@ -77,13 +77,15 @@ pub struct UnknownVersion {
 struct Shown {
     version: Arc<Version>,
     options: Arc<Options>,
+    /// The order of an operator by which clients get it.
+    order: u64,
     /// The lines that all plain answers of it begin with.
     plain_head: OnceLock<Box<[u8]>>,
 }
 
 impl Shown {
-    fn new(version: Arc<Version>, options: Arc<Options>) -> Arc<Shown> {
-        Arc::new(Shown { version, options, plain_head: OnceLock::new() })
+    fn new(version: Arc<Version>, options: Arc<Options>, order: u64) -> Arc<Shown> {
+        Arc::new(Shown { version, options, order, plain_head: OnceLock::new() })
     }
 }
 
@@ -123,7 +125,7 @@ impl Dataset {
     pub fn set_options(&self, options: Options) -> Result<(), NotTaken> {
         let options = Arc::new(options.checked(&self.name)?);
         self.versions.rcu(|versions| {
-            let again = |shown: &Arc<Shown>| Shown::new(shown.version.clone(), options.clone());
+            let again = |shown: &Arc<Shown>| Shown::new(shown.version.clone(), options.clone(), shown.order);
             let prepared = versions.prepared.iter().map(|(name, shown)| (name.clone(), again(shown)));
             Versions {
                 options: options.clone(),
@@ -139,7 +141,7 @@ impl Dataset {
         let version = Arc::new(version);
         let before = self.versions.rcu(|versions| {
             let mut versions = Versions::clone(versions);
-            let shown = || Shown::new(version.clone(), versions.options.clone());
+            let shown = || Shown::new(version.clone(), versions.options.clone(), 0);
             versions.prepared.entry(version.name().clone()).or_insert_with(shown);
             versions
         });
@@ -152,10 +154,15 @@ impl Dataset {
 
     /// From now on clients get this version, and no other.
     pub fn upgrade(&self, version: &str) -> Result<(), UnknownVersion> {
+        self.upgrade_by(0, version)
+    }
+
+    /// The same by that order of an operator.
+    pub fn upgrade_by(&self, order: u64, version: &str) -> Result<(), UnknownVersion> {
         let before = self.versions.rcu(|versions| {
             let mut versions = Versions::clone(versions);
             if let Some(next) = versions.prepared.get(version) {
-                versions.serving = Some(next.clone());
+                versions.serving = Some(Shown::new(next.version.clone(), versions.options.clone(), order));
             }
             versions
         });
@@ -219,6 +226,8 @@ pub struct Reading {
     versions: Guard<Arc<Versions>>,
     /// `None` is the one that clients get.
     named: Option<VersionName>,
+    /// The order by which it was asked for by name.
+    order: Option<u64>,
     column: usize,
 }
 
@@ -230,7 +239,7 @@ impl Reading {
         };
         let inside: &Inside = find(&versions, named.as_ref())?.version.inside();
         let column = inside.enter();
-        Some(Reading { versions, named, column })
+        Some(Reading { versions, named, order: None, column })
     }
 
     fn shown(&self) -> &Shown {
@@ -240,6 +249,22 @@ impl Reading {
     /// How it is served.
     pub fn options(&self) -> &Options {
         &self.shown().options
+    }
+
+    /// The order of an operator by which clients get it; 0 for one that a peer has asked for.
+    pub fn order(&self) -> u64 {
+        self.order.unwrap_or(self.shown().order)
+    }
+
+    /// The same reading, for a client who knows that this version is given by that order.
+    pub(crate) fn by_order(mut self, order: u64) -> Reading {
+        self.order = Some(order);
+        self
+    }
+
+    /// Whether its answers begin with lines of their own.
+    pub(crate) fn is_by_order(&self) -> bool {
+        self.order.is_some()
     }
 
     /// The lines that all its plain answers begin with, which `write` makes when they are first needed.

@@ -117,15 +117,19 @@ impl Hands {
                 }
             }
             Effect::Show(dataset, version) => self.show(machine, (dataset, version)),
-            Effect::Remember(dataset) => {
-                if let Some(shelf) = machine.shelf(&dataset) {
-                    let known = self.remembered.datasets.entry(dataset).or_default();
+            Effect::Remember(name) => {
+                if let Some(shelf) = machine.shelf(&name) {
+                    let known = self.remembered.datasets.entry(name.clone()).or_default();
                     (known.served, known.pin) = (shelf.served().cloned(), shelf.pin().clone());
                     known.slots.clone_from(shelf.kept());
                     self.remember().await;
+                    self.show_order(machine, &name);
                 }
             }
-            Effect::Upgrade(dataset, version) => self.upgrade(&dataset, version.as_str()),
+            Effect::Upgrade(dataset, version) => {
+                let order = order(machine, &dataset);
+                self.upgrade(&dataset, order, version.as_str());
+            }
             Effect::Retire { dataset, version, unused_since } => {
                 return Some(self.retire((dataset, version), unused_since));
             }
@@ -421,11 +425,24 @@ impl Hands {
         version.set_partitions_to_load(known.wanted() as u32);
     }
 
-    fn upgrade(&self, dataset: &DatasetName, version: &str) {
+    /// Clients get the same version, by a later order.
+    fn show_order(&self, machine: &Machine, dataset: &DatasetName) {
+        let Some(shown) = self.catalogue.dataset(dataset.as_str()) else { return };
+        let (Some(now), order) = (shown.read(), order(machine, dataset)) else { return };
+        let is_same = machine.shelf(dataset).and_then(machine::Shelf::serving) == Some(now.name());
+        if is_same
+            && now.order() != order
+            && let Err(error) = shown.upgrade_by(order, now.name().as_str())
+        {
+            tracing::error!(%error, "served as before");
+        }
+    }
+
+    fn upgrade(&self, dataset: &DatasetName, order: u64, version: &str) {
         tracing::info!(%dataset, version, "clients get it from now on");
         self.catalogue.doings().upgraded(dataset);
         let Some(shown) = self.dataset(dataset) else { return };
-        if let Err(error) = shown.upgrade(version) {
+        if let Err(error) = shown.upgrade_by(order, version) {
             tracing::error!(%error, "not upgraded");
         }
         if let Some(version) = shown.version(version) {
@@ -463,6 +480,11 @@ impl Hands {
             }
         }
     }
+}
+
+/// The order of an operator by which clients get what they get.
+fn order(machine: &Machine, dataset: &DatasetName) -> u64 {
+    machine.shelf(dataset).and_then(machine::Shelf::served).map_or(0, |served| served.order)
 }
 
 fn state(shelf: &machine::Shelf, (_, name): &Which, known: &machine::Version) -> State {

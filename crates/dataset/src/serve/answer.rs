@@ -5,29 +5,45 @@ use super::encoding;
 use super::range::{Part, part};
 use super::refusal::Refusal;
 use super::{SEQUINS_VERSION, VERSION};
-use crate::catalogue::{Options, Version};
+use crate::catalogue::Reading;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use partage_engine::readonly::Value;
+use partage_wire::at_least::ORDER;
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// What a value's answer says whatever the value is.
-pub fn head_of(version: &Version, options: &Options) -> HeaderMap {
+pub fn head_of(reading: &Reading) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
-    headers.insert(header::CONTENT_TYPE, text(&options.content_type));
-    name_version(&mut headers, version.name().as_str());
-    let created = UNIX_EPOCH + Duration::from_secs(version.created_at());
+    headers.insert(header::CONTENT_TYPE, text(&reading.options().content_type));
+    Named::of(reading).tell(&mut headers);
+    let created = UNIX_EPOCH + Duration::from_secs(reading.created_at());
     headers.insert(header::LAST_MODIFIED, text(&httpdate::fmt_http_date(created)));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers
 }
 
-pub fn name_version(headers: &mut HeaderMap, version: &str) {
-    let version = text(version);
-    headers.insert(VERSION, version.clone());
-    headers.insert(SEQUINS_VERSION, version);
+/// Which version an answer is of, and by which order.
+#[derive(Debug, Clone)]
+pub struct Named {
+    version: HeaderValue,
+    order: u64,
+}
+
+impl Named {
+    pub fn of(reading: &Reading) -> Named {
+        Named { version: text(reading.name().as_str()), order: reading.order() }
+    }
+
+    pub fn tell(self, headers: &mut HeaderMap) {
+        if self.order > 0 {
+            headers.insert(ORDER, HeaderValue::from(self.order));
+        }
+        headers.insert(VERSION, self.version.clone());
+        headers.insert(SEQUINS_VERSION, self.version);
+    }
 }
 
 /// Names were checked when they came in; what no header can hold is left out.
@@ -105,10 +121,10 @@ fn names(tags: &[u8], tag: &[u8; 18]) -> bool {
 }
 
 /// 404 of a version: the key is not in it.
-pub fn absent(version: &str) -> Response<Bytes> {
+pub fn absent(reading: &Reading) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NOT_FOUND;
-    name_version(response.headers_mut(), version);
+    Named::of(reading).tell(response.headers_mut());
     response
 }
 

@@ -30,6 +30,8 @@ pub struct Wants<'a> {
     pub if_none_match: Option<&'a [u8]>,
     /// `accept-encoding`.
     pub accept_encoding: Option<&'a [u8]>,
+    /// `partage-at-least`: nothing that is behind this.
+    pub at_least: Option<&'a [u8]>,
 }
 
 /// A request for the value of one key.

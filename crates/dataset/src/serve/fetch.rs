@@ -177,6 +177,12 @@ impl Desk {
         let bytes = fetched.as_ref().map_or(0, |response| response.body().len() as u64);
         let nanos = self.house.clock.nanos().saturating_sub(began);
         reading.meter().count(outcome, Hop::Proxied, nanos, 1, bytes);
-        fetched.unwrap_or_else(|refusal| answer::refused(&refusal))
+        match fetched {
+            Ok(mut response) => {
+                answer::Named::of(reading).tell(response.headers_mut());
+                response
+            }
+            Err(refusal) => answer::refused(&refusal),
+        }
     }
 }

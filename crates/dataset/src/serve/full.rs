@@ -19,6 +19,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use partage_wire::at_least::AT_LEAST;
 use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -151,12 +152,13 @@ fn wants(headers: &HeaderMap) -> Wants<'_> {
         if_range: of(header::IF_RANGE),
         if_none_match: of(header::IF_NONE_MATCH),
         accept_encoding: of(header::ACCEPT_ENCODING),
+        at_least: of(AT_LEAST),
     }
 }
 
 async fn one(desk: &Desk, ask: &Ask<'_>) -> Result<Response<Bytes>, Refusal> {
     let began = desk.house.clock.nanos();
-    let reading = desk.house.open(ask.dataset, ask.by_peer.as_deref(), began)?;
+    let reading = desk.house.open(ask.dataset, ask.by_peer.as_deref(), ask.wants.at_least, began)?;
     let hop = if ask.by_peer.is_some() { Hop::Peer } else { Hop::Here };
     let count = |outcome, bytes| {
         let nanos = desk.house.clock.nanos().saturating_sub(began);
@@ -166,12 +168,12 @@ async fn one(desk: &Desk, ask: &Ask<'_>) -> Result<Response<Bytes>, Refusal> {
     let partition = match look(&reading, &places, &ask.key) {
         Looked::Value(value) => {
             count(Outcome::Found, value.len() as u64);
-            let head = answer::head_of(&reading, reading.options());
+            let head = answer::head_of(&reading);
             return Ok(answer::found(&head, value, &ask.wants));
         }
         Looked::Absent => {
             count(Outcome::Absent, 0);
-            return Ok(answer::absent(reading.name().as_str()));
+            return Ok(answer::absent(&reading));
         }
         Looked::Elsewhere(partition) => partition,
     };

@@ -29,6 +29,7 @@ use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::Frame;
 use partage_engine::readonly::Value;
+use partage_wire::at_least::AT_LEAST;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,10 +125,10 @@ pub fn length(slots: &[Slot<'_>]) -> usize {
 }
 
 /// The head of an answer in bytes that is sent whole.
-pub fn write_head(out: &mut Vec<u8>, version: &str, length: usize, date: &[u8]) {
+pub fn write_head(out: &mut Vec<u8>, reading: &Reading, length: usize, date: &[u8]) {
     let mut response = Response::new(Bytes::new());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(VALUES));
-    answer::name_version(response.headers_mut(), version);
+    answer::Named::of(reading).tell(response.headers_mut());
     answer::write_head(out, &response, Some(length), date);
     out.reserve(length);
 }
@@ -177,8 +178,9 @@ pub async fn answer(
         Form::Json => json_keys(&body)?,
     };
     let (began, is_by_peer) = (desk.house.clock.nanos(), by_peer.is_some());
-    let reading = desk.house.open(name, by_peer.as_deref(), began)?;
-    let version = reading.name().to_string();
+    let at_least = parts.headers.get(AT_LEAST).map(HeaderValue::as_bytes);
+    let reading = desk.house.open(name, by_peer.as_deref(), at_least, began)?;
+    let named = answer::Named::of(&reading);
     let mut asked =
         Asked { desk: desk.clone(), dataset: name.to_owned(), reading, keys, at: 0, form, is_by_peer, began };
     let mut response = match asked.keys.len() <= limits::MANY_TOGETHER {
@@ -193,7 +195,7 @@ pub async fn answer(
     };
     let kind = if form == Form::Bytes { VALUES } else { JSON };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer::name_version(response.headers_mut(), &version);
+    named.tell(response.headers_mut());
     Ok(response)
 }
 

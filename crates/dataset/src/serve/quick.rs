@@ -54,6 +54,7 @@ pub enum Request<'a> {
 pub struct Many<'a> {
     dataset: &'a str,
     by_peer: Option<Cow<'a, str>>,
+    at_least: Option<&'a [u8]>,
     body: &'a [u8],
 }
 
@@ -91,7 +92,10 @@ pub fn see(input: &[u8]) -> Seen<'_> {
             Seen::Request(Request::One(Ask { is_head, dataset, key, by_peer, wants }), length)
         }
         (Ok(Target::Dataset(dataset)), Ok(by_peer), Some(bytes)) => match input.get(length..length + bytes) {
-            Some(body) => Seen::Request(Request::Many(Many { dataset, by_peer, body }), length + bytes),
+            Some(body) => {
+                let at_least = wants.at_least;
+                Seen::Request(Request::Many(Many { dataset, by_peer, at_least, body }), length + bytes)
+            }
             None => Seen::Part,
         },
         _ => Seen::Other,
@@ -140,6 +144,7 @@ fn wants<'a>(headers: &[httparse::Header<'a>], has_body: bool) -> Option<Wants<'
             8 if is(header, "if-range") => &mut wants.if_range,
             13 if is(header, "if-none-match") => &mut wants.if_none_match,
             15 if is(header, "accept-encoding") => &mut wants.accept_encoding,
+            16 if is(header, "partage-at-least") => &mut wants.at_least,
             10 if is(header, "connection") && !header.value.eq_ignore_ascii_case(b"keep-alive") => {
                 return None;
             }
@@ -329,14 +334,18 @@ impl<'a> Request<'a> {
 
 /// Whether both are for a key of the same version.
 fn is_alike(one: &Request<'_>, next: &Request<'_>) -> bool {
-    one.one().zip(next.one()).is_some_and(|(a, b)| a.dataset == b.dataset && a.by_peer == b.by_peer)
+    one.one().zip(next.one()).is_some_and(|(a, b)| {
+        a.dataset == b.dataset && a.by_peer == b.by_peer && a.wants.at_least == b.wants.at_least
+    })
 }
 
 /// Answers a request for several keys, if all of them are here and the answer is not long.
 fn answer_many(desk: &Desk, many: &Many<'_>, out: &mut Vec<u8>) -> bool {
     let began = desk.house.clock.nanos();
     let Ok(keys) = many::keys(many.body) else { return false };
-    let Ok(reading) = desk.house.open(many.dataset, many.by_peer.as_deref(), began) else { return false };
+    let Ok(reading) = desk.house.open(many.dataset, many.by_peer.as_deref(), many.at_least, began) else {
+        return false;
+    };
     let places = reading.places();
     let slots = many::slots(&reading, &places, &keys);
     let is_elsewhere = |slot: &Slot<'_>| matches!(slot, Slot::Elsewhere(_));
@@ -347,7 +356,7 @@ fn answer_many(desk: &Desk, many: &Many<'_>, out: &mut Vec<u8>) -> bool {
     if length > limits::QUICK_MANY_BYTES {
         return false;
     }
-    many::write_head(out, reading.name().as_str(), length, desk.house.date().as_bytes());
+    many::write_head(out, &reading, length, desk.house.date().as_bytes());
     many::write(out, &slots);
     let nanos = desk.house.clock.nanos().saturating_sub(began);
     let hop = if many.by_peer.is_some() { Hop::Peer } else { Hop::Here };

@@ -59,6 +59,12 @@ impl Refusal {
         Refusal::new(StatusCode::MISDIRECTED_REQUEST, "not_that_partition", text)
     }
 
+    /// 412: clients of other nodes get a later version already.
+    pub fn behind(name: &str, at_least: &str) -> Refusal {
+        let text = format!("dataset {name} is not as far as {at_least} on this node yet: ask another one");
+        Refusal::new(StatusCode::PRECONDITION_FAILED, "behind", text)
+    }
+
     /// 405.
     pub fn method(allowed: &str) -> Refusal {
         let text = format!("this path answers {allowed} only");

@@ -27,7 +27,8 @@ pub async fn answer<'k>(
 ) -> std::io::Result<()> {
     let Some(first) = asks.clone().next() else { return Ok(()) };
     let began = desk.house.clock.nanos();
-    let reading = match desk.house.open(first.dataset, first.by_peer.as_deref(), began) {
+    let reading = match desk.house.open(first.dataset, first.by_peer.as_deref(), first.wants.at_least, began)
+    {
         Ok(reading) => reading,
         Err(refusal) => {
             let (refused, date) = (answer::refused(&refusal), desk.house.date());
@@ -88,8 +89,8 @@ impl Round<'_> {
         self.tally[Outcome::Found as usize].0 += 1;
         self.tally[Outcome::Found as usize].1 += value.len() as u64;
         let (reading, date) = (self.reading, self.desk.house.date());
-        let head = || answer::head_of(reading, reading.options());
-        if answer::is_plain(&ask.wants, value.len()) {
+        let head = || answer::head_of(reading);
+        if answer::is_plain(&ask.wants, value.len()) && !reading.is_by_order() {
             let head = reading.plain_head(|| answer::plain_head(&head()));
             answer::write_plain(out, head, &value, ask.is_head, date.as_bytes());
         } else {
@@ -100,7 +101,7 @@ impl Round<'_> {
 
     fn absent(&mut self, out: &mut Vec<u8>, ask: &Ask<'_>) {
         self.tally[Outcome::Absent as usize].0 += 1;
-        let response = answer::absent(self.reading.name().as_str());
+        let response = answer::absent(self.reading);
         answer::write(out, &response, ask.is_head, self.desk.house.date().as_bytes());
     }
 

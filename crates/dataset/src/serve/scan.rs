@@ -21,6 +21,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use partage_core::dataset::fetch::Failure;
 use partage_engine::readonly::{Pair, ReadError, Reader};
+use partage_wire::at_least::AT_LEAST;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -138,8 +139,9 @@ pub async fn answer(
 ) -> Result<Response<Body>, Refusal> {
     let span = span(fields)?;
     let began = desk.house.clock.nanos();
-    let reading = desk.house.open(name, span.by_peer.as_deref(), began)?;
-    let version = reading.name().to_string();
+    let at_least = parts.headers.get(AT_LEAST).map(HeaderValue::as_bytes);
+    let reading = desk.house.open(name, span.by_peer.as_deref(), at_least, began)?;
+    let named = answer::Named::of(&reading);
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let in_bytes = span.by_peer.is_some() || accept.contains(ENTRIES);
     let mut scan = Scan::new(desk.clone(), name, reading, span, in_bytes, began)?;
@@ -148,7 +150,7 @@ pub async fn answer(
         Ok(first) => first,
         Err(Broken::Refused(refusal)) => {
             let mut response = answer::refused(&refusal);
-            answer::name_version(response.headers_mut(), &version);
+            named.tell(response.headers_mut());
             return Ok(whole(response));
         }
         Err(Broken::Told(response)) => return Ok(whole(response)),
@@ -172,7 +174,7 @@ pub async fn answer(
     };
     let kind = if in_bytes { ENTRIES } else { "application/json" };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer::name_version(response.headers_mut(), &version);
+    named.tell(response.headers_mut());
     Ok(response)
 }
 

@@ -11,6 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use partage_core::dataset::fetch::FetchSettings;
 use partage_core::dataset::name::DatasetName;
 use partage_core::time::Millis;
+use partage_wire::at_least::{self, AT_LEAST};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -104,14 +105,24 @@ impl House {
         self.catalogue.awaited().map_or(refusal, |awaited| Refusal::starting(&awaited))
     }
 
-    /// The version that a request is answered from, all of it (D5).
-    pub fn open(&self, name: &str, by_peer: Option<&str>, nanos: u64) -> Result<Reading, Refusal> {
+    /// The version that a request is answered from, all of it (D5); nothing that is behind `at_least`.
+    pub fn open(
+        &self,
+        name: &str,
+        by_peer: Option<&str>,
+        at_least: Option<&[u8]>,
+        nanos: u64,
+    ) -> Result<Reading, Refusal> {
         let shelf = self.shelf();
         let reading = match (shelf.get(name), by_peer) {
             (None, None) => return Err(self.not_there(Refusal::no_dataset(name))),
             (None, Some(_)) => return Err(Refusal::not_that_version(name, "any")),
             (Some(dataset), None) => {
-                dataset.read().ok_or_else(|| self.not_there(Refusal::no_version(name)))?
+                let reading = dataset.read().ok_or_else(|| self.not_there(Refusal::no_version(name)));
+                match at_least {
+                    None => reading?,
+                    Some(at_least) => caught_up(dataset, reading, at_least)?,
+                }
             }
             (Some(dataset), Some(version)) => {
                 dataset.read_named(version).ok_or_else(|| Refusal::not_that_version(name, version))?
@@ -120,6 +131,31 @@ impl House {
         reading.asked_at(Millis(nanos / 1_000_000));
         Ok(reading)
     }
+}
+
+/// What clients get here, or, where that is behind, the version that is asked for, as far as it is known here and all
+/// of it can be had: others give it to their clients already.
+fn caught_up(
+    dataset: &Dataset,
+    reading: Result<Reading, Refusal>,
+    at_least: &[u8],
+) -> Result<Reading, Refusal> {
+    let text = || String::from_utf8_lossy(&at_least[..at_least.len().min(100)]).into_owned();
+    let wanted = at_least::read(at_least).ok_or_else(|| {
+        let what = format!("{AT_LEAST} is an order and a version, as in \"0 20240102\", not {:?}", text());
+        Refusal::bad("at_least", what)
+    })?;
+    let is_there = |reading: &Reading| (reading.order(), reading.name()) >= (wanted.order, &wanted.version);
+    if let Some(reading) = reading.ok().filter(is_there) {
+        return Ok(reading);
+    }
+    let can_be_had = |reading: &Reading| {
+        reading.places().iter().all(|place| place.here.is_some() || !place.peers.is_empty())
+    };
+    let named = dataset.read_named(wanted.version.as_str()).filter(can_be_had);
+    named
+        .map(|reading| reading.by_order(wanted.order))
+        .ok_or_else(|| Refusal::behind(dataset.name().as_str(), &text()))
 }
 
 /// What one thread has.

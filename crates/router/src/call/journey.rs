@@ -48,10 +48,12 @@ impl<'a> Journey<'a> {
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
         to_origin_form(&mut parts);
-        let idempotent = matches!(
-            parts.method,
-            Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE
-        );
+        // A read changes nothing, by whichever method it is asked for.
+        let idempotent = access == Access::Read
+            || matches!(
+                parts.method,
+                Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE
+            );
         let replayable = body.again().is_some();
         let reads = access == Access::Read && matches!(parts.method, Method::GET | Method::HEAD);
         let hedged = options.hedging != Hedging::Off && reads && replayable;

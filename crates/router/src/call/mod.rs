@@ -57,6 +57,10 @@ pub struct Caller {
 /// What a shard's route was, to see whether it has changed: shard, epoch, first node, replicas.
 type Seen = Option<(u64, u64, Option<u32>, usize)>;
 
+/// Of an answer: `host:port` of the node that gave it.
+#[derive(Debug, Clone)]
+pub struct AnsweredBy(pub Arc<str>);
+
 /// A try under way beside another.
 type Trying<'a> = BoxFuture<'a, (Target, Outcome)>;
 
@@ -91,6 +95,11 @@ impl Caller {
         &self.cache
     }
 
+    /// Its time.
+    pub fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
     /// How long a request may take until its answer begins, in milliseconds.
     pub fn deadline_ms(&self) -> u64 {
         self.options.retry.deadline_ms
@@ -109,6 +118,17 @@ impl Caller {
         key: &[u8],
         access: Access,
     ) -> Result<Response<AnswerBody>, CallError> {
+        self.request_first(request, (keyspace, key, access), None).await
+    }
+
+    /// The same, but the node at `first` is asked before all others, whether or not it has the key. The answer says by
+    /// [`AnsweredBy`] who gave it.
+    pub async fn request_first(
+        &self,
+        request: Request<Outgoing>,
+        of: (&str, &[u8], Access),
+        first: Option<&str>,
+    ) -> Result<Response<AnswerBody>, CallError> {
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
         let _leaves = Leaves(&self.in_flight);
         if before >= self.options.in_flight {
@@ -116,7 +136,7 @@ impl Caller {
             return Err(CallError::Full { limit: self.options.in_flight });
         }
         self.counters.asked();
-        let answer = self.carry(request, keyspace, key, access).await;
+        let answer = self.carry(request, of, first).await;
         match &answer {
             Ok(answer) => self.counters.answered(answer.status()),
             Err(_) => self.counters.failed(),
@@ -127,13 +147,13 @@ impl Caller {
     async fn carry(
         &self,
         request: Request<Outgoing>,
-        keyspace: &str,
-        key: &[u8],
-        access: Access,
+        of: (&str, &[u8], Access),
+        first: Option<&str>,
     ) -> Result<Response<AnswerBody>, CallError> {
         let seed = mix(self.seeds.fetch_add(1, Ordering::Relaxed));
         let now = self.clock.now();
-        let mut journey = Journey::pack(request, (keyspace, key, access), &self.options, now, seed).await?;
+        let mut journey = Journey::pack(request, of, &self.options, now, seed).await?;
+        journey.hint = first.map(|address| self.at(address));
         let mut deadline = pin!(sleep_until(self.clock.at(journey.attempts.deadline())));
         let mut action = Action::Ask;
         loop {
@@ -152,6 +172,14 @@ impl Caller {
                 }
             };
         }
+    }
+
+    /// The node at an address, by its place in the maps if it has one.
+    fn at(&self, address: &str) -> HintedNode {
+        let routes = self.cache.routes();
+        let mut nodes = routes.nodes().iter().flatten().filter_map(|node| node.at.clone());
+        let known = nodes.find(|at| at.address == address);
+        known.map_or(HintedNode::Told { address: address.to_owned() }, HintedNode::Known)
     }
 
     fn step(&self, journey: &mut Journey<'_>, event: Event) -> Action {
@@ -313,7 +341,8 @@ impl Caller {
     /// Tells the machine what came of a try.
     fn settle(&self, journey: &mut Journey<'_>, target: Target, outcome: Outcome) -> Action {
         let event = match outcome {
-            Outcome::Answer { answer, sent_on } => {
+            Outcome::Answer { mut answer, sent_on } => {
+                answer.extensions_mut().insert(AnsweredBy(target.address().into()));
                 if sent_on {
                     self.lags(journey.keyspace, target.generation.sequence + 1);
                 }

@@ -16,6 +16,7 @@
 //!
 //! Not here: upgrades (WebSocket), which are a connection and no request, and `CONNECT`; both are refused.
 
+mod dataset;
 mod pages;
 mod rule;
 mod serve;

@@ -84,6 +84,7 @@ fn registry(house: &House, counts: &Counts) -> Registry {
         ("retries", "Tries after the first", counts.retries),
         ("hedges", "Second nodes asked for the same read", counts.hedges),
         ("misdirected", "Answers of 421: the map was older than the node's", counts.misdirected),
+        ("behind", "Answers of dataset nodes that were behind a version that was seen", counts.behind),
         ("map_streams", "Streams of maps opened", house.router.streams()),
     ];
     for (name, help, count) in sums {

@@ -7,6 +7,7 @@
 
 use http::request::Parts;
 use http::{HeaderName, Uri};
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::limits::KEY_BYTES;
 use partage_core::name::KeyspaceName;
 use partage_core::routing::routes::{NoRoute, Routes};
@@ -91,6 +92,8 @@ pub enum RuleError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub keyspace: KeyspaceName,
+    pub kind: KeyspaceKind,
+    /// Empty: the request is for a dataset, or for several keys of it.
     pub key: Vec<u8>,
 }
 
@@ -104,12 +107,15 @@ pub fn find(rules: &[Rule], routes: &Routes, parts: &Parts) -> Result<Found, Rul
             unknown.get_or_insert_with(|| String::from_utf8_lossy(&name).into_owned());
             continue;
         };
+        let kind = routes.brief().kind;
         let no_key = || RuleError::NoKey { rule: rule.to_string(), place: rule.key.to_string() };
-        let key = rule.key_of(parts).filter(|key| !key.is_empty()).ok_or_else(no_key)?;
+        let needs_key = kind != KeyspaceKind::Dataset || rule.key != KeyFrom::Rest;
+        let key = rule.key_of(parts).filter(|key| !key.is_empty());
+        let key = key.or((!needs_key).then_some(Cow::Borrowed(&[][..]))).ok_or_else(no_key)?;
         if key.len() > KEY_BYTES {
             return Err(RuleError::KeyTooLong { bytes: key.len() });
         }
-        return Ok(Found { keyspace: routes.brief().name.clone(), key: key.into_owned() });
+        return Ok(Found { keyspace: routes.brief().name.clone(), kind, key: key.into_owned() });
     }
     let known = || routes.keyspaces().map(|keyspace| keyspace.brief().name.clone()).collect();
     match unknown {

@@ -1,6 +1,7 @@
 //! Threads, listeners, clients, and each request on its way through.
 
 use super::Config;
+use super::dataset::{self, Asked, Seen};
 use super::pages::{self, json};
 use super::rule::{RuleError, find};
 use crate::call::Caller;
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::routing::Access;
 use partage_wire::headers::{FORWARDED_FOR, drop_hop_by_hop};
 use std::convert::Infallible;
@@ -74,12 +76,14 @@ pub(super) struct House {
     pub router: Router,
     /// One for each thread.
     pub callers: Vec<Arc<Caller>>,
+    /// How far datasets have come.
+    pub seen: Seen,
 }
 
 /// What one thread works with.
-struct Lane {
-    house: Arc<House>,
-    caller: Arc<Caller>,
+pub(super) struct Lane {
+    pub house: Arc<House>,
+    pub caller: Arc<Caller>,
 }
 
 /// Begins to proxy by the maps of `router`.
@@ -91,7 +95,7 @@ pub async fn serve(router: &Router, config: Config) -> Result<Proxy, ProxyError>
     let count = if config.threads == 0 { cores() } else { config.threads };
     let callers = (0..count).map(|_| Arc::new(router.caller())).collect();
     let mut address = config.listen;
-    let house = Arc::new(House { config, router: router.clone(), callers });
+    let house = Arc::new(House { config, router: router.clone(), callers, seen: Seen::default() });
     let (stop, stopped) = watch::channel(false);
     let mut threads = Vec::with_capacity(count);
     if count > 1 {
@@ -244,6 +248,15 @@ async fn handle(lane: &Lane, request: Request<Incoming>, peer: &HeaderValue) -> 
     let read = parts.method == Method::GET || parts.method == Method::HEAD;
     let access = if read { Access::Read } else { Access::Write };
     forwarded_for(&mut parts.headers, peer);
+    // Several keys are asked for by POST; a node refuses what else there may be.
+    let is_read = read || found.key.is_empty() && parts.method == Method::POST;
+    if found.kind == KeyspaceKind::Dataset && is_read {
+        let key = (!found.key.is_empty()).then_some(found.key);
+        let asked = Asked { keyspace: found.keyspace, key, parts, body: Outgoing::Incoming(body) };
+        let mut answer = Box::pin(dataset::answer(lane, asked)).await;
+        drop_hop_by_hop(answer.headers_mut());
+        return answer;
+    }
     let request = Request::from_parts(parts, Outgoing::Incoming(body));
     match caller.request(request, found.keyspace.as_str(), &found.key, access).await {
         Ok(mut answer) => {
@@ -277,7 +290,7 @@ fn misplaced(caller: &Caller, error: &RuleError) -> Response<AnswerBody> {
     json(status, kind, &error.to_string())
 }
 
-fn failed(error: &CallError) -> Response<AnswerBody> {
+pub(super) fn failed(error: &CallError) -> Response<AnswerBody> {
     let mut answer = json(error.status(), error.kind(), &error.to_string());
     if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

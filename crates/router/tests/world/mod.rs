@@ -99,6 +99,7 @@ impl Maps {
             generation,
             first_shard: ShardId(1),
             durable: false,
+            kind: partage_core::keyspace::KeyspaceKind::App,
         }
     }
 }

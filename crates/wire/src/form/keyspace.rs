@@ -5,7 +5,7 @@ use crate::malformed::{At, Inside, names, required};
 use crate::proto;
 use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::ShardId;
-use partage_core::keyspace::{Constraint, Keyspace, Resharding, Throttle};
+use partage_core::keyspace::{Constraint, Keyspace, KeyspaceKind, Resharding, Throttle};
 use partage_core::name::KeyspaceName;
 use partage_core::sharding::PartitionKey;
 use std::fmt::Display;
@@ -157,6 +157,8 @@ impl From<&KeyspaceBrief> for proto::KeyspaceBrief {
             generation: Some(brief.generation.into()),
             first_shard: brief.first_shard.0,
             durable: brief.durable,
+            // What it was before it was told.
+            kind: if brief.kind == KeyspaceKind::App { String::new() } else { brief.kind.word().to_owned() },
         }
     }
 }
@@ -172,6 +174,7 @@ impl TryFrom<proto::KeyspaceBrief> for KeyspaceBrief {
             generation: required(form.generation, "generation")?,
             first_shard: ShardId(form.first_shard),
             durable: form.durable,
+            kind: if form.kind.is_empty() { KeyspaceKind::App } else { form.kind.parse().at("kind")? },
         })
     }
 }

@@ -45,6 +45,7 @@ impl Leader {
             generation: Generation::default(),
             first_shard: ShardId(1),
             durable: false,
+            kind: partage_core::keyspace::KeyspaceKind::App,
         };
         let order = Leader::order_to(ReplicaState::Live);
         let inside = Arc::new(Inside::new(Assignment::new(&Holding::new(order.clone()), Some(&brief), None)));

@@ -191,5 +191,6 @@ fn brief(name: KeyspaceName) -> KeyspaceBrief {
         generation: Generation::default(),
         first_shard: ShardId(1),
         durable: false,
+        kind: partage_core::keyspace::KeyspaceKind::App,
     }
 }

@@ -41,6 +41,7 @@ fn brief(map: &ShardMap) -> KeyspaceBrief {
         generation: map.generation(),
         first_shard: ShardId(1),
         durable: false,
+        kind: crate::keyspace::KeyspaceKind::App,
     }
 }
 

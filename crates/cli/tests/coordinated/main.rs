@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
+mod routed;
+
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

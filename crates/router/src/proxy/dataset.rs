@@ -1,0 +1,128 @@
+//! Requests for datasets: any of their nodes answers any key, several keys, and ranges; and no answer is of an earlier
+//! version than one before it ([`Furthest`]).
+//!
+//! A node that is behind says so (412); then another is asked, a few times, wherever the key is: a node that lacks the key asks its
+//! peers. What no node has is given up, and the answer is what there is.
+//!
+//! Several keys and ranges go to one node whole. It asks its peers for what it lacks, all of one version, and puts the
+//! answer together; done here it would be done twice, and each node would answer from the version that it is at.
+
+use super::pages::json;
+use super::serve::{Lane, failed};
+use crate::call::AnsweredBy;
+use crate::call::body::{AnswerBody, Outgoing};
+use crate::entropy;
+use crate::limits;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use partage_core::dataset::node::Served;
+use partage_core::name::KeyspaceName;
+use partage_core::routing::Access;
+use partage_core::routing::furthest::Furthest;
+use partage_wire::at_least::{self, AT_LEAST};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What all threads have seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    furthest: RwLock<Furthest>,
+}
+
+/// A request for a dataset.
+pub struct Asked {
+    pub keyspace: KeyspaceName,
+    /// None: it is for several keys, or for the dataset.
+    pub key: Option<Vec<u8>>,
+    pub parts: Parts,
+    pub body: Outgoing,
+}
+
+/// Asks until there is an answer that is not behind.
+pub async fn answer(lane: &Lane, asked: Asked) -> Response<AnswerBody> {
+    let Asked { keyspace, key, mut parts, body } = asked;
+    let client = match parts.headers.get(AT_LEAST).map(|told| at_least::read(told.as_bytes())) {
+        Some(None) => {
+            let text = "partage-at-least is an order and a version, as in \"0 20240102\"";
+            return json(StatusCode::BAD_REQUEST, "at_least", text);
+        }
+        told => told.flatten(),
+    };
+    let Ok(mut body) = body.kept(limits::KEYS_BYTES).await else {
+        return json(StatusCode::BAD_REQUEST, "body", "the body of the request broke off");
+    };
+    let seen = &lane.house.seen;
+    for tries in 1.. {
+        let wanted = seen.wanted(&keyspace, client.clone());
+        tell(&mut parts, wanted.as_ref());
+        let again = body.again();
+        let can_repeat = again.is_some();
+        let sent = std::mem::replace(&mut body, again.unwrap_or_default());
+        let request = Request::from_parts(parts.clone(), sent);
+        // At first whoever has the key, then who has the version; then anyone.
+        let first = wanted.as_ref().filter(|_| tries == 2).and_then(|wanted| seen.has(&keyspace, wanted));
+        let key = key.clone().filter(|_| tries <= 2);
+        let key = key.unwrap_or_else(|| entropy::seed().to_le_bytes().to_vec());
+        let of = (keyspace.as_str(), &key[..], Access::Read);
+        let answer = match lane.caller.request_first(request, of, first.as_deref()).await {
+            Ok(answer) => answer,
+            Err(error) => return failed(&error),
+        };
+        let Some(wanted) = wanted.filter(|_| answer.status() == StatusCode::PRECONDITION_FAILED) else {
+            if let Some(answered) = at_least::of_answer(answer.headers()) {
+                let by = answer.extensions().get::<AnsweredBy>().map(|by| by.0.clone());
+                seen.saw(lane, &keyspace, answered, by);
+            }
+            return answer;
+        };
+        lane.caller.counters().behind();
+        let is_given_up = tries >= limits::BEHIND_TRIES && client.as_ref() < Some(&wanted);
+        if is_given_up && seen.give_up(lane, &keyspace, &wanted) {
+            let Served { order, version } = wanted;
+            tracing::warn!(%keyspace, order, %version, "no node has this version any more, which one has answered with");
+        }
+        if !can_repeat || tries >= limits::BEHIND_TRIES && !is_given_up || tries > 2 * limits::BEHIND_TRIES {
+            return behind(&keyspace);
+        }
+    }
+    behind(&keyspace)
+}
+
+fn tell(parts: &mut Parts, wanted: Option<&Served>) {
+    match wanted.and_then(|wanted| HeaderValue::from_str(&at_least::text(wanted)).ok()) {
+        Some(wanted) => drop(parts.headers.insert(AT_LEAST, wanted)),
+        None => drop(parts.headers.remove(AT_LEAST)),
+    }
+}
+
+fn behind(keyspace: &KeyspaceName) -> Response<AnswerBody> {
+    let text = format!(
+        "no node of {keyspace} that was asked has reached the version that was answered with before: ask again"
+    );
+    let mut answer = json(StatusCode::SERVICE_UNAVAILABLE, "behind", &text);
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
+impl Seen {
+    fn wanted(&self, keyspace: &KeyspaceName, client: Option<Served>) -> Option<Served> {
+        self.furthest.read().unwrap_or_else(PoisonError::into_inner).wanted(keyspace, client)
+    }
+
+    fn has(&self, keyspace: &KeyspaceName, wanted: &Served) -> Option<Arc<str>> {
+        self.furthest.read().unwrap_or_else(PoisonError::into_inner).has(keyspace, wanted)
+    }
+
+    fn saw(&self, lane: &Lane, keyspace: &KeyspaceName, answered: Served, by: Option<Arc<str>>) {
+        let now = lane.caller.now();
+        let is_news =
+            self.furthest.read().unwrap_or_else(PoisonError::into_inner).is_news(keyspace, &answered, now);
+        if is_news {
+            self.furthest.write().unwrap_or_else(PoisonError::into_inner).saw(keyspace, answered, by, now);
+        }
+    }
+
+    fn give_up(&self, lane: &Lane, keyspace: &KeyspaceName, wanted: &Served) -> bool {
+        let now = lane.caller.now();
+        self.furthest.write().unwrap_or_else(PoisonError::into_inner).give_up(keyspace, wanted, now)
+    }
+}
