@@ -134,6 +134,7 @@ impl Driver {
                     self.hands.show_progress();
                     self.hands.mend();
                     self.show_coordinator();
+                    self.hands.tell_overdue(&self.machine);
                     self.hands.catalogue.doings().unheard(coordination.refused());
                 }
             }

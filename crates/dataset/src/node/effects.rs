@@ -32,6 +32,8 @@ pub struct Hands {
     pub inspected: BTreeMap<Which, Arc<Inspected>>,
     pub settings: BTreeMap<DatasetName, DatasetSettings>,
     pub keyspaces: Keyspaces,
+    /// Orders that were told of as not followed.
+    overdue: BTreeMap<DatasetName, VersionName>,
     /// The partitions that are published, by version: they share a key.
     held: BTreeMap<Which, (Layout, BTreeSet<u32>)>,
     loads: BTreeMap<Which, Loading>,
@@ -64,6 +66,7 @@ impl Hands {
             inspected: BTreeMap::new(),
             settings: BTreeMap::new(),
             keyspaces: Keyspaces::default(),
+            overdue: BTreeMap::new(),
             held: BTreeMap::new(),
             loads: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -423,6 +426,23 @@ impl Hands {
         version.arrange((0..layout.partitions).map(place).collect());
         version.set_state(state(shelf, &which, known));
         version.set_partitions_to_load(known.wanted() as u32);
+    }
+
+    /// Says once of each order that it is not followed, as the own source does not have the version.
+    pub fn tell_overdue(&mut self, machine: &Machine) {
+        for (dataset, shelf) in machine.shelves() {
+            match shelf.overdue() {
+                None => drop(self.overdue.remove(dataset)),
+                Some(version) if self.overdue.get(dataset) == Some(version) => {}
+                Some(version) => {
+                    tracing::warn!(
+                        %dataset, %version,
+                        "the order for this version is not followed: the source does not have it; put it there, or give another order"
+                    );
+                    self.overdue.insert(dataset.clone(), version.clone());
+                }
+            }
+        }
     }
 
     /// Clients get the same version, by a later order.
