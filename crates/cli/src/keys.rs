@@ -1,7 +1,8 @@
 //! Reads the keys: plain lines, CSV and TSV columns, JSON Lines fields, each perhaps compressed with gzip.
 //!
-//! Whatever is wrong is told with its line. Nothing is skipped silently but blank lines: a sample with holes
-//! would give figures that nobody can trust.
+//! A line that cannot be used is left out, counted, and the first one told with its number: real exports have a few, and
+//! a sample of ten million keys is as good without them. Where they are more than a small share of the lines, the file
+//! is not what it was taken for, and nothing is computed from it.
 
 use crate::output::Failure;
 use clap::Args;
@@ -17,6 +18,57 @@ use std::path::Path;
 /// Longest line that is read, in bytes: a JSON object with a long document in it, and no more, so that a
 /// file without line ends does not fill the memory.
 const LINE_BYTES: usize = 16 << 20;
+
+/// One line in so many may be left out.
+const LEFT_OUT_ONE_IN: u64 = 100;
+
+/// Lines after which a file with too many unusable ones is read no further.
+const SURE_AFTER_LINES: u64 = 10_000;
+
+/// The keys of a file, and what could not be used of it.
+pub struct Keys {
+    /// In the order of the file.
+    pub items: Vec<Item>,
+    /// The lines without which it was read.
+    pub left_out: LeftOut,
+}
+
+/// Lines that could not be used.
+#[derive(Debug, Default)]
+pub struct LeftOut {
+    /// How many.
+    pub lines: u64,
+    /// How many lines there were in all.
+    pub of: u64,
+    /// What is wrong with the first.
+    first: Option<Failure>,
+}
+
+impl LeftOut {
+    /// A sentence on them, if there are any.
+    pub fn told(&self) -> Option<String> {
+        let first = self.first.as_ref()?;
+        let LeftOut { lines, of, .. } = self;
+        Some(format!("{lines} of {of} lines cannot be used and were left out; the first: {}", first.what()))
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.lines.saturating_mul(LEFT_OUT_ONE_IN) > self.of
+    }
+
+    /// That so many are left out that nothing can be said about the keys.
+    fn failure(&mut self) -> Option<Failure> {
+        let LeftOut { lines, of, .. } = *self;
+        let first = self.first.take()?;
+        if lines == 1 {
+            return Some(first);
+        }
+        let what = format!("{}; and {lines} of {of} lines cannot be used", first.what());
+        Some(Failure::failed(what).help(format!(
+            "one line in {LEFT_OUT_ONE_IN} may be wrong: see whether the format and the column are meant so"
+        )))
+    }
+}
 
 /// Where in the input the keys are, as flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -52,7 +104,7 @@ enum Format {
 }
 
 /// All keys of the file, or of stdin for `-`.
-pub fn read(path: &Path, wanted: &Wanted) -> Result<Vec<Item>, Failure> {
+pub fn read(path: &Path, wanted: &Wanted) -> Result<Keys, Failure> {
     let format = format(path, wanted)?;
     let shown = if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() };
     let source: Box<dyn Read> = if is_stdin(path) {
@@ -70,17 +122,22 @@ pub fn read(path: &Path, wanted: &Wanted) -> Result<Vec<Item>, Failure> {
     let zipped = begin.starts_with(&[0x1f, 0x8b]);
     let reader: Box<dyn BufRead> =
         if zipped { Box::new(BufReader::new(MultiGzDecoder::new(source))) } else { Box::new(source) };
-    let mut items = Items { shown, items: Vec::new() };
+    let mut items = Items { shown, items: Vec::new(), left_out: LeftOut::default() };
     match format {
         Format::Lines => items.lines(reader)?,
         Format::Separated(by) => items.separated(reader, by, wanted)?,
         Format::JsonLines => items.json_lines(reader, wanted)?,
     }
+    if items.left_out.is_too_much()
+        && let Some(failure) = items.left_out.failure()
+    {
+        return Err(failure);
+    }
     if items.items.is_empty() {
         return Err(Failure::failed(format!("there is no key in {}", items.shown))
             .help("give a file with at least one key, one a line"));
     }
-    Ok(items.items)
+    Ok(Keys { items: items.items, left_out: items.left_out })
 }
 
 fn is_stdin(path: &Path) -> bool {
@@ -112,10 +169,13 @@ fn format(path: &Path, wanted: &Wanted) -> Result<Format, Failure> {
     }
 }
 
+type Object = serde_json::Map<String, serde_json::Value>;
+
 struct Items {
     /// The file, for people.
     shown: String,
     items: Vec<Item>,
+    left_out: LeftOut,
 }
 
 impl Items {
@@ -123,24 +183,43 @@ impl Items {
         Failure::failed(format!("{}, line {line}: {what}", self.shown))
     }
 
-    fn add(
-        &mut self,
-        line: u64,
-        key: &[u8],
-        weight: Option<&[u8]>,
-        bytes: Option<&[u8]>,
-    ) -> Result<(), Failure> {
+    /// What one line is, or why it cannot be used.
+    fn add(&mut self, line: u64, item: Result<Item, Failure>) -> Result<(), Failure> {
+        self.left_out.of += 1;
+        let item = match item {
+            Ok(item) => item,
+            Err(failure) => return self.leave_out(failure),
+        };
         if self.items.len() == limits::WHATIF_KEYS {
             return Err(self
                 .wrong(line, format!("more than {} keys", limits::WHATIF_KEYS))
                 .help("take a sample of the keys: every tenth tells as much"));
         }
+        self.items.push(item);
+        Ok(())
+    }
+
+    fn leave_out(&mut self, why: Failure) -> Result<(), Failure> {
+        self.left_out.lines += 1;
+        self.left_out.first.get_or_insert(why);
+        if self.left_out.of < SURE_AFTER_LINES || !self.left_out.is_too_much() {
+            return Ok(());
+        }
+        self.left_out.failure().map_or(Ok(()), Err)
+    }
+
+    fn item(
+        &self,
+        line: u64,
+        key: &[u8],
+        weight: Option<&[u8]>,
+        bytes: Option<&[u8]>,
+    ) -> Result<Item, Failure> {
         let key = Key::new(key).map_err(|error| self.wrong(line, error))?;
         let weight = weight.map_or(Ok(1.0), |text| self.number(line, "weight", text))?;
         let size = bytes.map(|text| self.number(line, "number of bytes", text)).transpose()?;
         let bytes = size.map_or(key.as_bytes().len() as u64, |size| size as u64);
-        self.items.push(Item { key, weight, bytes });
-        Ok(())
+        Ok(Item { key, weight, bytes })
     }
 
     fn number(&self, line: u64, what: &str, text: &[u8]) -> Result<f64, Failure> {
@@ -165,7 +244,8 @@ impl Items {
             }
             let mut parts = line.splitn(3, |byte| *byte == b'\t');
             let key = parts.next().unwrap_or_default();
-            self.add(number, key, parts.next(), parts.next())?;
+            let item = self.item(number, key, parts.next(), parts.next());
+            self.add(number, item)?;
         }
         Ok(())
     }
@@ -207,17 +287,30 @@ impl Items {
         loop {
             let more = reader.read_byte_record(&mut record);
             let line = record.position().map_or(reader.position().line(), csv::Position::line);
-            if !more.map_err(|error| self.wrong(line, error))? {
-                return Ok(());
-            }
-            let cell = |column: usize| {
-                let missing = || self.wrong(line, format!("there is no column {}", column + 1));
-                record.get(column).ok_or_else(missing)
+            let item = match more {
+                Ok(false) => return Ok(()),
+                Ok(true) => self.record(line, &record, key, weight, bytes),
+                // Only a line by itself can be left out: nothing comes after a file that cannot be read.
+                Err(error) if error.is_io_error() => return Err(self.wrong(line, error)),
+                Err(error) => Err(self.wrong(line, error)),
             };
-            let (key, weight, bytes) =
-                (cell(key)?, weight.map(cell).transpose()?, bytes.map(cell).transpose()?);
-            self.add(line, key, weight, bytes)?;
+            self.add(line, item)?;
         }
+    }
+
+    fn record(
+        &self,
+        line: u64,
+        record: &csv::ByteRecord,
+        key: usize,
+        weight: Option<usize>,
+        bytes: Option<usize>,
+    ) -> Result<Item, Failure> {
+        let cell = |column: usize| {
+            let missing = || self.wrong(line, format!("there is no column {}", column + 1));
+            record.get(column).ok_or_else(missing)
+        };
+        self.item(line, cell(key)?, weight.map(cell).transpose()?, bytes.map(cell).transpose()?)
     }
 
     fn column(&self, names: &[String], name: &str) -> Result<usize, Failure> {
@@ -253,26 +346,37 @@ impl Items {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&line)
-                .map_err(|error| self.wrong(number, format!("this is no JSON object: {error}")))?;
-            let text = |name: &str| match object.get(name) {
-                Some(serde_json::Value::String(text)) => Ok(text.clone()),
-                Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
-                    Ok(value.to_string())
-                }
-                Some(_) => Err(self.wrong(number, format!("{name:?} is neither a text nor a number"))),
-                None if self.items.is_empty() => {
+            let object = serde_json::from_slice::<Object>(&line)
+                .map_err(|error| self.wrong(number, format!("this is no JSON object: {error}")));
+            if let Ok(object) = &object
+                && self.items.is_empty()
+            {
+                // In the first usable line a name that is not there is a slip of whoever typed it.
+                let named = [Some(key), wanted.columns.weight.as_deref(), wanted.bytes.as_deref()];
+                let unknown = named.into_iter().flatten().find(|name| !object.contains_key(*name));
+                unknown.map_or(Ok(()), |name| {
                     Err(self.unknown("field", name, object.keys().map(String::as_str)))
-                }
-                None => Err(self.wrong(number, format!("there is no {name:?}"))),
-            };
-            let optional = |name: &Option<String>| name.as_deref().map(text).transpose();
-            let (weight, bytes) = (optional(&wanted.columns.weight)?, optional(&wanted.bytes)?);
-            let key = text(key)?;
-            let bytes_of = |text: &'_ Option<String>| text.as_ref().map(|text| text.as_bytes().to_vec());
-            let (weight, bytes) = (bytes_of(&weight), bytes_of(&bytes));
-            self.add(number, key.as_bytes(), weight.as_deref(), bytes.as_deref())?;
+                })?;
+            }
+            let item = object.and_then(|object| self.object(number, &object, key, wanted));
+            self.add(number, item)?;
         }
         Ok(())
+    }
+
+    fn object(&self, line: u64, object: &Object, key: &str, wanted: &Wanted) -> Result<Item, Failure> {
+        let text = |name: &str| match object.get(name) {
+            Some(serde_json::Value::String(text)) => Ok(text.clone()),
+            Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
+                Ok(value.to_string())
+            }
+            Some(_) => Err(self.wrong(line, format!("{name:?} is neither a text nor a number"))),
+            None => Err(self.wrong(line, format!("there is no {name:?}"))),
+        };
+        let optional = |name: &Option<String>| name.as_deref().map(text).transpose();
+        let (weight, bytes) = (optional(&wanted.columns.weight)?, optional(&wanted.bytes)?);
+        let bytes_of = |text: &'_ Option<String>| text.as_ref().map(|text| text.as_bytes().to_vec());
+        let (weight, bytes) = (bytes_of(&weight), bytes_of(&bytes));
+        self.item(line, text(key)?.as_bytes(), weight.as_deref(), bytes.as_deref())
     }
 }

@@ -278,6 +278,51 @@ fn bad_files_are_exit_code_1_and_name_the_line() {
     );
 }
 
+/// One line in a hundred may be unusable: it is left out, counted and told. More is a file that is not what it was taken for.
+#[test]
+fn a_few_bad_lines_are_left_out_and_told_and_many_end_it() {
+    let dir = TempDir::new().unwrap();
+    let lines = |good: &str, bad: &str, bad_at: &[usize]| -> Vec<u8> {
+        let line = |at: usize| {
+            if bad_at.contains(&at) { bad.to_owned() } else { good.replace('#', &at.to_string()) }
+        };
+        (1..=300).map(line).collect::<String>().into_bytes()
+    };
+    for (name, head, good, bad, args, first) in [
+        ("plain", "", "key#\t1\n", "key\tmuch\n", &[][..], "line 7: \"much\" is no weight"),
+        ("ragged.csv", "k,w\n", "key#,1\n", "key\n", &["--column", "k"], "line 8"),
+        (
+            "broken.jsonl",
+            "",
+            "{\"k\":\"#\"}\n",
+            "{\"k\":\n",
+            &["--field", "k"],
+            "line 7: this is no JSON object",
+        ),
+    ] {
+        let content = |bad_at: &[usize]| [head.as_bytes(), &lines(good, bad, bad_at)].concat();
+        let few = file(&dir, name, &content(&[7, 100, 200]));
+        let args = |path: &str| -> Vec<String> {
+            ["--keys", path, "--nodes", "2"].iter().chain(args).map(|arg| arg.to_string()).collect()
+        };
+        let words = args(&few);
+        let ran = run_with(b"", &words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
+        assert!(ran.stdout.starts_with("297 keys"), "{name}: {}", ran.stdout);
+        assert!(
+            ran.stderr.contains("3 of 300 lines") && ran.stderr.contains(first),
+            "{name}: {}",
+            ran.stderr
+        );
+        assert_eq!(json(b"", &words.iter().map(String::as_str).collect::<Vec<_>>())["left_out_lines"], 3);
+
+        let many = file(&dir, name, &content(&[7, 100, 200, 250]));
+        let words = args(&many);
+        let stderr = refused(1, b"", &words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(stderr.contains("4 of 300 lines") && stderr.contains(first), "{name}: {stderr}");
+    }
+}
+
 #[test]
 fn errors_are_json_when_asked_and_a_key_of_the_limit_is_taken() {
     let stderr = refused(1, b"", &["--keys", "-", "--nodes", "2", "--json"]);

@@ -10,8 +10,8 @@
 //! A flag of another sharding is refused: done without it would be done otherwise than was said.
 
 use super::hex::Hex;
-use crate::keys::{self, Columns, Wanted};
-use crate::output::Failure;
+use crate::keys::{self, Columns, Keys, Wanted};
+use crate::output::{Failure, say};
 use clap::Args;
 use partage_core::hash::HashFunction;
 use partage_core::sharding::presplit;
@@ -140,7 +140,9 @@ impl ShardingArgs {
             let keys: Vec<_> = self.split.iter().map(|key| self.hex.key(key)).collect();
             return Ok(if keys.is_empty() { Presplit::None } else { Presplit::Points { keys } });
         };
-        let items = keys::read(file, &Wanted { columns: self.columns.clone(), bytes: None })?;
+        let Keys { items, left_out } =
+            keys::read(file, &Wanted { columns: self.columns.clone(), bytes: None })?;
+        left_out.told().iter().for_each(|told| say(&format!("warning: {told}")));
         // Only where the cuts are is sent, not the sample. Loads may be broken numbers, weights not.
         let weighed = items.into_iter().map(|item| (item.key, (item.weight * 1_000.0).ceil() as u64));
         let ranges = presplit::from_sample(weighed, shards as usize).map_err(Failure::usage)?;

@@ -13,6 +13,8 @@ pub struct Form {
     seed: u64,
     weight: Option<String>,
     bytes: Option<String>,
+    /// Lines of the keys that could not be used.
+    left_out_lines: u64,
     nodes: Vec<NodeForm>,
     scenes: Vec<SceneForm>,
     schemes: Vec<SchemeForm>,
@@ -120,6 +122,7 @@ pub fn form(answer: &Answer) -> Form {
         seed: answer.seed,
         weight: answer.weight.clone(),
         bytes: answer.bytes.clone(),
+        left_out_lines: answer.left_out.lines,
         nodes: comparison.roster.iter().map(node).collect(),
         scenes: comparison.scenes.iter().map(scene).collect(),
         schemes: schemes.map(|(outcome, rate)| scheme(comparison, outcome, *rate)).collect(),

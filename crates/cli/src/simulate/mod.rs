@@ -9,21 +9,24 @@ mod findings;
 mod form;
 mod page;
 mod plot;
+mod progress;
 mod table;
 
 use crate::clock;
-use crate::keys::{self, Columns, Wanted};
+use crate::keys::{self, Columns, Keys, LeftOut, Wanted};
 use crate::output::{self, Failure, Output};
 use partage_core::hash::HashFunction;
 use partage_core::key::Key;
 use partage_core::whatif::{self, Comparison, Item, Layout, Question, Sample, Scheme, WhatIfError};
+use progress::Progress;
 use std::path::PathBuf;
 
 /// What would happen to my keys? Compare sharding schemes on a sample of them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Plain lines hold a key each, and after tabs, if at all, its weight and its bytes. A key that occurs twice
-weighs twice, so a log of requests is a sample too.
+weighs twice, so a log of requests is a sample too. One line in a hundred may be unusable: such lines are left
+out and counted.
 
 Schemes: modulo, ring-TOKENS, rendezvous, jump, salted-WAYS, fixed-SHARDS+POLICY, hash-range-SHARDS+POLICY,
 key-range-SHARDS+POLICY (cut by load), key-even-SHARDS (cut like an alphabet). Numbers and policies may be left
@@ -82,6 +85,8 @@ struct Answer {
     comparison: Comparison,
     /// Of each scheme; none when not timed.
     lookups_per_s: Vec<Option<f64>>,
+    /// Lines of the keys that could not be used.
+    left_out: LeftOut,
 }
 
 /// Runs the command.
@@ -90,7 +95,9 @@ pub fn run(args: &Args, output: &mut Output) -> Result<(), Failure> {
     let nodes = events::nodes(args.nodes, &args.capacity, args.zones)?;
     let events = events::events(&args.event, args.nodes, args.zones)?;
     let wanted = Wanted { columns: args.columns.clone(), bytes: args.bytes.clone() };
-    let items = keys::read(&args.keys, &wanted)?;
+    let mut progress = Progress::new(output.is_json());
+    progress.on("reads the keys");
+    let Keys { items, left_out } = keys::read(&args.keys, &wanted)?;
     // In plain lines nobody says whether there are weights; they show.
     let weight = args.columns.weight.clone().or_else(|| weighs(&items).then(|| "weight".to_owned()));
     let events = if events.is_empty() {
@@ -101,9 +108,11 @@ pub fn run(args: &Args, output: &mut Output) -> Result<(), Failure> {
     let sample = Sample::new(items).map_err(failure)?;
     let timed: Vec<Key> = if args.no_timing { Vec::new() } else { some(&sample) };
     let question = Question { sample, nodes, events, schemes, hash, seed: args.seed };
-    let comparison = whatif::compare(question).map_err(failure)?;
+    let comparison = whatif::compare_telling(question, |step| progress.step(&step)).map_err(failure)?;
+    progress.on("times the lookups");
     let rate = |layout: &Layout| (!timed.is_empty()).then(|| lookups_per_s(layout, &timed));
     let lookups_per_s = comparison.outcomes.iter().map(|outcome| rate(&outcome.start)).collect();
+    progress.end();
     let answer = Answer {
         keys: args.keys.display().to_string(),
         hash,
@@ -112,6 +121,7 @@ pub fn run(args: &Args, output: &mut Output) -> Result<(), Failure> {
         bytes: args.bytes.clone(),
         comparison,
         lookups_per_s,
+        left_out,
     };
     show(args, &answer, output)
 }
@@ -124,6 +134,7 @@ fn show(args: &Args, answer: &Answer, output: &mut Output) -> Result<(), Failure
         })?;
         output::say(&format!("page written to {}", path.display()));
     }
+    answer.left_out.told().iter().for_each(|told| output::say(&format!("warning: {told}")));
     if output.is_json() {
         return output.json(&form::form(answer));
     }

@@ -89,15 +89,43 @@ pub struct Outcome {
     pub start: Layout,
 }
 
+/// A step of a comparison that begins: one scheme at one event.
+#[derive(Debug, Clone, Copy)]
+pub struct Begun<'a> {
+    /// Which step, from 1.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+    /// The title of the scene; empty for the start.
+    pub event: &'a str,
+    /// Which scheme.
+    pub scheme: &'a Scheme,
+}
+
 /// Plays the events with every scheme. The same question gives the same answer, to the bit.
 pub fn compare(question: Question) -> Result<Comparison, WhatIfError> {
+    compare_telling(question, |_| {})
+}
+
+/// The same; large samples take minutes, so `begun` hears of every step when it begins.
+pub fn compare_telling(
+    question: Question,
+    mut begun: impl FnMut(Begun<'_>),
+) -> Result<Comparison, WhatIfError> {
     let Question { sample, nodes, events, schemes, hash, seed } = question;
     check_counts(&events, &schemes)?;
     let mut world = World::new(sample, nodes, hash, seed)?;
     let mut scenes = vec![world.scene(String::new())];
     let mut outcomes = Vec::with_capacity(schemes.len());
     let mut now = Vec::with_capacity(schemes.len());
+    let of = schemes.len() * (events.len() + 1);
+    let mut number = 0;
+    let mut tell = |event: &str, scheme: &Scheme| {
+        number += 1;
+        begun(Begun { number, of, event, scheme });
+    };
     for scheme in schemes {
+        tell("", &scheme);
         let start = Layout::build(&scheme, &world)?;
         let owners = start.owners(&world);
         let step = measure::step(&world, &start, &owners, None);
@@ -107,8 +135,9 @@ pub fn compare(question: Question) -> Result<Comparison, WhatIfError> {
     for event in &events {
         let known = world.sample.len();
         let title = world.apply(event)?;
-        scenes.push(world.scene(title));
+        scenes.push(world.scene(title.clone()));
         for ((layout, owners), outcome) in now.iter_mut().zip(&mut outcomes) {
+            tell(&title, &outcome.scheme);
             let next = layout.follow(&outcome.scheme, &world)?;
             let after = next.owners(&world);
             outcome.steps.push(measure::step(&world, &next, &after, Some((owners, known))));

@@ -1,0 +1,66 @@
+//! What is being computed, on stderr, where a person looks on: a large sample takes minutes.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use partage_core::whatif;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// One line that is drawn over and over, with the time that has passed; nothing where no person looks on, or with `--json`.
+pub struct Progress {
+    line: ProgressBar,
+}
+
+impl Progress {
+    /// Nothing is drawn yet.
+    pub fn new(is_json: bool) -> Progress {
+        let line = ProgressBar::new_spinner();
+        if is_json || !std::io::stderr().is_terminal() {
+            line.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {wide_msg}") {
+            line.set_style(style);
+        }
+        line.enable_steady_tick(Duration::from_millis(200));
+        Progress { line }
+    }
+
+    /// What is being done now.
+    pub fn on(&mut self, what: &str) {
+        self.line.set_message(what.to_owned());
+    }
+
+    /// A step of the comparison begins.
+    pub fn step(&mut self, step: &whatif::Begun<'_>) {
+        self.line.set_message(text(step));
+    }
+
+    /// Takes the line away.
+    pub fn end(&mut self) {
+        self.line.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    /// Also where it fails in between, so that the error stands on a line of its own.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn text(step: &whatif::Begun<'_>) -> String {
+    let when = if step.event.is_empty() { "start" } else { step.event };
+    format!("{} of {}: {when}, {}", step.number, step.of, step.scheme)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_told_with_its_number_its_event_and_its_scheme() {
+        let scheme = whatif::Scheme::parse("jump", 8).unwrap();
+        let step = |event| whatif::Begun { number: 2, of: 6, event, scheme: &scheme };
+        assert_eq!(text(&step("")), "2 of 6: start, jump");
+        assert_eq!(text(&step("n9 joins")), "2 of 6: n9 joins, jump");
+    }
+}
