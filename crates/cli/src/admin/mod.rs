@@ -58,7 +58,13 @@ fn answer_text(answer: &Answer) -> String {
     let plans = || answer.plan.iter().chain(&answer.follows);
     if answer.dry_run {
         lines.extend(plans().map(plan::foreseen));
-        lines.extend(plans().next().is_none().then(|| "no plan would follow".to_owned()));
+        let is_blocked = answer.drains.iter().any(|drain| drain.progress == "blocked");
+        let none = if is_blocked {
+            "no plan would follow while it is blocked, as below"
+        } else {
+            "no plan would follow"
+        };
+        lines.extend(plans().next().is_none().then(|| none.to_owned()));
         lines.extend(shares(&answer.shares));
     } else {
         lines.extend(plans().map(plan::preview));

@@ -111,8 +111,16 @@ a plan for kv by drain, which would be refused: the brake is on: many deaths: no
 replicas   n1 2 → 0, n2 1 → 3
 drain      n3 (disk): waits until there is room; behind n1"
     );
-    answer["drains"] = json!([]);
     answer["follows"] = json!([]);
+    answer["drains"] = json!([
+        { "node": "n1", "reason": "disk", "asked_ms": 1, "progress": "blocked", "left": 2, "behind": [], "stuck": ["why"] },
+    ]);
+    let blocked = answer_text(&from::<Answer>(answer.clone()));
+    assert!(
+        blocked.contains("no plan would follow while it is blocked") && blocked.contains("why"),
+        "{blocked}"
+    );
+    answer["drains"] = json!([]);
     answer["shares"] = json!([]);
     assert_eq!(answer_text(&from::<Answer>(answer)), "would: drain n1 (2 replicas)\nno plan would follow");
 }

@@ -10,7 +10,7 @@ mod sample;
 mod stage;
 
 use crate::client::Door;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, say};
 use crate::role::{asked_to_stop, log};
 use clap::Args;
 use library::Library;
@@ -77,6 +77,7 @@ impl UpArgs {
         // Warnings would be read past: what happens is to be watched with the commands.
         log(false, "error");
         self.check_ports()?;
+        say(&self.begins());
         let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
         let library = Library::open(dataset_dir.as_deref()).await?;
         let coordinator = self.coordinator().await?;
@@ -119,6 +120,15 @@ impl UpArgs {
         stage.clear();
         coordinator.stop().await;
         Ok(())
+    }
+
+    /// What is said before anything takes time.
+    fn begins(&self) -> String {
+        let nodes = |count: u16| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
+        let (all, of_dataset) = (nodes(self.nodes), nodes(self.nodes.min(DATASET_NODES)));
+        format!(
+            "starting a coordinator, a key-value service on {all}, the packages of Debian 12 on {of_dataset}, and a router"
+        )
     }
 
     /// All ports follow the first, so the last must be one too.
