@@ -33,12 +33,13 @@ pub use recognise::{Format, UnknownFormat};
 use std::io::Read;
 use std::path::PathBuf;
 
+use crate::limits::{LEAST_RECORD_BYTES, RECORD_BYTES};
 use error::Failure;
 use input::Input;
 use recognise::{Content, content};
 
 /// How the files of a dataset are read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `None`: recognised for each file, by its content, then by its name.
     pub format: Option<Format>,
@@ -46,6 +47,22 @@ pub struct Options {
     pub columns: Columns,
     /// Where a Parquet file is kept while it is read, since it is read from its end. `None`: the system's folder.
     pub temporary: Option<PathBuf>,
+    /// The longest record, block or page that is held, uncompressed; what is longer is refused before it is.
+    pub most_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { format: None, columns: Columns::default(), temporary: None, most_bytes: RECORD_BYTES }
+    }
+}
+
+impl Options {
+    /// The same within the memory of a load: a reader may hold a third of it, and no record longer than any can be.
+    pub fn within(mut self, memory_bytes: usize) -> Options {
+        self.most_bytes = (memory_bytes / 3).clamp(LEAST_RECORD_BYTES, RECORD_BYTES);
+        self
+    }
 }
 
 /// The records of a file, one at a time.
@@ -109,16 +126,15 @@ fn recognised(file: &str, input: &mut Input, options: &Options) -> Result<(Conte
 fn begin(file: &str, mut input: Input, options: &Options) -> Result<Box<dyn Records>, Failure> {
     let (content, format) = recognised(file, &mut input, options)?;
     let name = file.to_owned();
-    let columns = &options.columns;
     Ok(match format {
-        Format::SequenceFile => Box::new(sequence::SequenceFile::open(name, input)?),
+        Format::SequenceFile => Box::new(sequence::SequenceFile::open(name, input, options.most_bytes)?),
         Format::Csv | Format::Tsv => {
-            let text = compressed::text(file, content, input)?;
-            Box::new(delimited::Delimited::open(name, text, format, columns)?)
+            let text = compressed::text(file, content, input, options.most_bytes)?;
+            Box::new(delimited::Delimited::open(name, text, format, options)?)
         }
         Format::JsonLines => {
-            let text = compressed::text(file, content, input)?;
-            Box::new(json_lines::JsonLines::open(name, text, columns)?)
+            let text = compressed::text(file, content, input, options.most_bytes)?;
+            Box::new(json_lines::JsonLines::open(name, text, options)?)
         }
         Format::Parquet => parquet_records(name, input, content, options)?,
     })
@@ -134,7 +150,7 @@ fn parquet_records(
     if content != Content::Parquet {
         return Err(Failure::at_start(Reason::Foreign { format: Format::Parquet }));
     }
-    let reader = parquet::Parquet::open(name, input, &options.columns, options.temporary.as_deref())?;
+    let reader = parquet::Parquet::open(name, input, options)?;
     Ok(Box::new(reader))
 }
 

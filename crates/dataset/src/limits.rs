@@ -124,9 +124,21 @@ pub const READ_BYTES: usize = 256 << 10;
 /// JSON writes a byte as up to six characters, but seldom; the store's own limit says then which of the two is too long.
 pub const RECORD_BYTES: usize = 2 * (partage_engine::limits::KEY_BYTES + partage_engine::limits::VALUE_BYTES);
 
-/// Longest part of a SequenceFile's block, compressed or not. Hadoop closes a block at 1 MB unless told otherwise, but
-/// after a record, so that one of the longest fits in.
-pub const SEQUENCE_BLOCK_BYTES: usize = RECORD_BYTES;
+/// Longest record that is read however little memory a load has: less would refuse what is usual.
+pub const LEAST_RECORD_BYTES: usize = 4 << 20;
+
+/// Longest header of a page of a Parquet file: some numbers, and the least and the greatest value of the page, which its
+/// writers cut off.
+pub const PARQUET_HEADER_BYTES: u64 = 1 << 20;
+
+/// Of the memory of a Parquet file, a footer may be this part at most: what it says takes a few times its length.
+pub const PARQUET_FOOTER_SHARE: usize = 6;
+
+/// Memory of a value of a list, or of a dictionary, beside its bytes.
+pub const PARQUET_FIELD_BYTES: usize = 32;
+
+/// Values of a column of a Parquet file that are read at a time, unless they are long.
+pub const PARQUET_BATCH: usize = 1_024;
 
 /// Longest name of a class, and key or value of the metadata, in a SequenceFile's header: longer ones are damage.
 pub const SEQUENCE_NAME_BYTES: usize = 64 << 10;
@@ -136,6 +148,9 @@ pub const SEQUENCE_METADATA: usize = 1_024;
 
 /// Bytes of a dataset's settings: a page of text, and far from what would hurt.
 pub const SETTINGS_BYTES: usize = 64 << 10;
+
+/// So many folders of a dataset are named that are no versions: who sees some looks at the others.
+pub const REFUSED_SHOWN: usize = 16;
 
 /// Most entries of one folder of a source: a version has one file for each partition, and thousands are many.
 pub const SOURCE_ENTRIES: usize = 100_000;

@@ -75,6 +75,38 @@ fn disk(path: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::Disk(build::Error::of_disk(path, error))
 }
 
+/// Before the name of a dataset and a version that is being loaded.
+const LOADING: &str = ".loading-";
+
+/// See [`Store::mark`].
+#[derive(Debug)]
+pub struct Mark(PathBuf);
+
+/// Whether a load was going on, and how often a process was killed in an earlier one.
+fn read_mark(path: &Path) -> (bool, u32) {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let times = text.split_whitespace().nth(1).and_then(|times| times.parse().ok());
+    (text.starts_with("loading"), times.unwrap_or(0))
+}
+
+/// Not synced: what is lost with the power was not lost by the load.
+fn write_mark(path: &Path, word: &str, died: u32) {
+    if let Err(error) = fs::write(path, format!("{word} {died}\n")) {
+        tracing::warn!(path = %path.display(), %error, "not marked: a load that kills this process is begun anew");
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // It was not killed this time: what it was before is over.
+        if let Err(error) = fs::remove_file(&self.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.0.display(), %error, "a mark of a load that has ended stays");
+        }
+    }
+}
+
 const DELETING: &str = ".deleting-";
 
 impl Store {
@@ -131,6 +163,42 @@ impl Store {
             sync_folder(folder)?;
         }
         Ok(folder)
+    }
+
+    /// Marks on the disk that a version is being loaded, until what is returned is dropped. A process that is killed
+    /// meanwhile, for want of memory mostly, finds the mark when it is started again: [`Store::died`].
+    pub fn mark(&self, dataset: &DatasetName, version: &VersionName) -> Mark {
+        let path = self.folder.join(format!("{LOADING}{dataset}.{version}"));
+        write_mark(&path, "loading", read_mark(&path).1);
+        Mark(path)
+    }
+
+    /// The versions that were being loaded when a process was killed, and how often that was so.
+    pub fn died(&self) -> Vec<((DatasetName, VersionName), u32)> {
+        let died = |(dataset, version, path): (DatasetName, VersionName, PathBuf)| {
+            let (was_loading, times) = read_mark(&path);
+            let times = times + u32::from(was_loading);
+            write_mark(&path, "died", times);
+            ((dataset, version), times)
+        };
+        self.marks().map(died).collect()
+    }
+
+    /// Forgets what is marked of versions of a dataset that there are not any more.
+    pub fn forget_marks(&self, dataset: &DatasetName, versions: &[VersionName]) {
+        for (of, version, path) in self.marks() {
+            if of == *dataset && !versions.contains(&version) {
+                drop(Mark(path));
+            }
+        }
+    }
+
+    fn marks(&self) -> impl Iterator<Item = (DatasetName, VersionName, PathBuf)> {
+        let entries = entries(&self.folder).unwrap_or_default().into_iter();
+        entries.filter_map(|(name, path)| {
+            let (dataset, version) = name.strip_prefix(LOADING)?.split_once('.')?;
+            Some((DatasetName::new(dataset).ok()?, VersionName::new(version).ok()?, path))
+        })
     }
 
     /// Removes a version. Who still reads from it does so to the end.

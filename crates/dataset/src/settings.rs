@@ -4,6 +4,7 @@ use crate::build;
 use crate::catalogue::Options as Served;
 use crate::format::{Columns, Format, Options as Read, UnknownFormat};
 use crate::limits::SETTINGS_BYTES;
+use partage_core::dataset::node::Guard;
 use partage_core::dataset::{Dealing, Replication, ReplicationError, UnknownDealing};
 use partage_engine::readonly::{Compression, Layout};
 use partage_wire::config::{self, ConfigError, DatasetFile};
@@ -33,6 +34,8 @@ pub struct DatasetSettings {
     pub is_served: bool,
     /// How it is spread over the nodes, where it says so.
     pub spread: SpreadSettings,
+    /// Which versions a person must release.
+    pub guard: Guard,
 }
 
 /// How a dataset is spread over the nodes; what is not said here is as the node is told.
@@ -75,6 +78,7 @@ impl Default for DatasetSettings {
             needs_success: false,
             is_served: true,
             spread: SpreadSettings::default(),
+            guard: Guard::default(),
         }
     }
 }
@@ -136,6 +140,16 @@ pub enum SettingsError {
         file: String,
         /// As given.
         level: i32,
+    },
+    /// More than all.
+    #[error(
+        "{file}: max_shrink_percent = {percent} is not 0 to 100; with 100 a version may lose all of its keys"
+    )]
+    Percent {
+        /// Which.
+        file: String,
+        /// As given.
+        percent: u32,
     },
     /// Columns that a SequenceFile does not have.
     #[error("{file}: a SequenceFile has no columns: leave out key, values and header")]
@@ -207,7 +221,7 @@ impl DatasetSettings {
         let most = Replication { wanted, min: 1, max: None };
         spread.over(most).map_err(|why| SettingsError::Replication { file: named(), why })?;
         Ok(DatasetSettings {
-            read: Read { format, columns, temporary: None },
+            read: Read { format, columns, ..Read::default() },
             is_sampled: file.sampled.unwrap_or(true),
             layout: layout(name, file.layout.as_deref())?,
             compression: compression(name, file.compression.as_deref(), file.level)?,
@@ -215,7 +229,16 @@ impl DatasetSettings {
             needs_success: file.success.unwrap_or(false),
             is_served: file.served.unwrap_or(true),
             spread,
+            guard: guard(name, &file.min_keys, file.max_shrink_percent)?,
         })
+    }
+}
+
+fn guard(file: &str, min_keys: &Option<u64>, percent: Option<u32>) -> Result<Guard, SettingsError> {
+    let max_shrink_percent = percent.unwrap_or(Guard::default().max_shrink_percent);
+    match max_shrink_percent {
+        0..=100 => Ok(Guard { min_keys: *min_keys, max_shrink_percent }),
+        percent => Err(SettingsError::Percent { file: file.to_owned(), percent }),
     }
 }
 
@@ -266,11 +289,11 @@ mod tests {
         let said = parse(
             "format = 'csv'\nkey = 'k'\nvalues = ['a', 'b']\nheader = false\nsampled = false\nlayout = 'ordered'\n\
              compression = 'zstd'\nlevel = 7\ncontent_type = 'text/plain; charset=utf-8'\nsuccess = true\n\
-             replication = 3\nmin_replication = 2\nmax_replication = 4\ndealing = 'ring_index'\nserved = false",
+             replication = 3\nmin_replication = 2\nmax_replication = 4\ndealing = 'ring_index'\nserved = false\nmin_keys = 5\nmax_shrink_percent = 10",
         );
         let columns = Columns { key: Some("k".into()), values: vec!["a".into(), "b".into()], header: false };
         let expected = DatasetSettings {
-            read: Read { format: Some(Format::Csv), columns, temporary: None },
+            read: Read { format: Some(Format::Csv), columns, ..Read::default() },
             is_sampled: false,
             layout: Layout::Ordered,
             compression: Compression::Zstd { level: 7 },
@@ -283,6 +306,7 @@ mod tests {
                 max_replication: Some(4),
                 dealing: Some(Dealing::RingIndex),
             },
+            guard: Guard { min_keys: Some(5), max_shrink_percent: 10 },
         };
         assert_eq!(said.unwrap(), expected);
     }
@@ -300,6 +324,7 @@ mod tests {
             ("content_type = \"text\\nplain\"", "visible ASCII"),
             ("key = 7", "line 1"),
             ("dealing = 'ring-index'", "ring_index"),
+            ("max_shrink_percent = 101", "0 to 100"),
             ("replication = 0", "replication"),
             ("replication = 2\nmin_replication = 3", "3"),
         ] {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! datasets/v1/<cluster>/nodes/<host:port>                          seat right                    "3 settled"
-//! datasets/v1/<cluster>/datasets/<dataset>/<version>/<host:port>   hash partitions which         "java-bytes 20 0f3a1"
+//! datasets/v1/<cluster>/datasets/<dataset>/<version>/<host:port>   hash partitions which keys    "java-bytes 20 0f3a1 73"
 //! datasets/v1/<cluster>/pins/<dataset>/<host:port>                 order version                 "7 20240102"
 //! ```
 //!
 //! A node has one key in each place, so that it is never seen at two seats or with half of a change. Which partitions it
 //! has is the value and not part of names: ZooKeeper takes a thousand keys of a session, and a node may have many
 //! thousand partitions. They are bits in hexadecimal, four to a digit, partition 0 the lowest bit of the first digit;
-//! digits at the end that are all 0 are left out.
+//! digits at the end that are all 0 are left out. How many keys are in them may be left out.
 //!
 //! What a node remembers is a file of lines, the last of which is the CRC32C of those before it.
 
@@ -31,9 +31,20 @@ pub enum Presence {
     /// A node is at a seat.
     Node(Address, Option<Claim>),
     /// A node has these partitions of a version.
-    Holding(Holding, Option<(Layout, BTreeSet<u32>)>),
+    Holding(Holding, Option<Held>),
     /// A node knows of an order.
     Pin(DatasetName, Address, Option<Pin>),
+}
+
+/// What a node has of a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// How the version is divided.
+    pub layout: Layout,
+    /// Which partitions it has.
+    pub partitions: BTreeSet<u32>,
+    /// How many keys are in them all, if it tells.
+    pub keys: Option<u64>,
 }
 
 /// Whose partitions, and of what.
@@ -70,7 +81,7 @@ impl Presence {
         match self {
             Presence::Node(address, claim) => (format!("nodes/{address}"), claim.map(claim_text)),
             Presence::Holding(Holding { dataset, version, address }, held) => {
-                let value = held.as_ref().map(|(layout, partitions)| holding_text(*layout, partitions));
+                let value = held.as_ref().map(holding_text);
                 (format!("datasets/{dataset}/{version}/{address}"), value)
             }
             Presence::Pin(dataset, address, pin) => {
@@ -151,16 +162,22 @@ fn read_pin(words: &[&str]) -> Option<Pin> {
     Some(Pin { order: order.parse().ok()?, version })
 }
 
-fn holding_text(layout: Layout, partitions: &BTreeSet<u32>) -> String {
+fn holding_text(Held { layout, partitions, keys }: &Held) -> String {
     let digits = partitions.last().map_or(0, |last| last / 4 + 1);
     let bit = |digit: u32, bit: u32| u32::from(partitions.contains(&(4 * digit + bit))) << bit;
     let digit = |at: u32| char::from_digit((0..4).map(|b| bit(at, b)).sum(), 16).unwrap_or('0');
     let which: String = (0..digits).map(digit).collect();
-    format!("{} {} {which}", layout.partitioner, layout.partitions)
+    let keys = keys.map_or(String::new(), |keys| format!(" {keys}"));
+    format!("{} {} {which}{keys}", layout.partitioner, layout.partitions)
 }
 
-fn read_holding(words: &[&str]) -> Option<(Layout, BTreeSet<u32>)> {
-    let [partitioner, partitions, which] = words else { return None };
+fn read_holding(words: &[&str]) -> Option<Held> {
+    let [partitioner, partitions, which, keys @ ..] = words else { return None };
+    let keys = match keys {
+        [] => None,
+        [keys] => Some(keys.parse().ok()?),
+        _ => return None,
+    };
     let layout = Layout { partitioner: partitioner.parse().ok()?, partitions: partitions.parse().ok()? };
     let is_sound = (1..=PARTITIONS).contains(&layout.partitions)
         && which.len() <= layout.partitions.div_ceil(4) as usize
@@ -170,7 +187,8 @@ fn read_holding(words: &[&str]) -> Option<(Layout, BTreeSet<u32>)> {
         .zip(digits)
         .flat_map(|(at, digit)| (0..4).filter(move |bit| digit >> bit & 1 == 1).map(move |bit| 4 * at + bit));
     let held: BTreeSet<u32> = bits.collect();
-    (is_sound && held.last().is_none_or(|last| *last < layout.partitions)).then_some((layout, held))
+    let is_sound = is_sound && held.last().is_none_or(|last| *last < layout.partitions);
+    is_sound.then_some(Held { layout, partitions: held, keys })
 }
 
 /// What a node remembers over a restart.
@@ -299,7 +317,17 @@ mod tests {
 
     fn held(partitions: u32, which: &[u32]) -> Presence {
         let layout = Layout { partitioner: Partitioner::HadoopBytes, partitions };
-        Presence::Holding(holding(), Some((layout, which.iter().copied().collect())))
+        Presence::Holding(
+            holding(),
+            Some(Held { layout, partitions: which.iter().copied().collect(), keys: None }),
+        )
+    }
+
+    fn counted(mut held: Presence, counted: u64) -> Presence {
+        if let Presence::Holding(_, Some(Held { keys, .. })) = &mut held {
+            *keys = Some(counted);
+        }
+        held
     }
 
     #[test]
@@ -312,6 +340,8 @@ mod tests {
             (Presence::Node(me.clone(), None), "nodes/[::1]:9599", None),
             (held(20, &[0, 1, 2, 3, 19]), "datasets/names/2024/a:80", Some("hadoop-bytes 20 f0008")),
             (held(20, &[]), "datasets/names/2024/a:80", Some("hadoop-bytes 20 ")),
+            (counted(held(20, &[3]), 0), "datasets/names/2024/a:80", Some("hadoop-bytes 20 8 0")),
+            (counted(held(20, &[]), 7), "datasets/names/2024/a:80", Some("hadoop-bytes 20  7")),
             (
                 Presence::Pin("names".parse().unwrap(), me.clone(), Some(pin(Some("1")))),
                 "pins/names/[::1]:9599",
@@ -351,6 +381,8 @@ mod tests {
             ("datasets/names/2024/a:80", "java-bytes 5 04"),
             ("datasets/names/2024/a:80", "java-bytes 4 ff"),
             ("datasets/names/2024/a:80", "java-bytes 4 g"),
+            ("datasets/names/2024/a:80", "java-bytes 4 f -1"),
+            ("datasets/names/2024/a:80", "java-bytes 4 f 1 2"),
             ("datasets/na.mes/2024/a:80", "java-bytes 4 f"),
             ("pins/names/a:80", "x 1"),
             ("other", ""),

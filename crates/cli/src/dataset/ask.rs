@@ -221,9 +221,18 @@ fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, Standing>, out
     for (node, trouble) in told.source_errors.iter().filter(|(node, own)| of_all(node) != Some(*own)) {
         output.text(&format!("{dataset} cannot be read from the source at {node}, {trouble}"));
     }
+    for why in &told.refused {
+        output.text(&format!("{dataset}: a folder is passed over: {why}"));
+    }
     for (name, version) in &told.versions {
         for (node, why) in version.errors() {
-            output.text(&format!("{dataset}, version {name} at {node}: {why}"));
+            let next = version.nodes.get(node).and_then(|at| Some((at.tries, at.next_try_at.as_ref()?)));
+            let next = next
+                .map_or(String::new(), |(tries, at)| format!(" (failed {tries} times, tried again at {at})"));
+            output.text(&format!("{dataset}, version {name} at {node}: {why}{next}"));
+        }
+        if let Some((_, why)) = version.holds().next() {
+            output.text(&format!("{dataset}, version {name} is held: {why}"));
         }
         for (node, at) in &version.nodes {
             for (partition, why) in &at.damaged {
@@ -274,7 +283,7 @@ fn percent(part: u64, whole: u64) -> String {
     (100 * part.min(whole)).checked_div(whole).map_or_else(String::new, |percent| format!("{percent} %"))
 }
 
-async fn look(door: &NodeDoor, name: &str) -> Result<Dataset, Failure> {
+pub(super) async fn look(door: &NodeDoor, name: &str) -> Result<Dataset, Failure> {
     let mut told: Value = door.json(&format!("/{}", segment(name))).await?;
     let silent: Vec<String> = serde_json::from_value(told["unreachable"].take()).unwrap_or_default();
     warn(&silent);
@@ -331,6 +340,9 @@ async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(),
         if let Some((version, at)) = latest {
             if let Some((node, why)) = at.errors().next() {
                 return Err(Failure::failed(format!("version {version} at {node}: {why}")));
+            }
+            if let Some((_, why)) = at.holds().next() {
+                return Err(Failure::failed(format!("version {version} is held: {why}")));
             }
             let far = at.loading();
             bar.set_length(far.bytes_in_all);

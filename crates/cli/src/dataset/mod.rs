@@ -9,6 +9,7 @@ mod neighbours;
 mod offline;
 mod origin;
 mod progress;
+mod release;
 mod remove;
 mod serve;
 mod settings;
@@ -36,6 +37,8 @@ pub enum DatasetCommand {
     Refresh(ask::RefreshArgs),
     /// Give clients an earlier version again, or the latest
     Rollback(ask::RollbackArgs),
+    /// Give clients a version that is held, for want of keys mostly
+    Release(release::ReleaseArgs),
     /// The value of a key
     Get(ask::GetArgs),
     /// Entries in the order of their keys, of datasets with `layout = "ordered"`
@@ -60,6 +63,7 @@ impl DatasetCommand {
             DatasetCommand::Versions(args) => args.run(output).await,
             DatasetCommand::Refresh(args) => args.run(output).await,
             DatasetCommand::Rollback(args) => args.run(output).await,
+            DatasetCommand::Release(args) => args.run(output).await,
             DatasetCommand::Get(args) => args.run(output).await,
             DatasetCommand::Scan(args) => args.run(output).await,
             DatasetCommand::Build(args) => args.run(output).await,

@@ -26,7 +26,7 @@ pub struct BuildArgs {
     version: Option<String>,
     #[command(flatten)]
     from: From,
-    /// Where to: OUT/DATASET/VERSION is made, a version that a source may hold
+    /// Where to: a folder; OUT/DATASET/VERSION is made in it, a version that a source may hold
     #[arg(long)]
     out: PathBuf,
     #[command(flatten)]
@@ -50,6 +50,12 @@ impl BuildArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = named(&self.dataset)?;
+        if let Some(out) = self.out.to_str().filter(|out| out.contains("://")) {
+            let what = format!("--out {out} is a URL: store files are built in a folder");
+            return Err(Failure::usage(what).help(
+                "build them in a folder, and copy OUT/DATASET/VERSION to the source, `_manifest.json` and all",
+            ));
+        }
         let source = open(&self.from.source)?;
         there(&source, &dataset).await?;
         let before = kept(&source, &dataset).await?.unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Verbs that write to the source: what a dataset is lies beside its versions, where all nodes find it.
 
 use super::settings::{SettingsArgs, checked, kept, named, open, there};
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_core::dataset::DatasetName;
 use partage_dataset::build;
@@ -37,6 +37,12 @@ pub struct AddArgs {
     /// interleaved, ring_index, rendezvous, ring or jump [default: as the nodes are told]
     #[arg(long)]
     dealing: Option<String>,
+    /// A version with fewer keys is held until `partage dataset release` [default: 1, where clients get another]
+    #[arg(long)]
+    min_keys: Option<u64>,
+    /// A version that has lost more of the keys than so many in a hundred is held [default: 50; 100: none is]
+    #[arg(long)]
+    max_shrink_percent: Option<u32>,
     /// In place of settings that it has already
     #[arg(long)]
     replace: bool,
@@ -66,6 +72,8 @@ impl AddArgs {
             min_replication: self.min_replication,
             max_replication: self.max_replication,
             dealing: self.dealing,
+            min_keys: self.min_keys,
+            max_shrink_percent: self.max_shrink_percent,
             ..DatasetFile::default()
         });
         let settings = checked(file.clone())?;
@@ -82,6 +90,9 @@ impl AddArgs {
             there(&source, &dataset).await.map_err(make)?;
         }
         let found = look(&source, &dataset, &settings).await?;
+        for refused in source.versions(&dataset).await.map_err(Failure::failed)?.refused {
+            say(&format!("warning: a folder is no version, and is passed over: {refused}"));
+        }
         let text = toml(&file)?;
         if !self.dry_run {
             source.write(&dataset, FILE, text.clone().into()).await.map_err(Failure::failed)?;

@@ -79,6 +79,9 @@ pub struct Dataset {
     /// Nodes that cannot read it from the source, and why.
     #[serde(default)]
     pub source_errors: BTreeMap<String, Trouble>,
+    /// Folders that are no versions, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
     /// What each node tells of itself.
     #[serde(default)]
     pub nodes: BTreeMap<String, Standing>,
@@ -112,7 +115,7 @@ pub struct Version {
 pub struct Node {
     /// Whether its clients get it.
     pub current: bool,
-    /// `BUILDING`, `ACTIVE`, `REMOVING` or `ERROR`.
+    /// `BUILDING`, `ACTIVE`, `REMOVING`, `HELD` or `ERROR`.
     pub state: String,
     /// Those that are there.
     pub partitions: Vec<u32>,
@@ -124,6 +127,14 @@ pub struct Node {
     pub loading: Loading,
     /// What went wrong.
     pub error: Option<String>,
+    /// How often that was, one time after the other.
+    pub tries: u32,
+    /// When it is tried again, if not at the next look at the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_try_at: Option<String>,
+    /// Why a person must release it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
     /// Partitions whose store file is damaged, and how.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub damaged: BTreeMap<String, String>,
@@ -169,6 +180,11 @@ impl Version {
         self.nodes.iter().filter_map(|(name, node)| Some((name, node.error.as_deref()?)))
     }
 
+    /// Where it is held, and why.
+    pub fn holds(&self) -> impl Iterator<Item = (&String, &str)> {
+        self.nodes.iter().filter_map(|(name, node)| Some((name, node.held.as_deref()?)))
+    }
+
     /// How far all nodes are together that load it.
     pub fn loading(&self) -> Loading {
         let building = self.nodes.values().filter(|node| node.state == "BUILDING");
@@ -184,6 +200,8 @@ impl Version {
     pub fn word(&self) -> &'static str {
         if self.errors().next().is_some() {
             "error"
+        } else if self.holds().next().is_some() {
+            "held"
         } else if self.is_building() {
             "building"
         } else if self.served_by() > 0 {

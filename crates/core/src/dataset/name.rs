@@ -27,6 +27,9 @@ pub enum DatasetNameError {
         /// Its length.
         bytes: usize,
     },
+    /// What has its own meaning in the paths of a dataset node.
+    #[error("no dataset is named \"-\": below /-/ a node answers for itself; rename the folder")]
+    Reserved,
     /// A character that no name may hold.
     #[error("the {what} {name:?} has {found:?} at byte {at}: use letters, digits, - and _ only")]
     Character {
@@ -47,6 +50,9 @@ fn check(what: &'static str, name: &str) -> Result<(), DatasetNameError> {
     }
     if name.len() > limits::NAME_BYTES {
         return Err(DatasetNameError::TooLong { what, bytes: name.len() });
+    }
+    if what == "dataset" && name == "-" {
+        return Err(DatasetNameError::Reserved);
     }
     match name.char_indices().find(|(_, c)| !(c.is_ascii_alphanumeric() || "-_".contains(*c))) {
         Some((at, found)) => Err(DatasetNameError::Character { what, name: name.to_owned(), found, at }),
@@ -125,6 +131,8 @@ mod tests {
         {
             assert!(DatasetName::new(bad).is_err() && VersionName::new(bad).is_err(), "{bad:?}");
         }
+        assert_eq!(DatasetName::new("-"), Err(DatasetNameError::Reserved));
+        assert!(DatasetName::new("--").is_ok() && VersionName::new("-").is_ok());
         let told = VersionName::new("2024.01").unwrap_err().to_string();
         assert!(told.contains("version \"2024.01\"") && told.contains("byte 4"), "{told}");
     }

@@ -22,8 +22,10 @@
 //! | a version was inspected   | nodes are stable                            | loads its share                             |
 //! |                           | it is divided otherwise than at its peers   | ERROR                                       |
 //! | a partition is ready      |                                             | shows and publishes it: peers may ask       |
-//! | loading failed            |                                             | ERROR with the reason, until a refresh      |
+//! | loading failed            |                                             | ERROR with the reason, until a refresh; at each later failure a longer time |
+//! | the disk is full          | versions that clients do not get            | asks the driver to let them go at once      |
 //! | any                       | a later version has min_replication         | remembers, then gives it to clients         |
+//! |                           | but it has few keys, and no order is for it | HELD, until a person releases it ([`Guard`]) |
 //! |                           | clients will not get what is being loaded   | stops to load it                            |
 //! |                           | a version that clients do not get, for long | asks the driver to let it go                |
 //! | it was used meanwhile     |                                             | begins its time anew                        |
@@ -49,14 +51,17 @@
 //! of the version that clients get to nodes that join (the next version will; S18 says how to switch on making good for
 //! lost ones).
 
+mod guard;
 mod hearsay;
 mod look;
+mod mirror;
 mod ordered;
 mod presence;
 mod settings;
 mod shelf;
 mod version;
 
+pub use guard::{Guard, Held};
 pub use hearsay::{Holders, Key, Layout, News, Pin, Value};
 pub use ordered::Readiness;
 pub use presence::Presence;
@@ -72,7 +77,7 @@ use crate::time::Millis;
 use look::Look;
 use shelf::Around;
 use std::collections::{BTreeMap, BTreeSet};
-use version::Inspection;
+use version::{Inspection, other_layout};
 
 /// What the local store has of a dataset when a node starts (S20).
 #[derive(Debug, Clone, Default)]
@@ -85,6 +90,8 @@ pub struct Stored {
     pub slots: BTreeSet<Slot>,
     /// The partitions that can be read, by version.
     pub versions: BTreeMap<VersionName, (Layout, BTreeSet<u32>)>,
+    /// Versions that the node was loading when it was killed, and how often.
+    pub died: BTreeMap<VersionName, u32>,
 }
 
 /// What a node is told.
@@ -105,6 +112,14 @@ pub enum Event {
     Spread(DatasetName, Option<Spread>),
     /// A coordinator's orders: these shards of the dataset are to be here, and no others.
     Ordered(DatasetName, BTreeSet<Slot>),
+    /// Which versions of a dataset a person must release.
+    Guard(DatasetName, Guard),
+    /// So many keys of a version are here, in all the partitions of it that are.
+    Counted(DatasetName, VersionName, u64),
+    /// A person wants what failed to be tried again.
+    TryAgain,
+    /// Versions that clients do not get go at once.
+    DiskFull,
     /// Whether a dataset is served at all. One that is not is let go, and forgotten here.
     Served(DatasetName, bool),
     /// The source has these versions of a dataset.
@@ -216,6 +231,7 @@ impl Node {
         let (published, shelves) = (BTreeMap::new(), BTreeMap::new());
         let (is_leaving, look) = (false, Look::default());
         let mut node = Node { settings, presence, published, shelves, started: now, is_leaving, look, now };
+        let mut effects = Vec::new();
         for (dataset, stored) in stored {
             let mut shelf = Shelf { before: stored.served, pin: stored.pin, ..Shelf::default() };
             if node.settings.is_ordered && !planted::is(Planted::Forgets) {
@@ -228,12 +244,15 @@ impl Node {
                 }
                 shelf.versions.insert(name, Version { layout: Some(layout), here, ..Version::default() });
             }
+            for (name, times) in stored.died {
+                shelf.remember_death(&name, times, now, node.settings.retry_ms);
+                effects.push(Effect::Show(dataset.clone(), name));
+            }
             if shelf.pin.order > 0 {
                 node.published.insert(Key::Pin(dataset.clone()), Value::Pin(shelf.pin.clone()));
             }
             node.shelves.insert(dataset, shelf);
         }
-        let mut effects = Vec::new();
         node.settle(&mut effects);
         (node, effects)
     }
@@ -259,12 +278,17 @@ impl Node {
                     out.push(Effect::Remember(dataset));
                 }
             }
+            Event::Guard(dataset, guard) => self.shelf_mut(&dataset).guard = guard,
+            Event::Counted(dataset, version, keys) => self.version(&dataset, &version).keys = Some(keys),
+            Event::TryAgain => self.shelves.values_mut().for_each(Shelf::try_again),
+            Event::DiskFull => self.shelves.values_mut().for_each(|shelf| shelf.is_disk_full = true),
             Event::Served(dataset, is_served) => self.shelf_mut(&dataset).is_dropped = !is_served,
             Event::Listed(dataset, versions) => self.list(dataset, &versions),
             Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
             Event::Ready(dataset, version, partition) => self.ready(dataset, version, partition, out),
             Event::LoadFailed(dataset, version, reason) => {
-                self.version(&dataset, &version).fail(reason);
+                let (now, rest) = (self.now, self.settings.retry_ms);
+                self.version(&dataset, &version).fail(reason, now, rest);
                 out.push(Effect::Show(dataset, version));
             }
             Event::Used(dataset, version, at) => {
@@ -314,8 +338,8 @@ impl Node {
         let shelves = self.shelves.values().flat_map(|shelf| {
             [shelf.deadline(&self.settings), shelf.parting_at(self.settings.let_go_ms, self.now)]
         });
-        let shelves = shelves.flatten();
-        shelves.chain(stable).chain(resume).chain(self.look.at(self.now)).min().unwrap_or(Millis::NEVER)
+        let shelves = shelves.flatten().chain(stable).chain(resume).chain(self.look.at(self.now));
+        shelves.min().unwrap_or(Millis::NEVER)
     }
 
     fn version(&mut self, dataset: &DatasetName, version: &VersionName) -> &mut Version {
@@ -352,98 +376,8 @@ impl Node {
         }
     }
 
-    /// A session: everything is published in it, also what was in the one before.
-    fn begin(&mut self, out: &mut Vec<Effect>) {
-        let is_first = !self.presence.has_heard();
-        self.presence.begin(self.now);
-        if !planted::is(Planted::S9) || is_first {
-            out.extend(self.published.iter().map(|(key, value)| Effect::Publish(key.clone(), value.clone())));
-        }
-    }
-
-    /// The mirror, or what has changed in it.
-    fn hear(&mut self, is_whole: bool, news: Vec<News>, out: &mut Vec<Effect>) {
-        let before = self.presence.remembered();
-        let mut touched = BTreeSet::new();
-        let mut lost: BTreeSet<Key> = BTreeSet::new();
-        if is_whole {
-            self.presence.heard(self.now);
-            self.presence.forget();
-            lost = self.published.keys().cloned().collect();
-            for (dataset, shelf) in &mut self.shelves {
-                let held = shelf.versions.iter().filter(|(_, version)| !version.holders.is_empty());
-                touched.extend(held.map(|(name, _)| (dataset.clone(), name.clone())));
-                shelf.forget_holders();
-            }
-        }
-        for news in news {
-            if let Some((key, is_there)) = self.of_mine(&news) {
-                match is_there {
-                    true if self.published.contains_key(&key) => drop(lost.remove(&key)),
-                    true if matches!(key, Key::Partition(..)) => self.withdraw(key, out),
-                    true => {}
-                    false => drop(lost.insert(key)),
-                }
-                if matches!(news, News::Partition { .. }) {
-                    continue;
-                }
-            }
-            self.hear_one(news, &mut touched, out);
-        }
-        if self.presence.has_session && !planted::is(Planted::S9) {
-            let again = lost.into_iter().filter_map(|key| self.published.get_key_value(&key));
-            out.extend(again.map(|(key, value)| Effect::Publish(key.clone(), value.clone())));
-        }
-        if self.presence.compare(&before, self.now) {
-            out.push(Effect::Neighbours);
-        }
-        let shown = touched.into_iter().filter(|(dataset, version)| {
-            self.shelves
-                .get(dataset)
-                .and_then(|shelf| shelf.versions.get(version))
-                .is_some_and(|v| v.is_shown)
-        });
-        out.extend(shown.map(|(dataset, version)| Effect::Show(dataset, version)));
-    }
-
-    /// Which key of its own the news are of, and whether it is there.
-    fn of_mine(&self, news: &News) -> Option<(Key, bool)> {
-        let me = self.presence.me();
-        match news {
-            News::Node(address, claim) if address == me => Some((Key::Node, claim.is_some())),
-            News::Partition { dataset, version, partition, address, layout } if address == me => {
-                let key = Key::Partition(dataset.clone(), version.clone(), *partition);
-                Some((key, layout.is_some()))
-            }
-            News::Pin(dataset, address, pin) if address == me => {
-                Some((Key::Pin(dataset.clone()), pin.is_some()))
-            }
-            News::Node(..) | News::Partition { .. } | News::Pin(..) => None,
-        }
-    }
-
-    fn hear_one(
-        &mut self,
-        news: News,
-        touched: &mut BTreeSet<(DatasetName, VersionName)>,
-        out: &mut Vec<Effect>,
-    ) {
-        match news {
-            News::Node(address, claim) => self.presence.hear(address, claim),
-            News::Partition { dataset, version, partition, address, layout } => {
-                let known = self.version(&dataset, &version);
-                let is_news = known.holders.is_empty() && layout.is_some() && !known.is_own();
-                known.holders.hear(partition, &address, layout);
-                self.look.want(is_news);
-                touched.insert((dataset, version));
-            }
-            News::Pin(dataset, _, Some(pin)) => self.follow(dataset, pin, out),
-            News::Pin(_, _, None) => {}
-        }
-    }
-
     fn list(&mut self, dataset: DatasetName, versions: &[VersionName]) {
-        let settings = self.settings.clone();
+        let (settings, now) = (self.settings.clone(), self.now);
         let shelf = self.shelf_mut(&dataset);
         let min = shelf.spread(&settings).replication.min;
         shelf.was_listed = true;
@@ -452,7 +386,7 @@ impl Node {
         }
         for (name, version) in &mut shelf.versions {
             version.is_listed = versions.contains(name);
-            version.refresh(min);
+            version.refresh(min, now);
         }
     }
 
@@ -463,18 +397,17 @@ impl Node {
         found: Result<Layout, String>,
         out: &mut Vec<Effect>,
     ) {
+        let (now, retry_ms) = (self.now, self.settings.retry_ms);
         let version = self.version(&dataset, &name);
         version.inspection = Inspection::None;
         match (found, version.layout) {
-            (Ok(found), Some(known)) if found != known => version.fail(format!(
-                "the source has it as {} partitions by {}, the cluster as {} by {}: a version must not change; \
-                 give the new files a new version",
-                found.partitions, found.partitioner, known.partitions, known.partitioner
-            )),
+            (Ok(found), Some(known)) if found != known => {
+                version.fail(other_layout(found, known), now, retry_ms)
+            }
             (Ok(found), _) => version.layout = Some(found),
             (Err(reason), _) => {
                 version.inspection = Inspection::Failed;
-                version.fail(reason);
+                version.fail(reason, now, retry_ms);
             }
         }
         out.push(Effect::Show(dataset, name));
@@ -485,6 +418,7 @@ impl Node {
         version.loading.remove(&partition);
         let Some(layout) = version.layout.filter(|layout| partition < layout.partitions) else { return };
         version.here.insert(partition);
+        version.has_loaded();
         out.push(Effect::Show(dataset.clone(), name.clone()));
         self.publish(Key::Partition(dataset, name, partition), Value::Layout(layout), out);
     }

@@ -139,6 +139,16 @@ impl Error {
         matches!(self, Error::Source(error) if error.trouble.may_pass())
     }
 
+    /// Whether something is longer than the memory for it.
+    pub fn is_too_long(&self) -> bool {
+        matches!(self, Error::Format(FormatError { reason: Reason::TooLong { .. }, .. }))
+    }
+
+    /// Whether there is no room on the disk.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Error::DiskFull { .. })
+    }
+
     /// Of a file that was read.
     pub fn of_format(error: FormatError) -> Error {
         match error.reason {

@@ -8,6 +8,7 @@ use partage_core::dataset::partition::{Sample, recognise};
 use partage_core::dataset::{DatasetName, Partitioner, VersionName};
 use partage_wire::dataset::{MANIFEST, MANIFEST_BYTES, Manifest};
 use partage_wire::presence::PARTITIONS;
+use tokio::sync::Mutex;
 
 use super::{Error, Options, SUFFIX, load, partition_of};
 use crate::format::{self, Sampled};
@@ -60,7 +61,8 @@ pub async fn inspect(
         let manifest = manifest(source, dataset, files).await?;
         return Ok(found(manifest.partitioner, true, BTreeMap::new(), Some(manifest)));
     }
-    let samples = files.files.iter().map(|file| sample(source, file, options, throttle));
+    let alone = Mutex::new(());
+    let samples = files.files.iter().map(|file| sample(source, file, options, throttle, &alone));
     // Collected, since a task cannot hold a closure over references.
     let samples: Vec<_> = samples.collect();
     let samples: Vec<Sampled> = stream::iter(samples).buffered(INSPECTED_AT_ONCE).try_collect().await?;
@@ -77,15 +79,34 @@ pub async fn inspect(
     Ok(found(recognised.partitioner, recognised.is_followed, recognised.whole, None))
 }
 
-/// The first keys of a file.
+/// The first keys of a file. Many are looked at side by side, so each with little memory; one whose records are longer
+/// than that is looked at again, and `alone` of those.
 async fn sample(
     source: &Source,
     file: &SourceFile,
     options: &Options,
     throttle: &Throttle,
+    alone: &Mutex<()>,
+) -> Result<Sampled, Error> {
+    let little = options.format.clone().within(options.memory_bytes / INSPECTED_AT_ONCE);
+    match sample_within(source, file, little, throttle).await {
+        Err(error) if error.is_too_long() => {
+            let _turn = alone.lock().await;
+            let all = options.format.clone().within(options.memory_bytes);
+            sample_within(source, file, all, throttle).await
+        }
+        sampled => sampled,
+    }
+}
+
+async fn sample_within(
+    source: &Source,
+    file: &SourceFile,
+    options: format::Options,
+    throttle: &Throttle,
 ) -> Result<Sampled, Error> {
     let download = source.download(file, throttle).await?;
-    let (url, options) = (file.url.clone(), options.format.clone());
+    let url = file.url.clone();
     let _stopper = download.stopper();
     load::on_a_thread(&file.url, move || {
         format::sample(&url, download, &options, SAMPLE_KEYS).map_err(Error::of_format)

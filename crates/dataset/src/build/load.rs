@@ -183,7 +183,7 @@ impl Load {
         let _stopper = download.stopper();
         let progress = Arc::clone(&self.progress);
         let bytes = Watched { bytes: download, progress: Arc::clone(&progress) };
-        let mut options = self.options.format.clone();
+        let mut options = self.options.format.clone().within(self.options.memory_bytes);
         options.temporary.get_or_insert_with(|| self.folder.clone());
         let (url, held) = (file.url.clone(), (keep, work.alive.clone()));
         let (keep, _alive) = on_a_thread(&file.url, move || {

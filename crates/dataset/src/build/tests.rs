@@ -38,7 +38,7 @@ impl Bench {
             fs::create_dir_all(folder.path().join(part)).unwrap();
         }
         let columns = Columns { key: Some("1".to_owned()), values: vec!["2".to_owned()], header: false };
-        let format = format::Options { format: Some(Format::Tsv), columns, temporary: None };
+        let format = format::Options { format: Some(Format::Tsv), columns, ..format::Options::default() };
         Bench { folder, options: Options { format, ..Options::default() }, throttle: Throttle::new(0) }
     }
 

@@ -66,6 +66,8 @@ pub struct Troubles {
     pub source: Option<Trouble>,
     /// With a dataset in it, also one that is not in the catalogue.
     pub datasets: BTreeMap<DatasetName, Trouble>,
+    /// Folders of a dataset that are no versions, for their names; some of them, and why.
+    pub refused: BTreeMap<DatasetName, Vec<String>>,
     /// With the coordination service.
     pub link: Link,
     /// With the coordinator.

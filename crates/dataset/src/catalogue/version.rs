@@ -35,6 +35,15 @@ pub enum State {
     Error {
         /// File, offset, reason, way out.
         reason: String,
+        /// How often, one time after the other.
+        tries: u32,
+        /// When it is tried again, in seconds since 1970, if not with the next look at the source.
+        next_try: Option<u64>,
+    },
+    /// It is whole, and a person must release it.
+    Held {
+        /// What it lacks, and the way out.
+        reason: String,
     },
 }
 
@@ -46,6 +55,7 @@ impl State {
             State::Active => "ACTIVE",
             State::Removing => "REMOVING",
             State::Error { .. } => "ERROR",
+            State::Held { .. } => "HELD",
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::Read;
 use super::error::{Failure, Reason};
 use super::input::Input;
 use super::recognise::{COMPRESSED, Content};
+use super::sequence::codec::window_log;
 
 /// Uncompressed text.
 pub struct Text {
@@ -15,7 +16,7 @@ pub struct Text {
 
 /// The text of a file. A file that is named as compressed and is not, is refused; one that is compressed and not
 /// named so, is read.
-pub fn text(file: &str, content: Content, mut input: Input) -> Result<Text, Failure> {
+pub fn text(file: &str, content: Content, mut input: Input, most_bytes: usize) -> Result<Text, Failure> {
     let named = COMPRESSED.iter().find(|(ending, ..)| file.ends_with(ending));
     if let Some((ending, of, compression)) = named
         && *of != content
@@ -27,8 +28,9 @@ pub fn text(file: &str, content: Content, mut input: Input) -> Result<Text, Fail
         Content::Gzip => (Box::new(flate2::read::MultiGzDecoder::new(input)), "the gzip stream"),
         Content::Zstd => {
             let source = "the zstd stream";
-            let stream = zstd::stream::read::Decoder::new(input)
-                .map_err(|error| Failure::at_start(Reason::uncompressing(source, error)))?;
+            let failed = |error| Failure::at_start(Reason::uncompressing(source, error));
+            let mut stream = zstd::stream::read::Decoder::new(input).map_err(failed)?;
+            stream.window_log_max(window_log(most_bytes)).map_err(failed)?;
             (Box::new(stream), source)
         }
         Content::SequenceFile | Content::Parquet | Content::Other => (Box::new(input), "the text"),

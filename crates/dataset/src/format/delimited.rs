@@ -11,8 +11,8 @@ use super::columns::{Columns, Object, Selection, find, text};
 use super::compressed::Text;
 use super::error::{Failure, FormatError, Place, Reason};
 use super::recognise::Format;
-use super::{Record, Records};
-use crate::limits::{READ_BYTES, RECORD_BYTES};
+use super::{Options, Record, Records};
+use crate::limits::READ_BYTES;
 
 /// A file of rows with fields.
 pub struct Delimited {
@@ -24,21 +24,33 @@ pub struct Delimited {
     key: usize,
     values: Selection,
     row: ByteRecord,
+    /// How many fields a row has: as many as the first one.
+    fields: Option<usize>,
     /// A first row that is not the header.
     is_row_read: bool,
     value: Vec<u8>,
+    most_bytes: usize,
 }
 
 impl Delimited {
     /// Reads the header, or the first row where there is none.
-    pub fn open(file: String, input: Text, format: Format, columns: &Columns) -> Result<Delimited, Failure> {
+    pub fn open(
+        file: String,
+        input: Text,
+        format: Format,
+        Options { columns, most_bytes, .. }: &Options,
+    ) -> Result<Delimited, Failure> {
         columns.key().map_err(Failure::at_start)?;
+        let delimiter = if format == Format::Tsv { b'\t' } else { b',' };
+        let is_quoted = format == Format::Csv;
         let rows = ReaderBuilder::new()
             .has_headers(false)
-            .delimiter(if format == Format::Tsv { b'\t' } else { b',' })
-            .quoting(format == Format::Csv)
+            // The end's own row has one field: lengths are compared here.
+            .flexible(true)
+            .delimiter(delimiter)
+            .quoting(is_quoted)
             .buffer_capacity(READ_BYTES)
-            .from_reader(Rationed { stream: input.stream, left: 0 });
+            .from_reader(Rationed { stream: input.stream, left: 0, delimiter, end: End::Ahead(is_quoted) });
         let mut file = Delimited {
             file,
             format,
@@ -48,8 +60,10 @@ impl Delimited {
             key: 0,
             values: Selection::Row,
             row: ByteRecord::new(),
+            fields: None,
             is_row_read: false,
             value: Vec::new(),
+            most_bytes: *most_bytes,
         };
         file.begin(columns)?;
         Ok(file)
@@ -73,23 +87,39 @@ impl Delimited {
     }
 
     fn read_row(&mut self) -> Result<bool, Failure> {
-        self.rows.get_mut().left = RECORD_BYTES;
-        self.rows.read_byte_record(&mut self.row).map_err(|error| {
+        self.rows.get_mut().left = self.most_bytes;
+        let is_read = self.rows.read_byte_record(&mut self.row).map_err(|error| {
             let line = error.position().map_or(self.rows.position().line(), csv::Position::line);
             Failure::new(Place::Line(line), self.reason(error))
-        })
+        })?;
+        if !is_read {
+            return Ok(false);
+        }
+        if self.rows.get_ref().is_at_end() {
+            let last = self.row.iter().next_back().unwrap_or_default();
+            if self.row.len() == 1 && last == END {
+                return Ok(false);
+            }
+            // The end is within the field: a quote was opened before it, and not closed.
+            if last.ends_with(&[END, b"\n"].concat()) {
+                return Err(self.failure(Reason::CutOff { what: "a quoted field" }));
+            }
+        }
+        let (found, expected) = (self.row.len(), *self.fields.get_or_insert(self.row.len()));
+        if found != expected {
+            let how = format!("{found} fields where the first row has {expected}");
+            return Err(self.failure(self.malformed(&how)));
+        }
+        Ok(true)
     }
 
     fn reason(&self, error: csv::Error) -> Reason {
         let how = error.to_string();
         match error.into_kind() {
             ErrorKind::Io(error) if error.get_ref().is_some_and(|e| e.is::<RationOver>()) => {
-                Reason::record_too_long(RECORD_BYTES as u64 + 1)
+                Reason::record_too_long(self.most_bytes as u64 + 1, self.most_bytes)
             }
             ErrorKind::Io(error) => Reason::uncompressing(self.source, error),
-            ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                self.malformed(&format!("{len} fields where the first row has {expected_len}"))
-            }
             _ => self.malformed(&how),
         }
     }
@@ -152,10 +182,41 @@ impl Records for Delimited {
     }
 }
 
-/// Gives no more for one row than a record may have, so that a quote that is not closed does not fill the memory.
+/// Gives no more for one row than a record may have, so that a quote that is not closed does not fill the memory; nor do
+/// fields without number, each of which takes a few bytes more than stand in the file.
 struct Rationed {
     stream: Box<dyn Read + Send>,
     left: usize,
+    delimiter: u8,
+    end: End,
+}
+
+/// A row of its own after the last one: where a quoted field is open at the end of the file, it is read as a part of that.
+const END: &[u8] = b"\x01end of the file\x01";
+
+/// Of the row that is added.
+enum End {
+    /// The file goes on; whether one is added.
+    Ahead(bool),
+    /// So much of it was given.
+    Given(usize),
+}
+
+/// What is kept of each field beside its bytes.
+const FIELD_BYTES: usize = size_of::<usize>();
+
+impl Rationed {
+    fn is_at_end(&self) -> bool {
+        matches!(self.end, End::Given(_))
+    }
+
+    fn give_end(&mut self, given: usize, into: &mut [u8]) -> usize {
+        let end = [b"\n", END, b"\n"].concat();
+        let count = into.len().min(end.len() - given);
+        into[..count].copy_from_slice(&end[given..given + count]);
+        self.end = End::Given(given + count);
+        count
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -164,12 +225,19 @@ struct RationOver;
 
 impl Read for Rationed {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let End::Given(given) = self.end {
+            return Ok(self.give_end(given, into));
+        }
         if self.left == 0 {
             return Err(io::Error::other(RationOver));
         }
         let most = into.len().min(self.left);
         let count = self.stream.read(&mut into[..most])?;
-        self.left -= count;
+        if let (0, End::Ahead(true)) = (count, &self.end) {
+            return Ok(self.give_end(0, into));
+        }
+        let fields = into[..count].iter().filter(|byte| **byte == self.delimiter).count();
+        self.left = self.left.saturating_sub(count + fields * FIELD_BYTES);
         Ok(count)
     }
 }

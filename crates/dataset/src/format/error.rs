@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 
 use super::recognise::Format;
-use crate::limits::{RECORD_BYTES, SEQUENCE_BLOCK_BYTES};
 
 /// A file that cannot be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -160,22 +159,23 @@ pub enum Reason {
 
 impl Reason {
     /// That a record is longer than a reader holds.
-    pub fn record_too_long(bytes: u64) -> Reason {
+    pub fn record_too_long(bytes: u64, limit: usize) -> Reason {
         Reason::TooLong {
             what: "a record",
             bytes,
-            limit: RECORD_BYTES,
-            way_out: "divide it, or look for a quote that is not closed",
+            limit,
+            way_out: "divide it, look for a quote that is not closed, or give the node a larger load_memory_mib",
         }
     }
 
     /// That a part of a SequenceFile's block is longer than a reader holds.
-    pub fn block_too_long(bytes: u64) -> Reason {
+    pub fn block_too_long(bytes: u64, limit: usize) -> Reason {
         Reason::TooLong {
             what: "a block",
             bytes,
-            limit: SEQUENCE_BLOCK_BYTES,
-            way_out: "write it with a smaller io.seqfile.compress.blocksize, if it is not damaged",
+            limit,
+            way_out: "write it with a smaller io.seqfile.compress.blocksize, if it is not damaged, or give the node a \
+                      larger load_memory_mib",
         }
     }
 

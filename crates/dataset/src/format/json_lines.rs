@@ -10,12 +10,12 @@ use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::columns::{Columns, Object};
+use super::columns::Object;
 use super::compressed::Text;
 use super::error::{Failure, FormatError, Place, Reason};
 use super::recognise::Format;
-use super::{Record, Records};
-use crate::limits::{READ_BYTES, RECORD_BYTES};
+use super::{Options, Record, Records};
+use crate::limits::READ_BYTES;
 
 /// A file of objects.
 pub struct JsonLines {
@@ -24,6 +24,7 @@ pub struct JsonLines {
     lines: BufReader<Box<dyn Read + Send>>,
     number: u64,
     line: Vec<u8>,
+    most_bytes: usize,
     /// The key's column, then those of the value.
     columns: Vec<String>,
     key: Vec<u8>,
@@ -32,7 +33,8 @@ pub struct JsonLines {
 
 impl JsonLines {
     /// Begins before the first line.
-    pub fn open(file: String, text: Text, columns: &Columns) -> Result<JsonLines, Failure> {
+    pub fn open(file: String, text: Text, options: &Options) -> Result<JsonLines, Failure> {
+        let columns = &options.columns;
         let key = columns.key().map_err(Failure::at_start)?.to_owned();
         Ok(JsonLines {
             file,
@@ -40,6 +42,7 @@ impl JsonLines {
             lines: BufReader::with_capacity(READ_BYTES, text.stream),
             number: 0,
             line: Vec::new(),
+            most_bytes: options.most_bytes,
             columns: std::iter::once(key).chain(columns.values.iter().cloned()).collect(),
             key: Vec::new(),
             value: Vec::new(),
@@ -51,14 +54,14 @@ impl JsonLines {
         loop {
             self.line.clear();
             self.number += 1;
-            let limit = RECORD_BYTES as u64 + 1;
+            let limit = self.most_bytes as u64 + 1;
             let read = self.lines.by_ref().take(limit).read_until(b'\n', &mut self.line);
             let count = read.map_err(|error: io::Error| Reason::uncompressing(self.source, error))?;
             if count == 0 {
                 return Ok(false);
             }
-            if count > RECORD_BYTES {
-                return Err(Reason::record_too_long(count as u64));
+            if count > self.most_bytes {
+                return Err(Reason::record_too_long(count as u64, self.most_bytes));
             }
             if self.number == 1 && self.line.starts_with(b"\xef\xbb\xbf") {
                 self.line.drain(..3);

@@ -1,29 +1,32 @@
 //! Apache Parquet, by its own library.
 //!
 //! A Parquet file is read from its end, so it is first copied to a temporary file without a name. Only the columns that
-//! are wanted are read, a page of each at a time.
+//! are wanted are read, a page of each at a time, within a bound of memory ([`bounded`]).
 //!
 //! The library trusts a file more than we do: it may panic over a damaged one. That is caught here and is an
 //! error like any other.
 
+mod bounded;
+mod page_header;
+
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::FileReader;
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 
-use super::columns::{Columns, Object, Selection, find};
+use super::columns::{Object, Selection, find};
 use super::error::{Failure, FormatError, Place, Reason};
 use super::input::Input;
 use super::recognise::Format;
-use super::{Record, Records};
-use crate::limits::RECORD_BYTES;
+use super::{Options, Record, Records};
+use bounded::{Bounded, Memory, TooLarge};
 
 /// A file of rows with typed fields.
 pub struct Parquet {
@@ -34,6 +37,8 @@ pub struct Parquet {
     key: usize,
     values: Selection,
     number: u64,
+    memory: Arc<Memory>,
+    most_bytes: usize,
     key_bytes: Vec<u8>,
     value_bytes: Vec<u8>,
 }
@@ -43,12 +48,13 @@ impl Parquet {
     pub fn open(
         file: String,
         input: Input,
-        columns: &Columns,
-        temporary: Option<&Path>,
+        Options { columns, temporary, most_bytes, .. }: &Options,
     ) -> Result<Parquet, Failure> {
         columns.key().map_err(Failure::at_start)?;
-        let copy = copy(input, temporary)?;
-        let opened = guarded(|| SerializedFileReader::new(copy)).map_err(Failure::at_start)?;
+        let mut copy = copy(input, temporary.as_deref())?;
+        is_whole(&mut copy).map_err(Failure::at_start)?;
+        let (most_bytes, memory) = (*most_bytes, Memory::new(*most_bytes));
+        let opened = guarded(|| Bounded::open(copy, Arc::clone(&memory))).map_err(Failure::at_start)?;
         let schema = opened.metadata().file_metadata().schema();
         let names = |schema: &Type| schema.get_fields().iter().map(|f| f.name().to_owned()).collect();
         let all: Vec<String> = names(schema);
@@ -56,13 +62,15 @@ impl Parquet {
         let wanted = projection(schema, &wanted).map_err(Failure::at_start)?;
         let names: Vec<String> = names(&wanted);
         let (key, values) = find(columns, &names).map_err(Failure::at_start)?;
+        let batch = opened.batch();
         let rows = guarded(|| RowIter::from_file_into(Box::new(opened)).project(Some(wanted)));
-        let rows = rows.map_err(Failure::at_start)?;
+        let rows = rows.map_err(Failure::at_start)?.with_batch_size(batch);
         let (key_bytes, value_bytes) = (Vec::new(), Vec::new());
-        Ok(Parquet { file, rows, names, key, values, number: 0, key_bytes, value_bytes })
+        Ok(Parquet { file, rows, names, key, values, number: 0, memory, most_bytes, key_bytes, value_bytes })
     }
 
     fn read_row(&mut self) -> Result<bool, Reason> {
+        self.memory.next_row();
         let Some(row) = guarded(|| self.rows.next().transpose())? else { return Ok(false) };
         let fields = fields(&row);
         if fields.len() != self.names.len() {
@@ -90,7 +98,7 @@ impl Parquet {
             }
         }
         match self.key_bytes.len() + self.value_bytes.len() {
-            bytes @ RECORD_BYTES.. => Err(Reason::record_too_long(bytes as u64)),
+            bytes if bytes > self.most_bytes => Err(Reason::record_too_long(bytes as u64, self.most_bytes)),
             _ => Ok(true),
         }
     }
@@ -179,9 +187,38 @@ fn guarded<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Reaso
     }
 }
 
+/// Whether the file's end is there. What lacks beyond that is not cut off but damaged.
+fn is_whole(file: &mut File) -> Result<(), Reason> {
+    let cut_off = || Reason::CutOff { what: "the Parquet file" };
+    let mut last = [0; MAGIC.len()];
+    let end = file.seek(SeekFrom::End(-(MAGIC.len() as i64))).and_then(|_| file.read_exact(&mut last));
+    end.map_err(|_: io::Error| cut_off())?;
+    match last.iter().zip(MAGIC).filter(|(found, byte)| found == byte).count() {
+        4 => Ok(()),
+        3 => Err(damaged(format!("it ends in {:?}, not in PAR1", String::from_utf8_lossy(&last)))),
+        _ => Err(cut_off()),
+    }
+}
+
+const MAGIC: &[u8; 4] = b"PAR1";
+
 fn of_library(error: ParquetError) -> Reason {
     match error {
-        ParquetError::EOF(_) => Reason::CutOff { what: "the Parquet file" },
+        ParquetError::External(error) if error.is::<TooLarge>() => {
+            let Ok(TooLarge { what, bytes, limit }) = error.downcast::<TooLarge>().map(|error| *error) else {
+                return damaged("its library gave it up".to_owned());
+            };
+            Reason::TooLong {
+                what,
+                bytes,
+                limit,
+                way_out: "write it with smaller pages, name fewer columns, or give the node a larger load_memory_mib",
+            }
+        }
+        ParquetError::EOF(how) => damaged(how),
+        ParquetError::NeedMoreData(bytes) => {
+            damaged(format!("a footer of {bytes} bytes, more than there are"))
+        }
         error => Reason::Malformed { format: Format::Parquet, how: error.to_string() },
     }
 }

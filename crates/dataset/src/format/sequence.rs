@@ -16,7 +16,7 @@
 //! Not here: versions 0 to 3, which Hadoop stopped writing before its 0.10, and classes' own Java code.
 
 mod blocks;
-mod codec;
+pub(super) mod codec;
 mod framed;
 mod header;
 mod number;
@@ -45,12 +45,16 @@ enum Body {
 
 impl SequenceFile {
     /// Reads the header.
-    pub fn open(file: String, mut input: Input) -> Result<SequenceFile, Failure> {
+    pub fn open(file: String, mut input: Input, most_bytes: usize) -> Result<SequenceFile, Failure> {
         let header = Header::read(&mut input)?;
         let body = match &header.compression {
-            Compression::None => Body::Records(Plain::new(None)),
-            Compression::Record(codec) => Body::Records(Plain::new(Some(codec.decoder()))),
-            Compression::Block(codec) => Body::Blocks(Box::new(Blocks::new(codec.decoder()))),
+            Compression::None => Body::Records(Plain::new(None, most_bytes)),
+            Compression::Record(codec) => {
+                Body::Records(Plain::new(Some(codec.decoder(most_bytes)), most_bytes))
+            }
+            Compression::Block(codec) => {
+                Body::Blocks(Box::new(Blocks::new(codec.decoder(most_bytes), most_bytes)))
+            }
         };
         Ok(SequenceFile { file, input, header, body })
     }

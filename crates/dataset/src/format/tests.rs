@@ -248,3 +248,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn s19_a_quoted_field_that_the_file_ends_in_is_cut_off() {
+    let options = columns("k", &["v"]);
+    for whole in [
+        "k,v\na,1\nb,\"2\"",
+        "k,v\na,1\nb,\"2\"\n",
+        "k,v\na,1\nb,2",
+        "k,v\na,1\nb,2\r\n",
+        "k,v\na,1\nb,\"2\"\r\n\n",
+    ] {
+        assert_eq!(text("f.csv", whole, &options), pairs([("a", "1"), ("b", "2")]), "{whole:?}");
+    }
+    assert_eq!(text("f.csv", "k,v\na,\"1\n\"", &options), pairs([("a", "1\n")]));
+    for cut in ["k,v\na,1\nb,\"2", "k,v\na,1\nb,\"2\n", "k,v\na,1\nb,\"2\n\"\"", "k,v\na,1\nb,\""] {
+        let told = error("f.csv", cut, &options);
+        assert_eq!(
+            told, "f.csv: line 3: the file ends within a quoted field: cut off; write it again",
+            "{cut:?}"
+        );
+    }
+    assert!(error("f.csv", "\"k", &options).contains("line 1: the file ends within a quoted field"));
+    // A quote within a field that has not begun with one is as it stands.
+    assert_eq!(text("f.csv", "k,v\na,1\"", &options), pairs([("a", "1\"")]));
+    assert_eq!(text("f.tsv", "k\tv\na\t\"1", &options), pairs([("a", "\"1")]));
+}

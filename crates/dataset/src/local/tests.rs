@@ -126,3 +126,30 @@ fn who_reads_a_version_that_is_removed_reads_on() {
     drop(store);
     assert!(reopened(&data).versions.is_empty());
 }
+
+#[test]
+fn s19_a_load_that_was_killed_is_known_at_the_next_start_and_counted() {
+    let data = tempfile::tempdir().unwrap();
+    let (dataset, version) = names();
+    let died = || Store::open(data.path()).unwrap().0.died();
+    // As a process that is killed: the mark is not dropped.
+    let killed = || {
+        let (store, _) = Store::open(data.path()).unwrap();
+        let mark = store.mark(&dataset, &version);
+        let (path, text) = (mark.0.clone(), fs::read(&mark.0).unwrap());
+        drop(mark);
+        fs::write(path, text).unwrap();
+    };
+    assert_eq!(died(), []);
+    killed();
+    let which = (dataset.clone(), version.clone());
+    assert_eq!(died(), [(which.clone(), 1)]);
+    assert_eq!(died(), [(which.clone(), 1)], "a start alone is no death");
+    fs::write(data.path().join("datasets/.loading-set.1"), "loading 1\n").unwrap();
+    assert_eq!(died(), [(which, 2)]);
+    let (store, _) = Store::open(data.path()).unwrap();
+    store.forget_marks(&dataset, &[]);
+    assert_eq!(store.died(), []);
+    drop(store.mark(&dataset, &version));
+    assert_eq!(store.died(), [], "it ended");
+}

@@ -2,7 +2,7 @@
 
 use super::coordinated::Stays;
 use super::effects::Hands;
-use super::loading::{Inspected, Which};
+use super::loading::{Failed, Inspected, Which};
 use super::refreshing::{self, Listed};
 use super::{Handle, NodeOptions, keyspace, presence, remembering, trouble, watching};
 use crate::catalogue::Catalogue;
@@ -34,7 +34,7 @@ pub enum Input {
     /// What a version is, or why that cannot be told.
     Inspected(Which, Result<Arc<Inspected>, String>),
     /// A load of that number ended.
-    LoadEnded(Which, u64, Result<(), String>),
+    LoadEnded(Which, u64, Result<(), Failed>),
     /// What the source has of a dataset.
     Listed(Box<Listed>),
     /// What could not be read of the source: a dataset, or all.
@@ -84,7 +84,7 @@ impl Driver {
     ) -> Driver {
         let remembered = remembering::read(store.folder());
         let settings = settings(&options, address, &remembered);
-        let stored = stored(&remembered, &scan);
+        let stored = stored(&remembered, &scan, store.died());
         let (machine, effects) = Machine::start(settings, stored, catalogue.clock().now());
         let (inputs, stays, worker) = (handle.inputs.clone(), handle.stays.clone(), handle.worker.clone());
         let hands = Hands::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
@@ -103,6 +103,9 @@ impl Driver {
             worker,
             waiting,
         };
+        for which in driver.hands.readers.keys().cloned().collect::<Vec<_>>() {
+            driver.tell(driver.hands.counted(&which)).await;
+        }
         let told = driver.hands.act(&driver.machine, effects).await;
         for event in told {
             driver.tell(event).await;
@@ -322,11 +325,13 @@ impl Driver {
             }
             Input::LoadEnded(which, number, ended) => self.load_ended(which, number, ended).await,
             Input::Listed(listed) => {
-                let Listed { dataset, settings, versions } = *listed;
-                let is_served = settings.is_served;
+                let Listed { dataset, settings, versions, refused } = *listed;
+                trouble::refused(&self.hands.catalogue, &dataset, refused);
+                let (is_served, guard) = (settings.is_served, settings.guard);
                 let spread = self.hands.set(&dataset, settings, &versions).await;
                 self.tell(Event::Served(dataset.clone(), is_served)).await;
                 self.tell(Event::Spread(dataset.clone(), spread)).await;
+                self.tell(Event::Guard(dataset.clone(), guard)).await;
                 trouble::source_works(&self.hands.catalogue, Some(&dataset));
                 self.hands.mend_again(&dataset);
                 self.tell(Event::Listed(dataset.clone(), versions)).await;
@@ -346,7 +351,10 @@ impl Driver {
                 self.miss().await;
                 self.looked();
             }
-            Input::Refresh => self.look(),
+            Input::Refresh => {
+                self.tell(Event::TryAgain).await;
+                self.look();
+            }
             Input::Pin(dataset, version) => {
                 self.tell(Event::Order(dataset, version, unix_ms())).await;
             }
@@ -363,19 +371,24 @@ impl Driver {
     async fn take_ready(&mut self) {
         for (which, partition, reader) in self.hands.loader.take_ready() {
             self.hands.readers.entry(which.clone()).or_default().insert(partition, reader);
+            // First: with its last partition it may be given to clients.
+            self.tell(self.hands.counted(&which)).await;
             self.tell(Event::Ready(which.0.clone(), which.1.clone(), partition)).await;
             self.hands.mended(&which, partition);
         }
     }
 
-    async fn load_ended(&mut self, which: Which, number: u64, ended: Result<(), String>) {
+    async fn load_ended(&mut self, which: Which, number: u64, ended: Result<(), Failed>) {
         self.take_ready().await;
         if !self.hands.ended(&which, number, ended.is_ok()) {
             return;
         }
-        if let Err(reason) = ended {
+        if let Err(Failed { reason, is_disk_full }) = ended {
             let (dataset, version) = which;
-            tracing::error!(%dataset, %version, reason, "not loaded; the next refresh tries again");
+            tracing::error!(%dataset, %version, reason, "not loaded; it is tried again");
+            if is_disk_full {
+                self.tell(Event::DiskFull).await;
+            }
             self.tell(Event::LoadFailed(dataset, version, reason)).await;
         }
     }
@@ -395,13 +408,18 @@ fn settings(options: &NodeOptions, address: Address, remembered: &Remembered) ->
         resume_ms: ms(options.resume),
         re_replicate: options.re_replicate,
         is_ordered: options.coordinator.is_some(),
+        retry_ms: ms(options.refresh),
         let_go_ms: ms(options.let_go),
         ..NodeSettings::new(address)
     }
 }
 
 /// What the machine is told of the local store.
-fn stored(remembered: &Remembered, scan: &[local::Stored]) -> BTreeMap<DatasetName, Stored> {
+fn stored(
+    remembered: &Remembered,
+    scan: &[local::Stored],
+    died: Vec<(Which, u32)>,
+) -> BTreeMap<DatasetName, Stored> {
     let mut stored: BTreeMap<DatasetName, Stored> = BTreeMap::new();
     for (dataset, known) in &remembered.datasets {
         let (served, slots) = (known.served.clone(), known.slots.clone());
@@ -412,6 +430,10 @@ fn stored(remembered: &Remembered, scan: &[local::Stored]) -> BTreeMap<DatasetNa
     for local::Stored { dataset, version, layout, partitions } in scan {
         let here = partitions.keys().copied().collect();
         stored.entry(dataset.clone()).or_default().versions.insert(version.clone(), (*layout, here));
+    }
+    for ((dataset, version), times) in died {
+        tracing::error!(%dataset, %version, times, "the node was killed while it loaded this version");
+        stored.entry(dataset).or_default().died.insert(version, times);
     }
     stored
 }

@@ -17,7 +17,7 @@ use partage_core::dataset::node::{
 use partage_core::dataset::{DatasetName, Partitioner, VersionName};
 use partage_core::time::Millis;
 use partage_engine::readonly::Reader;
-use partage_wire::presence::{Holding, Presence, Remembered};
+use partage_wire::presence::{Held, Holding, Presence, Remembered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
@@ -35,7 +35,7 @@ pub struct Hands {
     /// Orders that were told of as not followed.
     overdue: BTreeMap<DatasetName, VersionName>,
     /// The partitions that are published, by version: they share a key.
-    held: BTreeMap<Which, (Layout, BTreeSet<u32>)>,
+    held: BTreeMap<Which, Held>,
     loads: BTreeMap<Which, Loading>,
     /// Partitions whose store file is damaged and that are to be loaded once more.
     pub damaged: BTreeMap<Which, BTreeSet<u32>>,
@@ -137,7 +137,9 @@ impl Hands {
                 return Some(self.retire((dataset, version), unused_since));
             }
             Effect::LetGo { dataset, version, partitions } => {
-                self.let_go((dataset, version), partitions).await
+                let which = (dataset, version);
+                self.let_go(which.clone(), partitions).await;
+                return Some(self.counted(&which));
             }
             Effect::Drop(dataset) => {
                 tracing::info!(%dataset, "not served any more");
@@ -146,6 +148,12 @@ impl Hands {
             Effect::Delete(dataset, version) => self.delete((dataset, version)).await,
         }
         None
+    }
+
+    /// How many keys of a version are here.
+    pub fn counted(&self, which: &Which) -> Event {
+        let keys = self.readers.get(which).into_iter().flatten().map(|(_, reader)| reader.len()).sum();
+        Event::Counted(which.0.clone(), which.1.clone(), keys)
     }
 
     fn settings_of(&self, dataset: &DatasetName) -> DatasetSettings {
@@ -160,6 +168,7 @@ impl Hands {
         versions: &[VersionName],
     ) -> Option<Spread> {
         self.know(dataset, versions);
+        self.store.forget_marks(dataset, versions);
         let known = self.remembered.datasets.entry(dataset.clone()).or_default();
         let has_changed = known.content_type.as_ref() != Some(&settings.content_type);
         known.content_type = Some(settings.content_type.clone());
@@ -217,15 +226,16 @@ impl Hands {
             match effect {
                 Effect::Publish(Key::Partition(dataset, version, partition), Value::Layout(layout)) => {
                     let which = (dataset.clone(), version.clone());
-                    let held = self.held.entry(which.clone()).or_insert((*layout, BTreeSet::new()));
-                    held.0 = *layout;
-                    held.1.insert(*partition);
+                    let nothing = || Held { layout: *layout, partitions: BTreeSet::new(), keys: None };
+                    let held = self.held.entry(which.clone()).or_insert_with(nothing);
+                    held.layout = *layout;
+                    held.partitions.insert(*partition);
                     changed.insert(which);
                 }
                 Effect::Withdraw(Key::Partition(dataset, version, partition)) => {
                     let which = (dataset.clone(), version.clone());
                     if let Some(held) = self.held.get_mut(&which) {
-                        held.1.remove(partition);
+                        held.partitions.remove(partition);
                     }
                     changed.insert(which);
                 }
@@ -233,8 +243,14 @@ impl Hands {
             }
         }
         for which in changed {
-            if self.held.get(&which).is_some_and(|(_, partitions)| partitions.is_empty()) {
+            if self.held.get(&which).is_some_and(|held| held.partitions.is_empty()) {
                 self.held.remove(&which);
+            }
+            let readers = self.readers.get(&which);
+            if let Some(held) = self.held.get_mut(&which) {
+                // Published without the number if a reader is away.
+                let of = |partition| readers.and_then(|all| all.get(partition)).map(|reader| reader.len());
+                held.keys = held.partitions.iter().map(of).sum();
             }
             let held = self.held.get(&which).cloned();
             let (dataset, version) = which;
@@ -283,7 +299,8 @@ impl Hands {
         let damaged = self.damaged.get(&which).into_iter().flatten().copied();
         let replaced = damaged.filter(|partition| partitions.contains(partition)).collect();
         let wanted = Wanted { layout, partitions, replaced };
-        let loading = self.loader.load(self.load_number, which.clone(), settings, wanted, known);
+        let mark = self.store.mark(&which.0, &which.1);
+        let loading = self.loader.load(self.load_number, which.clone(), settings, wanted, known, mark);
         self.loads.insert(which, loading);
     }
 
@@ -424,7 +441,12 @@ impl Hands {
             peers: known.peers(partition).map(|address| Arc::from(address.as_str())).collect(),
         };
         version.arrange((0..layout.partitions).map(place).collect());
-        version.set_state(state(shelf, &which, known));
+        let state = state(shelf, &which, known, self.catalogue.clock().now());
+        if let (State::Held { reason }, false) = (&state, matches!(version.state(), State::Held { .. })) {
+            let (dataset, version) = &which;
+            tracing::warn!(%dataset, %version, reason, "held: clients get it when a person releases it");
+        }
+        version.set_state(state);
         version.set_partitions_to_load(known.wanted() as u32);
     }
 
@@ -507,12 +529,20 @@ fn order(machine: &Machine, dataset: &DatasetName) -> u64 {
     machine.shelf(dataset).and_then(machine::Shelf::served).map_or(0, |served| served.order)
 }
 
-fn state(shelf: &machine::Shelf, (_, name): &Which, known: &machine::Version) -> State {
+fn state(shelf: &machine::Shelf, (dataset, name): &Which, known: &machine::Version, now: Millis) -> State {
     match shelf.state(name) {
         Some(machine::State::Active) => State::Active,
         Some(machine::State::Removing) => State::Removing,
         Some(machine::State::Error) => {
-            State::Error { reason: known.failure().unwrap_or("unknown").to_owned() }
+            let reason = known.failure().unwrap_or("unknown").to_owned();
+            let rests_s = known.retry_at().0.saturating_sub(now.0).div_ceil(1_000);
+            let next_try = (rests_s > 0).then(|| unix_seconds() + rests_s);
+            State::Error { reason, tries: known.failures(), next_try }
+        }
+        Some(machine::State::Held) => {
+            let why = known.held().map(ToString::to_string).unwrap_or_default();
+            let reason = format!("{why}: `partage dataset release {dataset} {name}` gives it to clients");
+            State::Held { reason }
         }
         Some(machine::State::Building) | None => State::Building,
     }

@@ -3,7 +3,7 @@
 use super::NodeOptions;
 use super::driving::Input;
 use crate::build::{self, Inspection, Load, Progress};
-use crate::local::Store;
+use crate::local::{self, Mark, Store};
 use crate::settings::DatasetSettings;
 use crate::source::{Files, Source};
 use partage_core::dataset::node::Layout;
@@ -64,6 +64,23 @@ pub struct Loading {
     /// What is to be loaded after it.
     pub further: BTreeSet<u32>,
     task: JoinHandle<()>,
+    /// On the disk as long as the load goes on: who finds it was killed.
+    _mark: Mark,
+}
+
+/// Why a load ended without what was wanted.
+#[derive(Debug)]
+pub struct Failed {
+    /// As it is told.
+    pub reason: String,
+    /// Whether it was for want of room on the disk.
+    pub is_disk_full: bool,
+}
+
+impl From<build::Error> for Failed {
+    fn from(error: build::Error) -> Failed {
+        Failed { is_disk_full: error.is_disk_full(), reason: error.to_string() }
+    }
 }
 
 impl Drop for Loading {
@@ -91,6 +108,7 @@ impl Loader {
     /// Finds out what a version is, and tells.
     pub fn inspect(self: Arc<Self>, which: Which, settings: DatasetSettings) {
         tokio::spawn(async move {
+            let _mark = self.store.mark(&which.0, &which.1);
             let found = self.look(&which, &settings).await.map(Arc::new).map_err(|error| error.to_string());
             // Without a receiver the node has ended.
             let _ = self.inputs.send(Input::Inspected(which, found)).await;
@@ -127,6 +145,7 @@ impl Loader {
         settings: DatasetSettings,
         wanted: Wanted,
         known: Option<Arc<Inspected>>,
+        mark: Mark,
     ) -> Loading {
         let (progress, loader, layout) = (Arc::new(Progress::default()), self.clone(), wanted.layout);
         let seen = progress.clone();
@@ -135,7 +154,7 @@ impl Loader {
             // Without a receiver the node has ended.
             let _ = loader.inputs.send(Input::LoadEnded(which, number, ended)).await;
         });
-        Loading { number, progress, told_bytes: 0, layout, further: BTreeSet::new(), task }
+        Loading { number, progress, told_bytes: 0, layout, further: BTreeSet::new(), task, _mark: mark }
     }
 
     async fn run(
@@ -145,23 +164,26 @@ impl Loader {
         Wanted { layout, partitions, replaced }: Wanted,
         known: Option<Arc<Inspected>>,
         progress: Arc<Progress>,
-    ) -> Result<(), String> {
-        let told = |error: build::Error| error.to_string();
+    ) -> Result<(), Failed> {
         // It is never closed.
         let _turn = self.turn.acquire().await;
         let inspected = match known {
             Some(known) => known,
-            None => Arc::new(self.look(which, settings).await.map_err(told)?),
+            None => Arc::new(self.look(which, settings).await?),
         };
         let found = inspected.inspection.layout;
         if found != layout {
-            return Err(format!(
+            let reason = format!(
                 "the source has version {} of dataset {} as {} partitions by {}, the cluster as {} by {}: a version must \
                  not change; give the new files a new version",
                 which.1, which.0, found.partitions, found.partitioner, layout.partitions, layout.partitioner
-            ));
+            );
+            return Err(Failed { reason, is_disk_full: false });
         }
-        let folder = self.store.begin(&inspected.inspection).map_err(|error| error.to_string())?;
+        let folder = self.store.begin(&inspected.inspection).map_err(|error| match error {
+            local::Error::Disk(error) => Failed::from(error),
+            error @ local::Error::Locked(_) => Failed { reason: error.to_string(), is_disk_full: false },
+        })?;
         let load = Load {
             source: self.source.clone(),
             files: inspected.files.clone(),
@@ -178,6 +200,6 @@ impl Loader {
             drop(ready);
             self.is_ready.notify_one();
         };
-        load.run(&partitions, &ready).await.map_err(told)
+        Ok(load.run(&partitions, &ready).await?)
     }
 }

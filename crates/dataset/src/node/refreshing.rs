@@ -1,7 +1,7 @@
 //! What the source has: which datasets, how they are to be read and served, and which versions.
 
 use super::driving::Input;
-use crate::limits::SETTINGS_BYTES;
+use crate::limits::{REFUSED_SHOWN, SETTINGS_BYTES};
 use crate::settings::{self, DatasetSettings};
 use crate::source::{Source, SourceError};
 use partage_core::dataset::{DatasetName, VersionName};
@@ -14,6 +14,8 @@ pub struct Listed {
     pub dataset: DatasetName,
     pub settings: DatasetSettings,
     pub versions: Vec<VersionName>,
+    /// Folders that are no versions, and why: some of them.
+    pub refused: Vec<String>,
 }
 
 /// Looks once, and tells; with no names at all datasets that there are.
@@ -52,11 +54,13 @@ async fn dataset_at(source: &Source, dataset: &DatasetName) -> Result<Listed, St
     let name = format!("{}/{dataset}/{}", source.url(), settings::FILE);
     let settings = file.map(|bytes| DatasetSettings::parse(&name, &bytes)).transpose();
     let settings = settings.map_err(|error| error.to_string())?.unwrap_or_default();
-    let mut versions = source.versions(dataset).await.map_err(told)?.names;
+    let folders = source.versions(dataset).await.map_err(told)?;
+    let refused = folders.refused.iter().take(REFUSED_SHOWN).map(ToString::to_string).collect();
+    let mut versions = folders.names;
     if settings.needs_success {
         take_unfinished(source, dataset, &mut versions).await.map_err(told)?;
     }
-    Ok(Listed { dataset: dataset.clone(), settings, versions })
+    Ok(Listed { dataset: dataset.clone(), settings, versions, refused })
 }
 
 /// Takes away the latest versions, down to the first that has `_SUCCESS`: those before it are of no interest, or are

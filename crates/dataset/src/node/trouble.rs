@@ -53,10 +53,29 @@ pub fn source_works(catalogue: &Catalogue, dataset: Option<&DatasetName>) {
     });
 }
 
+/// Folders of a dataset are no versions; said when they are other ones than before.
+pub fn refused(catalogue: &Catalogue, dataset: &DatasetName, refused: Vec<String>) {
+    let known = catalogue.troubles();
+    if known.refused.get(dataset).map_or(&[][..], Vec::as_slice) == refused {
+        return;
+    }
+    for why in &refused {
+        tracing::warn!(%dataset, why, "a folder in the source is no version");
+    }
+    catalogue.change_troubles(|troubles| match refused.is_empty() {
+        true => drop(troubles.refused.remove(dataset)),
+        false => drop(troubles.refused.insert(dataset.clone(), refused.clone())),
+    });
+}
+
 /// Only these datasets are looked at: of others nothing is known any more.
 pub fn source_has(catalogue: &Catalogue, names: &BTreeSet<DatasetName>) {
-    if catalogue.troubles().datasets.keys().any(|name| !names.contains(name)) {
-        catalogue.change_troubles(|troubles| troubles.datasets.retain(|name, _| names.contains(name)));
+    let known = catalogue.troubles();
+    if known.datasets.keys().chain(known.refused.keys()).any(|name| !names.contains(name)) {
+        catalogue.change_troubles(|troubles| {
+            troubles.datasets.retain(|name, _| names.contains(name));
+            troubles.refused.retain(|name, _| names.contains(name));
+        });
     }
 }
 

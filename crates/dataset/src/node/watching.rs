@@ -6,7 +6,7 @@ use crate::clock::unix_ms;
 use crate::limits::COORDINATION_PAUSE;
 use partage_coordination::{Change, Coordination, Key, Scope, Update};
 use partage_core::dataset::node::{Event, Layout, News};
-use partage_wire::presence::{Holding, Presence};
+use partage_wire::presence::{Held, Holding, Presence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -48,7 +48,7 @@ pub async fn follow(
 /// Which partitions each node was last said to have: a key says all of a version, and the machine wants to know which.
 struct Mirror {
     root: Key,
-    held: BTreeMap<Holding, (Layout, BTreeSet<u32>)>,
+    held: BTreeMap<Holding, Held>,
 }
 
 impl Mirror {
@@ -90,7 +90,7 @@ impl Mirror {
     }
 
     /// Says of each partition what has changed.
-    fn hold(&mut self, holding: Holding, held: Option<(Layout, BTreeSet<u32>)>, news: &mut Vec<News>) {
+    fn hold(&mut self, holding: Holding, held: Option<Held>, news: &mut Vec<News>) {
         let before = match &held {
             Some(held) => self.held.insert(holding.clone(), held.clone()),
             None => self.held.remove(&holding),
@@ -103,15 +103,19 @@ impl Mirror {
             address: holding.address.clone(),
             layout,
         };
-        news.extend(was.1.difference(&is.1).map(|partition| of(*partition, None)));
-        let is_new = |partition: &&u32| was.0 != is.0 || !was.1.contains(partition);
-        news.extend(is.1.iter().filter(is_new).map(|partition| of(*partition, Some(is.0))));
+        news.extend(was.partitions.difference(&is.partitions).map(|partition| of(*partition, None)));
+        let is_new = |partition: &&u32| was.layout != is.layout || !was.partitions.contains(partition);
+        news.extend(is.partitions.iter().filter(is_new).map(|partition| of(*partition, Some(is.layout))));
+        if was.keys != is.keys {
+            let Holding { dataset, version, address } = holding;
+            news.push(News::Keys { dataset, version, address, keys: is.keys });
+        }
     }
 }
 
-fn nothing() -> (Layout, BTreeSet<u32>) {
+fn nothing() -> Held {
     let partitioner = partage_core::dataset::Partitioner::JavaBytes;
-    (Layout { partitioner, partitions: 0 }, BTreeSet::new())
+    Held { layout: Layout { partitioner, partitions: 0 }, partitions: BTreeSet::new(), keys: None }
 }
 
 #[cfg(test)]

@@ -66,6 +66,10 @@ pub fn found(head: &HeaderMap, value: Value<'_>, wants: &Wants<'_>) -> Response<
     let mut response = Response::new(Bytes::new());
     *response.headers_mut() = head.clone();
     let plain_tag = tag(&value);
+    if encoding::is_negotiated(value.len()) {
+        // Also where it is not coded: a cache must not give it to who asks otherwise.
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
     if wants.if_none_match.is_some_and(|tags| names(tags, &plain_tag)) {
         let headers = response.headers_mut();
         headers.remove(header::CONTENT_TYPE);
@@ -100,7 +104,6 @@ fn whole(response: &mut Response<Bytes>, value: Value<'_>, wants: &Wants<'_>) {
     if let Some((encoding, coded)) = encoding.and_then(|e| Some((e, e.encode(&value)?))) {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding.name()));
-        headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
         // Not the same bytes, so a weak tag: good to ask whether the value has changed, not to put ranges together.
         let weak = [b"W/".as_slice(), &tag(&value)].concat();
         headers.insert(header::ETAG, HeaderValue::from_bytes(&weak).unwrap_or(HeaderValue::from_static("")));
@@ -134,6 +137,9 @@ pub fn refused(refusal: &Refusal) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body.to_string()));
     *response.status_mut() = refusal.status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(allow) = refusal.allow {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    }
     if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
@@ -158,6 +164,9 @@ pub fn plain_head(head: &HeaderMap) -> Box<[u8]> {
 pub fn write_plain(out: &mut Vec<u8>, plain_head: &[u8], value: &[u8], is_head: bool, date: &[u8]) {
     out.reserve(plain_head.len() + value.len() + 128);
     out.extend_from_slice(plain_head);
+    if encoding::is_negotiated(value.len()) {
+        out.extend_from_slice(b"vary: accept-encoding\r\n");
+    }
     out.extend_from_slice(b"etag: ");
     out.extend_from_slice(&tag(value));
     out.extend_from_slice(b"\r\ncontent-length: ");

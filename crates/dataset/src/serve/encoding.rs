@@ -35,9 +35,14 @@ impl Encoding {
     }
 }
 
+/// Whether a body of that length is coded for whom asks for it.
+pub fn is_negotiated(length: usize) -> bool {
+    (limits::COMPRESSED_BYTES..=limits::COMPRESSED_MOST_BYTES).contains(&length)
+}
+
 /// The coding for a body of that length: what the client likes best of what we have, zstd if it likes both the same.
 pub fn chosen(accept: &[u8], length: usize) -> Option<Encoding> {
-    if !(limits::COMPRESSED_BYTES..=limits::COMPRESSED_MOST_BYTES).contains(&length) {
+    if !is_negotiated(length) {
         return None;
     }
     let accept = std::str::from_utf8(accept).ok()?;

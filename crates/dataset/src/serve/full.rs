@@ -124,9 +124,9 @@ async fn route(desk: &Arc<Desk>, request: Request<Brought>) -> Result<Response<B
             let ask = Ask { is_head, dataset, key, by_peer, wants: wants(&parts.headers) };
             Ok(whole(one(desk, &ask).await?))
         }
-        Target::Key(..) => Err(Refusal::method("GET and HEAD")),
+        Target::Key(..) => Err(Refusal::method("GET, HEAD")),
         Target::Home if is_read => status::home(desk, &parts).await.map(whole),
-        Target::Home => Err(Refusal::method("GET and HEAD")),
+        Target::Home => Err(Refusal::method("GET, HEAD")),
         Target::Own(own) => own::page(desk, own, &parts.method, parts.uri.query()).map(whole),
         Target::Dataset("healthz") if is_read && !desk.house.shelf().contains_key("healthz") => {
             Ok(whole(status::healthz(&desk.house)))
@@ -141,7 +141,7 @@ async fn route(desk: &Arc<Desk>, request: Request<Brought>) -> Result<Response<B
         Target::Dataset(dataset) if parts.method == Method::POST => {
             many::answer(desk, dataset, &parts, body).await
         }
-        Target::Dataset(_) => Err(Refusal::method("GET, HEAD and POST")),
+        Target::Dataset(_) => Err(Refusal::method("GET, HEAD, POST")),
     }
 }
 

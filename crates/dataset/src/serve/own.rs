@@ -44,9 +44,9 @@ pub fn page(
         ("pin", dataset) if method == Method::POST || method == Method::DELETE => {
             pin(desk, dataset, method, query)
         }
-        ("health" | "metrics" | "worker", "") => Err(Refusal::method("GET and HEAD")),
+        ("health" | "metrics" | "worker", "") => Err(Refusal::method("GET, HEAD")),
         ("refresh", "") => Err(Refusal::method("POST")),
-        ("pin", _) => Err(Refusal::method("POST and DELETE")),
+        ("pin", _) => Err(Refusal::method("POST, DELETE")),
         _ => {
             let other: String = name.chars().take(64).collect();
             let text =

@@ -6,6 +6,9 @@ use std::fmt::Write;
 /// Squares that are shown for a version; of more partitions only the counts are.
 const SQUARES: u64 = 2_048;
 
+/// After so many seconds the page is shown anew when nothing is being loaded.
+const REFRESH_S: u32 = 30;
+
 /// Nodes of which one and the same trouble is shown.
 const TROUBLES: usize = 5;
 
@@ -22,10 +25,9 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
         let versions = one["versions"].as_object().into_iter().flatten();
         versions.flat_map(|(_, version)| version["nodes"].as_object().into_iter().flatten())
     });
-    if nodes.any(|(_, node)| is_loading(node)) {
-        // Who watches it load need not press a key.
-        page += "<meta http-equiv=\"refresh\" content=\"2\">";
-    }
+    // Who watches it need not press a key, and sees what is loaded go on.
+    let again_s = if nodes.any(|(_, node)| is_loading(node)) { 2 } else { REFRESH_S };
+    add(&mut page, format_args!("<meta http-equiv=\"refresh\" content=\"{again_s}\">"));
     add(&mut page, format_args!("<header><h1>{}</h1>", Text(&title)));
     add(
         &mut page,
@@ -49,6 +51,7 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
             ),
         );
     }
+    summary(&mut page, status);
     of_nodes(&mut page, &status["nodes"]);
     let mut is_empty = true;
     for (name, one) in status["dbs"].as_object().into_iter().flatten() {
@@ -94,6 +97,35 @@ fn number(value: &Value, name: &str) -> u64 {
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
+}
+
+/// How all stands, in a line.
+fn summary(page: &mut String, status: &Value) {
+    let of = |value: &Value, name: &str| value[name].as_object().cloned().unwrap_or_default();
+    let datasets = of(status, "dbs");
+    let versions: Vec<Value> = datasets
+        .values()
+        .flat_map(|one| of(one, "versions").into_iter().map(|(_, version)| version))
+        .collect();
+    let served = datasets.values().filter(|one| of(one, "versions").values().any(is_served)).count();
+    let in_state = |state: &str| {
+        let is_so = |version: &&Value| of(version, "nodes").values().any(|node| node["state"] == state);
+        versions.iter().filter(is_so).count()
+    };
+    add(page, format_args!("<p class=\"soft\">{served} of {} datasets are served", datasets.len()));
+    add(page, format_args!(" by {} nodes", of(status, "nodes").len()));
+    for (state, word, class) in
+        [("BUILDING", "being loaded", "soft"), ("HELD", "held", "warn"), ("ERROR", "not loaded", "bad")]
+    {
+        match in_state(state) {
+            0 => {}
+            1 => add(page, format_args!(" &middot; <b class=\"{class}\">1 version is {word}</b>")),
+            count => {
+                add(page, format_args!(" &middot; <b class=\"{class}\">{count} versions are {word}</b>"))
+            }
+        }
+    }
+    *page += "</p>";
 }
 
 /// What does not work, and at which nodes.
@@ -148,6 +180,15 @@ fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
         trouble(page, told);
         *page += "</article>";
     }
+    for refused in list(&one["refused"]).filter_map(Value::as_str) {
+        add(
+            page,
+            format_args!(
+                "<article class=\"trouble\"><b>No version</b>: <code>{}</code></article>",
+                Text(refused)
+            ),
+        );
+    }
     let versions = one["versions"].as_object();
     if versions.is_none_or(serde_json::Map::is_empty) {
         *page += "<article class=\"soft\">No version yet.</article>";
@@ -162,7 +203,7 @@ fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
 fn of_version(page: &mut String, name: &str, version: &Value) {
     let nodes = || version["nodes"].as_object().into_iter().flatten().map(|(_, node)| node);
     add(page, format_args!("<article><header><h3>{}</h3>", Text(name)));
-    for state in ["ACTIVE", "BUILDING", "REMOVING", "ERROR"] {
+    for state in ["ACTIVE", "BUILDING", "HELD", "REMOVING", "ERROR"] {
         let count = nodes().filter(|node| node["state"] == *state).count();
         if count > 0 {
             let class = state.to_ascii_lowercase();
@@ -260,6 +301,16 @@ fn of_node(page: &mut String, node: &Value) {
     if !word(node, "error").is_empty() {
         add(page, format_args!("<br><span class=\"bad\">{}</span>", Text(word(node, "error"))));
     }
+    if !word(node, "next_try_at").is_empty() {
+        let (tries, at) = (number(node, "tries"), word(node, "next_try_at"));
+        add(
+            page,
+            format_args!("<br><span class=\"soft\">failed {tries} times; again at {}</span>", Text(at)),
+        );
+    }
+    if !word(node, "held").is_empty() {
+        add(page, format_args!("<br><span class=\"warn\">{}</span>", Text(word(node, "held"))));
+    }
     for (partition, reason) in node["damaged"].as_object().into_iter().flatten() {
         let reason = reason.as_str().unwrap_or_default();
         add(page, format_args!("<br><span class=\"bad\">partition {partition}: {}</span>", Text(reason)));
@@ -341,7 +392,11 @@ mod tests {
             assert!(!page.contains(raw), "{raw}");
         }
         assert!(page.contains("&lt;oops&gt;") && page.contains("partition 1: on 0"));
-        assert!(!page.contains("http-equiv"), "nothing is being loaded");
+        assert!(page.contains("content=\"30\""), "nothing is being loaded");
+        assert!(
+            page.contains("0 of 1 datasets are served") && page.contains("1 version is not loaded"),
+            "{page}"
+        );
     }
 
     #[test]
@@ -365,7 +420,8 @@ mod tests {
         });
         let page = render(&status, None);
         for part in [
-            "http-equiv",
+            "http-equiv=\"refresh\" content=\"2\"",
+            "1 version is being loaded",
             "1 of 3 partitions, 1.0 KiB of 4.0 KiB",
             "The source cannot be read",
             "7 times: <code>403",

@@ -11,12 +11,14 @@ pub struct Refusal {
     pub kind: &'static str,
     /// For people: what is wrong, and the way out.
     pub text: String,
+    /// The methods of the path, where the request has another.
+    pub allow: Option<&'static str>,
 }
 
 impl Refusal {
     /// Any.
     pub fn new(status: StatusCode, kind: &'static str, text: String) -> Refusal {
-        Refusal { status, kind, text }
+        Refusal { status, kind, text, allow: None }
     }
 
     /// 400.
@@ -31,11 +33,11 @@ impl Refusal {
         Refusal::new(StatusCode::NOT_FOUND, "no_dataset", text)
     }
 
-    /// 404: the dataset is known, and nothing of it serves yet.
+    /// 503: the dataset is known, and nothing of it serves yet.
     pub fn no_version(name: &str) -> Refusal {
         let text =
             format!("no version of dataset {name} is active yet: GET /{name} shows how far loading is");
-        Refusal::new(StatusCode::NOT_FOUND, "no_version", text)
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no_version", text)
     }
 
     /// 503: a node that was just started does not know yet what there is.
@@ -65,9 +67,9 @@ impl Refusal {
         Refusal::new(StatusCode::PRECONDITION_FAILED, "behind", text)
     }
 
-    /// 405.
-    pub fn method(allowed: &str) -> Refusal {
-        let text = format!("this path answers {allowed} only");
-        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", text)
+    /// 405: the path answers these, as the header `allow` has them.
+    pub fn method(allow: &'static str) -> Refusal {
+        let text = format!("this path answers {allow} only");
+        Refusal { allow: Some(allow), ..Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", text) }
     }
 }

@@ -74,7 +74,7 @@ pub fn healthz(house: &House) -> Response<Bytes> {
             .versions()
             .iter()
             .map(|version| {
-                is_well |= matches!(version.state(), State::Active | State::Building);
+                is_well |= matches!(version.state(), State::Active | State::Building | State::Held { .. });
                 (version.name().to_string(), node(house, version, current.as_ref(), &me))
             })
             .collect();
@@ -145,6 +145,9 @@ fn here(house: &House, only: Option<&str>) -> Value {
         told.entry(name.as_str()).or_insert_with(nothing);
     }
     for (name, one) in &mut told {
+        if let Some(refused) = troubles.refused.get(name.as_str()) {
+            one["refused"] = json!(refused);
+        }
         if let Some(trouble) = troubles.of(name) {
             one["source_errors"][&me] = trouble_told(trouble);
         }
@@ -225,8 +228,16 @@ fn node(house: &House, version: &Arc<Version>, current: Option<&Arc<Version>>, m
     if let Some(at) = version.active_at() {
         told["active_at"] = written(at).into();
     }
-    if let State::Error { reason } = version.state() {
-        told["error"] = reason.into();
+    match version.state() {
+        State::Error { reason, tries, next_try } => {
+            told["error"] = reason.into();
+            told["tries"] = tries.into();
+            if let Some(at) = next_try {
+                told["next_try_at"] = written(at).into();
+            }
+        }
+        State::Held { reason } => told["held"] = reason.into(),
+        State::Building | State::Active | State::Removing => {}
     }
     let damaged = version.damaged();
     if !damaged.is_empty() {

@@ -90,7 +90,7 @@ impl Source {
             let (path, url) = self.below(&dataset_path, &dataset_url, version.as_str());
             let listed = self.list(&path, &url).await?;
             match listed.objects.iter().find(|object| object.location.filename() == Some(SYMLINK)) {
-                None => return files(version, listed, &url),
+                None => return files(version, listed, &path, &url),
                 Some(link) => version = self.symlink(link, &url).await?,
             }
         }
@@ -203,13 +203,17 @@ fn folders<N: Ord>(listed: &ListResult, name: impl Fn(&str) -> Result<N, Dataset
     Folders { names, refused }
 }
 
-fn files(version: VersionName, listed: ListResult, url: &str) -> Result<Files, SourceError> {
+fn files(version: VersionName, listed: ListResult, path: &Path, url: &str) -> Result<Files, SourceError> {
     let mut folders = listed.common_prefixes.iter().filter_map(Path::filename);
     if let Some(folder) = folders.find(|name| !is_hidden(name)) {
         return Err(SourceError::new(format!("{url}/{folder}"), Trouble::Folder));
     }
     let is_success = listed.objects.iter().any(|object| object.location.filename() == Some(SUCCESS));
     let file = |object: ObjectMeta| {
+        // Tools that know folders mark one in a bucket by an object of its name, and a slash: it is no file in it.
+        if object.location == *path {
+            return None;
+        }
         let name = object.location.filename()?.to_owned();
         let url = format!("{url}/{name}");
         let ObjectMeta { size, location, e_tag, .. } = object;
@@ -221,4 +225,29 @@ fn files(version: VersionName, listed: ListResult, url: &str) -> Result<Files, S
         return Err(SourceError::new(url, Trouble::Empty));
     }
     Ok(Files { files, version, is_success })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s5_the_mark_of_a_folder_is_no_file_in_it() {
+        let object = |location: &str, size| ObjectMeta {
+            location: Path::from(location),
+            size,
+            last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
+            e_tag: None,
+            version: None,
+        };
+        // As S3 lists `pre/ds/1/`: the client takes the slash away.
+        let listed =
+            |objects| ListResult { common_prefixes: Vec::new(), objects, extensions: Default::default() };
+        let (version, path) = (VersionName::new("1").unwrap(), Path::from("pre/ds/1"));
+        let marked = listed(vec![object("pre/ds/1", 0), object("pre/ds/1/part-0", 7)]);
+        let found = files(version.clone(), marked, &path, "s3://b/pre/ds/1").unwrap().files;
+        assert_eq!(found.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(), ["part-0"]);
+        let alone = files(version, listed(vec![object("pre/ds/1", 0)]), &path, "s3://b/pre/ds/1");
+        assert!(matches!(alone, Err(SourceError { trouble: Trouble::Empty, .. })));
+    }
 }

@@ -96,6 +96,13 @@ fn others() -> Vec<Case> {
             says: ["row/2/part-0.csv: line 4: ", "1 fields where the first row has 2"],
         },
         Case {
+            dataset: "quote",
+            settings: csv,
+            good: good_csv(),
+            bad: vec![("part-0.csv", text("k,v\na,1\nb,\"2\n"))],
+            says: ["quote/2/part-0.csv: line 3: ", "the file ends within a quoted field: cut off"],
+        },
+        Case {
             dataset: "gzip",
             settings: csv,
             good: good_csv(),

@@ -9,6 +9,7 @@
 mod bad;
 mod cluster;
 mod damage;
+mod guard;
 mod log;
 mod service;
 mod town;

@@ -71,7 +71,7 @@ async fn s19_a_version_that_cannot_be_read_is_an_error_and_the_old_one_serves() 
     until("v2 is an error that names the file", async || {
         let dataset = town.nodes[&1].catalogue().dataset("names").unwrap();
         let state = dataset.version("v2").map(|version| version.state());
-        matches!(&state, Some(State::Error { reason }) if reason.contains("part-00003.tsv"))
+        matches!(&state, Some(State::Error { reason, .. }) if reason.contains("part-00003.tsv"))
     })
     .await;
     town.all_serve("v1").await;

@@ -42,7 +42,9 @@ fn s17_what_is_not_there_says_whether_the_dataset_is() {
     assert_eq!((unknown.status, unknown.header("partage-version")), (404, ""));
     assert_eq!(unknown.json()["error"], "no_dataset");
     crate::town::dataset(&town.nodes[0], "soon");
-    assert_eq!(town.get(0, "/soon/key").json()["error"], "no_version");
+    let soon = town.get(0, "/soon/key");
+    assert_eq!((soon.status, soon.json()["error"].as_str()), (503, Some("no_version")));
+    assert_eq!(soon.header("retry-after"), "1");
 }
 
 #[test]
@@ -113,6 +115,10 @@ fn long_values_are_compressed_when_asked_for() {
     };
     let plain = with("identity");
     assert_eq!((plain.body.len(), plain.header("content-encoding")), (8_000, ""));
+    // Whoever keeps it must know that others get it otherwise; what is short is never coded.
+    let unasked = town.get(0, "/names/long");
+    assert_eq!((plain.header("vary"), unasked.header("vary")), ("accept-encoding", "accept-encoding"));
+    assert_eq!(town.get(0, "/names/key00001").header("vary"), "");
     let gzip = with("gzip");
     let mut text = Vec::new();
     flate2::read::GzDecoder::new(gzip.body.as_slice()).read_to_end(&mut text).unwrap();
@@ -130,6 +136,8 @@ fn what_is_not_served_is_refused_with_the_way_out() {
     let town = town();
     let status = |request: &str| town.ask(0, request).status;
     assert_eq!(status("PUT /names/a HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"), 405);
+    let put = town.ask(0, "PUT /names HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!((put.status, put.header("allow")), (405, "GET, HEAD, POST"));
     assert_eq!(status("DELETE /names HTTP/1.1\r\nhost: a\r\n\r\n"), 405);
     assert_eq!(status("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"), 405);
     assert_eq!(status("GET /-/nothing HTTP/1.1\r\nhost: a\r\n\r\n"), 404);

@@ -13,10 +13,11 @@ fn town() -> Town {
     let loading = dataset(&town.nodes[2], "names").version("v2").unwrap();
     loading.set_bytes_loaded(5, 9);
     loading.set_partitions_to_load(3);
-    dataset(&town.nodes[1], "names")
-        .version("v2")
-        .unwrap()
-        .set_state(State::Error { reason: "part-0: byte 7: no".into() });
+    dataset(&town.nodes[1], "names").version("v2").unwrap().set_state(State::Error {
+        reason: "part-0: byte 7: no".into(),
+        tries: 1,
+        next_try: None,
+    });
     acquaint(&town, &[]);
     town
 }

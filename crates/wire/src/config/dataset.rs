@@ -46,6 +46,12 @@ pub struct DatasetFile {
     /// `interleaved`, `ring_index`, `rendezvous`, `ring` or `jump`; absent = as the node is told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dealing: Option<String>,
+    /// A version with fewer keys is not given to clients until a person releases it; absent = none without a key is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_keys: Option<u64>,
+    /// The same of one that has lost more than so many in a hundred of the keys that clients get; absent = 50, 100 = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_shrink_percent: Option<u32>,
     /// Whether it is served at all; absent = yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served: Option<bool>,

@@ -194,6 +194,9 @@ fn of_status(reply: &Reply) -> Result<Look, String> {
     Ok(match (reply.status, version) {
         (StatusCode::OK, Some(version)) => return Err(version),
         (StatusCode::NOT_FOUND, None) => Look::Saw(Sight::Nothing),
+        (StatusCode::SERVICE_UNAVAILABLE, None) if reply.text().contains("\"no_version\"") => {
+            Look::Saw(Sight::Nothing)
+        }
         (StatusCode::SERVICE_UNAVAILABLE, None) if reply.text().contains("\"starting\"") => {
             Look::Saw(Sight::Down)
         }
@@ -298,7 +301,7 @@ mod tests {
         let of = |status, version, error: &str| {
             of_status(&reply(status, version, json!({ "error": error }))).unwrap()
         };
-        assert!(matches!(of(404, None, "no_version"), Look::Saw(Sight::Nothing)));
+        assert!(matches!(of(503, None, "no_version"), Look::Saw(Sight::Nothing)));
         assert!(matches!(of(404, Some("v1"), ""), Look::Wrong(_)), "every key is in every version");
         assert!(matches!(of(503, None, "starting"), Look::Saw(Sight::Down)));
         assert!(matches!(of(503, None, "busy"), Look::Lacked(_)));

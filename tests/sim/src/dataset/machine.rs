@@ -122,7 +122,7 @@ impl Machine {
     /// What it starts with.
     pub fn stored(&self, dataset: &DatasetName) -> BTreeMap<DatasetName, Stored> {
         let Disk { served, pin, slots, versions, .. } = self.disk.clone();
-        [(dataset.clone(), Stored { served, pin, slots, versions })].into()
+        [(dataset.clone(), Stored { served, pin, slots, versions, ..Stored::default() })].into()
     }
 
     /// Its settings, with the seat it remembers.

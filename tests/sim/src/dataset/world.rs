@@ -25,6 +25,8 @@ const TTL_MS: u64 = 3_000;
 const STABLE_MS: u64 = 2_000;
 const KEEP_MS: u64 = 25_000;
 const RESUME_MS: u64 = 3_000;
+/// Of a version that fails again and again; at the end a run waits for a few of these at most.
+const RETRY_MS: u64 = 2_000;
 /// Longer than a session of which nothing is heard lasts, and mirrors need.
 const LET_GO_MS: u64 = TTL_MS + STABLE_MS;
 const REFRESH_MS: (u64, u64) = (8_000, 15_000);
@@ -181,6 +183,7 @@ fn settings(draw: &mut Draw, node: usize, spread: Spread) -> NodeSettings {
         stable_ms: STABLE_MS,
         keep_ms: KEEP_MS,
         resume_ms: RESUME_MS,
+        retry_ms: RETRY_MS,
         ..NodeSettings::new(address)
     }
 }

@@ -79,6 +79,17 @@ pub enum News {
     },
     /// Of an order, as a node knows it.
     Pin(DatasetName, Address, Option<Pin>),
+    /// Of how many keys a node has of a version, in all the partitions that it has.
+    Keys {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// Who.
+        address: Address,
+        /// How many, if it tells.
+        keys: Option<u64>,
+    },
 }
 
 /// Who else has which partitions of one version.
@@ -89,6 +100,8 @@ pub enum News {
 pub struct Holders {
     now: BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>,
     last: BTreeMap<(Layout, u32), BTreeSet<Address>>,
+    /// How many keys each has, in all the partitions that it has.
+    keys: BTreeMap<Address, u64>,
 }
 
 impl Holders {
@@ -110,8 +123,26 @@ impl Holders {
         }
     }
 
+    /// Takes in how many keys a node has, or that it does not tell.
+    pub(super) fn hear_keys(&mut self, address: &Address, keys: Option<u64>) {
+        match keys {
+            Some(keys) => drop(self.keys.insert(address.clone(), keys)),
+            None => drop(self.keys.remove(address)),
+        }
+    }
+
+    /// Of each node that tells: its keys of the version that is divided so, and in how many partitions they are.
+    pub(super) fn counted(&self, layout: Layout) -> impl Iterator<Item = (u64, usize)> {
+        let mut held: BTreeMap<&Address, usize> = BTreeMap::new();
+        for address in self.now.get(&layout).into_iter().flatten().flat_map(|(_, holders)| holders) {
+            *held.entry(address).or_default() += 1;
+        }
+        held.into_iter().filter_map(|(address, held)| Some((*self.keys.get(address)?, held)))
+    }
+
     /// Nobody has anything any more, as far as is known.
     pub(super) fn forget(&mut self) {
+        self.keys.clear();
         for (layout, partitions) in std::mem::take(&mut self.now) {
             self.last
                 .extend(partitions.into_iter().map(|(partition, holders)| ((layout, partition), holders)));

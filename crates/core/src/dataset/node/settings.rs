@@ -27,6 +27,8 @@ pub struct NodeSettings {
     pub let_go_ms: u64,
     /// How long an operator's order for a version holds the node back that its own source does not have (Z5).
     pub order_wait_ms: u64,
+    /// How long a version that failed twice rests before it is tried again; then twice as long each time.
+    pub retry_ms: u64,
 }
 
 impl NodeSettings {
@@ -41,6 +43,9 @@ impl NodeSettings {
     /// The default of [`NodeSettings::order_wait_ms`].
     pub const ORDER_WAIT_MS: u64 = 600_000;
 
+    /// The default of [`NodeSettings::retry_ms`].
+    pub const RETRY_MS: u64 = 60_000;
+
     /// The defaults: 10 seconds of rest, 10 minutes for an old version, and sharding that is static.
     pub fn new(address: Address) -> NodeSettings {
         NodeSettings {
@@ -54,6 +59,7 @@ impl NodeSettings {
             is_ordered: false,
             let_go_ms: NodeSettings::LET_GO_MS,
             order_wait_ms: NodeSettings::ORDER_WAIT_MS,
+            retry_ms: NodeSettings::RETRY_MS,
         }
     }
 }

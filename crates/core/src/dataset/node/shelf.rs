@@ -13,6 +13,7 @@
 //! for a stated time ([`NodeSettings::order_wait_ms`]), and again as soon as the source has it.
 
 use super::Effect;
+use super::guard::Guard;
 use super::hearsay::{Holders, Layout, Pin};
 use super::version::{Inspection, State, Version};
 use super::{DatasetName, NodeSettings, Spread, VersionName};
@@ -77,6 +78,10 @@ pub struct Shelf {
     pub(super) kept: BTreeSet<Slot>,
     /// How it is to be spread, if otherwise than the node's settings say.
     pub(super) spread: Option<Spread>,
+    /// Which versions a person must release.
+    pub(super) guard: Guard,
+    /// Whether the disk is full: what clients do not get goes at once.
+    pub(super) is_disk_full: bool,
     /// Whether it is not served any more.
     pub(super) is_dropped: bool,
     /// Whether the driver was told so.
@@ -113,6 +118,7 @@ impl Shelf {
         Some(match version {
             _ if self.serving() == Some(name) => State::Active,
             version if version.failure.is_some() => State::Error,
+            version if version.held.is_some() && self.is_ahead(name) => State::Held,
             _ if self.is_ahead(name) => State::Building,
             _ => State::Removing,
         })
@@ -130,6 +136,23 @@ impl Shelf {
 
     pub(super) fn version(&mut self, name: &VersionName) -> &mut Version {
         self.versions.entry(name.clone()).or_default()
+    }
+
+    /// The node was killed while it loaded a version: it is not what is begun with now.
+    pub(super) fn remember_death(&mut self, name: &VersionName, times: u32, now: Millis, retry_ms: u64) {
+        let often = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+        let reason = format!(
+            "the node was killed {often} while it loaded this version, for want of memory perhaps: write it with shorter \
+             values, or give the node more memory"
+        );
+        let version = self.version(name);
+        version.failures = times;
+        version.fail(reason, now, retry_ms);
+    }
+
+    /// What has failed need not rest any longer.
+    pub(super) fn try_again(&mut self) {
+        self.versions.values_mut().for_each(|version| version.retry_at = Millis(0));
     }
 
     /// Nobody else has anything, as far as is known.
@@ -212,7 +235,29 @@ impl Shelf {
         }
         self.cancel(dataset, out);
         self.retire(dataset, around, out);
-        self.versions.retain(|_, version| !version.is_forgotten());
+        // What has killed the node before is remembered until the source says that it is gone.
+        let was_listed = self.was_listed;
+        let is_marked = |version: &Version| version.failure.is_some() && !was_listed;
+        self.versions.retain(|_, version| !version.is_forgotten() || is_marked(version));
+    }
+
+    /// Holds versions that are whole and that no person has asked for, and that have too few keys.
+    fn hold(&mut self, dataset: &DatasetName, min: u32, out: &mut Vec<Effect>) {
+        let served = self.served().map(|served| served.version.clone());
+        let known = served.as_ref().and_then(|name| self.versions.get(name));
+        let before = known.and_then(Version::keys);
+        let is_checked = |name: &VersionName| self.pin.version.is_none() && served.as_ref() != Some(name);
+        let checked: BTreeSet<VersionName> =
+            self.ahead().into_iter().filter(|name| is_checked(name)).collect();
+        for (name, version) in &mut self.versions {
+            let keys = version.keys().filter(|_| checked.contains(name) && version.is_complete(min));
+            let held =
+                keys.and_then(|keys| self.guard.check(keys, served.as_ref().map(|name| (name, before))));
+            if held != version.held {
+                version.held = held;
+                out.push(Effect::Show(dataset.clone(), name.clone()));
+            }
+        }
     }
 
     /// The versions that are to be loaded, the best first: the latest, earlier ones as long as those before them have
@@ -261,6 +306,7 @@ impl Shelf {
     /// Gives clients the best version that is whole in the cluster (S10), or what they had in an earlier life.
     fn upgrade(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
         let min = self.spread(around.settings).replication.min;
+        self.hold(dataset, min, out);
         let mut ahead = self.ahead();
         if planted::is(Planted::S14) {
             ahead = self.versions.keys().filter(|name| self.serving() != Some(*name)).cloned().collect();
@@ -268,6 +314,7 @@ impl Shelf {
         // One that the driver may be letting go is not given to clients before it has said so.
         let whole =
             |name: &VersionName| self.versions[name].is_complete(min) && !self.versions[name].is_retiring;
+        let ahead = ahead.into_iter().filter(|name| self.versions[name].held.is_none());
         let next = ahead.into_iter().find(whole);
         // What is given while an order waits is not given by that order, which so can still be followed.
         let order = match self.overdue() {
@@ -358,6 +405,7 @@ impl Shelf {
 
     /// Lets versions go that nobody has asked for in a long time (S15).
     fn retire(&mut self, dataset: &DatasetName, around: &Around<'_>, out: &mut Vec<Effect>) {
+        let is_disk_full = std::mem::take(&mut self.is_disk_full);
         // Before anything is served there is nothing that could take an old version's place.
         let keeps_all = self.serving.is_none();
         let ahead: BTreeSet<VersionName> =
@@ -368,11 +416,16 @@ impl Shelf {
                 continue;
             }
             let was_idle = version.idle.is_some();
-            let since = *version.idle.get_or_insert(around.now);
+            let mut since = *version.idle.get_or_insert(around.now);
             if !was_idle {
                 out.push(Effect::Show(dataset.clone(), name.clone()));
             }
-            if since + around.settings.keep_ms <= around.now && !version.is_retiring {
+            let is_due = since + around.settings.keep_ms <= around.now || is_disk_full;
+            if is_disk_full {
+                // Whoever reads from it does so to the end; who asked for it lately must do without.
+                since = Millis::NEVER;
+            }
+            if is_due && !version.is_retiring {
                 version.is_retiring = true;
                 out.push(Effect::Retire {
                     dataset: dataset.clone(),

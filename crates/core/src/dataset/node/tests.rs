@@ -356,6 +356,146 @@ fn s19_a_version_that_fails_leaves_the_old_one_and_is_tried_again_at_the_next_re
 }
 
 #[test]
+fn s19_a_version_that_fails_again_and_again_rests_longer_each_time() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1"]);
+    stage.inspected("1");
+    let failed = || Event::LoadFailed(dataset(), version("1"), "part-3: cut off".to_owned());
+    let mut rests = Vec::new();
+    for _ in 0..9 {
+        stage.take(failed());
+        let mut refreshes = 0;
+        while stage.loads("1").is_empty() {
+            stage.wait(60_000);
+            stage.list(&["1"]);
+            refreshes += 1;
+        }
+        rests.push(refreshes);
+    }
+    assert_eq!(rests, [1, 1, 2, 4, 8, 16, 32, 60, 60]);
+    stage.take(failed());
+    stage.list(&["1"]);
+    assert!(stage.loads("1").is_empty());
+    stage.take(Event::TryAgain);
+    stage.list(&["1"]);
+    assert_eq!(stage.loads("1").len(), 4, "a person has asked");
+    stage.load("1");
+    let shelf = stage.node.shelf(&dataset()).unwrap();
+    assert_eq!((shelf.versions[&version("1")].failures(), stage.serving()), (0, Some("1")));
+}
+
+#[test]
+fn s19_a_version_that_killed_the_node_is_an_error_and_rests() {
+    let served = Some(Served { order: 0, version: version("1") });
+    let versions = [(version("1"), (LAYOUT, (0..4).collect()))].into();
+    let stored = Stored { served, versions, died: [(version("2"), 1)].into(), ..Stored::default() };
+    let mut stage = Stage::with(settings(1), [(dataset(), stored)].into());
+    assert!(stage.has(&Effect::Show(dataset(), version("2"))));
+    assert_eq!(stage.state("2"), Some(State::Error));
+    stage.take(Event::Session);
+    stage.whole(vec![node_news(2, 2)]);
+    stage.wait(10_000);
+    stage.list(&["1", "2"]);
+    stage.inspected("2");
+    assert_eq!((stage.serving(), stage.loads("2").len()), (Some("1"), 0), "not at once");
+    let why = stage.node.shelf(&dataset()).unwrap().versions[&version("2")].failure().unwrap().to_owned();
+    assert!(why.contains("killed once"), "{why}");
+    stage.wait(60_000);
+    stage.list(&["1", "2"]);
+    assert_eq!(stage.loads("2").len(), 4);
+}
+
+#[test]
+fn s15_when_the_disk_is_full_what_clients_do_not_get_goes_at_once() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["1", "2"]);
+    stage.load("1");
+    stage.load("2");
+    stage.list(&["1", "2", "3"]);
+    stage.did();
+    stage.take(Event::DiskFull);
+    let retire = Effect::Retire { dataset: dataset(), version: version("1"), unused_since: Millis::NEVER };
+    assert!(stage.has(&retire), "{:?}", stage.effects);
+    assert!(
+        !stage.effects.iter().any(|e| matches!(e, Effect::Retire { version: v, .. } if *v != version("1")))
+    );
+    stage.take(Event::Retired(dataset(), version("1")));
+    assert!(stage.has(&Effect::Delete(dataset(), version("1"))));
+    assert_eq!(stage.serving(), Some("2"));
+}
+
+/// Version 1 with 100 keys in a partition, and then one with so many.
+fn replaced(keys: u64, guard: Option<Guard>) -> Stage {
+    let mut stage = Stage::settled(settings(1));
+    if let Some(guard) = guard {
+        stage.take(Event::Guard(dataset(), guard));
+    }
+    stage.list(&["1"]);
+    stage.take(Event::Counted(dataset(), version("1"), 400));
+    stage.load("1");
+    assert_eq!(stage.serving(), Some("1"));
+    stage.list(&["1", "2"]);
+    stage.take(Event::Counted(dataset(), version("2"), keys));
+    stage.load("2");
+    stage
+}
+
+#[test]
+fn s8_a_version_without_keys_or_with_less_than_half_is_held_until_a_person_releases_it() {
+    for keys in [0, 199] {
+        let mut stage = replaced(keys, None);
+        assert_eq!((stage.serving(), stage.state("2")), (Some("1"), Some(State::Held)), "{keys}");
+        assert!(stage.node.shelf(&dataset()).unwrap().versions[&version("2")].held().is_some());
+        stage.wait(3_600_000);
+        stage.list(&["1", "2"]);
+        assert_eq!(stage.serving(), Some("1"));
+        // An earlier one again, and back: the hold is as before.
+        stage.take(Event::Order(dataset(), Some(version("1")), 7));
+        stage.take(Event::Order(dataset(), None, 8));
+        assert_eq!((stage.serving(), stage.state("2")), (Some("1"), Some(State::Held)));
+        stage.take(Event::Order(dataset(), Some(version("2")), 9));
+        assert_eq!((stage.serving(), stage.state("2")), (Some("2"), Some(State::Active)));
+        stage.take(Event::Order(dataset(), None, 10));
+        assert_eq!(stage.serving(), Some("2"));
+        // What comes after is compared with what clients get now.
+        stage.list(&["1", "2", "3"]);
+        stage.take(Event::Counted(dataset(), version("3"), keys));
+        stage.load("3");
+        assert_eq!(stage.serving(), Some("3"));
+    }
+    assert_eq!(replaced(200, None).serving(), Some("2"), "half is enough");
+    let open = Guard { min_keys: Some(0), max_shrink_percent: 100 };
+    assert_eq!(replaced(0, Some(open)).serving(), Some("2"));
+    let strict = Guard { min_keys: Some(300), max_shrink_percent: 1 };
+    assert_eq!(replaced(299, Some(strict)).serving(), Some("1"));
+    assert_eq!(replaced(395, Some(strict)).serving(), Some("1"));
+    assert_eq!(replaced(396, Some(strict)).serving(), Some("2"));
+}
+
+#[test]
+fn s8_what_peers_tell_of_their_keys_counts_and_a_later_version_passes_a_held_one() {
+    let mut stage = replaced(399, None);
+    assert_eq!(stage.serving(), Some("2"));
+    stage.list(&["1", "2", "3"]);
+    let keys = |name: &str, keys| News::Keys {
+        dataset: dataset(),
+        version: version(name),
+        address: address(2),
+        keys: Some(keys),
+    };
+    // All of it is at the peer, and this node has none of it.
+    let of_peer = |name: &str, count| {
+        let mut news = has(name, 2, 0..4);
+        news.push(keys(name, count));
+        news
+    };
+    stage.hear(of_peer("3", 3));
+    assert_eq!((stage.serving(), stage.state("3")), (Some("2"), Some(State::Held)));
+    stage.hear(of_peer("4", 390));
+    assert_eq!((stage.serving(), stage.state("3")), (Some("4"), Some(State::Removing)));
+}
+
+#[test]
 fn s19_an_earlier_version_is_loaded_while_the_latest_fails() {
     let mut stage = Stage::settled(settings(1));
     stage.list(&["2", "3"]);

@@ -1,5 +1,6 @@
 //! One version of a dataset, as a node knows it: what is here, who has the rest, and how loading goes.
 
+use super::guard::Held;
 use super::hearsay::{Holders, Layout};
 use crate::planted::{self, Planted};
 use crate::time::Millis;
@@ -29,6 +30,8 @@ pub enum State {
     Removing,
     /// It could not be read or loaded; the reason is [`Version::failure`].
     Error,
+    /// It is whole, and clients get it only when a person says so; the reason is [`Version::held`].
+    Held,
 }
 
 /// See the module.
@@ -46,6 +49,14 @@ pub struct Version {
     pub(super) share: Option<BTreeSet<u32>>,
     pub(super) holders: Holders,
     pub(super) failure: Option<String>,
+    /// How often it failed since it was last loaded.
+    pub(super) failures: u32,
+    /// Not before is it tried again.
+    pub(super) retry_at: Millis,
+    /// How many keys are in the partitions here, once the driver has counted.
+    pub(super) keys: Option<u64>,
+    /// Why clients do not get it by itself.
+    pub(super) held: Option<Held>,
     /// Whether it has failed since it was known, here or, as it seems, elsewhere: then an earlier version is loaded
     /// beside it.
     pub(super) is_doubtful: bool,
@@ -90,6 +101,38 @@ impl Version {
         self.failure.as_deref()
     }
 
+    /// How often it failed, one time after the other.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Not before is it tried again, if it failed.
+    pub fn retry_at(&self) -> Millis {
+        self.retry_at
+    }
+
+    /// Why clients do not get it by itself, if they do not.
+    pub fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
+    /// How many keys it has in all, as far as nodes tell ([`super::guard`]).
+    pub fn keys(&self) -> Option<u64> {
+        let layout = self.layout?;
+        let mine = self.keys.map(|keys| (keys, self.here.len()));
+        let (keys, partitions) = self
+            .holders
+            .counted(layout)
+            .chain(mine)
+            .fold((0u128, 0u128), |sum, (keys, held)| (sum.0 + u128::from(keys), sum.1 + held as u128));
+        let all = (keys * u128::from(layout.partitions)).div_ceil(if partitions == 0 {
+            return None;
+        } else {
+            partitions
+        });
+        Some(u64::try_from(all).unwrap_or(u64::MAX))
+    }
+
     /// Whether the source had it when it was last listed.
     pub fn is_listed(&self) -> bool {
         self.is_listed
@@ -128,15 +171,24 @@ impl Version {
     }
 
     /// It failed: what is being loaded is not any more.
-    pub(super) fn fail(&mut self, reason: String) {
+    pub(super) fn fail(&mut self, reason: String, now: Millis, retry_ms: u64) {
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = now + pause(self.failures, retry_ms);
         self.loading.clear();
         self.is_doubtful = true;
         self.failure = Some(reason);
     }
 
+    /// A partition was loaded; with all that it is to have, what failed before does not count any more.
+    pub(super) fn has_loaded(&mut self) {
+        if self.share.as_ref().is_some_and(|share| share.is_subset(&self.here)) {
+            self.failures = 0;
+        }
+    }
+
     /// A refresh: what failed is tried again, and what is not complete is dealt anew.
-    pub(super) fn refresh(&mut self, min: u32) {
-        if planted::is(Planted::S19) {
+    pub(super) fn refresh(&mut self, min: u32, now: Millis) {
+        if planted::is(Planted::S19) || (self.failure.is_some() && now < self.retry_at) {
             return;
         }
         if self.inspection == Inspection::Failed {
@@ -151,6 +203,27 @@ impl Version {
     }
 }
 
+/// Why a version is not taken whose files are not as they were.
+pub(super) fn other_layout(found: Layout, known: Layout) -> String {
+    format!(
+        "the source has it as {} partitions by {}, the cluster as {} by {}: a version must not change; give the new \
+         files a new version",
+        found.partitions, found.partitioner, known.partitions, known.partitioner
+    )
+}
+
+/// How long a version rests that failed so often: at the first time until the next refresh, and then twice as long each
+/// time, up to a bound.
+fn pause(failures: u32, retry_ms: u64) -> u64 {
+    match failures {
+        0 | 1 => 0,
+        more => retry_ms.saturating_mul(1 << (more - 2).min(20)).min(MOST_RETRY_MS),
+    }
+}
+
+/// However often a version has failed, its files may be mended: an hour is the most that a person should wait for that.
+const MOST_RETRY_MS: u64 = 3_600_000;
+
 impl State {
     /// The word of status pages.
     pub const fn word(self) -> &'static str {
@@ -159,6 +232,7 @@ impl State {
             State::Active => "ACTIVE",
             State::Removing => "REMOVING",
             State::Error => "ERROR",
+            State::Held => "HELD",
         }
     }
 }

@@ -6,7 +6,6 @@ use super::super::input::Input;
 use super::codec::Decoder;
 use super::header::{Header, SYNC_ESCAPE};
 use super::number;
-use crate::limits::SEQUENCE_BLOCK_BYTES;
 
 /// The block that is being read.
 pub struct Blocks {
@@ -17,14 +16,17 @@ pub struct Blocks {
     left: u64,
     keys: Column,
     values: Column,
+    /// What all of a block may take.
+    most_bytes: usize,
 }
 
 const BLOCK: &str = "a block";
 
 impl Blocks {
     /// Before the first block.
-    pub fn new(decoder: Decoder) -> Blocks {
-        Blocks { decoder, at: 0, left: 0, keys: Column::default(), values: Column::default() }
+    pub fn new(decoder: Decoder, most_bytes: usize) -> Blocks {
+        let (keys, values) = (Column::default(), Column::default());
+        Blocks { decoder, at: 0, left: 0, keys, values, most_bytes }
     }
 
     /// The next record.
@@ -53,10 +55,11 @@ impl Blocks {
         if escape != SYNC_ESCAPE || input.array(BLOCK)? != header.sync {
             return Err(Failure::at(self.at, Reason::Sync));
         }
-        self.left = length(input, u64::from(i32::MAX.unsigned_abs()))?;
-        for column in [&mut self.keys, &mut self.values] {
-            column.read(input, &mut self.decoder)?;
-        }
+        self.left = length(input, i32::MAX as usize)?;
+        let most = self.most_bytes;
+        self.keys.read(input, &mut self.decoder, most)?;
+        let left = most.saturating_sub(self.keys.lengths.len() + self.keys.bytes.len());
+        self.values.read(input, &mut self.decoder, left)?;
         // Each record has a length, and each length at least a byte: so many records cannot be promised in vain.
         let lengths = self.keys.lengths.len().min(self.values.lengths.len()) as u64;
         if self.left > lengths || (self.left == 0 && !(self.keys.is_done() && self.values.is_done())) {
@@ -72,13 +75,13 @@ fn damaged(how: String) -> Reason {
 }
 
 /// A number that counts something.
-fn length(input: &mut Input, most: u64) -> Result<u64, Failure> {
+fn length(input: &mut Input, most: usize) -> Result<u64, Failure> {
     let at = input.at();
     let first = input.peek(1)?.first().copied().unwrap_or(0);
     let number = number::read(input.next_bytes(number::length(first), BLOCK)?);
     let number = number.and_then(|(number, _)| u64::try_from(number).ok());
     let number = number.ok_or_else(|| Failure::at(at, damaged("a length below 0".to_owned())))?;
-    if number > most { Err(Failure::at(at, Reason::block_too_long(number))) } else { Ok(number) }
+    if number > most as u64 { Err(Failure::at(at, Reason::block_too_long(number, most))) } else { Ok(number) }
 }
 
 /// The keys or the values of a block.
@@ -92,17 +95,18 @@ struct Column {
 }
 
 impl Column {
-    fn read(&mut self, input: &mut Input, decoder: &mut Decoder) -> Result<(), Failure> {
+    fn read(&mut self, input: &mut Input, decoder: &mut Decoder, mut most: usize) -> Result<(), Failure> {
         (self.lengths_at, self.bytes_at) = (0, 0);
         for into in [&mut self.lengths, &mut self.bytes] {
             into.clear();
             let at = input.at();
-            let count = length(input, SEQUENCE_BLOCK_BYTES as u64)?;
+            let count = length(input, most)?;
             let compressed = input.next_bytes(usize::try_from(count).unwrap_or(usize::MAX), BLOCK)?;
-            decoder.decode(compressed, into, SEQUENCE_BLOCK_BYTES).map_err(|how| {
-                let too_long = || Reason::block_too_long(SEQUENCE_BLOCK_BYTES as u64 + 1);
+            decoder.decode(compressed, into, most).map_err(|how| {
+                let too_long = || Reason::block_too_long(most as u64 + 1, most);
                 Failure::at(at, how.reason(BLOCK, too_long))
             })?;
+            most -= into.len();
         }
         Ok(())
     }

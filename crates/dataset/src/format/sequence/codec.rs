@@ -41,8 +41,8 @@ impl Codec {
     }
 
     /// What uncompresses it.
-    pub fn decoder(self) -> Decoder {
-        Decoder { codec: self, zstd: None }
+    pub fn decoder(self, most_bytes: usize) -> Decoder {
+        Decoder { codec: self, zstd: None, window_log: window_log(most_bytes) }
     }
 }
 
@@ -51,6 +51,12 @@ pub struct Decoder {
     codec: Codec,
     /// Kept, since making one takes longer than a short value.
     zstd: Option<zstd::stream::raw::Decoder<'static>>,
+    window_log: u32,
+}
+
+/// The longest window of zstd within that much memory, of those that its own tools write without being told to.
+pub fn window_log(most_bytes: usize) -> u32 {
+    most_bytes.max(1).next_power_of_two().ilog2().clamp(20, 27)
 }
 
 /// Why something was not uncompressed.
@@ -109,7 +115,11 @@ impl Decoder {
     fn zstd(&mut self, compressed: &[u8], into: &mut Vec<u8>, limit: usize) -> Result<(), Undecodable> {
         let decoder = match &mut self.zstd {
             Some(decoder) => decoder,
-            none => none.insert(zstd::stream::raw::Decoder::new()?),
+            none => {
+                let decoder = none.insert(zstd::stream::raw::Decoder::new()?);
+                decoder.set_parameter(zstd::zstd_safe::DParameter::WindowLogMax(self.window_log))?;
+                decoder
+            }
         };
         decoder.reinit()?;
         let mut input = InBuffer::around(compressed);

@@ -5,20 +5,20 @@ use super::super::error::{Failure, Reason};
 use super::super::input::Input;
 use super::codec::Decoder;
 use super::header::{Header, SYNC_ESCAPE};
-use crate::limits::RECORD_BYTES;
 
 /// What is kept from one record to the next.
 pub struct Plain {
     decoder: Option<Decoder>,
     value: Vec<u8>,
+    most_bytes: usize,
 }
 
 const RECORD: &str = "a record";
 
 impl Plain {
     /// Before the first record.
-    pub fn new(decoder: Option<Decoder>) -> Plain {
-        Plain { decoder, value: Vec::new() }
+    pub fn new(decoder: Option<Decoder>, most_bytes: usize) -> Plain {
+        Plain { decoder, value: Vec::new(), most_bytes }
     }
 
     /// The next record.
@@ -27,16 +27,19 @@ impl Plain {
         input: &'a mut Input,
         header: &Header,
     ) -> Result<Option<Record<'a>>, Failure> {
-        let Some((at, length, key_length)) = lengths(input, header)? else { return Ok(None) };
+        let Some((at, length, key_length)) = lengths(input, header, self.most_bytes)? else {
+            return Ok(None);
+        };
         let record = input.next_bytes(length, RECORD)?;
         let (key, value) = record.split_at(key_length);
         let value = match &mut self.decoder {
             None => value,
             Some(decoder) => {
                 self.value.clear();
-                let uncompressed = decoder.decode(value, &mut self.value, RECORD_BYTES);
+                let most = self.most_bytes;
+                let uncompressed = decoder.decode(value, &mut self.value, most);
                 uncompressed.map_err(|how| {
-                    let reason = how.reason("a value", || Reason::record_too_long(RECORD_BYTES as u64 + 1));
+                    let reason = how.reason("a value", || Reason::record_too_long(most as u64 + 1, most));
                     Failure::at(at, reason)
                 })?;
                 &self.value
@@ -49,14 +52,14 @@ impl Plain {
 }
 
 /// Where the next record is, how long it is, and how long its key.
-fn lengths(input: &mut Input, header: &Header) -> Result<Option<(u64, usize, usize)>, Failure> {
+fn lengths(input: &mut Input, header: &Header, most: usize) -> Result<Option<(u64, usize, usize)>, Failure> {
     let mut at = input.at();
     // Nearly always all is well and there; whatever is not is looked at below, step by step.
     if let Some(&[a, b, c, d, e, f, g, h]) = input.at_hand() {
         let lengths = [[a, b, c, d], [e, f, g, h]].map(|four| usize::try_from(i32::from_be_bytes(four)));
         if let [Ok(length), Ok(key_length)] = lengths
             && key_length <= length
-            && length <= RECORD_BYTES
+            && length <= most
         {
             input.next_bytes(8, RECORD)?;
             return Ok(Some((at, length, key_length)));
@@ -79,8 +82,8 @@ fn lengths(input: &mut Input, header: &Header) -> Result<Option<(u64, usize, usi
     }
     let damaged = |how| Failure::at(at, Reason::Damaged { what: RECORD, how });
     let length = usize::try_from(length).map_err(|_| damaged(format!("a length of {length}")))?;
-    if length > RECORD_BYTES {
-        return Err(Failure::at(at, Reason::record_too_long(length as u64)));
+    if length > most {
+        return Err(Failure::at(at, Reason::record_too_long(length as u64, most)));
     }
     let key_length = i32::from_be_bytes(input.array(RECORD)?);
     match usize::try_from(key_length) {

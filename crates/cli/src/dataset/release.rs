@@ -1,0 +1,76 @@
+//! `partage dataset release`: a version that is held is given to clients.
+
+use super::ask::look;
+use super::door::NodeDoor;
+use crate::http::segment;
+use crate::output::{Failure, Output};
+use bytes::Bytes;
+use clap::Args;
+use hyper::Method;
+use partage_core::dataset::VersionName;
+use serde_json::json;
+use std::time::Duration;
+
+/// Between two looks at who gives it.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// `partage dataset release`
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// Which dataset
+    dataset: String,
+    /// Which version
+    version: String,
+    /// Seconds to wait at most until clients of every node get it
+    #[arg(long, default_value_t = 60)]
+    at_most_s: u64,
+    #[command(flatten)]
+    door: NodeDoor,
+}
+
+impl ReleaseArgs {
+    /// Runs it: an order for that version, and when all nodes have followed it, one for the latest again.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let (name, version) = (&self.dataset, &self.version);
+        VersionName::new(version).map_err(Failure::usage)?;
+        let dataset = look(&self.door, name).await?;
+        let held = dataset.versions.get(version).and_then(|version| version.holds().next());
+        let Some((_, why)) = held else {
+            let what = format!("version {version} of dataset {name} is not held");
+            let help = format!("`partage dataset status {name}` says how its versions stand");
+            return Err(Failure::refused(what).help(help));
+        };
+        let why = why.to_owned();
+        let path = format!("/-/pin/{}", segment(name));
+        let order = format!("{path}?version={}", segment(version));
+        self.door.ask(Method::POST, &order, Bytes::new()).await?;
+        let given = tokio::time::timeout(Duration::from_secs(self.at_most_s), self.is_given()).await;
+        match given {
+            Ok(given) => given?,
+            Err(_) => {
+                let what = format!("not every node gives version {version} after {} s", self.at_most_s);
+                let help = format!(
+                    "it stays pinned: `partage dataset rollback {name} --latest` follows the latest again"
+                );
+                return Err(Failure::failed(what).help(help));
+            }
+        }
+        self.door.ask(Method::DELETE, &path, Bytes::new()).await?;
+        if output.is_json() {
+            return output.json(&json!({ "dataset": name, "version": version, "held": why }));
+        }
+        output.text(&format!("clients of dataset {name} get version {version}, which was held: {why}"));
+        Ok(())
+    }
+
+    async fn is_given(&self) -> Result<(), Failure> {
+        loop {
+            let dataset = look(&self.door, &self.dataset).await?;
+            let version = dataset.versions.get(&self.version);
+            if version.is_some_and(|version| version.served_by() == version.nodes.len()) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
