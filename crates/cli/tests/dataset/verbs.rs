@@ -107,8 +107,18 @@ fn a_node_is_asked_from_the_first_version_to_the_last() {
     assert!(wrong.code == 2 && wrong.err.contains("100000"), "{wrong:?}");
 
     shop.write("2", &["name,hex\nred,#e00\n"]);
+    // It lost most of its keys.
     let refreshed = node.ask(&["refresh", "colours", "--wait"]);
-    assert_eq!(refreshed.code, 0, "{refreshed:?}");
+    assert!(refreshed.code == 1 && refreshed.err.contains("version 2 is held"), "{refreshed:?}");
+    let told = node.ask(&["status", "colours"]);
+    assert!(
+        told.out.contains("1 keys where version 1 has 3") && told.out.contains("dataset release"),
+        "{told:?}"
+    );
+    assert_eq!(node.ask(&["get", "colours", "red"]).out, "#f00");
+    assert_eq!(node.ask(&["release", "colours", "1"]).code, 4, "that one is not held");
+    let released = node.ask(&["release", "colours", "2"]);
+    assert_eq!(released.code, 0, "{released:?}");
     eventually("version 2 is served", || node.ask(&["get", "colours", "red"]).out == "#e00");
     let versions = node.ask(&["versions", "colours", "--json"]).json();
     assert_eq!(versions.as_object().unwrap().len(), 2, "{versions}");
@@ -122,7 +132,9 @@ fn a_node_is_asked_from_the_first_version_to_the_last() {
     assert_eq!(node.ask(&["rollback", "colours", "1"]).code, 0);
     eventually("version 1 is served again", || node.ask(&["get", "colours", "red"]).out == "#f00");
     assert_eq!(node.ask(&["rollback", "colours", "--latest", "--json"]).json()["version"], Value::Null);
-    eventually("version 2 is served again", || node.ask(&["get", "colours", "red"]).out == "#e00");
+    eventually("version 2 is held again", || node.version("2")["state"] == "HELD");
+    assert_eq!(node.ask(&["release", "colours", "2", "--json"]).json()["version"], "2");
+    assert_eq!(node.ask(&["get", "colours", "red"]).out, "#e00");
     for wrong in
         [&["rollback", "colours"][..], &["rollback", "colours", "1", "--latest"], &["refresh", "--wait"]]
     {
@@ -188,7 +200,7 @@ fn a_version_and_a_source_that_cannot_be_read_are_told_by_list_and_status() {
     }
     fs::rename(&away, shop.source()).unwrap();
     fs::write(&settings, before).unwrap();
-    shop.write("2", &["name,hex\nred,#e00\n"]);
+    shop.write("2", &["name,hex\nred,#e00\nblue,#00e\n"]);
     eventually("it is mended", || node.ask(&["get", "colours", "red"]).out == "#e00" && errors().is_null());
 }
 
