@@ -91,12 +91,17 @@ impl Door {
         let mut why = String::new();
         for coordinator in &self.coordinator {
             match self.ask_one(coordinator, &method, path, body.clone()).await? {
-                Ok((status, bytes)) if status.is_success() => {
-                    return serde_json::from_slice(&bytes).map_err(|error| {
-                        Failure::failed(format!("the answer of {path} is not understood: {error}"))
-                    });
+                Ok((status, bytes)) if status.is_success() => match serde_json::from_slice(&bytes) {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => {
+                        let what = format!("the answer of {path} is not understood: {error}");
+                        return Err(self.somebody_else(coordinator).await.unwrap_or(Failure::failed(what)));
+                    }
+                },
+                Ok((status, bytes)) => {
+                    let other = self.somebody_else(coordinator).await;
+                    return Err(other.unwrap_or_else(|| refusal(status, &bytes)));
                 }
-                Ok((status, bytes)) => return Err(refusal(status, &bytes)),
                 Err(lost) if lost.sent && method != Method::GET => {
                     let what = format!(
                         "{coordinator} broke off before it answered ({}): it may have been done",
@@ -147,6 +152,24 @@ impl Door {
             .body(Full::new(body))
             .map_err(|error| Failure::usage(format!("{coordinator:?} is no address: {error}")))?;
         Ok(http::send(request).await)
+    }
+
+    /// Who answers at the address of a coordinator, where it is none of them.
+    async fn somebody_else(&self, address: &str) -> Option<Failure> {
+        let what =
+            [("/partage/health", "connected", "a router"), ("/-/health", "datasets", "a dataset node")];
+        for (path, field, what) in what {
+            let Ok(Ok((_, bytes))) = self.ask_one(address, &Method::GET, path, Bytes::new()).await else {
+                continue;
+            };
+            let told: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            if told.get(field).is_some() {
+                return Some(Failure::usage(format!("{address} is {what}, and this asks a coordinator")).help(
+                    "coordinators listen on port 7400 as a rule: name one with --coordinator HOST:PORT, or PARTAGE_COORDINATOR",
+                ));
+            }
+        }
+        None
     }
 
     fn unreachable(&self, why: impl std::fmt::Display) -> Failure {

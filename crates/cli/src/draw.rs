@@ -4,8 +4,8 @@
 //!  n1  █▓░█ ▒  █    █ leads   ▓ follows   ░ loads   ▒ unloads   ✗ fails
 //! ```
 //!
-//! The colour of a mark is the load of its shard, from cool to hot, against the hottest shard. Colours are
-//! left out when stdout is no terminal, or `NO_COLOR` is set.
+//! The colour of a mark is the load of its shard, from cool to hot, against the hottest shard; where no load is known,
+//! what the replica does. Colours are left out when stdout is no terminal, or `NO_COLOR` is set.
 
 use partage_wire::json::{Node, Replica, Shard};
 use std::io::IsTerminal;
@@ -75,13 +75,26 @@ impl Paint {
     fn mark(&self, shard: &Shard, node: &str) -> String {
         let Some(replica) = shard.replicas.iter().find(|r| r.node == node) else { return " ".to_owned() };
         let mark = symbol(replica);
-        if !self.colours || self.hottest <= 0.0 {
+        if !self.colours {
             return mark.to_string();
+        }
+        if self.hottest <= 0.0 {
+            return format!("\x1b[38;5;{}m{mark}\x1b[0m", colour(mark));
         }
         // From green over yellow to red, in the 256 colours of terminals.
         let steps = [34, 70, 106, 142, 178, 208, 202, 196];
         let step = (heat(shard) / self.hottest * (steps.len() - 1) as f64).round() as usize;
         format!("\x1b[38;5;{}m{mark}\x1b[0m", steps[step.min(steps.len() - 1)])
+    }
+}
+
+/// The colour of a mark where no load is known: what fails is red, what is on its way yellow.
+fn colour(mark: char) -> u8 {
+    match mark {
+        '✗' => 196,
+        '░' | '▒' => 178,
+        '▓' => 38,
+        _ => 34,
     }
 }
 

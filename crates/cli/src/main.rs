@@ -4,7 +4,8 @@
 //! [`Output`]. To add one: a `mod` line, a variant of [`Command`], an arm of [`Command::run`]. Nothing else
 //! in the project ends the process.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not reachable, 4 refused (see [`output::Exit`]).
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not reachable, 4 refused, 5 not done yet, 130 ended by Ctrl-C (see
+//! [`output::Exit`]).
 
 mod admin;
 mod backup;
@@ -20,10 +21,11 @@ mod keys;
 mod output;
 mod restore;
 mod role;
+mod shell;
 mod simulate;
 mod up;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use output::{Failure, Output};
 use std::process::ExitCode;
 
@@ -43,12 +45,14 @@ struct Cli {
 enum Command {
     /// The cluster at a glance
     Status(admin::StatusArgs),
-    /// Nodes: list, drain, undrain, remove; or, with --id, run one
+    /// What changed, when, why and by whom
+    Events(admin::EventsArgs),
+    /// Nodes: list, show, drain, undrain, remove; or, with --id, run one
     Node(NodeOrRole),
     /// Keyspaces: create, list, show, update, delete
     #[command(subcommand)]
     Keyspace(admin::KeyspaceCommand),
-    /// Shards: list, move, split, merge and more
+    /// Shards: list, show, move, split, merge and more
     #[command(subcommand)]
     Shard(admin::ShardCommand),
     /// Plans: list, show, approve, reject, edit
@@ -76,6 +80,13 @@ enum Command {
     Coordinator(CoordinatorOrRole),
     /// What would happen to my keys? Compare sharding schemes on a sample of them
     Simulate(simulate::Args),
+    /// Print what a shell needs to complete commands and flags
+    ///
+    /// bash: `partage completions bash > ~/.local/share/bash-completion/completions/partage`;
+    /// zsh: into a folder of $fpath, as `_partage`; fish: `~/.config/fish/completions/partage.fish`.
+    Completions(shell::CompletionsArgs),
+    /// Write the manual pages
+    Man(shell::ManArgs),
 }
 
 /// `partage node list` asks about nodes; `partage node --id n4` is one.
@@ -102,6 +113,7 @@ impl Command {
     async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             Command::Status(args) => args.run(output).await,
+            Command::Events(args) => args.run(output).await,
             Command::Node(NodeOrRole { command: Some(command), .. }) => command.run(output).await,
             Command::Node(NodeOrRole { command: None, role }) => role.run(output).await,
             Command::Up(args) => args.run(output).await,
@@ -120,6 +132,11 @@ impl Command {
             }
             Command::Coordinator(CoordinatorOrRole { command: None, role }) => role.run(output).await,
             Command::Simulate(args) => simulate::run(&args, output),
+            Command::Completions(args) => {
+                args.run(Cli::command(), output);
+                Ok(())
+            }
+            Command::Man(args) => args.run(Cli::command(), output),
         }
     }
 }

@@ -21,6 +21,10 @@ pub enum Exit {
     NotReachable = 3,
     /// Somebody answered: no.
     Refused = 4,
+    /// It was begun, and is blocked, or not done within the time.
+    NotDone = 5,
+    /// A person has ended it with Ctrl-C.
+    Interrupted = 130,
 }
 
 /// Why a command did not end well, and the way out.
@@ -56,6 +60,21 @@ impl Failure {
     /// Somebody answered: no.
     pub fn refused(what: impl fmt::Display) -> Failure {
         Failure::new(Exit::Refused, what)
+    }
+
+    /// It was begun, and is blocked, or not done within the time.
+    pub fn not_done(what: impl fmt::Display) -> Failure {
+        Failure::new(Exit::NotDone, what)
+    }
+
+    /// A person has ended it.
+    pub fn interrupted(what: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Interrupted, what)
+    }
+
+    /// Whether nobody answered at the address.
+    pub fn is_not_reachable(&self) -> bool {
+        self.exit == Exit::NotReachable
     }
 
     /// What is wrong, without the way out.
@@ -187,6 +206,11 @@ impl Output {
         if self.broken.is_none() {
             self.broken = self.stdout.flush().err();
         }
+    }
+
+    /// Whether nobody reads any more, or nothing can be written.
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
     }
 
     /// Sends what was written. A reader that has gone is no failure; a full disk is.

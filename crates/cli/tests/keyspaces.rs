@@ -66,7 +66,7 @@ async fn partitions_come_and_go_by_name() {
     let (code, told) = doors.shell(&["shard", "register", "k", "east"]);
     assert!(code == 4 && told.unwrap().message.contains("has the partition east already"));
     done(&doors, &["shard", "unregister", "k", "east", "--dry-run"]);
-    done(&doors, &["shard", "unregister", "k", "east"]);
+    done(&doors, &["shard", "unregister", "k", "east", "--yes"]);
     assert_eq!(bounds(&doors, "k").await, [name("west")]);
     let (_, told) = doors.shell(&["shard", "register", "kv", "x"]);
     let told = told.unwrap();

@@ -27,8 +27,8 @@ async fn the_exit_code_of_status_says_whether_something_is_wrong() {
     assert!(code == 1 && told.unwrap().message.contains("wrong, see above"), "no shard is served");
     let said = doors.text(&["status"]);
     assert!(said.starts_with("WRONG      4 of 4 shards are not served"), "{said}");
-    done(&doors, &["keyspace", "delete", "kv"]);
-    done(&doors, &["keyspace", "delete", "parts"]);
+    done(&doors, &["keyspace", "delete", "kv", "--yes"]);
+    done(&doors, &["keyspace", "delete", "parts", "--yes"]);
     done(&doors, &["status"]);
 }
 

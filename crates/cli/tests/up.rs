@@ -278,6 +278,19 @@ fn mistakes_have_their_exit_codes() {
     assert_eq!(up.cli(&["keyspace", "create", "a/b"]).0, 2, "wrong usage: no name");
     assert_eq!(up.cli(&["keyspace", "create", "packages"]).0, 4, "refused: there is one");
     assert_eq!(up.cli(&["shard", "move", "packages", "nonsense", "--from", "n1", "--to", "n2"]).0, 2);
+    for other in ["router", "dataset"] {
+        let address = match other {
+            "router" => up.address("router").to_owned(),
+            _ => up.at["dataset_nodes"][0]["address"].as_str().unwrap_or_default().to_owned(),
+        };
+        if address.is_empty() {
+            continue;
+        }
+        let said = partage().args(["status", "--coordinator", &address]).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(2), "{text}");
+        assert!(text.contains(other) && text.contains("--coordinator HOST:PORT"), "{text}");
+    }
     let nobody = partage().args(["status", "--coordinator", "127.0.0.1:9"]).output().unwrap();
     assert_eq!(nobody.status.code(), Some(3), "not reachable");
     let typo = partage().args(["coordinator", "--config", "/nowhere.toml"]).output().unwrap();

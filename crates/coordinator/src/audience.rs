@@ -1,10 +1,12 @@
 //! Where the mind's news goes: to routers, to the log, to the metrics.
 
 use crate::clock::Clock;
+use crate::events::EventLog;
 use crate::metrics::{Glance, Metrics};
 use crate::mind::Audience;
 use crate::publish::Publisher;
 use partage_core::cluster::{Cluster, Problem};
+use partage_core::event::{About, Event, EventKind, event};
 use partage_core::map::MapDiff;
 use partage_core::time::Millis;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +18,7 @@ pub struct Herald {
     publisher: Arc<Publisher>,
     clock: Clock,
     metrics: Metrics,
+    events: EventLog,
     /// Whether something was said since settings and addresses were last published.
     news: AtomicBool,
     /// What is wrong with who leads.
@@ -29,9 +32,21 @@ impl Herald {
             publisher,
             clock,
             metrics: Metrics::default(),
+            events: EventLog::default(),
             news: AtomicBool::new(false),
             leaders: Mutex::default(),
         }
+    }
+
+    /// What happened lately.
+    pub fn events(&self) -> &EventLog {
+        &self.events
+    }
+
+    /// Raises an alarm of this coordinator's own.
+    pub fn alarm(&self, text: &str) {
+        self.notice(true, text);
+        self.happened(&[Event { alarm: true, ..event(EventKind::Alarm, About::all(), text.to_owned()) }]);
     }
 
     /// So many coordinators say that they lead, and that is what is wrong with it.
@@ -64,6 +79,10 @@ impl Audience for Herald {
         } else {
             tracing::info!("{text}");
         }
+    }
+
+    fn happened(&self, events: &[Event]) {
+        self.events.add(self.clock.moment().wall_ms, events);
     }
 
     fn committed(&self, took: Duration) {

@@ -13,14 +13,15 @@ use axum::http::HeaderMap;
 use partage_core::cluster::admin::{AdminError, Answer, Command, DrainStatus};
 use partage_core::cluster::explain::Explanation;
 use partage_core::cluster::moves::MoveRow;
+use partage_core::cluster::node_detail::NodeDetail;
 use partage_core::cluster::status::{NodeRow, ShardRow, Summary};
 use partage_core::id::{PlanId, ShardId};
 use partage_core::key::Key;
 use partage_core::keyspace::Keyspace;
-use partage_core::name::KeyspaceName;
+use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::plan::ShownPlan;
 use partage_wire::Malformed;
-use partage_wire::json::{CommandRequest, Dump, KeyText};
+use partage_wire::json::{CommandRequest, Dump, EventPage, Events, KeyText};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Mutex;
@@ -96,6 +97,12 @@ impl Desk {
 
     pub(crate) async fn nodes(&self) -> Result<Vec<NodeRow>, Failed> {
         Ok(self.mind.call(|cluster, at| cluster.node_table(at)).await?)
+    }
+
+    pub(crate) async fn node(&self, node: &str, limit: Option<usize>) -> Result<NodeDetail, Failed> {
+        let id: NodeId = node.parse().map_err(|error| Failed::malformed("node", error))?;
+        let limit = page_limit(limit)?;
+        Ok(self.mind.call(move |cluster, at| cluster.node_detail(at, &id, limit)).await??)
     }
 
     pub(crate) async fn keyspaces(&self) -> Result<Vec<Keyspace>, Failed> {
@@ -175,6 +182,14 @@ impl Desk {
 
     pub(crate) async fn drains(&self) -> Result<Vec<DrainStatus>, Failed> {
         Ok(self.mind.call(|cluster, at| cluster.drains(at)).await?)
+    }
+
+    /// What happened lately. A leader that was deposed meanwhile answers nothing, like to every other question.
+    pub(crate) async fn events(&self, asked: EventPage) -> Result<Events, Failed> {
+        let limit = page_limit(asked.limit)?;
+        let after = asked.after.as_deref().map(str::parse).transpose()?;
+        self.mind.call(|_, _| ()).await?;
+        Ok(self.herald.events().page(&asked, after, limit))
     }
 
     /// Everything durable, as one JSON document.

@@ -24,7 +24,9 @@ use partage_core::name::KeyspaceName;
 use partage_metadata::Peers;
 use partage_wire::json::Coordinator;
 use partage_wire::metadata::MapQuestion;
-use partage_wire::stored::{self, COORDINATORS, ELECTION, Presence, Recovered, Shown, is_record};
+use partage_wire::stored::{
+    self, COORDINATORS, ELECTION, EVENTS, Presence, Recovered, Shown, events_slot, is_record, open_events,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -203,6 +205,13 @@ fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coor
                 None => (&entry.value[..], None),
             },
             [COORDINATORS, _] => (&entry.value[..], None),
+            [EVENTS, _] if events_slot(key.as_str()).is_some() => {
+                if let Err(error) = open_events(key.as_str(), &entry.value) {
+                    let what = format!("{error}: these events are not listed; nothing else follows from it");
+                    remarks.push(Remark::new(Weight::Untidy, what));
+                }
+                continue;
+            }
             [ROOM] => {
                 let what = format!(
                     "key `{key}` is of a leader that looked for room and died: the next one takes it away"

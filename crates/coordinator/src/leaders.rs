@@ -9,7 +9,6 @@
 use crate::audience::Herald;
 use crate::backing::{Footing, presence_key};
 use crate::limits;
-use crate::mind::Audience;
 use crate::store::StoreError;
 use partage_coordination::{Key, Scope, View};
 use partage_core::cluster::Problem;
@@ -69,7 +68,7 @@ pub async fn say_and_watch(footing: &Footing, presence: Presence, herald: &Heral
         let elected = presence.leads.map(|term| (presence.id.as_str(), term));
         let problems = if count > 1 { problems(elected, present) } else { vec![] };
         if !alarmed {
-            problems.iter().for_each(|problem| herald.notice(true, &problem.to_string()));
+            problems.iter().for_each(|problem| herald.alarm(&problem.to_string()));
         }
         herald.leaders(count, problems);
         alarmed = count > 1;
@@ -115,8 +114,7 @@ async fn until_broken(
         };
         if now.as_ref().is_none_or(|now| *now != presence.to_bytes()) {
             let done = if now.is_some() { "replaced" } else { "deleted" };
-            herald.notice(
-                true,
+            herald.alarm(
                 &format!(
                     "the key `{own}` of this coordinator was {done} while its session lives; it writes the key again: \
                      find out who did it"

@@ -20,6 +20,7 @@ mod callback;
 mod check_back;
 mod clock;
 mod desk;
+mod events;
 mod failed;
 mod forward;
 mod front;

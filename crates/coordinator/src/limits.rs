@@ -137,3 +137,18 @@ pub const ROOM_AGAIN_MS: u64 = 1_000;
 /// How much more room a leader looks for than its commit needs, in bytes: the engine keeps something beside the values,
 /// and the next commit needs some room, too.
 pub const ROOM_MARGIN_BYTES: usize = 4 << 10;
+
+/// How often a leader stores what has happened since, in milliseconds: what a leader that is killed takes with it.
+pub const EVENTS_WRITE_MS: u64 = 2_000;
+
+/// Events that one key holds, in bytes: it is written again with each of them, so it is little beside a map.
+pub const EVENTS_SEGMENT_BYTES: usize = 32 << 10;
+
+/// Keys that hold events: 4 MiB in all, room for twice as many as are kept by default.
+pub const EVENTS_SEGMENTS: u16 = 128;
+
+/// Keys with events that are written at once: with every other thing that a transaction may have to hold, 256 KiB.
+pub const EVENTS_SEGMENTS_AT_ONCE: usize = 8;
+
+/// Keys with events that are deleted at once: half of what a transaction takes.
+pub const EVENTS_DELETED_AT_ONCE: usize = 64;

@@ -6,6 +6,7 @@ use crate::store::{Store, StoreError};
 use crate::trays::{Tray, Trays};
 use partage_coordination::LeaderLease;
 use partage_core::cluster::{Ahead, BeatError, Cluster, Moment, Outbox, Registration, Welcome, Write};
+use partage_core::event::{About, Event, EventKind, event};
 use partage_core::exchange::{Beat, Orders};
 use partage_core::id::TransactionId;
 use partage_core::map::MapDiff;
@@ -107,6 +108,8 @@ pub trait Audience: Send + Sync + 'static {
     fn maps(&self, cluster: &Cluster, diffs: Vec<MapDiff>);
     /// Something was logged.
     fn notice(&self, alarm: bool, text: &str);
+    /// That has happened, and is durable.
+    fn happened(&self, events: &[Event]);
     /// Something was made durable; the commit took that long.
     fn committed(&self, took: Duration);
     /// A round of decisions behind that many calls is over.
@@ -384,7 +387,9 @@ impl Task {
             }
             self.full = None;
             self.cluster.set_storage_problem(None);
-            self.audience.notice(false, "there is room on the disk again: this coordinator decides again");
+            let text = "there is room on the disk again: this coordinator decides again";
+            self.audience.notice(false, text);
+            self.audience.happened(&[event(EventKind::Notice, About::all(), text.to_owned())]);
         }
         let wake = self.decide(replies).await?;
         self.audience.looked(&self.cluster, self.clock.now(), calls);
@@ -454,6 +459,7 @@ impl Task {
         for notice in &outbox.notices {
             self.audience.notice(notice.alarm, &notice.text);
         }
+        self.audience.happened(&outbox.events);
         if !outbox.maps.is_empty() {
             self.audience.maps(&self.cluster, outbox.maps);
         }

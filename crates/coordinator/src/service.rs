@@ -16,6 +16,7 @@ use crate::audience::Herald;
 use crate::backing::{Backing, Footing, Remembered};
 use crate::clock::Clock;
 use crate::desk::Desk;
+use crate::events::Keeping;
 use crate::front::Front;
 use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
 use crate::mind::{Audience, Ended, Leading, Mind, NotStored};
@@ -27,6 +28,7 @@ use crate::{callback, check_back, leaders, limits, listen, upkeep};
 use axum::Router;
 use partage_coordination::{Advice, Error, LeaderLease, Leadership};
 use partage_core::cluster::{Ahead, Cluster, Records, RecoverError, StoredFaults, Witness, note};
+use partage_core::event::{About, EventKind, event};
 use partage_core::name::KeyspaceName;
 use partage_core::placement::Policies;
 use partage_core::settings::Settings;
@@ -209,6 +211,8 @@ struct Life {
     quarantine: BTreeSet<KeyspaceName>,
     /// Those of them that were set back.
     set_back: SetBack,
+    /// Stores what happens.
+    keeping: Keeping,
 }
 
 impl House {
@@ -282,7 +286,11 @@ impl House {
             _ = stopped.wait_for(|stop| *stop) => Err(None),
         };
         let ended = match won {
-            Ok(leadership) => self.lead(&footing, leadership, standby, begun, stopped).await,
+            Ok(leadership) => {
+                let ended = self.lead(&footing, leadership, standby, begun, stopped).await;
+                self.herald.events().fall();
+                ended
+            }
             Err(why) => why.map_or(Ok(()), Err),
         };
         self.publisher.fall_silent();
@@ -331,7 +339,7 @@ impl House {
         let term = leadership.term().get();
         let (mut standby, mut full) = (Some(standby), None);
         loop {
-            let Life { mind, mut task, router, quarantine, set_back } = tokio::select! {
+            let Life { mind, mut task, router, quarantine, set_back, keeping } = tokio::select! {
                 begun = self.begin(footing, leadership.clone(), standby.as_ref(), full.take()) => begun?,
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             };
@@ -339,6 +347,11 @@ impl House {
             self.front.open(footing.doors(router));
             if let Some(standby) = standby.take() {
                 tracing::info!(term, backend = footing.coordination.backend(), "this coordinator leads");
+                let text = format!(
+                    "coordinator {} at {} leads at term {term}",
+                    self.presence.id, self.presence.address
+                );
+                self.herald.happened(&[event(EventKind::LeaderChanged, About::all(), text)]);
                 standby.end(Leads { address: self.presence.address.clone(), term });
             }
             drop(mind);
@@ -353,9 +366,11 @@ impl House {
                     return Err(StoreError::ReadableAgain { keyspace }.into());
                 }
                 () = leaders::say_and_watch(footing, presence, &self.herald) => return Ok(()),
-                _ = stopped.wait_for(|stop| *stop) => {
+                // What it gives may not be held over the rest.
+                () = async { drop(stopped.wait_for(|stop| *stop).await) } => {
                     self.front.open(crate::http::closed());
                     task.abort();
+                    keeping.end().await;
                     return Ok(());
                 }
             };
@@ -381,8 +396,7 @@ impl House {
         let term = leadership.term();
         if let Some(stored) = leadership.set_back() {
             let (term, stored) = (term.get(), stored.get());
-            self.herald.notice(
-                true,
+            self.herald.alarm(
                 &format!(
                     "the engine says (key `election/term`) that term {stored} was the last, and this coordinator knows of a later one: the key \
                      was changed, or the engine was restored from an older state; this coordinator leads at term \
@@ -393,7 +407,7 @@ impl House {
         }
         // Without room for it the term is remembered by this process, and by those that stand by.
         if let Err(error) = footing.terms.keep(term).await {
-            self.herald.notice(true, &error.to_string());
+            self.herald.alarm(&error.to_string());
         }
         let (coordination, session) = (footing.coordination.clone(), footing.session.clone());
         let lead = LeaderLease::begin(coordination, session, leadership, footing.about.clone()).await?;
@@ -442,6 +456,9 @@ impl House {
     ) -> Result<Life, StartError> {
         let term = leadership.term().get();
         let lead = self.secure(footing, &leadership).await?;
+        let events = self.herald.events();
+        events.lead(&*footing.coordination, term, &self.config.settings).await;
+        let keeping = Keeping::begin(events.clone(), footing.coordination.clone(), leadership.clone());
         let maps = footing.maps().cloned();
         let (store, mut records, mut faults) =
             Store::open(footing.coordination.clone(), leadership, maps).await?;
@@ -469,7 +486,7 @@ impl House {
             tokio::spawn(upkeep::run(mind.clone(), lists, part.directory(), self.clock));
         }
         let router = doors(&mind, self.publisher.clone(), herald, Roster::of(footing), term);
-        Ok(Life { mind, task, router, quarantine, set_back })
+        Ok(Life { mind, task, router, quarantine, set_back, keeping })
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::store::ROOM;
 use partage_coordination::{Entry, Key, cluster_of};
-use partage_wire::stored::{COORDINATORS, ELECTION, Presence, Shown, describe, is_record};
+use partage_wire::stored::{
+    COORDINATORS, ELECTION, EVENTS, Presence, Shown, describe, events_slot, is_record, open_events,
+};
 
 /// All of them, in the order of their names. `place` names the root in errors.
 pub fn show<'a>(place: &str, entries: impl IntoIterator<Item = (&'a Key, &'a Entry)>) -> Vec<Shown> {
@@ -47,6 +49,12 @@ fn says(place: &str, key: &str, value: &[u8]) -> Result<String, String> {
         },
         [ROOM] => Ok("a look for room of a leader whose engine was full; it goes again".to_owned()),
         [COORDINATORS, _] => presence(value),
+        [EVENTS, _] if events_slot(key).is_some() => {
+            let events = open_events(key, value).map_err(|error| error.to_string())?;
+            let times = events.first().zip(events.last());
+            let span = times.map(|(first, last)| format!(" from {} ms to {} ms", first.at_ms, last.at_ms));
+            Ok(format!("{} events{}", events.len(), span.unwrap_or_default()))
+        }
         _ if is_record(key) => describe(key, value).map_err(|error| error.to_string()),
         _ => Err("was not written by this program".to_owned()),
     }

@@ -99,6 +99,8 @@ async fn the_document_names_every_path() {
         "/v1/explain/{keyspace}",
         "/v1/moves",
         "/v1/drains",
+        "/v1/events",
+        "/v1/nodes/{node}",
         "/v1/dump",
         "/v1/worker/register",
         "/v1/worker/heartbeat",

@@ -8,6 +8,7 @@ pub mod brake;
 pub mod check;
 pub mod cluster;
 pub mod dataset;
+pub mod event;
 pub mod exchange;
 pub mod handover;
 pub mod hash;

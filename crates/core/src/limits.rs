@@ -12,6 +12,9 @@ pub const UNKNOWN_BYTES: u64 = 64 << 20;
 /// name on every file system, and a metric label.
 pub const NAME_BYTES: usize = 255;
 
+/// Shards that one change of a map names in the list of events; of the others it says how many they are.
+pub const SHARD_EVENTS_AT_ONCE: usize = 16;
+
 /// Most replicas of one shard. Beyond this more replicas cost more than they carry; a read-hot shard
 /// should be split or isolated first.
 pub const REPLICAS: usize = 64;

@@ -39,6 +39,10 @@ pub struct Settings {
     pub handover_ms: u64,
     /// Plans kept for `plan list`, finished ones included.
     pub plans_kept: usize,
+    /// Events kept for `partage events`, at most.
+    pub events_kept: usize,
+    /// How long an event is kept.
+    pub events_kept_ms: u64,
 }
 
 impl Default for Settings {
@@ -59,6 +63,8 @@ impl Default for Settings {
             load_attempts: 5,
             handover_ms: 60_000,
             plans_kept: 1_000,
+            events_kept: 10_000,
+            events_kept_ms: 7 * 24 * 60 * 60 * 1_000,
         }
     }
 }
@@ -115,6 +121,8 @@ impl Settings {
             ("load_attempts", u64::from(self.load_attempts)),
             ("handover_ms", self.handover_ms),
             ("plans_kept", self.plans_kept as u64),
+            ("events_kept", self.events_kept as u64),
+            ("events_kept_ms", self.events_kept_ms),
         ];
         if let Some((name, _)) = zero.into_iter().find(|(_, value)| *value == 0) {
             return Err(SettingsError::Zero(name));

@@ -1,6 +1,8 @@
 //! `partage brake`: automatic moves stopped, and let go again by a person.
 
-use super::carry_out;
+use super::begin;
+use super::confirm::Yes;
+use super::wait::Wait;
 use crate::client::{Door, DryRun};
 use crate::output::{Failure, Output};
 use clap::Subcommand;
@@ -14,12 +16,16 @@ pub enum BrakeCommand {
         #[command(flatten)]
         door: Door,
     },
-    /// Let automatic moves go on
+    /// Let automatic moves go on; nodes that are silent by then are given up, with what only they hold in memory
     Release {
         #[command(flatten)]
         door: Door,
         #[command(flatten)]
         dry: DryRun,
+        #[command(flatten)]
+        yes: Yes,
+        #[command(flatten)]
+        wait: Wait,
     },
 }
 
@@ -35,8 +41,10 @@ impl BrakeCommand {
                 output.text(&summary.brake.map_or("off".to_owned(), |why| format!("on: {why}")));
                 Ok(())
             }
-            BrakeCommand::Release { door, dry } => {
-                carry_out(&door, output, Command::ReleaseBrake {}, dry.dry_run).await
+            BrakeCommand::Release { door, dry, yes, wait } => {
+                let command = Command::ReleaseBrake {};
+                yes.ask(&door, &command, dry.dry_run).await?;
+                begin(&door, output, command, dry.dry_run, wait).await
             }
         }
     }

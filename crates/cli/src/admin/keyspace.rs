@@ -1,9 +1,11 @@
 //! `partage keyspace`: creating, showing, changing and deleting keyspaces.
 
+use super::confirm::Yes;
 use super::constraint::{Ahead, ConstraintArgs};
 use super::resharding::ReshardingArgs;
 use super::sharding::{Said, ShardingArgs};
-use super::{carry_out, table};
+use super::wait::Wait;
+use super::{begin, carry_out, keyspace_show, table};
 use crate::client::{Door, DryRun};
 use crate::http::segment;
 use crate::output::{Failure, Output};
@@ -40,6 +42,8 @@ pub enum KeyspaceCommand {
         door: Door,
         #[command(flatten)]
         dry: DryRun,
+        #[command(flatten)]
+        yes: Yes,
     },
 }
 
@@ -83,6 +87,8 @@ pub struct CreateArgs {
     door: Door,
     #[command(flatten)]
     dry: DryRun,
+    #[command(flatten)]
+    wait: Wait,
 }
 
 /// `partage keyspace update`
@@ -120,6 +126,8 @@ pub struct UpdateArgs {
     door: Door,
     #[command(flatten)]
     dry: DryRun,
+    #[command(flatten)]
+    wait: Wait,
 }
 
 /// How fast shards move, and how long a load may take; what is not given stays as it is.
@@ -183,13 +191,14 @@ impl KeyspaceCommand {
                 if output.is_json() {
                     return output.json(&keyspace);
                 }
-                let pretty = serde_json::to_string_pretty(&keyspace);
-                output.text(&pretty.map_err(|error| Failure::failed(error.to_string()))?);
+                output.text(&keyspace_show::text(&keyspace));
                 Ok(())
             }
             KeyspaceCommand::Update(args) => update(*args, output).await,
-            KeyspaceCommand::Delete { name, door, dry } => {
-                carry_out(&door, output, Command::DeleteKeyspace { keyspace: name }, dry.dry_run).await
+            KeyspaceCommand::Delete { name, door, dry, yes } => {
+                let command = Command::DeleteKeyspace { keyspace: name };
+                yes.ask(&door, &command, dry.dry_run).await?;
+                carry_out(&door, output, command, dry.dry_run).await
             }
         }
     }
@@ -218,7 +227,7 @@ async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
         dataset_replication: None,
     };
     let command = Command::UpdateKeyspace { keyspace: name, changes, ahead: args.ahead.ahead };
-    carry_out(&door, output, command, args.dry.dry_run).await
+    begin(&door, output, command, args.dry.dry_run, args.wait).await
 }
 
 async fn settings(door: &Door, name: &str) -> Result<Keyspace, Failure> {
@@ -244,7 +253,7 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         durable: args.durable,
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
-    carry_out(&args.door, output, command, args.dry.dry_run).await
+    begin(&args.door, output, command, args.dry.dry_run, args.wait).await
 }
 
 async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {
@@ -254,12 +263,7 @@ async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {
     }
     let mut rows = table(["keyspace", "sharding", "ownership", "replicas", "policy", "mode", "spread"]);
     for keyspace in keyspaces.keyspaces {
-        let sharding = match &keyspace.sharding {
-            Sharding::KeyRange { .. } => "key ranges".to_owned(),
-            Sharding::HashRange { hash } => format!("ranges of {hash}"),
-            Sharding::Fixed { hash, shards } => format!("{hash} modulo {shards}"),
-            Sharding::Named { .. } => "named".to_owned(),
-        };
+        let sharding = sharding_text(&keyspace.sharding);
         let or_default = |word: Option<String>| word.unwrap_or_default();
         rows.add_row([
             keyspace.name,
@@ -273,4 +277,14 @@ async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {
     }
     output.text(&rows.to_string());
     Ok(())
+}
+
+/// How keys map to shards, for people.
+pub fn sharding_text(sharding: &Sharding) -> String {
+    match sharding {
+        Sharding::KeyRange { .. } => "key ranges".to_owned(),
+        Sharding::HashRange { hash } => format!("ranges of {hash}"),
+        Sharding::Fixed { hash, shards } => format!("{hash} modulo {shards}"),
+        Sharding::Named { .. } => "named".to_owned(),
+    }
 }

@@ -1,21 +1,28 @@
 //! Commands that ask and change a running cluster, over its admin API.
 
 mod brake;
+mod confirm;
 mod constraint;
 mod coordinator;
+mod events;
 mod explain;
 mod hex;
 mod keyspace;
+mod keyspace_show;
 mod node;
+mod node_show;
 mod plan;
 mod release;
 mod resharding;
 mod shard;
+mod shard_show;
 mod sharding;
 mod status;
+mod wait;
 
 pub use brake::BrakeCommand;
 pub use coordinator::CoordinatorCommand;
+pub use events::EventsArgs;
 pub use explain::ExplainArgs;
 pub use keyspace::KeyspaceCommand;
 pub use node::NodeCommand;
@@ -27,6 +34,7 @@ use crate::client::Door;
 use crate::output::{Failure, Output, say};
 use comfy_table::{Table, presets};
 use partage_wire::json::{Answer, Command, NodeShare};
+use wait::{Begun, Wait};
 
 /// Nodes whose number of replicas is shown before "and so on".
 const SHARES: usize = 16;
@@ -42,6 +50,20 @@ fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
 async fn carry_out(door: &Door, output: &mut Output, command: Command, dry_run: bool) -> Result<(), Failure> {
     let answer = door.command(command, dry_run).await?;
     print_answer(output, &answer)
+}
+
+/// The same, for a command that begins something that takes a while.
+async fn begin(
+    door: &Door,
+    output: &mut Output,
+    command: Command,
+    dry_run: bool,
+    wait: Wait,
+) -> Result<(), Failure> {
+    let answer = door.command(command.clone(), dry_run).await?;
+    print_answer(output, &answer)?;
+    output.flush();
+    wait.stay(door, Begun::of(&command, &answer)).await
 }
 
 fn print_answer(output: &mut Output, answer: &Answer) -> Result<(), Failure> {

@@ -1,6 +1,8 @@
 //! `partage node`: who is there, and letting nodes go.
 
-use super::{bar, carry_out, table};
+use super::confirm::Yes;
+use super::wait::Wait;
+use super::{bar, begin, node_show, table};
 use crate::client::{Door, DryRun};
 use crate::output::{Failure, Output};
 use clap::{ArgGroup, Args, Subcommand};
@@ -12,6 +14,13 @@ use serde::{Deserialize, Serialize};
 pub enum NodeCommand {
     /// All nodes, with what they hold and how loaded they are
     List {
+        #[command(flatten)]
+        door: Door,
+    },
+    /// One node: how it is, when it was heard, and every shard that has a replica on it
+    Show {
+        /// Which node
+        node: String,
         #[command(flatten)]
         door: Door,
     },
@@ -29,15 +38,21 @@ pub enum NodeCommand {
         door: Door,
         #[command(flatten)]
         dry: DryRun,
+        #[command(flatten)]
+        wait: Wait,
     },
-    /// Forget a node that is dead, has left or is empty
+    /// Forget a node that is dead, has left or is empty; what only it has stored is not waited for any longer
     Remove {
-        /// Which
+        /// Which node
         node: String,
         #[command(flatten)]
         door: Door,
         #[command(flatten)]
         dry: DryRun,
+        #[command(flatten)]
+        yes: Yes,
+        #[command(flatten)]
+        wait: Wait,
     },
 }
 
@@ -53,13 +68,15 @@ pub struct DrainArgs {
     /// Why, for whoever looks at the status
     #[arg(long, default_value = "maintenance")]
     reason: String,
-    /// At most this many nodes drained or down at once; the others wait in a queue
-    #[arg(long)]
+    /// At most this many nodes drained or down at once; the others wait in a queue [default: all at once]
+    #[arg(long, value_name = "COUNT")]
     max_down: Option<u32>,
     #[command(flatten)]
     door: Door,
     #[command(flatten)]
     dry: DryRun,
+    #[command(flatten)]
+    wait: Wait,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,23 +89,26 @@ impl NodeCommand {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             NodeCommand::List { door } => list(&door, output).await,
+            NodeCommand::Show { node, door } => node_show::show(&door, &node, output).await,
             NodeCommand::Drain(args) => {
-                let DrainArgs { node, zone, reason, max_down, door, dry } = args;
+                let DrainArgs { node, zone, reason, max_down, door, dry, wait } = args;
                 let command = match (node, zone) {
                     (_, Some(zone)) => Command::DrainZone { zone, reason, max_down },
                     (node, None) => Command::DrainNode { node: node.unwrap_or_default(), reason, max_down },
                 };
-                carry_out(&door, output, command, dry.dry_run).await
+                begin(&door, output, command, dry.dry_run, wait).await
             }
-            NodeCommand::Undrain { node, zone, door, dry } => {
+            NodeCommand::Undrain { node, zone, door, dry, wait } => {
                 let command = match (node, zone) {
                     (_, Some(zone)) => Command::UndrainZone { zone },
                     (node, None) => Command::UndrainNode { node: node.unwrap_or_default() },
                 };
-                carry_out(&door, output, command, dry.dry_run).await
+                begin(&door, output, command, dry.dry_run, wait).await
             }
-            NodeCommand::Remove { node, door, dry } => {
-                carry_out(&door, output, Command::RemoveNode { node }, dry.dry_run).await
+            NodeCommand::Remove { node, door, dry, yes, wait } => {
+                let command = Command::RemoveNode { node };
+                yes.ask(&door, &command, dry.dry_run).await?;
+                begin(&door, output, command, dry.dry_run, wait).await
             }
         }
     }

@@ -1,7 +1,8 @@
 //! `partage plan`: what was, is and would be moved, and saying yes or no to it.
 
 use super::shard::{bounds_text, key_text};
-use super::{carry_out, table};
+use super::wait::Wait;
+use super::{begin, carry_out, table};
 use crate::client::{Door, DryRun};
 use crate::output::{Failure, Output};
 use clap::Subcommand;
@@ -34,6 +35,8 @@ pub enum PlanCommand {
         door: Door,
         #[command(flatten)]
         dry: DryRun,
+        #[command(flatten)]
+        wait: Wait,
     },
     /// Say no
     Reject {
@@ -76,8 +79,8 @@ impl PlanCommand {
                 output.text(&preview(&plan));
                 Ok(())
             }
-            PlanCommand::Approve { plan, door, dry } => {
-                carry_out(&door, output, Command::ApprovePlan { plan }, dry.dry_run).await
+            PlanCommand::Approve { plan, door, dry, wait } => {
+                begin(&door, output, Command::ApprovePlan { plan }, dry.dry_run, wait).await
             }
             PlanCommand::Reject { plan, door, dry } => {
                 carry_out(&door, output, Command::RejectPlan { plan }, dry.dry_run).await

@@ -1,6 +1,7 @@
 //! `partage shard release`: shards that were set aside are placed again, one, or all that a filter names.
 
-use super::{answer_text, carry_out, shard};
+use super::wait::{Begun, Wait};
+use super::{answer_text, begin, shard};
 use crate::client::{Door, DryRun};
 use crate::output::{Failure, Output, say};
 use clap::Args;
@@ -26,6 +27,8 @@ pub struct ReleaseArgs {
     door: Door,
     #[command(flatten)]
     dry: DryRun,
+    #[command(flatten)]
+    wait: Wait,
 }
 
 /// What came of releasing several.
@@ -50,7 +53,7 @@ impl ReleaseArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if let (false, Some(keyspace), Some(shard)) = (self.all, &self.keyspace, &self.shard) {
             let command = Command::ReleaseShard { keyspace: keyspace.clone(), shard: shard::number(shard)? };
-            return carry_out(&self.door, output, command, self.dry.dry_run).await;
+            return begin(&self.door, output, command, self.dry.dry_run, self.wait).await;
         }
         let status: Summary = self.door.get("/v1/status").await?;
         let (keyspace, reason) = (self.keyspace.as_deref(), self.reason.as_deref());
@@ -84,7 +87,8 @@ impl ReleaseArgs {
             output.text("no such shard is set aside");
         }
         if shards.is_empty() {
-            return Ok(());
+            output.flush();
+            return self.wait.stay(&self.door, Begun::of_all()).await;
         }
         let what = format!("{done} of {all} shards are released; these are not: {}", shards.join(", "));
         Err(Failure::failed(what)

@@ -1,9 +1,12 @@
 //! `partage shard`: the shards of a keyspace, drawn or listed, and moving single ones.
 
+use super::confirm::Yes;
 use super::constraint::{Ahead, ConstraintArgs};
 use super::hex::Hex;
 use super::release::ReleaseArgs;
-use super::{carry_out, table};
+use super::shard_show::ShowArgs;
+use super::wait::Wait;
+use super::{begin, table};
 use crate::client::{Door, DryRun};
 use crate::clock::ago;
 use crate::draw;
@@ -23,6 +26,8 @@ const PAGE: usize = 1_000;
 pub enum ShardCommand {
     /// Shards × nodes as a drawing, or one line each
     List(ListArgs),
+    /// One shard, by its id or by a key in it, with every replica
+    Show(ShowArgs),
     /// Move one replica to another node, make before break
     Move {
         #[command(flatten)]
@@ -87,6 +92,8 @@ pub enum ShardCommand {
         door: Door,
         #[command(flatten)]
         dry: DryRun,
+        #[command(flatten)]
+        wait: Wait,
     },
     /// Its own number of replicas; without a number, the keyspace's again
     Replicas {
@@ -145,6 +152,8 @@ pub enum ShardCommand {
     Unregister {
         #[command(flatten)]
         partitions: Partitions,
+        #[command(flatten)]
+        yes: Yes,
     },
 }
 
@@ -159,6 +168,8 @@ pub struct Of {
     door: Door,
     #[command(flatten)]
     dry: DryRun,
+    #[command(flatten)]
+    wait: Wait,
 }
 
 /// Which partitions.
@@ -173,6 +184,8 @@ pub struct Partitions {
     door: Door,
     #[command(flatten)]
     dry: DryRun,
+    #[command(flatten)]
+    wait: Wait,
 }
 
 /// `partage shard list`
@@ -216,19 +229,22 @@ impl ShardCommand {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (of, command) = match self {
             ShardCommand::List(args) => return list(args, output).await,
+            ShardCommand::Show(args) => return args.run(output).await,
             ShardCommand::Release(args) => return args.run(output).await,
-            ShardCommand::Isolate { keyspace, key, hex, door, dry } => {
+            ShardCommand::Isolate { keyspace, key, hex, door, dry, wait } => {
                 let command = Command::IsolateKey { keyspace, key: hex.key(&key) };
-                return carry_out(&door, output, command, dry.dry_run).await;
+                return begin(&door, output, command, dry.dry_run, wait).await;
             }
             ShardCommand::Register { partitions: of, replicas, ahead: Ahead { ahead } } => {
-                let Partitions { keyspace, partitions, door, dry } = of;
+                let Partitions { keyspace, partitions, door, dry, wait } = of;
                 let command = Command::RegisterPartitions { keyspace, partitions, replicas, ahead };
-                return carry_out(&door, output, command, dry.dry_run).await;
+                return begin(&door, output, command, dry.dry_run, wait).await;
             }
-            ShardCommand::Unregister { partitions: Partitions { keyspace, partitions, door, dry } } => {
+            ShardCommand::Unregister { partitions: of, yes } => {
+                let Partitions { keyspace, partitions, door, dry, wait } = of;
                 let command = Command::UnregisterPartitions { keyspace, partitions };
-                return carry_out(&door, output, command, dry.dry_run).await;
+                yes.ask(&door, &command, dry.dry_run).await?;
+                return begin(&door, output, command, dry.dry_run, wait).await;
             }
             ShardCommand::Move { of, from, to } => {
                 let (keyspace, shard) = of.which()?;
@@ -271,7 +287,7 @@ impl ShardCommand {
                 (of, Command::PinShard { keyspace, shard, constraint, ahead })
             }
         };
-        carry_out(&of.door, output, command, of.dry.dry_run).await
+        begin(&of.door, output, command, of.dry.dry_run, of.wait).await
     }
 }
 
@@ -374,7 +390,7 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn all(door: &Door, keyspace: &str) -> Result<Vec<Shard>, Failure> {
+pub(super) async fn all(door: &Door, keyspace: &str) -> Result<Vec<Shard>, Failure> {
     let (mut shards, mut after) = (Vec::new(), String::new());
     loop {
         let path = format!("/v1/keyspaces/{}/shards?limit={PAGE}{after}", segment(keyspace));
@@ -388,14 +404,14 @@ async fn all(door: &Door, keyspace: &str) -> Result<Vec<Shard>, Failure> {
 }
 
 /// Whether it has fewer live replicas than it wants.
-fn is_short(shard: &Shard) -> bool {
+pub(super) fn is_short(shard: &Shard) -> bool {
     let live =
         shard.replicas.iter().filter(|replica| replica.state == "live" && replica.health != "down").count();
     shard.serving.is_some() && (live as u32) < shard.want
 }
 
 /// Whether a shard is served, for people.
-fn stage_text(shard: &Shard) -> String {
+pub(super) fn stage_text(shard: &Shard) -> String {
     match shard.serving.as_deref() {
         None => shard.stage.clone(),
         Some("led") => "served".to_owned(),

@@ -1,12 +1,17 @@
 //! `partage status`: the cluster at a glance.
 
+use super::events::time;
 use super::node::drain_line;
 use super::shard::move_line;
 use crate::client::Door;
+use crate::clock::unix_ms;
 use crate::output::{Failure, Output};
+use crate::role::asked_to_stop;
 use clap::Args;
 use partage_wire::json::{DrainStatus, Problem, Summary};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::Duration;
 
 /// Keyspaces in quarantine, and things that were mended, that are listed before the way to all of them.
 const FAULTS: usize = 5;
@@ -26,13 +31,28 @@ const PLANS: usize = 5;
 /// `partage status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    /// Look again each second, until Ctrl-C: drawn anew on a terminal, else printed when it has changed
+    #[arg(long, short)]
+    watch: bool,
     #[command(flatten)]
     door: Door,
 }
 
+/// Rest between two looks of `--watch`.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// Clears a terminal, and goes to its upper left corner.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
 impl StatusArgs {
     /// Prints it: done when nothing is wrong, failed when something is.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        if self.watch {
+            return tokio::select! {
+                ended = self.go_on(output) => ended,
+                stopped = asked_to_stop() => stopped,
+            };
+        }
         let summary: Summary = self.door.get("/v1/status").await?;
         if output.is_json() {
             output.json(&summary)?;
@@ -44,6 +64,34 @@ impl StatusArgs {
             1 => Err(Failure::failed("something is wrong, see above")),
             count => Err(Failure::failed(format!("{count} things are wrong, see above"))),
         }
+    }
+
+    /// Shows it again and again, also over a change of the leader.
+    async fn go_on(&self, output: &mut Output) -> Result<(), Failure> {
+        let draws = std::io::stdout().is_terminal() && !output.is_json();
+        let mut last = String::new();
+        while !output.is_broken() {
+            let text = match self.door.get::<Summary>("/v1/status").await {
+                Ok(summary) if output.is_json() => {
+                    serde_json::to_string(&summary).map_err(|error| Failure::failed(error.to_string()))?
+                }
+                Ok(summary) => lines(&summary).join("\n"),
+                Err(failure) if failure.is_not_reachable() && !output.is_json() => failure.to_string(),
+                Err(failure) if failure.is_not_reachable() => last.clone(),
+                Err(failure) => return Err(failure),
+            };
+            let now = time(unix_ms());
+            match (draws, text == last) {
+                (true, _) => output.text(&format!("{CLEAR}{now}  (Ctrl-C ends)\n{text}")),
+                (false, true) => {}
+                (false, false) if output.is_json() => output.text(&text),
+                (false, false) => output.text(&format!("{now}\n{text}\n")),
+            }
+            output.flush();
+            last = text;
+            tokio::time::sleep(WATCH).await;
+        }
+        Ok(())
     }
 }
 

@@ -105,6 +105,11 @@ impl Doors {
         listener
     }
 
+    /// Where the coordinator listens.
+    pub fn address(&self) -> String {
+        self.coordinator.address().to_string()
+    }
+
     /// Everything durable.
     pub async fn record(&self) -> Value {
         self.get("/v1/dump").await.unwrap()

@@ -47,6 +47,11 @@ impl Admin for AdminDoor {
         Ok(Response::new(proto::NodeList { nodes: nodes.iter().map(Into::into).collect() }))
     }
 
+    async fn get_node(&self, request: Request<proto::GetNodeRequest>) -> Told<proto::NodeDetail> {
+        let asked = request.get_ref();
+        Ok(Response::new((&self.desk.node(&asked.node, limit(asked.limit)).await?).into()))
+    }
+
     async fn list_keyspaces(&self, _: Request<proto::ListKeyspacesRequest>) -> Told<proto::KeyspaceList> {
         let keyspaces = self.desk.keyspaces().await?;
         let keyspaces = keyspaces.iter().map(Into::into).collect();
@@ -86,6 +91,10 @@ impl Admin for AdminDoor {
     async fn list_drains(&self, _: Request<proto::ListDrainsRequest>) -> Told<proto::DrainList> {
         let drains = self.desk.drains().await?;
         Ok(Response::new(proto::DrainList { drains: drains.iter().map(Into::into).collect() }))
+    }
+
+    async fn list_events(&self, request: Request<proto::ListEventsRequest>) -> Told<proto::EventList> {
+        Ok(Response::new(self.desk.events(request.into_inner().into()).await?.into()))
     }
 
     async fn explain(&self, request: Request<proto::ExplainRequest>) -> Told<proto::Explanation> {

@@ -13,8 +13,9 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use partage_wire::json::{
-    Answer, CommandRequest, Drains, Dump, ErrorBody, Explained, Keyspace, Keyspaces, Moves, Nodes, Plan,
-    PlanPage, Plans, ShardPage, Shards, Summary, WhichKey, WhichMoves,
+    Answer, CommandRequest, Drains, Dump, ErrorBody, EventPage, Events, Explained, Keyspace, Keyspaces,
+    Moves, NodeDetail, NodePage, Nodes, Plan, PlanPage, Plans, ShardPage, Shards, Summary, WhichKey,
+    WhichMoves,
 };
 
 type Told<T> = Result<Json<T>, Failed>;
@@ -51,6 +52,20 @@ pub(super) async fn status(State(doors): State<Doors>) -> Told<Summary> {
 pub(super) async fn nodes(State(doors): State<Doors>) -> Told<Nodes> {
     let rows = doors.desk.nodes().await?;
     Ok(Json(Nodes { nodes: rows.iter().map(Into::into).collect() }))
+}
+
+/// One node, with every shard that has a replica on it.
+#[utoipa::path(
+    get, path = "/v1/nodes/{node}", tag = "admin",
+    params(("node" = String, Path, description = "Its name"), NodePage),
+    responses((status = 200, body = NodeDetail), (status = 404, body = ErrorBody))
+)]
+pub(super) async fn node(
+    State(doors): State<Doors>,
+    Path(node): Path<String>,
+    Query(asked): Query<NodePage>,
+) -> Told<NodeDetail> {
+    Ok(Json((&doors.desk.node(&node, asked.limit).await?).into()))
 }
 
 /// All keyspaces.
@@ -134,6 +149,15 @@ pub(super) async fn moves(State(doors): State<Doors>, Query(asked): Query<WhichM
 pub(super) async fn drains(State(doors): State<Doors>) -> Told<Drains> {
     let drains = doors.desk.drains().await?;
     Ok(Json(Drains { drains: drains.iter().map(Into::into).collect() }))
+}
+
+/// What changed, when, why and by whom: the latest, or those after a place, the oldest first.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "admin", params(EventPage),
+    responses((status = 200, body = Events), (status = 400, body = ErrorBody))
+)]
+pub(super) async fn events(State(doors): State<Doors>, Query(asked): Query<EventPage>) -> Told<Events> {
+    doors.desk.events(asked).await.map(Json)
 }
 
 /// Everything durable, as one document: to keep, to check with `partage check`, to begin again from.

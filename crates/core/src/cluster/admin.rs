@@ -7,7 +7,7 @@
 //!
 //! | what                              | file            |
 //! |-----------------------------------|-----------------|
-//! | the commands themselves           | `command.rs`    |
+//! | the commands themselves, and their events | `command.rs` |
 //! | why one is not carried out        | `error.rs`      |
 //! | keyspaces                         | `keyspaces.rs`  |
 //! | named partitions                  | `partitions.rs` |
@@ -37,7 +37,8 @@ pub use error::{AdminError, Kind};
 pub use foresight::NodeShare;
 pub use nodes::{DrainProgress, DrainStatus};
 
-use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Write};
+use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Notice, Write};
+use crate::event::{Actor, Event, event};
 use crate::id::{PlanId, ShardId, TransactionId};
 use crate::map::{MapDiff, Shard};
 use crate::name::{KeyspaceName, NodeId};
@@ -114,18 +115,22 @@ impl Cluster {
         command: Command,
         dry_run: bool,
     ) -> Result<Answer, AdminError> {
+        let (kind, about) = (command.kind(), command.about());
         let intent = self.prepare(at, transaction, by, command)?;
-        match dry_run {
-            true => Ok(self.foresee(at, by, intent)),
-            false => Ok(self.carry_out(at, by, intent)),
+        if dry_run {
+            return Ok(self.foresee(at, by, intent));
         }
+        let answer = self.carry_out(at, by, intent);
+        self.outbox.notices.push(Notice { alarm: false, text: format!("{by}: {}", answer.summary) });
+        let by = Actor::Person(by.to_owned());
+        self.outbox.events.push(Event { by, ..event(kind, about, answer.summary.clone()) });
+        Ok(answer)
     }
 
     fn carry_out(&mut self, at: Moment, by: &str, intent: Intent) -> Answer {
         let Intent { summary, warnings, effects, drains } = intent;
         let made = effects.into_iter().filter_map(|effect| self.apply(at, by, effect)).last();
         self.begin_drains(at);
-        self.notice(false, format!("{by}: {summary}"));
         Answer {
             plan: made.and_then(|id| self.shown_plan(id)),
             drains: drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect(),

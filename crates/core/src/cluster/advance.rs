@@ -5,6 +5,7 @@ use super::execute::Beginnings;
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check::{self, Finding};
+use crate::event::{About, EventKind, first_of_shards, of_change, of_shard};
 use crate::exchange::{Phase, ReplicaKey};
 use crate::handover;
 use crate::id::{PlacementId, PlanId, ShardId, TransactionId};
@@ -150,7 +151,7 @@ impl Cluster {
             self.start_changes(keyspace, &mut edit, (&plans, &mut turns, !awake.is_empty()), at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
         for refusal in refusals {
-            self.notice(true, format!("keyspace {name}: {refusal}"));
+            self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
         }
         let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
         self.grant(name, &awake, at);
@@ -165,11 +166,14 @@ impl Cluster {
         }
         self.work.settled += progress.len() as u64;
         let has_begun = !progress.is_empty();
+        let mut begun = Vec::new();
         for (plan, index, progress) in progress {
             if let Some(plan) = self.plans.get_mut(&plan) {
                 plan.changes[index].progress = progress;
+                begun.extend(of_change(plan, index));
             }
         }
+        self.outbox.events.extend(first_of_shards(name, begun));
         let has_news = committed || has_begun || !awake.is_empty();
         let untracked = self.track_plans(at, name, has_news);
         committed || more || is_cut_short || untracked
@@ -225,7 +229,9 @@ impl Cluster {
             findings.extend(lost.filter(|finding| given_up.map(Finding::LastCopy).as_ref() != Some(finding)));
         }
         if let Some(finding) = findings.into_iter().next() {
-            self.notice(
+            self.tell(
+                EventKind::Alarm,
+                About::keyspace(name),
                 true,
                 format!(
                     "keyspace {name}: the next map was refused by the check, the last one stays: {finding}"
@@ -238,12 +244,15 @@ impl Cluster {
             touched.map(|id| (id, keyspace.map.shard(id).cloned())).collect()
         };
         if let Err(error) = keyspace.map.apply(&diff) {
-            self.notice(true, format!("keyspace {name}: {error}"));
+            self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {error}"));
             return false;
         }
         self.outbox.writes.push(Write::Map(diff.clone()));
         self.outbox.maps.push(diff);
         let ids: Vec<ShardId> = before.iter().map(|(id, _)| *id).collect();
+        let seen = before.iter();
+        let seen = seen.filter_map(|(id, old)| of_shard(name, *id, old.as_ref(), keyspace.map.shard(*id)));
+        self.outbox.events.extend(first_of_shards(name, seen.collect()));
         for (id, old) in before {
             self.follow_up(at, name, id, old.as_ref());
         }

@@ -3,6 +3,7 @@
 
 use super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule, Write};
 use crate::brake::{ShardName, Suspects};
+use crate::event::{About, EventKind};
 use crate::exchange::Phase;
 use crate::id::{PlacementId, ShardId};
 use crate::name::{KeyspaceName, NodeId};
@@ -164,7 +165,9 @@ impl Cluster {
         }
         keyspace.plan_again(at);
         self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        self.notice(
+        self.tell(
+            EventKind::ShardReleased,
+            About::shard(name, shard),
             false,
             format!("shard {shard} of keyspace {name} is placed again: nodes have died without it, too"),
         );
@@ -177,7 +180,9 @@ impl Cluster {
         if keyspace.is_withheld(shard) || planted::is(Planted::R5) {
             return;
         }
-        self.notice(
+        self.tell(
+            EventKind::ShardSetAside,
+            About::shard(name, shard),
             false,
             format!(
                 "shard {shard} of keyspace {name} is held back for {} s: {why}. It is set aside unless nodes die \
@@ -269,7 +274,9 @@ impl Cluster {
         rule.set_aside = Some(why.clone());
         keyspace.plan_again(at);
         self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        self.notice(
+        self.tell(
+            EventKind::ShardSetAside,
+            About::shard(name, shard),
             true,
             format!(
                 "shard {shard} of keyspace {name} is set aside and placed nowhere new: {why}. Mend it, then run \

@@ -13,6 +13,7 @@
 
 use super::{Cluster, Moment, Write};
 use crate::brake;
+use crate::event::{About, EventKind};
 use crate::limits;
 use crate::node::Health;
 use crate::time::Millis;
@@ -67,7 +68,9 @@ impl Cluster {
         }
         for (name, write) in released {
             self.outbox.writes.push(write);
-            self.notice(
+            self.tell(
+                EventKind::BrakeReleased,
+                About::keyspace(&name),
                 false,
                 format!("the brake of keyspace {name} is released: what could not be loaded is tried again"),
             );
@@ -90,7 +93,12 @@ impl Cluster {
         self.record.brake = None;
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         self.losses.clear();
-        self.notice(false, "the brake is released: every node is heard again".to_owned());
+        self.tell(
+            EventKind::BrakeReleased,
+            About::all(),
+            false,
+            "the brake is released: every node is heard again".to_owned(),
+        );
         self.plan_soon(at, 0);
         Millis::NEVER
     }

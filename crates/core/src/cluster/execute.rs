@@ -5,6 +5,7 @@
 
 use super::turns::{Due, Turns, Until};
 use super::{Cluster, KeyspaceState, Moment, Write};
+use crate::event;
 use crate::exchange::Phase;
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::keyspace::Throttle;
@@ -411,6 +412,7 @@ impl Cluster {
             plan.finish_if_done();
             if plan.status == Status::Finished {
                 self.outbox.writes.push(Write::Plan(plan.clone()));
+                self.outbox.events.push(event::of_finished(plan));
                 keyspace.turns.forget(id);
                 keyspace.plan_again(at);
                 finished = true;

@@ -16,6 +16,7 @@
 //! disk perhaps, keep their node's record.
 
 use super::{Cluster, Moment, Write};
+use crate::event::{About, EventKind};
 use crate::limits;
 use crate::name::NodeId;
 use crate::time::Millis;
@@ -49,7 +50,12 @@ impl Cluster {
             self.nodes.remove(&id);
             self.outbox.orders.remove(&id);
             self.outbox.writes.push(Write::DropNode(id.clone()));
-            self.notice(false, format!("node {id} ended a while ago and holds nothing: it is forgotten"));
+            self.tell(
+                EventKind::NodeForgotten,
+                About::node(&id),
+                false,
+                format!("node {id} ended a while ago and holds nothing: it is forgotten"),
+            );
         }
         again
     }

@@ -4,6 +4,7 @@
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::brake::{self, Fleet, Suspects, Verdict};
+use crate::event::{About, EventKind};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::poison;
@@ -47,7 +48,9 @@ impl Cluster {
             }
             Verdict::TooMany(why) => why,
         };
-        self.notice(
+        self.tell(
+            EventKind::BrakeSet,
+            About::all(),
             true,
             format!(
                 "the brake is on, nothing moves by itself and no node is given up: {why}. Look at the nodes and \
@@ -90,7 +93,9 @@ impl Cluster {
         let Some(why) = brake::loads_fail(shards.len(), nodes.len(), &self.settings) else { return };
         keyspace.record.brake = Some(why.clone());
         self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        self.notice(
+        self.tell(
+            EventKind::BrakeSet,
+            About::keyspace(name),
             true,
             format!(
                 "the brake of keyspace {name} is on, nothing of it moves by itself: {why}. Mend the service, then \

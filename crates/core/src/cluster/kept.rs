@@ -17,6 +17,7 @@
 //! What is not decided is kept, asked again with each beat, and told to people once it has lasted.
 
 use super::{Cluster, KeyspaceState, Moment};
+use crate::event::{About, EventKind};
 use crate::exchange::{DropReason, Permission, Phase, ReplicaKey, Report, Stored};
 use crate::id::{Epoch, ShardId};
 use crate::keyspace::Ownership;
@@ -140,7 +141,9 @@ impl Cluster {
         }
         if let Some((replica, why)) = tell {
             let ReplicaKey { keyspace, shard, placement } = replica;
-            self.notice(
+            self.tell(
+                EventKind::Alarm,
+                About::shard(&keyspace, shard).and_node(id),
                 true,
                 format!(
                     "node {id} keeps data of {count} replicas that no map names, such as {placement} of shard {shard} \

@@ -9,6 +9,7 @@ use super::{
     BeatError, Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, RegisterError, Registration,
     Welcome, Write, orders,
 };
+use crate::event::{About, EventKind};
 use crate::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, Report, Stored};
 use crate::health::Signs;
 use crate::id::{ClusterId, Incarnation, SessionDigest, ShardId};
@@ -192,7 +193,8 @@ impl Cluster {
                 node.former.insert(old.record.incarnation, old.signs);
             }
         }
-        self.notice(false, format!("node {id} registered as {incarnation} at {}", node.record.spec.address));
+        let text = format!("node {id} registered as {incarnation} at {}", node.record.spec.address);
+        self.tell_of(EventKind::NodeRegistered, &id, text);
         self.nodes.insert(id.clone(), node);
         self.take_stored(at, &id, stored);
         self.forget_reports_of(&id);
@@ -242,7 +244,7 @@ impl Cluster {
         {
             node.leaving = leaving;
             let wants = if leaving { "wants to leave" } else { "wants to stay after all" };
-            self.notice(false, format!("node {id} {wants}"));
+            self.tell_of(EventKind::NodeHealth, &id, format!("node {id} {wants}"));
             self.plan_soon(at, 0);
         }
         self.wake_unannounced(&id);
@@ -331,7 +333,8 @@ impl Cluster {
         node.signs.lease.give_up();
         let left_with = node.orders.len();
         self.end(at, id);
-        self.notice(false, format!("node {id} has left with replicas of {left_with} shards"));
+        let text = format!("node {id} has left with replicas of {left_with} shards");
+        self.tell_of(EventKind::NodeEnded, id, text);
         Ok(())
     }
 
@@ -391,7 +394,12 @@ impl Cluster {
                 }
                 self.bury(at, &id);
             } else if told != health {
-                self.notice(health == Health::Unreachable, format!("node {id} is {health}, was {told}"));
+                self.tell(
+                    EventKind::NodeHealth,
+                    About::node(&id),
+                    health == Health::Unreachable,
+                    format!("node {id} is {health}, was {told}"),
+                );
                 if told == Health::Unknown && health == Health::Up {
                     self.last_join = at.now;
                 }
@@ -424,7 +432,9 @@ impl Cluster {
 
     fn bury(&mut self, at: Moment, id: &NodeId) {
         let held = self.nodes.get(id).map_or(0, |node| node.orders.len());
-        self.notice(
+        self.tell(
+            EventKind::NodeEnded,
+            About::node(id),
             true,
             format!(
                 "node {id} is dead: what it held of {held} shards is placed elsewhere where there is room"

@@ -37,6 +37,7 @@
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
+//! | what one node holds                             | `node_detail.rs` |
 //! | whether a shard is served, and if not, why     | `serving.rs`    |
 //! | what is wrong, and what a person can do        | `problems.rs`   |
 
@@ -55,6 +56,7 @@ mod kept;
 mod meanwhile;
 mod membership;
 pub mod moves;
+pub mod node_detail;
 mod numbered;
 mod observed;
 mod orders;
@@ -87,6 +89,7 @@ pub use session::{BeatError, RegisterError, Registration, Welcome, WrongToken};
 pub use work::{Slice, Work};
 
 use crate::brake::Losses;
+use crate::event::{About, Actor, Event, EventKind, event};
 use crate::exchange::ReplicaKey;
 use crate::health::Signs;
 use crate::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
@@ -132,6 +135,8 @@ pub struct Outbox {
     pub maps: Vec<MapDiff>,
     /// To be logged.
     pub notices: Vec<Notice>,
+    /// To be kept for people who ask later what has happened, once the writes are durable.
+    pub events: Vec<Event>,
 }
 
 /// A keyspace with its map and what is known of it.
@@ -258,6 +263,8 @@ pub struct NodeState {
     kept: BTreeMap<ReplicaKey, Kept>,
     /// The last of those that was looked at.
     kept_until: Option<ReplicaKey>,
+    /// People know that it is drained and may be stopped.
+    emptied_told: bool,
     /// People know that it keeps data that nobody can decide about.
     kept_told: bool,
     /// When the coordinator last said that a message for it came without its token.
@@ -367,6 +374,7 @@ impl Cluster {
             wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));
         let overdue = self.call_in_debts(at);
         self.begin_drains(at);
+        self.tell_emptied(at);
         let again = self.advance(at, transaction);
         let ready = self.plan_in_turn(at, before);
         if self.work == before && !again && !ready {
@@ -392,8 +400,26 @@ impl Cluster {
         }
     }
 
+    /// Tells of what is about nothing that has a name.
     fn notice(&mut self, alarm: bool, text: String) {
-        self.outbox.notices.push(Notice { alarm, text });
+        let kind = if alarm { EventKind::Alarm } else { EventKind::Notice };
+        self.tell(kind, About::all(), alarm, text);
+    }
+
+    /// Tells of what the coordinator did by itself.
+    fn tell(&mut self, kind: EventKind, about: About, alarm: bool, text: String) {
+        self.tell_event(Event { alarm, ..event(kind, about, text) });
+    }
+
+    /// Tells of what a node did.
+    fn tell_of(&mut self, kind: EventKind, node: &NodeId, text: String) {
+        self.tell_event(Event { by: Actor::Node(node.clone()), ..event(kind, About::node(node), text) });
+    }
+
+    /// What is logged is kept, too; not all that is kept is logged.
+    fn tell_event(&mut self, event: Event) {
+        self.outbox.notices.push(Notice { alarm: event.alarm, text: event.text.clone() });
+        self.outbox.events.push(event);
     }
 
     /// Something about the shard may have become possible.

@@ -27,6 +27,7 @@
 //! answer, as [`crate::health`] judges that, or in which the coordinator itself was asleep.
 
 use super::{Cluster, KeyspaceState, Moment, NodeState};
+use crate::event::{About, EventKind};
 use crate::exchange::Phase;
 use crate::id::{PlacementId, ShardId};
 use crate::keyspace::Ownership;
@@ -463,7 +464,12 @@ impl Cluster {
             ),
             ReplicaState::UnloadFinal => format!("forgotten; {node} may keep data that nobody needs"),
         };
-        self.notice(true, format!("shard {shard} of keyspace {name}: {what}: {then}"));
+        self.tell(
+            EventKind::Alarm,
+            About::shard(name, shard).and_node(node),
+            true,
+            format!("shard {shard} of keyspace {name}: {what}: {then}"),
+        );
     }
 
     /// A node gets no further lease while it does not let go of what others wait for. What it took in it still is
@@ -474,7 +480,9 @@ impl Cluster {
         }
         let Some(node) = self.nodes.get_mut(id).filter(|node| !node.record.ended) else { return };
         node.revoked = true;
-        self.notice(
+        self.tell(
+            EventKind::Alarm,
+            About::node(id),
             true,
             format!(
                 "node {id} does not let go of shards that others wait for: it gets no further lease, and what it \
@@ -499,7 +507,8 @@ impl Cluster {
         for id in revoked.collect::<Vec<_>>() {
             if !self.keyspaces.values().any(|keyspace| keyspace.is_held_fast(&id)) {
                 self.nodes.entry(id.clone()).and_modify(|node| node.revoked = false);
-                self.notice(false, format!("node {id} has let go, and gets leases again"));
+                let text = format!("node {id} has let go, and gets leases again");
+                self.tell(EventKind::Notice, About::node(&id), false, text);
                 self.plan_soon(at, 0);
             }
         }

@@ -37,6 +37,7 @@ mod waiting;
 
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check;
+use crate::event::{About, Event, EventKind, event, of_origin};
 use crate::id::PlanId;
 use crate::keyspace::Mode;
 use crate::limits;
@@ -77,15 +78,17 @@ impl Cluster {
         self.record.next_plan = id.next();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         let refused = matches!(plan.status, Status::Refused(_));
-        self.notice(
-            refused && plan.origin.is_automatic(),
-            format!(
-                "{id} of keyspace {keyspace}, {}: {} changes, {}",
-                plan.origin,
-                plan.changes.len(),
-                plan.status
-            ),
+        let text = format!(
+            "{id} of keyspace {keyspace}, {}: {} changes, {}",
+            plan.origin,
+            plan.changes.len(),
+            plan.status
         );
+        self.tell_event(Event {
+            alarm: refused && plan.origin.is_automatic(),
+            by: of_origin(&plan.origin),
+            ..event(EventKind::PlanMade, About::plan(keyspace, id), text)
+        });
         self.store_plan(plan);
         self.drop_old_plans();
         id
@@ -230,9 +233,19 @@ impl Cluster {
         let before = std::mem::replace(&mut keyspace.unplaced, unplaced);
         match (before.is_empty(), keyspace.unplaced.first().cloned()) {
             (true, Some(first)) => {
-                self.notice(true, format!("keyspace {name} is not placed as it should be: {first}"));
+                self.tell(
+                    EventKind::Alarm,
+                    About::keyspace(name),
+                    true,
+                    format!("keyspace {name} is not placed as it should be: {first}"),
+                );
             }
-            (false, None) => self.notice(false, format!("keyspace {name} is placed as it should be again")),
+            (false, None) => self.tell(
+                EventKind::Notice,
+                About::keyspace(name),
+                false,
+                format!("keyspace {name} is placed as it should be again"),
+            ),
             (true, None) | (false, Some(_)) => {}
         }
     }
@@ -361,6 +374,8 @@ impl Cluster {
         for id in earlier {
             let Some(mut plan) = self.plans.get(&id).cloned() else { continue };
             plan.status = Status::Superseded;
+            let text = format!("{id} of keyspace {name} is superseded: a later plan takes its place");
+            self.outbox.events.push(event(EventKind::PlanDecided, About::plan(name, id), text));
             self.store_plan(plan);
         }
         !changes.is_empty() && self.submit_own(at, name, Origin::Rebalance, changes)
@@ -374,7 +389,12 @@ impl Cluster {
         }
         keyspace.failing = Some(why.clone());
         keyspace.unplaced = vec![format!("nothing can be planned: {why}")];
-        self.notice(true, format!("keyspace {name} cannot be planned, its map stays as it is: {why}"));
+        self.tell(
+            EventKind::Alarm,
+            About::keyspace(name),
+            true,
+            format!("keyspace {name} cannot be planned, its map stays as it is: {why}"),
+        );
         let plan = Plan {
             status: Status::Refused(why),
             ..self.draft_plan(at, name, (Origin::Repair, vec![]), None)

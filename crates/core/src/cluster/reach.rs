@@ -18,6 +18,7 @@
 
 use super::{Cluster, Moment, NodeState};
 use crate::brake;
+use crate::event::{About, EventKind};
 use crate::id::Incarnation;
 use crate::limits;
 use crate::name::NodeId;
@@ -108,7 +109,9 @@ impl Cluster {
         node.cut_off = is_cut_off;
         let (held, address) = (node.orders.len(), node.record.spec.address.clone());
         if is_cut_off && held > 0 {
-            self.notice(
+            self.tell(
+                EventKind::NodeHealth,
+                About::node(id),
                 true,
                 format!(
                     "node {id} beats, but its address {address} does not answer: what it holds of {held} shards moves \

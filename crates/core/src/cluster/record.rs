@@ -553,6 +553,8 @@ impl NodeState {
             ended_at: at.now,
             kept: BTreeMap::new(),
             kept_until: None,
+            // A leader before may have said so.
+            emptied_told: record.drain.as_ref().is_some_and(|drain| drain.has_begun()),
             kept_told: false,
             wrong_token_told: None,
             told: match (left, ended) {

@@ -7,6 +7,7 @@
 //! lives would be worse.
 
 use super::{Cluster, Moment, NodeState};
+use crate::event::{About, EventKind};
 use crate::exchange::{Known, ReplicaKey, Stored};
 use crate::id::{ClusterId, Generation, Incarnation, SessionDigest};
 use crate::limits;
@@ -240,7 +241,7 @@ impl Cluster {
                  of that node, or somebody else who reaches this coordinator",
                 error.incarnation
             );
-            self.notice(true, text);
+            self.tell(EventKind::Alarm, About::node(id), true, text);
         }
         self.wrong_tokens += 1;
         Err(error)

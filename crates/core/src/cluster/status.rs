@@ -402,7 +402,7 @@ impl KeyspaceState {
     }
 }
 
-fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeRow {
+pub(super) fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeRow {
     let record = &node.record;
     let spec = &record.spec;
     NodeRow {

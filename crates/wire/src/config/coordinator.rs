@@ -49,6 +49,10 @@ pub struct CoordinatorFile {
     pub handover_ms: Option<u64>,
     /// See [`Settings::plans_kept`].
     pub plans_kept: Option<usize>,
+    /// See [`Settings::events_kept`].
+    pub events_kept: Option<usize>,
+    /// See [`Settings::events_kept_ms`].
+    pub events_kept_ms: Option<u64>,
 }
 
 /// How to reach the engine. Secrets are in files of their own.
@@ -88,6 +92,8 @@ impl CoordinatorFile {
             load_attempts: self.load_attempts.unwrap_or(default.load_attempts),
             handover_ms: self.handover_ms.unwrap_or(default.handover_ms),
             plans_kept: self.plans_kept.unwrap_or(default.plans_kept),
+            events_kept: self.events_kept.unwrap_or(default.events_kept),
+            events_kept_ms: self.events_kept_ms.unwrap_or(default.events_kept_ms),
         };
         let value = |error: partage_core::settings::SettingsError| ConfigError::Value {
             file: file.to_owned(),

@@ -1,10 +1,12 @@
 //! What a cluster looks like, over gRPC: answers of commands, status, nodes, shards, and why a key is where it is.
 
 use crate::form::exchange::phase;
+use crate::json::{Event, EventPage, Events};
 use crate::proto::{self, drain, explanation, shard_row};
 use partage_core::cluster::admin::{Answer, DrainProgress, DrainStatus, NodeShare};
 use partage_core::cluster::explain::Explanation;
 use partage_core::cluster::moves::{MoveRow, MoveStage};
+use partage_core::cluster::node_detail::NodeDetail;
 use partage_core::cluster::status::{NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
 use partage_core::id::{PlanId, ShardId};
 use partage_core::map::Stage;
@@ -42,6 +44,34 @@ impl From<&Answer> for proto::CommandAnswer {
 impl From<&NodeShare> for proto::NodeShare {
     fn from(share: &NodeShare) -> Self {
         proto::NodeShare { node: share.node.to_string(), before: share.before, after: share.after }
+    }
+}
+
+impl From<Event> for proto::Event {
+    fn from(event: Event) -> Self {
+        let Event { term, number, at_ms, kind, alarm, actor, by, keyspace, shard, nodes, plan, text } = event;
+        let (by, keyspace) = (by.unwrap_or_default(), keyspace.unwrap_or_default());
+        proto::Event { term, number, at_ms, kind, alarm, actor, by, keyspace, shard, nodes, plan, text }
+    }
+}
+
+impl From<Events> for proto::EventList {
+    fn from(Events { events, next, more }: Events) -> Self {
+        proto::EventList { events: events.into_iter().map(Into::into).collect(), next, more }
+    }
+}
+
+impl From<proto::ListEventsRequest> for EventPage {
+    fn from(asked: proto::ListEventsRequest) -> Self {
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        let proto::ListEventsRequest { after, since_ms, keyspace, node, limit } = asked;
+        EventPage {
+            after: some(after),
+            since_ms: Some(since_ms),
+            keyspace: some(keyspace),
+            node: some(node),
+            limit: limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+        }
     }
 }
 
@@ -184,6 +214,22 @@ impl From<&NodeRow> for proto::NodeRow {
             requests_per_s,
             cpu_ms_per_s,
             size_bytes,
+        }
+    }
+}
+
+impl From<&NodeDetail> for proto::NodeDetail {
+    fn from(detail: &NodeDetail) -> Self {
+        let hosted = |(keyspace, row): &(KeyspaceName, ShardRow)| proto::node_detail::Hosted {
+            keyspace: keyspace.to_string(),
+            shard: Some(row.into()),
+        };
+        proto::NodeDetail {
+            node: Some((&detail.row).into()),
+            heard_ms_ago: detail.heard_ms_ago,
+            lease_left_ms: detail.lease_left_ms,
+            shards: detail.shards.iter().map(hosted).collect(),
+            more: detail.more,
         }
     }
 }

@@ -17,6 +17,7 @@ mod command;
 mod coordinators;
 mod dump;
 mod error;
+mod event;
 mod keyspace;
 mod pages;
 mod plan;
@@ -37,15 +38,16 @@ pub use dump::{
     Dump, DumpCluster, DumpDrain, DumpKeyspace, DumpMap, DumpNode, DumpReplica, DumpShard, Reading,
 };
 pub use error::{ErrorBody, ErrorDetail, parse};
+pub use event::{Event, EventPlace, Events};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
 pub use pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
 pub use plan::{Change, Child, Plan, PlanBasis, Planned};
-pub use query::{Patience, PlanPage, ShardPage, WhichKey, WhichMoves};
+pub use query::{EventPage, NodePage, Patience, PlanPage, ShardPage, WhichKey, WhichMoves};
 pub use registration::{Known, Leave, Register, Stored, Welcome};
 pub use sharding::{Bounds, PartitionKey, Sharding};
 pub use status::{
-    Explanation, Move, Node, Problem, Reason, Replica, SetAside, Shard, ShardCounts, ShardRule, Summary,
-    Unplaced,
+    Explanation, HostedShard, Move, Node, NodeDetail, Problem, Reason, Replica, SetAside, Shard, ShardCounts,
+    ShardRule, Summary, Unplaced,
 };
 pub use text::{Generation, KeyText, Point};
 pub(crate) use text::{from_hex, to_hex};

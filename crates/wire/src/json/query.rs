@@ -29,6 +29,32 @@ pub struct PlanPage {
     pub limit: Option<usize>,
 }
 
+/// How much of a node.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct NodePage {
+    /// How many of its shards at most: 1 to 10000; 1000 when absent.
+    pub limit: Option<usize>,
+}
+
+/// Which events.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EventPage {
+    /// Only those after this place, `next` of an answer, the oldest first; absent = the latest.
+    pub after: Option<String>,
+    /// Only those at this time or later, in milliseconds of Unix time.
+    pub since_ms: Option<u64>,
+    /// Only those about this keyspace.
+    pub keyspace: Option<String>,
+    /// Only those about this node.
+    pub node: Option<String>,
+    /// How many at most: 1 to 10000; 1000 when absent.
+    pub limit: Option<usize>,
+}
+
 /// Which of the moves in progress.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

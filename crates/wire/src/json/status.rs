@@ -7,6 +7,7 @@ use super::text::KeyText;
 use super::worker::Load;
 use super::{strings, word};
 use partage_core::cluster::moves::{MoveRow, MoveStage};
+use partage_core::cluster::node_detail;
 use partage_core::cluster::status as core;
 use partage_core::cluster::{self, explain};
 use partage_core::exchange::Phase;
@@ -448,6 +449,49 @@ impl From<&core::NodeRow> for Node {
             requests_per_s,
             cpu_ms_per_s,
             size_bytes,
+        }
+    }
+}
+
+/// A shard with a replica on the node that was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HostedShard {
+    /// Of which keyspace.
+    pub keyspace: String,
+    /// The shard, with all its replicas.
+    #[serde(flatten)]
+    pub shard: Shard,
+}
+
+/// One node, with what it holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeDetail {
+    /// As in the list of all nodes.
+    #[serde(flatten)]
+    pub node: Node,
+    /// How long ago its last heartbeat came, in milliseconds; absent before the first one since this coordinator leads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_ms_ago: Option<u64>,
+    /// How long its lease still runs, in milliseconds.
+    pub lease_left_ms: u64,
+    /// The shards with a replica on it, in the order of keyspaces and ids.
+    pub shards: Vec<HostedShard>,
+    /// It holds more than were asked for.
+    pub more: bool,
+}
+
+impl From<&node_detail::NodeDetail> for NodeDetail {
+    fn from(detail: &node_detail::NodeDetail) -> Self {
+        let hosted = |(keyspace, row): &(_, core::ShardRow)| HostedShard {
+            keyspace: ToString::to_string(keyspace as &partage_core::name::KeyspaceName),
+            shard: row.into(),
+        };
+        NodeDetail {
+            node: (&detail.row).into(),
+            heard_ms_ago: detail.heard_ms_ago,
+            lease_left_ms: detail.lease_left_ms,
+            shards: detail.shards.iter().map(hosted).collect(),
+            more: detail.more,
         }
     }
 }

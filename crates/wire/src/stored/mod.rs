@@ -18,6 +18,7 @@
 //! | `nodes/<id>` | a node |
 //! | `plans/<number>` | a plan with its progress |
 //! | `redo/head`, `redo/pieces/<n>` | a commit in several transactions, see `redo.rs` |
+//! | `events/<n>` | what happened lately; no record, and below none of [`ROOTS`]: see `events.rs` |
 //!
 //! `<log>` is the base's sequence, a dash, and the first 16 hex digits of its transaction, so no two lives
 //! of a keyspace share one. A value above [`limits::VALUE_BYTES`] goes on in `<key>/1`, `<key>/2` and so on.
@@ -39,6 +40,7 @@
 pub mod book;
 mod compare;
 mod envelope;
+mod events;
 mod manifest;
 mod path;
 mod presence;
@@ -50,6 +52,7 @@ pub mod term;
 #[cfg(test)]
 mod tests;
 
+pub use events::{EVENTS, event_line, events_key, events_slot, open_events, seal_events};
 pub use presence::{COORDINATORS, ELECTION, Presence};
 pub use read::{Recovered, StoredError, inspect, read};
 pub use redo::{Room, Transactions};

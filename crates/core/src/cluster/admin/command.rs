@@ -1,5 +1,6 @@
 //! What may be asked: the closed set of commands, and the choices that they come with.
 
+use crate::event::{About, EventKind};
 use crate::id::{PlanId, ShardId};
 use crate::key::Key;
 use crate::keyspace::{Constraint, Keyspace, Mode, Resharding, Spread, Throttle};
@@ -213,6 +214,73 @@ pub enum Command {
         /// Places of the changes to leave out, from 0.
         drop: Vec<usize>,
     },
+}
+
+impl Command {
+    /// What sort of event it is when it is carried out.
+    pub(super) fn kind(&self) -> EventKind {
+        match self {
+            Command::CreateKeyspace { .. } => EventKind::KeyspaceCreated,
+            Command::DeleteKeyspace { .. } => EventKind::KeyspaceDeleted,
+            Command::UpdateKeyspace { .. }
+            | Command::RegisterPartitions { .. }
+            | Command::UnregisterPartitions { .. } => EventKind::KeyspaceChanged,
+            Command::DrainNode { .. }
+            | Command::DrainZone { .. }
+            | Command::UndrainNode { .. }
+            | Command::UndrainZone { .. } => EventKind::NodeDrain,
+            Command::RemoveNode { .. } => EventKind::NodeForgotten,
+            Command::MoveShard { .. }
+            | Command::TransferLeader { .. }
+            | Command::AddReplica { .. }
+            | Command::RemoveReplica { .. }
+            | Command::SplitShard { .. }
+            | Command::MergeShards { .. }
+            | Command::IsolateKey { .. }
+            | Command::ForceJoinShard { .. }
+            | Command::RecreateShard { .. } => EventKind::ShardChange,
+            Command::SetShardReplicas { .. } | Command::PinShard { .. } => EventKind::ShardRule,
+            Command::ReleaseShard { .. } => EventKind::ShardReleased,
+            Command::ReleaseBrake => EventKind::BrakeReleased,
+            Command::ApprovePlan { .. } | Command::RejectPlan { .. } | Command::EditPlan { .. } => {
+                EventKind::PlanDecided
+            }
+        }
+    }
+
+    /// What it is about.
+    pub(super) fn about(&self) -> About {
+        match self {
+            Command::CreateKeyspace { keyspace, .. } => About::keyspace(&keyspace.name),
+            Command::DeleteKeyspace { keyspace }
+            | Command::UpdateKeyspace { keyspace, .. }
+            | Command::RegisterPartitions { keyspace, .. }
+            | Command::UnregisterPartitions { keyspace, .. }
+            | Command::IsolateKey { keyspace, .. } => About::keyspace(keyspace),
+            Command::DrainNode { node, .. }
+            | Command::UndrainNode { node }
+            | Command::RemoveNode { node } => About::node(node),
+            Command::MoveShard { keyspace, shard, from, to } => {
+                About::shard(keyspace, *shard).and_node(from).and_node(to)
+            }
+            Command::TransferLeader { keyspace, shard, to: node }
+            | Command::AddReplica { keyspace, shard, node }
+            | Command::RemoveReplica { keyspace, shard, node }
+            | Command::ForceJoinShard { keyspace, shard, node, .. } => {
+                About::shard(keyspace, *shard).and_node(node)
+            }
+            Command::SplitShard { keyspace, shard, .. }
+            | Command::MergeShards { keyspace, left: shard, .. }
+            | Command::SetShardReplicas { keyspace, shard, .. }
+            | Command::PinShard { keyspace, shard, .. }
+            | Command::ReleaseShard { keyspace, shard }
+            | Command::RecreateShard { keyspace, shard, .. } => About::shard(keyspace, *shard),
+            Command::ApprovePlan { plan } | Command::RejectPlan { plan } | Command::EditPlan { plan, .. } => {
+                About { plan: Some(*plan), ..About::default() }
+            }
+            Command::DrainZone { .. } | Command::UndrainZone { .. } | Command::ReleaseBrake => About::all(),
+        }
+    }
 }
 
 /// The first shards of a keyspace.

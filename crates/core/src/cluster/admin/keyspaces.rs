@@ -4,6 +4,7 @@ use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
 use crate::check;
 use crate::cluster::recall::Recalled;
 use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
+use crate::event::{About, EventKind};
 use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceKind, Ownership};
@@ -103,7 +104,12 @@ impl Cluster {
         let name = settings.name.clone();
         let mut map = ShardMap::empty(name.clone(), settings.sharding, settings.partition_key);
         if let Err(error) = map.apply(&diff) {
-            self.notice(true, format!("keyspace {name} was not created: {error}"));
+            self.tell(
+                EventKind::Alarm,
+                About::keyspace(&name),
+                true,
+                format!("keyspace {name} was not created: {error}"),
+            );
             return;
         }
         self.outbox.writes.push(Write::Keyspace(record.clone()));

@@ -15,6 +15,7 @@
 use super::{AdminError, Effect, Intent};
 use crate::cluster::orders::Held;
 use crate::cluster::{Cluster, Drain, Moment, NodeRecord, NodeState, Write};
+use crate::event::{About, EventKind};
 use crate::exchange::{Failure, Phase, ReplicaKey};
 use crate::id::{PlacementId, PlanId, ShardId};
 use crate::lifecycle::ReplicaState;
@@ -331,8 +332,37 @@ impl Cluster {
             let Some(node) = self.nodes.get_mut(&id) else { continue };
             node.record.drain.iter_mut().for_each(|drain| drain.began_with = Some(held));
             self.outbox.writes.push(Write::Node(node.record.clone()));
-            self.notice(false, format!("the drain of node {id} begins with {held} replicas"));
+            self.tell(
+                EventKind::NodeDrain,
+                About::node(&id),
+                false,
+                format!("the drain of node {id} begins with {held} replicas"),
+            );
             self.plan_soon(at, 0);
+        }
+    }
+
+    /// Says once of each drained node that it is safe to stop.
+    pub(in crate::cluster) fn tell_emptied(&mut self, at: Moment) {
+        let mut emptied = Vec::new();
+        for (id, node) in &mut self.nodes {
+            let has_begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
+            if !has_begun || !node.orders.is_empty() {
+                node.emptied_told = false;
+            } else if !node.emptied_told {
+                emptied.push(id.clone());
+            }
+        }
+        for id in emptied {
+            let status = self.drain_status(at, &id);
+            if !status.is_ok_and(|status| status.progress == DrainProgress::SafeToStop) {
+                continue;
+            }
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.emptied_told = true;
+            }
+            let text = format!("node {id} is drained: it is safe to stop");
+            self.tell(EventKind::NodeDrain, About::node(&id), false, text);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Which shards of a keyspace may be cut or joined now, and what [`crate::reshard`] says about them.
 
 use super::super::{Cluster, KeyspaceState, Moment};
+use crate::event::{About, EventKind};
 use crate::id::ShardId;
 use crate::keyspace::Mode;
 use crate::limits;
@@ -56,7 +57,7 @@ impl Cluster {
         let first = advice.first().filter(|_| keyspace.advice.is_empty()).cloned();
         keyspace.advice = advice;
         if let Some(first) = first {
-            self.notice(true, format!("keyspace {name}: {first}"));
+            self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {first}"));
         }
     }
 }

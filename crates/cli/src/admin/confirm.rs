@@ -1,0 +1,48 @@
+//! A question before something is lost, or given up, for good.
+
+use crate::client::Door;
+use crate::output::Failure;
+use clap::Args;
+use partage_wire::json::Command;
+use std::io::{IsTerminal, Write};
+
+/// Whether to ask.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Yes {
+    /// Do not ask first; needed where there is no terminal to ask on
+    #[arg(long, short = 'y')]
+    yes: bool,
+}
+
+impl Yes {
+    /// Asks a person whether the command is meant, in the words that a dry run of it has. What would be refused anyway
+    /// is refused without a question.
+    pub async fn ask(self, door: &Door, command: &Command, dry_run: bool) -> Result<(), Failure> {
+        if self.yes || dry_run {
+            return Ok(());
+        }
+        let foreseen = door.command(command.clone(), true).await?;
+        let warnings: String =
+            foreseen.warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect();
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Err(Failure::usage(format!(
+                "this would {}{warnings}: nothing was changed, as there is no terminal to ask on",
+                foreseen.summary
+            ))
+            .help("say --yes if that is meant; --dry-run shows all that would follow"));
+        }
+        match is_yes(&format!("This will {}.{warnings}\nGo on? [y/N] ", foreseen.summary))? {
+            true => Ok(()),
+            false => Err(Failure::refused("nothing was changed")),
+        }
+    }
+}
+
+fn is_yes(question: &str) -> Result<bool, Failure> {
+    let cannot = |error: std::io::Error| Failure::failed(format!("cannot ask: {error}"));
+    let mut stderr = std::io::stderr();
+    stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush()).map_err(cannot)?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(cannot)?;
+    Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))
+}

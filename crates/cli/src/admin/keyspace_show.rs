@@ -1,0 +1,107 @@
+//! `partage keyspace show`: every setting of a keyspace, in words, with units.
+
+use super::keyspace::sharding_text;
+use partage_wire::json::{Keyspace, PartitionKey};
+
+/// Some milliseconds, for people.
+fn time(ms: u64) -> String {
+    match ms {
+        0 => "0".to_owned(),
+        ms if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
+        ms if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
+        ms => format!("{ms} ms"),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let steps = (1..units.len()).take_while(|step| bytes > 0 && bytes % (1 << (10 * step)) == 0).count();
+    format!("{} {}", bytes >> (10 * steps), units[steps])
+}
+
+fn names(of: &[String], none: &str) -> String {
+    if of.is_empty() { none.to_owned() } else { of.join(", ") }
+}
+
+fn partition_key(key: Option<&PartitionKey>) -> String {
+    match key {
+        None | Some(PartitionKey::Whole {}) => "the whole key".to_owned(),
+        Some(PartitionKey::Prefix { bytes }) => format!("its first {bytes} bytes"),
+        Some(PartitionKey::UpTo { delimiter }) => format!("what is before {:?}", char::from(*delimiter)),
+        Some(PartitionKey::HashTag {}) => "what is in braces".to_owned(),
+    }
+}
+
+/// One line a setting.
+pub fn text(keyspace: &Keyspace) -> String {
+    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "default".to_owned());
+    let Keyspace { constraint, throttle, resharding, .. } = keyspace;
+    let off = |is_off: bool, text: String| if is_off { "never".to_owned() } else { text };
+    let mut lines = vec![
+        ("keyspace", keyspace.name.clone()),
+        ("kind", word(&keyspace.kind)),
+        ("sharding", sharding_text(&keyspace.sharding)),
+        ("sharded by", partition_key(keyspace.partition_key.as_ref())),
+        ("ownership", word(&keyspace.ownership)),
+        ("durable", if keyspace.durable { "yes: its data outlives its processes" } else { "no" }.to_owned()),
+        ("replicas", keyspace.replicas.unwrap_or(1).to_string()),
+        ("policy", word(&keyspace.policy)),
+        ("mode", word(&keyspace.mode)),
+        ("spread", word(&keyspace.spread)),
+        ("only on", names(&constraint.pinned, "any node")),
+        ("never on", names(&constraint.excluded, "none")),
+        ("labels", names(&constraint.labels, "none asked for")),
+        (
+            "moves",
+            format!(
+                "at most {} at once, {} a node; {} loads at once into a node",
+                throttle.moves, throttle.moves_per_node, throttle.loads_per_node
+            ),
+        ),
+        (
+            "copying",
+            match throttle.bytes_per_s {
+                0 => "as fast as it goes".to_owned(),
+                rate => format!("at most {} a second", bytes(rate)),
+            },
+        ),
+        ("loading", format!("given up on a node after {}", time(throttle.load_ms))),
+    ];
+    if keyspace.durable {
+        lines.push(("a dead node", format!("is waited for {}", time(throttle.replace_after_ms))));
+    }
+    lines.extend([
+        ("split above", off(resharding.split_bytes == 0, bytes(resharding.split_bytes))),
+        (
+            "split above",
+            off(
+                resharding.split_requests_per_s == 0.0,
+                format!("{} requests a second", resharding.split_requests_per_s),
+            ),
+        ),
+        ("that lasts", time(resharding.window_ms)),
+        ("a hot key", format!("has {:.0} % of its shard's requests", resharding.hot_key_share * 100.0)),
+        ("hot replicas", off(resharding.max_replicas == 0, format!("up to {}", resharding.max_replicas))),
+        (
+            "shards",
+            format!("from {} to {} by splits and merges", resharding.min_shards, resharding.max_shards),
+        ),
+    ]);
+    if let Some(replication) = keyspace.dataset_replication {
+        lines.push(("its dataset", format!("said {replication} replicas last")));
+    }
+    let lines: Vec<_> = lines.into_iter().map(|(what, text)| format!("{what:<13}{text}")).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units_that_fit() {
+        assert_eq!([time(0), time(1_500), time(2_000), time(120_000)], ["0", "1500 ms", "2 s", "2 min"]);
+        let all = [bytes(0), bytes(1_000), bytes(512 << 20), bytes(1 << 30), bytes(u64::MAX)];
+        assert_eq!(all, ["0 bytes", "1000 bytes", "512 MiB", "1 GiB", "18446744073709551615 bytes"]);
+    }
+}

@@ -1,0 +1,101 @@
+//! `partage node show`: one node, and every shard that has a replica on it (A3).
+
+use super::shard::{bounds_text, since};
+use super::table;
+use crate::client::Door;
+use crate::http::segment;
+use crate::output::{Failure, Output};
+use partage_wire::json::{Drains, HostedShard, NodeDetail};
+
+/// Shards that are asked for.
+const MOST: usize = 10_000;
+
+/// Prints it.
+pub async fn show(door: &Door, id: &str, output: &mut Output) -> Result<(), Failure> {
+    let node: NodeDetail = door.get(&format!("/v1/nodes/{}?limit={MOST}", segment(id))).await?;
+    if output.is_json() {
+        return output.json(&node);
+    }
+    let drain = match node.node.draining {
+        Some(_) => door.get::<Drains>("/v1/drains").await?.drains.into_iter().find(|drain| drain.node == id),
+        None => None,
+    };
+    let mut text = facts(&node);
+    text.extend(drain.as_ref().map(super::node::drain_line));
+    output.text(&text.join("\n"));
+    if !node.shards.is_empty() {
+        output.text(&shards(&node));
+    }
+    if node.more {
+        output.text(&format!("and more shards than these {}", node.shards.len()));
+    }
+    Ok(())
+}
+
+/// Some milliseconds, for people.
+fn ms(ms: u64) -> String {
+    format!("{}.{} s", ms / 1_000, ms / 100 % 10)
+}
+
+fn facts(detail: &NodeDetail) -> Vec<String> {
+    let node = &detail.node;
+    let heard = match detail.heard_ms_ago {
+        Some(ago) => format!("{} ago", ms(ago)),
+        None => "not since this coordinator leads".to_owned(),
+    };
+    let lease = match detail.lease_left_ms {
+        0 => "none runs".to_owned(),
+        left => format!("runs {} more", ms(left)),
+    };
+    let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
+    let place = [("zone", &node.zone), ("rack", &node.rack)];
+    let place: Vec<_> =
+        place.iter().filter_map(|(what, name)| Some(format!("{what} {}", name.as_ref()?))).collect();
+    let replicas: Vec<_> = node.replicas.iter().map(|(name, count)| format!("{count} of {name}")).collect();
+    vec![
+        format!(
+            "node       {}, {}{}",
+            node.id,
+            node.health,
+            if node.leaving { ", wants to leave" } else { "" }
+        ),
+        format!("address    {}", node.address),
+        format!("session    incarnation {}, for {}", node.incarnation, since(node.since_ms, false)),
+        format!("last beat  {heard}"),
+        format!("lease      {lease}"),
+        format!("place      {}", or_none(place.join(", "))),
+        format!("labels     {}", or_none(node.labels.join(", "))),
+        format!("serves     keyspaces of kind {}", node.kinds.join(", ")),
+        format!("capacity   {}, {:.0} % busy", node.capacity, node.busy * 100.0),
+        format!(
+            "load       {:.0} requests/s, {:.0} ms of processor/s, {:.0} bytes",
+            node.requests_per_s, node.cpu_ms_per_s, node.size_bytes
+        ),
+        format!("replicas   {}; leads {}", or_none(replicas.join(", ")), node.leaders),
+    ]
+}
+
+fn shards(detail: &NodeDetail) -> String {
+    let mut rows = table(["keyspace", "shard", "role", "state", "holds", "others"]);
+    for HostedShard { keyspace, shard } in &detail.shards {
+        let (own, others): (Vec<_>, Vec<_>) =
+            shard.replicas.iter().partition(|replica| replica.node == detail.node.id);
+        let others: Vec<_> = others.iter().map(|replica| replica.node.as_str()).collect();
+        for replica in own {
+            let state = match (&replica.failure, &replica.phase) {
+                (Some(why), _) => format!("{}, failing: {why}", replica.state),
+                (None, Some(phase)) if phase != "serving" => format!("{}, {phase}", replica.state),
+                (None, _) => replica.state.clone(),
+            };
+            rows.add_row([
+                keyspace.clone(),
+                format!("s{}", shard.shard),
+                replica.role.clone(),
+                state,
+                bounds_text(&shard.bounds),
+                others.join(", "),
+            ]);
+        }
+    }
+    rows.to_string()
+}

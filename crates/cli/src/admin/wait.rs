@@ -1,0 +1,399 @@
+//! `--wait`: stays until what a command has begun is done, and says how far it is.
+//!
+//! | the command began  | done is                                          | blocked is                                    |
+//! |--------------------|--------------------------------------------------|-----------------------------------------------|
+//! | a plan             | it is finished, and nothing of it was dropped    | it waits for a person, was refused or replaced |
+//! | a drain            | every node of it is safe to stop                 | the coordinator says so for [`BLOCKED_LOOKS`] looks |
+//! | neither            | for [`CALM_LOOKS`] looks every shard is served with the replicas that it wants, and nothing is on its way | a keyspace in mode manual is not |
+//!
+//! Waiting changes nothing: who stops it, or loses patience, leaves the work going on.
+
+use super::node::drain_line;
+use super::shard::{all, is_short};
+use crate::client::Door;
+use crate::http::segment;
+use crate::output::{Failure, say};
+use crate::role::asked_to_stop;
+use clap::Args;
+use partage_wire::json::{Answer, Command, Drains, Keyspace, Moves, Plan, Summary};
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+/// Rest between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Looks in a row that must find nothing to do: the planner may not have begun at the first of them.
+const CALM_LOOKS: u32 = 4;
+
+/// Looks in a row that find a drain blocked before it counts as that: a moment passes between two moves.
+const BLOCKED_LOOKS: u32 = 10;
+
+/// Whether to wait, and for how long.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Wait {
+    /// Stay until what was begun is done, with its progress on stderr; exit code 5 when it is blocked, or not done in
+    /// time
+    #[arg(long, conflicts_with = "dry_run")]
+    wait: bool,
+    /// With --wait: for how many seconds at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u64,
+}
+
+/// What is looked at where there is neither a plan nor a drain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rest {
+    Keyspace(String),
+    Cluster,
+    /// It is done at once.
+    Nothing,
+}
+
+/// What a look has found.
+enum Found {
+    Done(String),
+    Going(String),
+    /// Only if it stays so.
+    Blocked(String),
+    /// It will not be done.
+    Over(String),
+}
+
+impl Rest {
+    fn of(command: &Command) -> Rest {
+        match command {
+            Command::CreateKeyspace { keyspace, .. } => Rest::Keyspace(keyspace.name.clone()),
+            Command::UpdateKeyspace { keyspace, .. }
+            | Command::RegisterPartitions { keyspace, .. }
+            | Command::UnregisterPartitions { keyspace, .. }
+            | Command::MoveShard { keyspace, .. }
+            | Command::TransferLeader { keyspace, .. }
+            | Command::AddReplica { keyspace, .. }
+            | Command::RemoveReplica { keyspace, .. }
+            | Command::SplitShard { keyspace, .. }
+            | Command::MergeShards { keyspace, .. }
+            | Command::IsolateKey { keyspace, .. }
+            | Command::SetShardReplicas { keyspace, .. }
+            | Command::PinShard { keyspace, .. }
+            | Command::ReleaseShard { keyspace, .. }
+            | Command::ForceJoinShard { keyspace, .. }
+            | Command::RecreateShard { keyspace, .. } => Rest::Keyspace(keyspace.clone()),
+            Command::UndrainNode { .. }
+            | Command::UndrainZone { .. }
+            | Command::DrainNode { .. }
+            | Command::DrainZone { .. }
+            | Command::RemoveNode { .. }
+            | Command::ReleaseBrake {} => Rest::Cluster,
+            Command::DeleteKeyspace { .. }
+            | Command::ApprovePlan { .. }
+            | Command::RejectPlan { .. }
+            | Command::EditPlan { .. } => Rest::Nothing,
+        }
+    }
+}
+
+/// What was begun, as far as it can be followed.
+pub struct Begun {
+    plan: Option<u64>,
+    drains: Vec<String>,
+    rest: Rest,
+}
+
+impl Begun {
+    /// What an answer says of a command.
+    pub fn of(command: &Command, answer: &Answer) -> Begun {
+        let drains = match command {
+            Command::DrainNode { .. } | Command::DrainZone { .. } => {
+                answer.drains.iter().map(|drain| drain.node.clone()).collect()
+            }
+            _ => vec![],
+        };
+        Begun { plan: answer.plan.as_ref().map(|plan| plan.id), drains, rest: Rest::of(command) }
+    }
+
+    /// Things all over the cluster.
+    pub fn of_all() -> Begun {
+        Begun { plan: None, drains: vec![], rest: Rest::Cluster }
+    }
+
+    async fn look(&self, door: &Door) -> Result<Found, Failure> {
+        if let Some(plan) = self.plan {
+            return match door.get::<Plan>(&format!("/v1/plans/{plan}")).await {
+                Ok(plan) => Ok(of_plan(&plan)),
+                Err(failure) if failure.is_kind("not_found") => {
+                    Ok(Found::Over(format!("plan {plan} is not kept any more")))
+                }
+                Err(failure) => Err(failure),
+            };
+        }
+        if !self.drains.is_empty() {
+            return Ok(of_drains(&self.drains, &door.get::<Drains>("/v1/drains").await?));
+        }
+        match &self.rest {
+            Rest::Keyspace(name) => of_keyspace(door, name).await,
+            Rest::Cluster => Ok(of_cluster(&door.get::<Summary>("/v1/status").await?)),
+            Rest::Nothing => Ok(Found::Done("done".to_owned())),
+        }
+    }
+
+    /// Looks until it is done or over.
+    async fn follow(&self, door: &Door, progress: &mut Progress) -> Result<(), Failure> {
+        let (mut calm, mut blocked) = (0, 0);
+        let calm_looks = if self.plan.is_some() || !self.drains.is_empty() { 1 } else { CALM_LOOKS };
+        loop {
+            match self.look(door).await {
+                Ok(Found::Done(text)) => {
+                    (calm, blocked) = (calm + 1, 0);
+                    if calm >= calm_looks {
+                        progress.end(&text);
+                        return Ok(());
+                    }
+                }
+                Ok(Found::Going(text)) => {
+                    (calm, blocked) = (0, 0);
+                    progress.show(&text);
+                }
+                Ok(Found::Blocked(text)) => {
+                    (calm, blocked) = (0, blocked + 1);
+                    progress.show(&text);
+                    if blocked >= BLOCKED_LOOKS {
+                        return Err(Failure::not_done(format!("it is blocked: {text}")).help(
+                            "the coordinator goes on trying; `partage status` says what is in the way",
+                        ));
+                    }
+                }
+                Ok(Found::Over(text)) => return Err(Failure::not_done(text)),
+                // The next leader goes on with it.
+                Err(failure) if failure.is_not_reachable() => progress.show(failure.what()),
+                Err(failure) => return Err(failure),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Wait {
+    /// Stays until it is done, if that was asked for.
+    pub async fn stay(self, door: &Door, begun: Begun) -> Result<(), Failure> {
+        if !self.wait {
+            return Ok(());
+        }
+        let mut progress = Progress::new();
+        let most = Duration::from_secs(self.timeout);
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(most, begun.follow(door, &mut progress)) => ended,
+            stopped = asked_to_stop() => {
+                stopped?;
+                progress.clear();
+                return Err(Failure::interrupted("not waited for any longer: what was begun goes on")
+                    .help("`partage status` and `partage events` say how far it is"));
+            }
+        };
+        progress.clear();
+        let late = || {
+            let (seconds, last) = (self.timeout, progress.last());
+            Failure::not_done(format!("not done within {seconds} s: {last}; what was begun goes on"))
+                .help("`partage status` says how far it is; wait longer with --timeout SECONDS")
+        };
+        ended.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// What a plan says of itself.
+fn of_plan(plan: &Plan) -> Found {
+    let (id, all) = (plan.id, plan.changes.len());
+    let at = |word: &str| plan.changes.iter().filter(|planned| planned.progress == word).count();
+    let dropped = plan.changes.iter().find(|planned| planned.progress == "dropped");
+    match (plan.status.as_str(), dropped) {
+        ("finished", None) => Found::Done(format!("plan {id} is finished: {all} changes are done")),
+        ("finished", Some(first)) => Found::Over(format!(
+            "plan {id} is finished, and {} of its {all} changes were dropped: {}",
+            at("dropped"),
+            first.dropped_because.as_deref().unwrap_or("no reason is kept")
+        )),
+        ("approved", _) => Found::Going(format!(
+            "plan {id}: {} of {all} changes are done, {} under way",
+            at("done"),
+            at("started")
+        )),
+        ("suggested", _) => Found::Over(format!("plan {id} waits for a person: `partage plan approve {id}`")),
+        (status, _) => Found::Over(match &plan.refused_because {
+            Some(why) => format!("plan {id} is {status}: {why}"),
+            None => format!("plan {id} is {status}"),
+        }),
+    }
+}
+
+/// How the drains of these nodes stand.
+fn of_drains(nodes: &[String], all: &Drains) -> Found {
+    let drains: Vec<_> = all.drains.iter().filter(|drain| nodes.contains(&drain.node)).collect();
+    if let Some(gone) = nodes.iter().find(|node| !drains.iter().any(|drain| drain.node == **node)) {
+        return Found::Over(format!("the drain of node {gone} was ended"));
+    }
+    let of = |word: &str| drains.iter().filter(|drain| drain.progress == word).count();
+    let (safe, blocked) = (of("safe_to_stop"), of("blocked"));
+    if safe == drains.len() {
+        return Found::Done(format!("safe to stop: {}", nodes.join(", ")));
+    }
+    let lines: Vec<_> = drains.iter().filter(|drain| drain.progress != "safe_to_stop").collect();
+    let first = lines.first().map_or_else(String::new, |drain| {
+        drain_line(drain).lines().next().unwrap_or_default().trim_start_matches("drain").trim().to_owned()
+    });
+    let text = match lines.len() {
+        1 => first,
+        more => format!("{first}; and {} more nodes", more - 1),
+    };
+    match blocked + safe == drains.len() {
+        true => {
+            let why = drains.iter().flat_map(|drain| drain.stuck.first()).next().cloned().unwrap_or_default();
+            Found::Blocked(format!("{text}: {why}"))
+        }
+        false => Found::Going(text),
+    }
+}
+
+async fn of_keyspace(door: &Door, name: &str) -> Result<Found, Failure> {
+    let shards = all(door, name).await?;
+    let moves: Moves = door.get(&format!("/v1/moves?keyspace={}", segment(name))).await?;
+    let wants_service = shards.iter().filter(|shard| shard.serving.is_some());
+    let (want, served) = (
+        wants_service.clone().count(),
+        wants_service.filter(|shard| shard.serving.as_deref() == Some("led")).count(),
+    );
+    let short = shards.iter().filter(|shard| is_short(shard)).count();
+    let changing = shards.iter().filter(|shard| shard.stage != "serving").count();
+    let counts = [served < want, short > 0, changing > 0, !moves.moves.is_empty()];
+    let text = format!("keyspace {name}: {served} of {want} shards are served");
+    if counts.iter().all(|is_unfinished| !is_unfinished) {
+        return Ok(Found::Done(text));
+    }
+    let under_way = moves.moves.len();
+    let text = format!("{text}, {short} have too few replicas, {under_way} replicas on their way");
+    if under_way == 0 && changing == 0 {
+        let keyspace: Keyspace = door.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
+        if keyspace.mode.as_deref() == Some("manual") {
+            return Ok(Found::Blocked(format!(
+                "{text}; it is in mode manual, so nothing of it is placed by itself"
+            )));
+        }
+    }
+    Ok(Found::Going(text))
+}
+
+fn of_cluster(status: &Summary) -> Found {
+    let shards = &status.shards;
+    let changing = shards.forming + shards.closing + shards.removing;
+    let (open, on_their_way) = (shards.unserved + shards.unheard, status.moves + status.loads);
+    let text = format!("{} of {} shards are served", shards.led, shards.led + open);
+    match open + on_their_way + changing + status.short {
+        0 => Found::Done(text),
+        _ => Found::Going(format!(
+            "{text}, {} have too few replicas, {on_their_way} replicas on their way",
+            status.short
+        )),
+    }
+}
+
+/// One line on stderr: written over where a person looks on, else written again when it has changed.
+struct Progress {
+    is_terminal: bool,
+    last: String,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { is_terminal: std::io::stderr().is_terminal(), last: String::new() }
+    }
+
+    fn last(&self) -> &str {
+        &self.last
+    }
+
+    fn show(&mut self, text: &str) {
+        if self.last == text {
+            return;
+        }
+        text.clone_into(&mut self.last);
+        match self.is_terminal {
+            // A terminal that is gone cannot be told.
+            true => drop(write!(std::io::stderr(), "\r\x1b[2K{text}")),
+            false => say(text),
+        }
+    }
+
+    fn clear(&self) {
+        if self.is_terminal && !self.last.is_empty() {
+            drop(write!(std::io::stderr(), "\r\x1b[2K"));
+        }
+    }
+
+    fn end(&mut self, text: &str) {
+        self.clear();
+        self.last.clear();
+        say(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn plan(status: &str, changes: &[&str]) -> Plan {
+        let change = |progress: &&str| {
+            json!({
+                "type": "add", "shard": 1, "node": "a", "reason": "r", "progress": progress,
+                "dropped_because": (*progress == "dropped").then_some("the node is gone"),
+            })
+        };
+        let changes: Vec<_> = changes.iter().map(change).collect();
+        serde_json::from_value(json!({
+            "id": 7, "keyspace": "kv", "origin": "rebalance", "status": status, "changes": changes,
+            "base": { "sequence": 1, "transaction": "0".repeat(40) }, "made_ms": 0,
+        }))
+        .unwrap()
+    }
+
+    fn said(found: Found) -> (&'static str, String) {
+        match found {
+            Found::Done(text) => ("done", text),
+            Found::Going(text) => ("going", text),
+            Found::Blocked(text) => ("blocked", text),
+            Found::Over(text) => ("over", text),
+        }
+    }
+
+    #[test]
+    fn a_plan_is_done_only_when_nothing_of_it_was_dropped() {
+        let done = said(of_plan(&plan("finished", &["done", "done"])));
+        assert_eq!(done, ("done", "plan 7 is finished: 2 changes are done".to_owned()));
+        let (word, text) = said(of_plan(&plan("finished", &["done", "dropped"])));
+        assert!(word == "over" && text.contains("1 of its 2 changes") && text.contains("the node is gone"));
+        let (word, text) = said(of_plan(&plan("approved", &["done", "started", "waiting"])));
+        assert!(word == "going" && text.contains("1 of 3 changes are done, 1 under way"), "{text}");
+        assert!(said(of_plan(&plan("suggested", &["waiting"]))).1.contains("partage plan approve 7"));
+        assert_eq!(said(of_plan(&plan("superseded", &["waiting"]))).0, "over");
+    }
+
+    fn drains(of: &[(&str, &str)]) -> Drains {
+        let drain = |(node, progress): &(&str, &str)| {
+            json!({
+                "node": node, "reason": "disk", "asked_ms": 0, "progress": progress, "left": 3, "of": 5,
+                "stuck": if *progress == "blocked" { vec!["no node could take it"] } else { vec![] },
+            })
+        };
+        serde_json::from_value(json!({ "drains": of.iter().map(drain).collect::<Vec<_>>() })).unwrap()
+    }
+
+    #[test]
+    fn a_zone_is_drained_when_all_its_nodes_are() {
+        let nodes = ["a".to_owned(), "b".to_owned()];
+        let look = |of: &[(&str, &str)]| said(of_drains(&nodes, &drains(of)));
+        assert_eq!(look(&[("a", "safe_to_stop"), ("b", "safe_to_stop")]).0, "done");
+        assert_eq!(look(&[("a", "safe_to_stop"), ("b", "moving"), ("c", "blocked")]).0, "going");
+        assert_eq!(look(&[("a", "blocked"), ("b", "moving")]).0, "going", "something still moves");
+        let (word, text) = look(&[("a", "blocked"), ("b", "safe_to_stop")]);
+        assert!(word == "blocked" && text.contains("no node could take it"), "{text}");
+        assert!(look(&[("a", "moving")]).1.contains("drain of node b was ended"));
+    }
+}

@@ -1,0 +1,57 @@
+//! One node for a person who looks at it: how it is, when it was heard, and every shard with a replica on it (A3).
+
+use super::admin::AdminError;
+use super::status::{NodeRow, ShardRow, node_row};
+use super::{Cluster, Moment};
+use crate::load::Load;
+use crate::map::Role;
+use crate::name::{KeyspaceName, NodeId};
+
+/// A node, and what it holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeDetail {
+    /// As in the table of all nodes.
+    pub row: NodeRow,
+    /// How long ago its last heartbeat came, in milliseconds; none before the first one since this coordinator leads.
+    pub heard_ms_ago: Option<u64>,
+    /// How long its lease still runs, in milliseconds.
+    pub lease_left_ms: u64,
+    /// The shards with a replica on it, in the order of keyspaces and ids.
+    pub shards: Vec<(KeyspaceName, ShardRow)>,
+    /// It holds more than were asked for.
+    pub more: bool,
+}
+
+impl Cluster {
+    /// A node with at most `limit` of its shards.
+    pub fn node_detail(&self, at: Moment, id: &NodeId, limit: usize) -> Result<NodeDetail, AdminError> {
+        let node = self.node(id)?;
+        let mut row = node_row(node, at, self);
+        let (mut shards, mut more) = (Vec::new(), false);
+        for (name, keyspace) in &self.keyspaces {
+            let held = keyspace.hosted.on(id).filter_map(|shard| keyspace.map.shard(shard));
+            for shard in held {
+                let own = shard.replicas.iter().filter(|replica| replica.node == *id);
+                for replica in own.filter(|replica| replica.incarnation == row.incarnation) {
+                    *row.replicas.entry(name.clone()).or_default() += 1;
+                    row.leaders += usize::from(replica.role == Role::Leader);
+                    let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load());
+                    for (sum, value) in row.load.iter_mut().zip(load.map(Load::metrics).unwrap_or_default()) {
+                        *sum += value;
+                    }
+                }
+                match shards.len() < limit {
+                    true => shards.push((name.clone(), self.shard_row(at, keyspace, shard))),
+                    false => more = true,
+                }
+            }
+        }
+        Ok(NodeDetail {
+            row,
+            heard_ms_ago: node.signs.last_beat.map(|beat| at.now.since(beat)),
+            lease_left_ms: node.signs.lease.end().since(at.now),
+            shards,
+            more,
+        })
+    }
+}
