@@ -44,7 +44,7 @@ pub fn body(answer: &[u8]) -> &[u8] {
 pub fn ask(at: SocketAddr, method: &str, path: &str) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(at)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let request = format!("{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-length: 0\r\n\r\n");
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let (mut answer, mut part) = (Vec::new(), [0; 4_096]);
     while length(&answer).is_none() {

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::{Incarnation, ShardId, TransactionId};
 use partage_core::key::{Key, KeyRange};
-use partage_core::keyspace::Ownership;
+use partage_core::keyspace::{KeyspaceKind, Ownership};
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NodeId};
@@ -103,6 +103,7 @@ fn maps(nodes: &[String]) -> Result<Vec<MapEvent>, Failure> {
         generation: map.generation(),
         first_shard: map.next_shard(),
         durable: false,
+        kind: KeyspaceKind::App,
     };
     let news = MapNews::Changed { brief: Some(brief), resync: true, diff: Box::new(diff) };
     let maps = MapEvent { news, nodes: addresses, forgotten: vec![] };

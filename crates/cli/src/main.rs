@@ -14,6 +14,7 @@ mod client;
 mod clock;
 mod coordination;
 mod dataset;
+mod door;
 mod draw;
 mod http;
 mod keys;

@@ -28,6 +28,7 @@ async fn ask(coordinator: &Coordinator, path: &str, body: Option<Value>) -> Valu
     let request = hyper::Request::builder()
         .method(method)
         .uri(format!("http://{}{path}", coordinator.address()))
+        .header("content-type", "application/json")
         .body(Full::from(body.map_or(String::new(), |body| body.to_string())))
         .unwrap();
     let answer = client.request(request).await.unwrap();

@@ -59,7 +59,7 @@ impl Up {
 fn request(address: &str, method: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: up\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+    write!(stream, "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\npartage-request: 1\r\ncontent-length: 0\r\n\r\n")
         .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

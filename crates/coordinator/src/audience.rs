@@ -9,6 +9,7 @@ use partage_core::cluster::{Cluster, Problem};
 use partage_core::event::{About, Event, EventKind, event};
 use partage_core::map::MapDiff;
 use partage_core::time::Millis;
+use partage_door::Door;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,6 +20,8 @@ pub struct Herald {
     clock: Clock,
     metrics: Metrics,
     events: EventLog,
+    /// Whose numbers are shown, too.
+    door: Door,
     /// Whether something was said since settings and addresses were last published.
     news: AtomicBool,
     /// What is wrong with who leads.
@@ -27,12 +30,13 @@ pub struct Herald {
 
 impl Herald {
     /// Tells that publisher.
-    pub fn new(publisher: Arc<Publisher>, clock: Clock) -> Herald {
+    pub fn new(publisher: Arc<Publisher>, clock: Clock, door: Door) -> Herald {
         Herald {
             publisher,
             clock,
             metrics: Metrics::default(),
             events: EventLog::default(),
+            door,
             news: AtomicBool::new(false),
             leaders: Mutex::default(),
         }
@@ -62,7 +66,7 @@ impl Herald {
 
     /// The text that Prometheus reads, of a coordinator that leads at `term`, or of one that does not.
     pub fn metrics_text(&self, glance: Option<&Glance>, term: Option<u64>) -> String {
-        self.metrics.text(glance, self.publisher.subscribers(), term)
+        self.metrics.text(glance, self.publisher.subscribers(), term, &self.door)
     }
 }
 

@@ -48,9 +48,6 @@ pub const STREAMS: u32 = 1_024;
 /// Connections at once: the largest fleet of workers and routers that is measured, and some.
 pub const CONNECTIONS: usize = 32_768;
 
-/// Rest after a failed accept, in milliseconds.
-pub const ACCEPT_REST_MS: u64 = 50;
-
 /// Time-to-live of a coordinator's session, in milliseconds: how long a standby waits for a leader that was killed.
 /// Three renewals fit; a pause of two seconds costs nobody the lead. A backend may have a longer shortest one.
 pub const SESSION_MS: u64 = 3_000;

@@ -198,7 +198,13 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads; without gauges when nobody knows how things stand.
-    pub fn text(&self, glance: Option<&Glance>, subscribers: usize, term: Option<u64>) -> String {
+    pub fn text(
+        &self,
+        glance: Option<&Glance>,
+        subscribers: usize,
+        term: Option<u64>,
+        door: &partage_door::Door,
+    ) -> String {
         let mut registry = Registry::with_prefix("partage_coordinator");
         registry.register("alarms", "Notices that ask for a person", self.alarms.clone());
         registry.register("commits", "Durable transactions", self.commits.clone());
@@ -210,6 +216,7 @@ impl Metrics {
         gauge(&mut registry, "subscribers", "Open streams of maps", subscribers);
         let help = "The term at which this coordinator leads; 0 while it stands by";
         gauge(&mut registry, "term", help, usize::try_from(term.unwrap_or(0)).unwrap_or(usize::MAX));
+        door.register(&mut registry);
         if let Some(glance) = glance {
             glance.register(&mut registry);
         }

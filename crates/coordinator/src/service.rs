@@ -32,6 +32,7 @@ use partage_core::event::{About, EventKind, event};
 use partage_core::name::KeyspaceName;
 use partage_core::placement::Policies;
 use partage_core::settings::Settings;
+use partage_door::{Door, Tower};
 use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::worker_server::WorkerServer;
 use partage_wire::stored::Presence;
@@ -56,6 +57,8 @@ pub struct Config {
     pub backing: Backing,
     /// The numbers that the cluster runs by.
     pub settings: Settings,
+    /// Who may connect, and what that may cost.
+    pub door: partage_door::Settings,
     /// The placement policies that keyspaces may name: `Policies::default()`, and one's own (A3).
     pub policies: Policies,
 }
@@ -69,6 +72,7 @@ impl Config {
             id: None,
             backing: Backing::Memory,
             settings: Settings::default(),
+            door: partage_door::Settings::default(),
             policies: Policies::default(),
         }
     }
@@ -155,7 +159,9 @@ impl Coordinator {
         }
         let (stop, stopped) = watch::channel(false);
         let house = House::new(config, address);
-        let doors = tokio::spawn(listen::serve(Arc::new(listener), house.front.router(), stopped.clone()));
+        let (door, service) = (house.door.clone(), Tower(house.front.router()));
+        let open_until = stopped.clone();
+        let doors = tokio::spawn(async move { door.listen(listener, service, open_until).await });
         let (begun, has_begun) = oneshot::channel();
         let task = tokio::spawn(async move {
             house.live(Some(begun), stopped).await;
@@ -193,6 +199,7 @@ struct House {
     presence: Presence,
     clock: Clock,
     front: Front,
+    door: Door,
     publisher: Arc<Publisher>,
     herald: Arc<Herald>,
     /// Why it does not lead.
@@ -226,7 +233,8 @@ impl House {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             leads: None,
         };
-        let herald = Arc::new(Herald::new(publisher.clone(), clock));
+        let door = listen::door(config.door.clone(), &presence.address, listen);
+        let herald = Arc::new(Herald::new(publisher.clone(), clock, door.clone()));
         let front = Front::new(crate::http::closed());
         let failure = LastFailure::default();
         House {
@@ -234,6 +242,7 @@ impl House {
             presence,
             clock,
             front,
+            door,
             publisher,
             herald,
             failure,

@@ -324,7 +324,9 @@ async fn who_asks_is_kept() {
     let to = if from == "a" { "b" } else { "a" };
     let command = json!({ "command": "move_shard", "keyspace": "kv", "shard": 1, "from": from, "to": to });
     let ask = |user: &str| {
-        let request = hyper::Request::post(door.url("/v1/commands")).header("partage-user", user);
+        let request = hyper::Request::post(door.url("/v1/commands"))
+            .header("content-type", "application/json")
+            .header("partage-user", user);
         let body = json!({ "do": command, "dry_run": true }).to_string();
         request.body(http_body_util::Full::from(bytes::Bytes::from(body))).unwrap()
     };
@@ -343,7 +345,10 @@ async fn a_body_above_the_limit_is_refused_with_the_limit() {
     let limit = partage_coordinator::limits::BODY_BYTES;
     // Only its length is told: it is refused before it is sent.
     let mut stream = tokio::net::TcpStream::connect(door.coordinator.address()).await.unwrap();
-    let head = format!("POST /v1/commands HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", limit + 1);
+    let head = format!(
+        "POST /v1/commands HTTP/1.1\r\nhost: localhost\r\npartage-request: 1\r\ncontent-length: {}\r\n\r\n",
+        limit + 1
+    );
     tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
     let mut answer = vec![0; 4_096];
     let read = tokio::io::AsyncReadExt::read(&mut stream, &mut answer).await.unwrap();

@@ -243,7 +243,9 @@ async fn a_shell_reads_orders_line_by_line() {
     until(&door, &mut [&mut a], |s| s["shards"]["led"] == 1).await;
     a.applied = 0;
     let plain = |body: Value| {
-        let request = Request::post(door.url("/v1/worker/heartbeat")).header("accept", "text/plain");
+        let request = Request::post(door.url("/v1/worker/heartbeat"))
+            .header("accept", "text/plain")
+            .header("partage-request", "1");
         request.body(Full::from(Bytes::from(body.to_string()))).unwrap()
     };
     let (status, text) = door.send(plain(a.beat())).await;

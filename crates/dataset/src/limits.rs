@@ -38,11 +38,12 @@ pub const IDLE_LOOKS: u32 = 4;
 /// How long what is being answered may go on when the server ends.
 pub const CLOSING: Duration = Duration::from_millis(500);
 
-/// After an error of `accept` (no file left, mostly): some connections will have ended.
-pub const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
-
 /// What is read from a connection at a time: 16 pipelined requests of common size, and a whole multi-get of 100 keys.
 pub const QUICK_READ_BYTES: usize = 8 << 10;
+
+/// What is read from a connection is counted against the memory of bodies when its buffer is longer than this: heads of
+/// requests, and short lists of keys, are not worth the count.
+pub const QUICK_UNCOUNTED_BYTES: usize = 4 * QUICK_READ_BYTES;
 
 /// Answers are written when so many bytes of them are there, or when there is nothing more to be answered.
 pub const QUICK_WRITE_BYTES: usize = 64 << 10;

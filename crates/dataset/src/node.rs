@@ -251,6 +251,7 @@ impl Node {
             Handle { inputs: inputs.clone(), known, stays: stays.clone(), id, worker: Arc::default() };
         let mut settings = options.serve.clone();
         settings.orders = Some(Arc::new(handle.clone()));
+        settings.announced = Some(address.to_string());
         let found = (store, scan.versions);
         let (membership, datasets) = (options.coordinator.clone(), options.datasets.clone());
         let shown = (catalogue.clone(), handle.clone());

@@ -31,7 +31,6 @@ mod many;
 mod metrics;
 mod own;
 mod page;
-mod patient;
 mod peers;
 mod quick;
 mod range;
@@ -40,7 +39,6 @@ mod round;
 mod scan;
 mod server;
 mod status;
-mod usage;
 
 pub use own::Orders;
 pub use server::{ServeError, Server, Settings};

@@ -35,17 +35,11 @@ pub const BEHIND_TRIES: u32 = 8;
 /// How often idle connections are looked through.
 pub const SWEEP: Duration = Duration::from_secs(1);
 
-/// Clients connected to one thread of the proxy: a file descriptor each, and as many to nodes.
-pub const CLIENTS: usize = 10_000;
+/// Clients connected to the proxy: a file descriptor each, and as many to nodes.
+pub const CLIENTS: usize = 20_000;
 
 /// How long the proxy waits at its end for requests under way.
 pub const DRAIN: Duration = Duration::from_secs(10);
-
-/// How long a client may take for the head of a request.
-pub const HEAD: Duration = Duration::from_secs(30);
-
-/// Pause after a failed accept (no file descriptors left): others must end first.
-pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Shards in one answer of `/partage/routes`.
 pub const ROUTES_SHOWN: usize = 10_000;

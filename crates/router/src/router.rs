@@ -35,6 +35,13 @@ struct Shared {
     sweep: AbortHandle,
 }
 
+impl Router {
+    /// Largest request body that is kept.
+    pub(crate) fn kept_body_bytes(&self) -> usize {
+        self.shared.options.kept_body_bytes
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         self.sweep.abort();

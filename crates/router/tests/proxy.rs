@@ -35,7 +35,7 @@ async fn world(rules: Vec<Rule>, threads: usize) -> World {
     let retry = RetryPolicy { deadline_ms: 1_000, ..RetryPolicy::default() };
     let call = CallOptions { retry, hedging: Hedging::Off, ..CallOptions::default() };
     let router = router(&coordinator, call).await;
-    let config = Config { listen: ([127, 0, 0, 1], 0).into(), rules, threads };
+    let config = Config { listen: ([127, 0, 0, 1], 0).into(), rules, threads, ..Config::default() };
     let proxy = serve(&router, config).await.unwrap();
     World { _coordinator: coordinator, _router: router, nodes, proxy }
 }

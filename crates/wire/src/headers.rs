@@ -20,6 +20,11 @@ pub const OWNER_NODE: HeaderName = HeaderName::from_static("partage-owner-node")
 pub const LEADER: HeaderName = HeaderName::from_static("partage-leader");
 /// On a request to a coordinator: another one has passed it on, for want of the lead.
 pub const FORWARDED_BY: HeaderName = HeaderName::from_static("partage-forwarded-by");
+/// On a request that changes something, with the value `1`: no page of another site has sent it, since browsers do not
+/// let those send it unasked.
+pub const REQUEST: HeaderName = HeaderName::from_static("partage-request");
+/// On a request of a router or a node: the `host` that the client asked for.
+pub const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 /// Who asked, through which proxies.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -49,7 +49,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::worker::gates::Access;
 pub use partage_wire::headers::{EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO};
-use partage_wire::headers::{drop_hop_by_hop, number};
+use partage_wire::headers::{FORWARDED_HOST, drop_hop_by_hop, number};
 use partage_wire::unavailable;
 use std::convert::Infallible;
 use std::future::Future;
@@ -98,11 +98,16 @@ pub fn access_of(method: &Method) -> Access {
 /// Answers the coordinator's check-back at [`WORKER_PATH`] with [`about`], and `GET` of [`METRICS_PATH`] with
 /// [`Worker::metrics`].
 pub fn router(worker: &Worker) -> Router {
+    router_with(worker, String::new)
+}
+
+/// The same, with more metrics of the service's own after those of the worker, in the text form of Prometheus.
+pub fn router_with(worker: &Worker, more: impl Fn() -> String + Clone + Send + Sync + 'static) -> Router {
     let (checked, measured) = (worker.clone(), worker.clone());
     let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     Router::new()
         .route(WORKER_PATH, get(move || async move { axum::Json(about(&checked)) }))
-        .route(METRICS_PATH, get(move || async move { (form, measured.metrics()) }))
+        .route(METRICS_PATH, get(move || async move { (form, measured.metrics() + &more()) }))
 }
 
 /// Who is here, how it is, and what it has: for services with a server of their own to answer with.
@@ -361,6 +366,12 @@ impl Sharded {
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
         drop_hop_by_hop(request.headers_mut());
+        // A node answers to its own names only; the client adds that of the owner.
+        if let Some(asked) = request.headers_mut().remove(header::HOST)
+            && !request.headers().contains_key(&FORWARDED_HOST)
+        {
+            request.headers_mut().insert(FORWARDED_HOST, asked);
+        }
         request.headers_mut().insert(HOP, HeaderValue::from_static("1"));
         let ours = self.worker.generation(&target.keyspace).map(|generation| generation.sequence);
         if let Some(sequence) = ours.max(sequence) {

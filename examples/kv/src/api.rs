@@ -12,20 +12,22 @@ use axum::routing::{get, post};
 use bytes::BytesMut;
 use http::request::Parts;
 use http::{Method, StatusCode, header};
-use partage_worker::http::{Aim, Target, router, sharded};
+use partage_door::Door;
+use partage_worker::http::{Aim, Target, router_with, sharded};
 use partage_worker::{Guard, KeyspaceName, Worker};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Everything that one port answers.
-pub fn routes(worker: &Worker, service: Arc<Service>) -> Router {
+pub fn routes(worker: &Worker, service: Arc<Service>, door: &Door) -> Router {
+    let door = door.clone();
     let rows = Router::new().fallback(row).with_state(service.clone());
     let internal = Router::new()
         .route("/internal/export", get(export))
         .route("/internal/import", post(import))
         .with_state(service);
-    router(worker).merge(internal).merge(sharded(worker, aim, rows))
+    router_with(worker, move || door.text("partage_worker")).merge(internal).merge(sharded(worker, aim, rows))
 }
 
 /// Which keyspace and key a request is about: `/kv/<keyspace>/<key>` or `/<keyspace>/<key>`.

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Longest value: small enough that one write stalls nobody.
 pub const VALUE_BYTES: usize = 1 << 20;
 
+/// How long requests under way may go on when the node ends.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
 /// Longest key.
 pub const KEY_BYTES: usize = 8 << 10;
 

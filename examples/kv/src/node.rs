@@ -2,12 +2,12 @@
 
 use crate::api;
 use crate::disk::{Folder, FolderError};
+use crate::limits;
 use crate::seed::Seed;
 use crate::service::Service;
-use axum::serve::ListenerExt;
+use partage_door::{Changes, Door, Ending, Role, Tower};
 use partage_worker::http::WORKER_PATH;
 use partage_worker::{Patience, Worker};
-use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,6 +40,8 @@ pub struct Config {
     pub durable: Option<PathBuf>,
     /// How long callbacks may take.
     pub patience: Patience,
+    /// Who may connect, and what that may cost.
+    pub door: partage_door::Settings,
 }
 
 /// A node that cannot start.
@@ -79,6 +81,7 @@ impl Config {
             seed: None,
             durable: None,
             patience: Patience::default(),
+            door: partage_door::Settings::default(),
         }
     }
 }
@@ -90,7 +93,7 @@ impl Node {
         let announced = config.advertise.unwrap_or_else(|| address.to_string());
         let folder = config.durable.as_deref().map(Folder::open).transpose()?;
         let service = Arc::new(Service::new(config.seed, folder));
-        let mut builder = Worker::builder(config.node, config.coordinators, announced)
+        let mut builder = Worker::builder(config.node, config.coordinators, announced.clone())
             .check_path(WORKER_PATH)
             .capacity(config.capacity)
             .labels(config.labels)
@@ -102,19 +105,18 @@ impl Node {
             builder = builder.rack(rack);
         }
         let worker = builder.start_shared(service.clone()).await?;
-        let (close, mut closed) = watch::channel(false);
-        // A small answer must not wait for the acknowledgement of the one before.
-        let listener = config.listener.tap_io(|io| drop(io.set_nodelay(true)));
-        let server =
-            axum::serve(listener, api::routes(&worker, service)).with_graceful_shutdown(async move {
-                // An error says that the node is gone, and the server with it.
-                let _ = closed.wait_for(|closed| *closed).await;
-            });
-        let server = tokio::spawn(async move {
-            if let Err(error) = server.into_future().await {
-                tracing::error!("the server ends: {error}");
-            }
-        });
+        let (close, closed) = watch::channel(false);
+        let role = Role {
+            announced: vec![announced, address.to_string()],
+            // What clients write is what they like.
+            changes: Changes::None,
+            ending: Ending::After(limits::DRAIN),
+            ..Role::default()
+        };
+        let door = Door::new(role, config.door);
+        let routes = api::routes(&worker, service, &door);
+        let listener = config.listener;
+        let server = tokio::spawn(async move { door.listen(listener, Tower(routes), closed).await });
         Ok(Node { worker, address, close, server })
     }
 

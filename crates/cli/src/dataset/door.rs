@@ -54,6 +54,7 @@ impl NodeDoor {
                 .method(method.clone())
                 .uri(format!("http://{node}{path}"))
                 .header("accept", "application/json")
+                .header(partage_wire::headers::REQUEST, "1")
                 .body(Full::new(body.clone()))
                 .map_err(|error| Failure::usage(format!("{path:?} cannot be asked for: {error}")))?;
             match exchange(request).await {

@@ -3,6 +3,7 @@
 use super::neighbours::{self, Beginning, Here};
 use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
+use crate::door::{DoorArgs, keep_state_private};
 use crate::output::{Failure, Output};
 use crate::role::{asked_to_stop, left, log, read};
 use clap::Args;
@@ -82,6 +83,8 @@ pub struct ServeArgs {
     /// How many nodes must have each partition before clients get a version [default: 1]
     #[arg(long)]
     min_replication: Option<u32>,
+    #[command(flatten)]
+    door: DoorArgs,
     /// Logs as JSON
     #[arg(long)]
     log_json: bool,
@@ -91,6 +94,7 @@ impl ServeArgs {
     /// Runs until it is asked to stop, then leaves.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
+        keep_state_private();
         let file: DatasetNodeFile = read(self.config.as_deref())?;
         let no_source =
             || Failure::usage("the node has no source: give --source URL, or source in its configuration");
@@ -186,9 +190,16 @@ impl ServeArgs {
         options.load_memory_bytes =
             file.load_memory_mib.map_or(options.load_memory_bytes, |mib| mib.saturating_mul(1 << 20));
         options.serve = served(file);
+        options.serve.door = self.opened(file, listen)?;
         options.let_go = file.let_go_s.map_or(options.let_go, Duration::from_secs);
         options.coordinator = self.membership(file, &options)?;
         Ok(options)
+    }
+
+    fn opened(&self, file: &DatasetNodeFile, listen: SocketAddr) -> Result<partage_door::Settings, Failure> {
+        let gossip = self.gossip.as_deref().or(file.gossip.as_deref()).map(gossip_at).transpose()?;
+        let listen: Vec<_> = [Some(listen), gossip].into_iter().flatten().collect();
+        self.door.clone().settled(&listen, file.insecure, &file.door)
     }
 
     /// Its place under a coordinator, if it is to have one.

@@ -2,6 +2,7 @@
 
 use super::{asked_to_stop, log, read};
 use crate::coordination::CoordinationArgs;
+use crate::door::{DoorArgs, keep_state_private};
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_coordinator::{Backing, Config, Coordinator, keeps_maps};
@@ -33,6 +34,8 @@ pub struct CoordinatorArgs {
     data_dir: Option<PathBuf>,
     #[command(flatten)]
     coordination: CoordinationArgs,
+    #[command(flatten)]
+    door: DoorArgs,
     /// Logs as JSON
     #[arg(long)]
     log_json: bool,
@@ -42,6 +45,7 @@ impl CoordinatorArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
+        keep_state_private();
         let config = self.settled()?;
         match &config.backing {
             Backing::Memory => say("no --data-dir: the state is in memory, and gone when this process ends"),
@@ -100,7 +104,8 @@ impl CoordinatorArgs {
                 session.as_millis()
             )));
         }
+        let door = self.door.settled(&[listen], file.insecure, &file.door)?;
         let (address, id) = (self.address.or(file.address), self.id.or(file.id));
-        Ok(Config { address, id, backing, settings, ..Config::new(listen) })
+        Ok(Config { address, id, backing, settings, door, ..Config::new(listen) })
     }
 }

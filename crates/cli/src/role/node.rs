@@ -2,6 +2,7 @@
 //! `examples/kv`, which is there to be copied: a service of your own links the SDK the same way.
 
 use super::{asked_to_stop, left, log, read};
+use crate::door::{DoorArgs, keep_state_private};
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_kv::{Config, Node, StartError};
@@ -35,6 +36,8 @@ pub struct NodeArgs {
     /// its lease is over
     #[arg(long, default_value_t = 60)]
     leave_s: u64,
+    #[command(flatten)]
+    door: DoorArgs,
     /// Logs as JSON
     #[arg(long)]
     log_json: bool,
@@ -44,6 +47,7 @@ impl NodeArgs {
     /// Runs until it is asked to stop, then leaves.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
+        keep_state_private();
         let file: NodeFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
         let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");
@@ -53,7 +57,9 @@ impl NodeArgs {
             Failure::failed(format!("cannot listen on {listen}: {error}"))
                 .help("choose another address with --listen, or stop who has this one")
         })?;
-        let bound = listener.local_addr().map_err(Failure::failed)?.to_string();
+        let bound = listener.local_addr().map_err(Failure::failed)?;
+        let door = self.door.settled(&[bound], file.insecure, &file.door)?;
+        let bound = bound.to_string();
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.clone());
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
         file.spec(&name, &id, &address).map_err(Failure::usage)?;
@@ -65,6 +71,7 @@ impl NodeArgs {
             zone: self.zone.or(file.zone),
             rack: file.rack,
             labels: file.labels,
+            door,
             ..Config::new(id.clone(), "", listener)
         };
         let node = tokio::select! {

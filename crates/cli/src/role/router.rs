@@ -1,6 +1,7 @@
 //! `partage router`: an HTTP reverse proxy that knows which node has a key.
 
 use super::{asked_to_stop, log, read};
+use crate::door::{DoorArgs, keep_state_private};
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_router::proxy::{self, KeyFrom, KeyspaceFrom, Rule};
@@ -29,6 +30,8 @@ pub struct RouterArgs {
     maps: Option<PathBuf>,
     #[command(flatten)]
     rule: RuleArgs,
+    #[command(flatten)]
+    door: DoorArgs,
     /// Logs as JSON
     #[arg(long)]
     log_json: bool,
@@ -55,6 +58,7 @@ impl RouterArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
+        keep_state_private();
         let (coordinators, options, config) = self.settled()?;
         let router = Router::connect(coordinators, options).await;
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
@@ -80,6 +84,7 @@ impl RouterArgs {
                 "{listen:?} is no address to listen on: give an IP address and a port, such as {LISTEN}"
             ))
         })?;
+        let door = self.door.settled(&[listen], file.insecure, &file.door)?;
         let told = self.rule.into_file();
         let (rules, from) =
             if told == RuleFile::default() { (file.rules, name.as_str()) } else { (vec![told], "the flags") };
@@ -88,7 +93,7 @@ impl RouterArgs {
         let rules = if rules.is_empty() { vec![Rule::default()] } else { rules };
         let coordinators = [self.join, file.coordinators].into_iter().find(|list| !list.is_empty());
         let coordinators = coordinators.unwrap_or_else(|| vec!["127.0.0.1:7400".to_owned()]);
-        Ok((coordinators, options, proxy::Config { listen, rules, threads: file.threads.unwrap_or(0) }))
+        Ok((coordinators, options, proxy::Config { listen, rules, threads: file.threads.unwrap_or(0), door }))
     }
 }
 

@@ -83,14 +83,20 @@ impl Library {
     }
 
     /// Starts a node of that name.
-    pub async fn node(&self, id: &str, listen: SocketAddr, coordinator: &str) -> Result<Node, String> {
+    pub async fn node(
+        &self,
+        id: &str,
+        listen: SocketAddr,
+        coordinator: &str,
+        door: partage_door::Settings,
+    ) -> Result<Node, String> {
         let cluster = DatasetName::new("up").map_err(|error| error.to_string())?;
         let mut options = NodeOptions::new(cluster, listen, self.dir.join(format!("node-{id}")));
         options.stable = STABLE;
         options.session_ttl = SESSION;
         options.let_go = LET_GO;
         options.refresh = REFRESH;
-        options.serve = Settings { threads: 1, ..Settings::default() };
+        options.serve = Settings { threads: 1, door, ..Settings::default() };
         options.coordinator = Some(Membership {
             coordinators: vec![coordinator.to_owned()],
             id: id.to_owned(),

@@ -76,14 +76,16 @@ impl UpArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         // Warnings would be read past: what happens is to be watched with the commands.
         log(false, "error");
+        crate::door::keep_state_private();
         self.check_ports()?;
         say(&self.begins());
         let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
         let library = Library::open(dataset_dir.as_deref()).await?;
-        let coordinator = self.coordinator().await?;
+        let doors = crate::door::settings();
+        let coordinator = self.coordinator(doors.clone()).await?;
         let at = coordinator.address().to_string();
         let door = Door { coordinator: vec![at.clone()], who: "up".to_owned() };
-        let stage = Stage::new(at.clone(), library);
+        let stage = Stage::new(at.clone(), library, doors.clone());
         for number in 1..=self.nodes {
             stage.add(&format!("n{number}"), self.address(NODES_FROM + number)).await?;
         }
@@ -92,7 +94,7 @@ impl UpArgs {
         }
         let control = stage.open(self.address(2)).await?;
         let router = Router::connect(vec![at.clone()], Options::default()).await;
-        let config = proxy::Config { listen: self.address(1), ..proxy::Config::default() };
+        let config = proxy::Config { listen: self.address(1), door: doors, ..proxy::Config::default() };
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
         sample::create_notes(&door).await?;
         sample::wait_until_served(&door, READY).await?;
@@ -146,9 +148,9 @@ impl UpArgs {
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     }
 
-    async fn coordinator(&self) -> Result<Coordinator, Failure> {
+    async fn coordinator(&self, door: partage_door::Settings) -> Result<Coordinator, Failure> {
         let backing = self.data_dir.clone().map_or(Backing::Memory, Backing::Directory);
-        let config = Config { backing, ..Config::new(self.address(0)) };
+        let config = Config { backing, door, ..Config::new(self.address(0)) };
         Coordinator::start(config).await.map_err(|error| match &error {
             StartError::Listen { .. } => {
                 Failure::failed(error).help("another `up` may run: choose a free --port, or 0 for any")
@@ -174,10 +176,13 @@ fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
         (partage("shard list packages"), "shards × nodes"),
         (partage("explain packages libc6"), "why it is where it is"),
         (
-            format!("curl -X POST http://{stage}/kill/d2"),
+            format!("curl -X POST -H 'partage-request: 1' http://{stage}/kill/d2"),
             "kill a node: its shards are served on, then placed again",
         ),
-        (format!("curl -X POST http://{stage}/add/d9"), "add one; n9 would be one for `notes`"),
+        (
+            format!("curl -X POST -H 'partage-request: 1' http://{stage}/add/d9"),
+            "add one; n9 would be one for `notes`",
+        ),
         (partage("plan list"), "a plan for `notes` waits for you: show it, approve it"),
         (partage("node drain d1"), "empty a node without losing a request"),
         (format!("partage node --id n10 --join {coordinator}"), "a node in a process of its own; kill -9 it"),

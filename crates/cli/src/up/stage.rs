@@ -7,12 +7,14 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
+use partage_door::{Door, Role, Settings, Tower};
 use partage_kv::{Config, Node};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
 
 /// Threads of one node.
 const THREADS: usize = 1;
@@ -46,13 +48,14 @@ pub fn is_of_dataset(id: &str) -> bool {
 pub struct Stage {
     coordinator: String,
     library: Arc<Library>,
+    door: Settings,
     actors: Arc<Mutex<BTreeMap<String, Actor>>>,
 }
 
 impl Stage {
     /// Empty.
-    pub fn new(coordinator: String, library: Library) -> Stage {
-        Stage { coordinator, library: Arc::new(library), actors: Arc::default() }
+    pub fn new(coordinator: String, library: Library, door: Settings) -> Stage {
+        Stage { coordinator, library: Arc::new(library), door, actors: Arc::default() }
     }
 
     fn actors(&self) -> MutexGuard<'_, BTreeMap<String, Actor>> {
@@ -77,12 +80,13 @@ impl Stage {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start node {id}: {error}")))?;
         let (name, coordinator, library) = (id.to_owned(), self.coordinator.clone(), self.library.clone());
+        let door = self.door.clone();
         let started = runtime.spawn(async move {
             if is_of_dataset(&name) {
-                let node = library.node(&name, listen, &coordinator).await?;
+                let node = library.node(&name, listen, &coordinator, door).await?;
                 return Ok((node.address(), Some(node)));
             }
-            let address = keep(name, listen, coordinator).await?;
+            let address = keep(name, listen, coordinator, door).await?;
             Ok((address, None))
         });
         match started.await.map_err(|error| error.to_string()).and_then(|node| node) {
@@ -119,17 +123,26 @@ impl Stage {
             .route("/kill/{node}", post(kill))
             .route("/add/{node}", post(add))
             .with_state(self.clone());
+        let door = Door::new(Role::default(), self.door.clone());
         // It ends with the process.
-        tokio::spawn(async move { drop(axum::serve(listener, router).await) });
+        tokio::spawn(async move {
+            let (_open, stop) = watch::channel(false);
+            door.listen(listener, Tower(router), stop).await;
+        });
         Ok(address)
     }
 }
 
 /// Starts a node of the key-value service on this runtime, to live as long as that does.
-async fn keep(name: String, listen: SocketAddr, coordinator: String) -> Result<SocketAddr, String> {
+async fn keep(
+    name: String,
+    listen: SocketAddr,
+    coordinator: String,
+    door: Settings,
+) -> Result<SocketAddr, String> {
     let listener =
         TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
-    let node = Node::start(Config::new(name, coordinator, listener)).await;
+    let node = Node::start(Config { door, ..Config::new(name, coordinator, listener) }).await;
     let node = node.map_err(|error| error.to_string())?;
     let address = node.address();
     tokio::spawn(async move {

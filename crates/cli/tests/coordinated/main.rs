@@ -60,7 +60,7 @@ fn ask(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<(
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-type: application/json\r\n\
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
          accept: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )?;
     let mut answer = String::new();

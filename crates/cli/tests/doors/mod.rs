@@ -119,6 +119,7 @@ impl Doors {
         let request = hyper::Request::builder()
             .method(method)
             .uri(format!("http://{}{path}", self.coordinator.address()))
+            .header("content-type", "application/json")
             .body(Full::from(body))
             .unwrap();
         let answer = self.client.request(request).await.unwrap();

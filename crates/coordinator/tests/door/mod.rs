@@ -92,7 +92,10 @@ impl Door {
     }
 
     pub async fn post_text(&self, path: &str, body: String) -> (u16, Value) {
-        let request = Request::post(self.url(path)).body(Full::from(body)).unwrap();
+        let request = Request::post(self.url(path))
+            .header("content-type", "application/json")
+            .body(Full::from(body))
+            .unwrap();
         let (status, text) = self.send(request).await;
         (status, if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap() })
     }

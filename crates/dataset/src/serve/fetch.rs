@@ -36,7 +36,7 @@ impl Errand {
         bytes.extend_from_slice(method.as_str().as_bytes());
         bytes.extend_from_slice(b" ");
         bytes.extend_from_slice(path.as_bytes());
-        bytes.extend_from_slice(b" HTTP/1.1\r\nhost: peer\r\n");
+        bytes.extend_from_slice(b" HTTP/1.1\r\n");
         let headers = [
             ("range", wants.range),
             ("if-range", wants.if_range),

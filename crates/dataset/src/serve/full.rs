@@ -4,27 +4,20 @@ use super::answer;
 use super::ask::{Ask, Target, Wants, by_peer, fields, target};
 use super::fetch::Errand;
 use super::lookup::{Looked, look};
-use super::patient::Patient;
 use super::refusal::Refusal;
 use super::server::Desk;
-use super::usage::{Moving, Usage, Useless};
 use super::{many, own, scan, status};
 use crate::catalogue::{Hop, Outcome};
-use crate::limits;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use partage_door::{Arrival, Brought, Service};
 use partage_wire::at_least::AT_LEAST;
-use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 /// A body that is whole, or comes bit by bit and may break off.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -35,61 +28,27 @@ pub fn whole(response: Response<Bytes>) -> Response<Body> {
 }
 
 /// Serves a connection to its end, of which `read` has been read already.
-pub async fn serve(desk: Arc<Desk>, stream: TcpStream, read: Bytes) -> std::io::Result<()> {
-    let (rest, write) = stream.into_split();
-    let io = TokioIo::new(tokio::io::join(
-        Cursor::new(read).chain(rest),
-        Patient::new(write, limits::WRITE_TIMEOUT),
-    ));
-    let mut server = auto::Builder::new(TokioExecutor::new());
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits::HEAD_TIMEOUT)
-        .max_buf_size(limits::HEAD_BYTES);
-    server
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(limits::HEAD_TIMEOUT))
-        .max_header_list_size(limits::HEAD_BYTES as u32)
-        .max_concurrent_streams(limits::STREAMS);
-    let usage = Usage::new(desk.house.clock);
-    let (idle, asked) = (desk.house.settings.idle, usage.clone());
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (desk, open) = (desk.clone(), Arc::new(asked.begin()));
-        let request = request.map(|body| Moving::new(body, open.clone()));
-        async move {
-            let response = answer(&desk, request).await;
-            Ok::<_, std::convert::Infallible>(response.map(|body| Moving::new(body, open)))
-        }
-    });
-    let mut connection = std::pin::pin!(server.serve_connection(io, service));
-    let served = tokio::select! {
-        served = &mut connection => served,
-        useless = usage.ended(idle, limits::WRITE_TIMEOUT) => match useless {
-            Useless::Stalled => return Err(stalled()),
-            Useless::Idle => {
-                connection.as_mut().graceful_shutdown();
-                usage.touch();
-                // The client may not answer that it has heard it, and may have asked something at this very moment.
-                tokio::select! {
-                    served = connection => served,
-                    useless = usage.ended(limits::CLOSING, limits::WRITE_TIMEOUT) => {
-                        return if useless == Useless::Idle { Ok(()) } else { Err(stalled()) };
-                    }
-                }
-            }
-        },
-    };
-    served.map_err(std::io::Error::other)
+pub async fn serve(
+    desk: Arc<Desk>,
+    arrival: Arrival,
+    read: Bytes,
+    stopped: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let door = desk.house.door.clone();
+    door.serve(arrival, read, Clerk(desk), stopped).await
 }
 
-fn stalled() -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::TimedOut, "the client takes nothing of what is answered")
-}
+/// Answers what comes in over one connection.
+#[derive(Clone)]
+struct Clerk(Arc<Desk>);
 
-/// What a request brings along.
-pub type Brought = Moving<Incoming>;
+impl Service for Clerk {
+    type Body = Body;
+
+    async fn answer(&self, request: Request<Brought>) -> Response<Body> {
+        answer(&self.0, request).await
+    }
+}
 
 async fn answer(desk: &Arc<Desk>, request: Request<Brought>) -> Response<Body> {
     let version = request.version();

@@ -14,7 +14,7 @@
 use super::answer;
 use super::ask::{Wants, by_peer};
 use super::fetch::{Errand, Unanswered};
-use super::full::{Body, Brought, whole};
+use super::full::{Body, whole};
 use super::lookup::{Looked, look_for_all};
 use super::refusal::Refusal;
 use super::server::Desk;
@@ -28,6 +28,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::Frame;
+use partage_door::Brought;
 use partage_engine::readonly::Value;
 use partage_wire::at_least::AT_LEAST;
 use std::borrow::Cow;

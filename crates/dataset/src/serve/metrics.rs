@@ -15,7 +15,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use std::sync::atomic::Ordering;
 
 /// All of this node.
 pub fn answer(house: &House) -> Result<Response<Bytes>, Refusal> {
@@ -113,8 +112,9 @@ fn registry(house: &House) -> Registry {
     registry.register("versions", "Versions by their state", families.versions);
     of_the_driver(house, &mut registry);
     let connections = Gauge::<i64>::default();
-    connections.set(house.connections.load(Ordering::Relaxed) as i64);
+    connections.set(house.door.connections() as i64);
     registry.register("connections", "Connections of clients and peers", connections);
+    house.door.register(&mut registry);
     let waiting = Gauge::<i64>::default();
     waiting.set((house.settings.waiting - house.waiting.available_permits()) as i64);
     registry.register("waiting", "Requests that wait for peers", waiting);

@@ -62,6 +62,7 @@ impl Pool {
         request: &[u8],
         is_head: bool,
     ) -> Result<Response<Bytes>, PeerError> {
+        let request = &for_host(request, peer);
         // A kept connection may have been closed by the peer meanwhile: that shows before the first byte comes back.
         if let Some(mut stream) = self.take(peer) {
             let asked = async {
@@ -87,6 +88,12 @@ impl Pool {
         }
         Ok(response)
     }
+}
+
+/// The request with the peer as its host, which is all that a peer answers to.
+fn for_host(request: &[u8], peer: &str) -> Vec<u8> {
+    let line = request.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    [&request[..line], b"host: ", peer.as_bytes(), b"\r\n", &request[line..]].concat()
 }
 
 /// How the end of a body is told.

@@ -15,6 +15,7 @@ use super::server::Desk;
 use crate::catalogue::{Hop, Outcome};
 use crate::limits;
 use bytes::Bytes;
+use partage_door::{Arrival, has_dot_segment};
 use partage_engine::limits::TOGETHER;
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -31,13 +32,13 @@ pub enum End {
     /// The client is gone.
     Closed,
     /// Somebody else goes on with it, beginning with what was read and not answered.
-    PassedOn { stream: TcpStream, read: Bytes },
+    PassedOn { arrival: Arrival, read: Bytes },
 }
 
 /// What stands at the beginning of what was read.
 pub enum Seen<'a> {
-    /// A request for this clerk, of so many bytes.
-    Request(Request<'a>, usize),
+    /// A request for this clerk, for this host, of so many bytes.
+    Request(Request<'a>, &'a [u8], usize),
     /// The beginning of something.
     Part,
     /// Not for this clerk.
@@ -76,10 +77,10 @@ pub fn see(input: &[u8]) -> Seen<'_> {
         },
         _ => return Seen::Other,
     };
-    let Some(wants) = wants(parsed.headers, body.is_some()) else { return Seen::Other };
+    let Some((wants, host)) = wants(parsed.headers, body.is_some()) else { return Seen::Other };
     let path = parsed.path.unwrap_or("");
-    // What `http::Uri` would not take as it is, hyper refuses.
-    if !path.bytes().all(|byte| PLAIN[usize::from(byte)]) {
+    // What `http::Uri` would not take as it is, hyper refuses; and segments of dots, the door.
+    if !path.bytes().all(|byte| PLAIN[usize::from(byte)]) || has_dot_segment(path) {
         return Seen::Other;
     }
     let (path, query) = match path.split_once('?') {
@@ -89,12 +90,12 @@ pub fn see(input: &[u8]) -> Seen<'_> {
     match (target(path), by_peer(query), body) {
         (Ok(Target::Key(dataset, key)), Ok(by_peer), None) => {
             let is_head = parsed.method == Some("HEAD");
-            Seen::Request(Request::One(Ask { is_head, dataset, key, by_peer, wants }), length)
+            Seen::Request(Request::One(Ask { is_head, dataset, key, by_peer, wants }), host, length)
         }
         (Ok(Target::Dataset(dataset)), Ok(by_peer), Some(bytes)) => match input.get(length..length + bytes) {
             Some(body) => {
                 let at_least = wants.at_least;
-                Seen::Request(Request::Many(Many { dataset, by_peer, at_least, body }), length + bytes)
+                Seen::Request(Request::Many(Many { dataset, by_peer, at_least, body }), host, length + bytes)
             }
             None => Seen::Part,
         },
@@ -129,17 +130,21 @@ fn body_bytes(headers: &[httparse::Header<'_>]) -> Option<usize> {
                 return None;
             }
         } else if is(header, "content-type") {
+            if is_keys {
+                return None;
+            }
             is_keys = header.value == many::KEYS.as_bytes();
         }
     }
     length.filter(|length| is_keys && *length <= limits::QUICK_BODY_BYTES)
 }
 
-/// The headers that matter, unless one of them is for hyper.
-fn wants<'a>(headers: &[httparse::Header<'a>], has_body: bool) -> Option<Wants<'a>> {
-    let mut wants = Wants::default();
+/// The headers that matter, and the host, unless one of them is for hyper.
+fn wants<'a>(headers: &[httparse::Header<'a>], has_body: bool) -> Option<(Wants<'a>, &'a [u8])> {
+    let (mut wants, mut host) = (Wants::default(), None);
     for header in headers {
         let slot = match header.name.len() {
+            4 if is(header, "host") => &mut host,
             5 if is(header, "range") => &mut wants.range,
             8 if is(header, "if-range") => &mut wants.if_range,
             13 if is(header, "if-none-match") => &mut wants.if_none_match,
@@ -151,14 +156,16 @@ fn wants<'a>(headers: &[httparse::Header<'a>], has_body: bool) -> Option<Wants<'
             14 if !has_body && is(header, "content-length") && header.value != b"0" => return None,
             17 if is(header, "transfer-encoding") => return None,
             7 if is(header, "upgrade") => return None,
-            6 if is(header, "expect") => return None,
+            6 if is(header, "expect") || is(header, "origin") => return None,
+            14 if is(header, "sec-fetch-site") => return None,
+            12 if is(header, "content-type") && !has_body => return None,
             _ => continue,
         };
         if slot.replace(header.value).is_some() {
             return None;
         }
     }
-    Some(wants)
+    Some((wants, host?))
 }
 
 fn is(header: &httparse::Header<'_>, name: &str) -> bool {
@@ -166,15 +173,16 @@ fn is(header: &httparse::Header<'_>, name: &str) -> bool {
 }
 
 /// Serves until the client goes, or asks for more than this clerk does.
-pub async fn serve(desk: &Desk, stream: TcpStream) -> std::io::Result<End> {
+pub async fn serve(desk: &Desk, arrival: Arrival) -> std::io::Result<End> {
     let mut input = Vec::with_capacity(limits::QUICK_READ_BYTES);
-    let mut line = Line { stream, out: Vec::with_capacity(limits::QUICK_READ_BYTES) };
+    let mut line = Line { arrival, host: Vec::new(), out: Vec::with_capacity(limits::QUICK_READ_BYTES) };
+    let (held, mut is_held) = (desk.house.door.hold(), false);
     let (mut until, mut rest) = (None, Rest::new(desk.house.settings.idle));
     loop {
         let read = match input.is_empty() {
             true => {
                 until = None;
-                match rest.read(&mut line.stream, &mut input).await? {
+                match rest.read(&mut line.arrival.stream, &mut input).await? {
                     Some(read) => read,
                     None => return Ok(End::Closed),
                 }
@@ -182,7 +190,7 @@ pub async fn serve(desk: &Desk, stream: TcpStream) -> std::io::Result<End> {
             // Who has begun a request must end it in time; who has not may take its time.
             false => {
                 let until = *until.get_or_insert_with(|| tokio::time::Instant::now() + limits::HEAD_TIMEOUT);
-                match tokio::time::timeout_at(until, line.stream.read_buf(&mut input)).await {
+                match tokio::time::timeout_at(until, line.arrival.stream.read_buf(&mut input)).await {
                     Ok(read) => read?,
                     Err(_) => return Ok(End::Closed),
                 }
@@ -191,6 +199,12 @@ pub async fn serve(desk: &Desk, stream: TcpStream) -> std::io::Result<End> {
         if read == 0 {
             return Ok(End::Closed);
         }
+        let is_long = input.capacity() > limits::QUICK_UNCOUNTED_BYTES;
+        if (is_long || is_held) && !held.set(if is_long { input.capacity() } else { 0 }) {
+            // The door says so.
+            return Ok(End::PassedOn { arrival: line.arrival, read: Bytes::from(input) });
+        }
+        is_held = is_long;
         let mut at = 0;
         let next = loop {
             let (done, next) = some(desk, &mut line, &input[at..]).await?;
@@ -205,13 +219,16 @@ pub async fn serve(desk: &Desk, stream: TcpStream) -> std::io::Result<End> {
         line.out.shrink_to(2 * limits::QUICK_WRITE_BYTES);
         input.drain(..at);
         if next == After::Other || desk.house.stopping.load(Ordering::Relaxed) {
-            return Ok(End::PassedOn { stream: line.stream, read: Bytes::from(input) });
+            return Ok(End::PassedOn { arrival: line.arrival, read: Bytes::from(input) });
+        }
+        if input.is_empty() && is_held {
+            input.shrink_to(limits::QUICK_READ_BYTES);
         }
         input.reserve(limits::QUICK_READ_BYTES);
     }
 }
 
-/// Tells who asks nothing any more from who only rests. (Of connections of hyper `usage.rs` tells it.)
+/// Tells who asks nothing any more from who only rests. (Of connections of hyper the door tells it.)
 struct Rest {
     idle: Duration,
     /// Rings a few times while the client may rest; set anew when it has rung, not at each request.
@@ -243,7 +260,9 @@ impl Rest {
 
 /// A connection, and what is to be written to it.
 pub struct Line {
-    stream: TcpStream,
+    arrival: Arrival,
+    /// The host that was asked for last, and that the door answers to.
+    host: Vec<u8>,
     pub out: Vec<u8>,
 }
 
@@ -252,11 +271,12 @@ impl Line {
     async fn write(&mut self) -> std::io::Result<()> {
         let mut out = self.out.as_slice();
         while !out.is_empty() {
-            match self.stream.try_write(out) {
+            match self.arrival.stream.try_write(out) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => out = &out[written..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let taken = tokio::time::timeout(limits::WRITE_TIMEOUT, self.stream.writable()).await;
+                    let taken =
+                        tokio::time::timeout(limits::WRITE_TIMEOUT, self.arrival.stream.writable()).await;
                     taken.map_err(|_| ErrorKind::TimedOut)??;
                 }
                 Err(error) => return Err(error),
@@ -264,6 +284,19 @@ impl Line {
         }
         self.out.clear();
         Ok(())
+    }
+
+    /// Whether the door answers to `host`. Clients hardly ever ask for another one over the same connection.
+    fn is_for(&mut self, desk: &Desk, host: &[u8]) -> bool {
+        if self.host == host {
+            return true;
+        }
+        let text = std::str::from_utf8(host);
+        let is_own = text.is_ok_and(|text| desk.house.door.answers_to(text, self.arrival.local()));
+        if is_own {
+            self.host = host.to_vec();
+        }
+        is_own
     }
 
     /// Writes if much has come together.
@@ -299,7 +332,11 @@ async fn some(desk: &Desk, line: &mut Line, input: &[u8]) -> std::io::Result<(us
                 next = After::Other;
                 break;
             }
-            Seen::Request(request, length) => {
+            Seen::Request(_, host, _) if !line.is_for(desk, host) => {
+                next = After::Other;
+                break;
+            }
+            Seen::Request(request, _, length) => {
                 end += length;
                 requests.push((request, end));
             }

@@ -8,17 +8,18 @@ use crate::catalogue::{Catalogue, Dataset, Reading};
 use crate::clock::{Clock, unix_seconds};
 use crate::limits;
 use arc_swap::{ArcSwap, Guard};
+use bytes::Bytes;
 use partage_core::dataset::fetch::FetchSettings;
 use partage_core::dataset::name::DatasetName;
 use partage_core::time::Millis;
+use partage_door::{Changes, Door, Ending, Handed, Role};
 use partage_wire::at_least::{self, AT_LEAST};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 /// How a server serves.
@@ -36,6 +37,10 @@ pub struct Settings {
     pub waiting: usize,
     /// Who carries out what an operator says at `/-/`; without it that is a 404.
     pub orders: Option<Arc<dyn Orders>>,
+    /// Who may connect, and what that may cost.
+    pub door: partage_door::Settings,
+    /// `host:port` where others reach it, if that is not where it listens.
+    pub announced: Option<String>,
 }
 
 impl Default for Settings {
@@ -47,6 +52,8 @@ impl Default for Settings {
             idle: limits::IDLE,
             waiting: limits::WAITING,
             orders: None,
+            door: partage_door::Settings::default(),
+            announced: None,
         }
     }
 }
@@ -78,7 +85,7 @@ pub struct House {
     pub settings: Settings,
     pub clock: Clock,
     pub stopping: AtomicBool,
-    pub connections: AtomicUsize,
+    pub door: Door,
     pub waiting: Semaphore,
     /// As `date` writes it, not more than a second or two ago.
     date: ArcSwap<String>,
@@ -207,9 +214,9 @@ impl Server {
             clock: catalogue.clock(),
             waiting: Semaphore::new(settings.waiting),
             catalogue,
+            door: door(&settings, address),
             settings,
             stopping: AtomicBool::new(false),
-            connections: AtomicUsize::new(0),
             date: ArcSwap::default(),
         });
         house.tell_date();
@@ -272,73 +279,76 @@ fn thread(
 async fn accept(
     listener: TcpListener,
     house: Arc<House>,
-    doors: Vec<mpsc::Sender<std::net::TcpStream>>,
+    doors: Vec<mpsc::Sender<Handed>>,
     mut stopped: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut turn = 0;
     loop {
-        let accepted = tokio::select! {
+        let arrival = tokio::select! {
             _ = stopped.changed() => return Ok(()),
             _ = tick.tick() => {
                 house.tell_date();
                 continue;
             }
-            accepted = listener.accept() => accepted,
+            arrival = house.door.accept(&listener) => arrival,
         };
-        match accepted.and_then(|(stream, _)| stream.into_std()) {
-            // A connection too many is closed at once: its client sees that, and tries another node.
-            Ok(_) if house.connections.load(Ordering::Relaxed) >= house.settings.connections => {
-                tracing::warn!(
-                    "{} connections are open, the limit: a further one is closed",
-                    house.settings.connections
-                );
-            }
-            Ok(stream) => {
-                turn = (turn + 1) % doors.len();
-                // The thread is behind with its arrivals, or at its end: the client comes again.
-                let _ = doors[turn].try_send(stream);
-            }
-            Err(error) => {
-                tracing::warn!("a connection was not accepted: {error}");
-                tokio::time::sleep(limits::ACCEPT_AGAIN).await;
-            }
+        turn = (turn + 1) % doors.len();
+        if let Ok(handed) = arrival.hand_over() {
+            // The thread is behind with its arrivals, or at its end: the client comes again.
+            let _ = doors[turn].try_send(handed);
         }
     }
 }
 
-async fn desk(
-    house: Arc<House>,
-    mut arrivals: mpsc::Receiver<std::net::TcpStream>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn desk(house: Arc<House>, mut arrivals: mpsc::Receiver<Handed>, mut stopped: watch::Receiver<bool>) {
     let desk = Arc::new(Desk::new(house));
     loop {
-        let stream = tokio::select! {
+        let handed = tokio::select! {
             _ = stopped.changed() => break,
-            Some(stream) = arrivals.recv() => stream,
+            Some(handed) = arrivals.recv() => handed,
         };
-        tokio::spawn(connection(desk.clone(), stream));
+        tokio::spawn(connection(desk.clone(), handed, stopped.clone()));
     }
     // What is being answered now may still be.
     tokio::time::sleep(limits::CLOSING).await;
 }
 
-async fn connection(desk: Arc<Desk>, stream: std::net::TcpStream) {
-    let house = desk.house.clone();
-    house.connections.fetch_add(1, Ordering::Relaxed);
+async fn connection(desk: Arc<Desk>, handed: Handed, stopped: watch::Receiver<bool>) {
     let served = async {
-        stream.set_nodelay(true)?;
-        let stream = TcpStream::from_std(stream)?;
-        match quick::serve(&desk, stream).await? {
+        let Some(arrival) = desk.house.door.first_word(handed.take()?).await else { return Ok(()) };
+        // Who is in the reserve may ask once; the quick clerk lets each ask on.
+        if arrival.is_in_reserve() {
+            return full::serve(desk, arrival, Bytes::new(), stopped).await;
+        }
+        match quick::serve(&desk, arrival).await? {
             quick::End::Closed => Ok(()),
-            quick::End::PassedOn { stream, read } => full::serve(desk, stream, read).await,
+            quick::End::PassedOn { arrival, read } => full::serve(desk, arrival, read, stopped).await,
         }
     };
     let ended: std::io::Result<()> = served.await;
     if let Err(error) = ended {
         tracing::debug!("a connection broke: {error}");
     }
-    house.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// The door of a server with those settings that listens at `address`.
+fn door(settings: &Settings, address: SocketAddr) -> Door {
+    let announced = [Some(address.to_string()), settings.announced.clone()];
+    let role = Role {
+        announced: announced.into_iter().flatten().collect(),
+        // A multi-get is a `POST`, and changes nothing.
+        changes: Changes::Below("/-/"),
+        connections: settings.connections,
+        idle: settings.idle,
+        stalled: Some(limits::WRITE_TIMEOUT),
+        write: limits::WRITE_TIMEOUT,
+        head_bytes: limits::HEAD_BYTES,
+        ping: limits::HEAD_TIMEOUT,
+        streams: limits::STREAMS,
+        ending: Ending::After(limits::CLOSING),
+        ..Role::default()
+    };
+    Door::new(role, settings.door.clone())
 }

@@ -265,9 +265,7 @@ fn written(seconds: u64) -> String {
 /// Adds what the other nodes tell; returns those that told nothing.
 async fn merge_others(desk: &Desk, status: &mut Value, path: &str) -> Vec<String> {
     let others = desk.house.catalogue.neighbours().others.clone();
-    let errand =
-        format!("GET {path}?proxy=status HTTP/1.1\r\nhost: peer\r\naccept: application/json\r\n\r\n")
-            .into_bytes();
+    let errand = format!("GET {path}?proxy=status HTTP/1.1\r\naccept: application/json\r\n\r\n").into_bytes();
     let asked = others.iter().take(limits::STATUS_NODES).map(|other| {
         let errand = &errand;
         async move {

@@ -267,7 +267,7 @@ pub async fn get(address: SocketAddr, path: &str) -> Option<Answer> {
 /// Head and body of the answer.
 async fn ask(address: SocketAddr, path: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut text = Vec::new();
     stream.read_to_end(&mut text).await.ok()?;

@@ -68,7 +68,7 @@ proptest! {
         prop_assume!(!path.starts_with("/?") && path != "/" && !["/names", "/names/", "/-/metrics"].contains(&path.split('?').next().unwrap()));
         let method = if is_head { "HEAD" } else { "GET" };
         let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
-        let request = format!("{method} {path} HTTP/1.1\r\nhost: a\r\n{headers}\r\n");
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
         let [mut quick, full] = both(&request);
         if !full.headers.contains_key("connection") {
             quick.headers.remove("connection");
@@ -85,7 +85,7 @@ proptest! {
         let mut second = Line::new(at);
         second.send(&[b"GET /names/key00001 HTTP/1.1\r\n".as_slice(), &after, b"\r\n"].concat());
         let mut third = Line::new(at);
-        third.send(b"GET /names/key00001 HTTP/1.1\r\nhost: a\r\n\r\n");
+        third.send(b"GET /names/key00001 HTTP/1.1\r\nhost: localhost\r\n\r\n");
         prop_assert_eq!(third.answer(false).text(), "value1");
     }
 }
@@ -93,13 +93,13 @@ proptest! {
 #[test]
 fn pipelined_requests_of_both_kinds_are_answered_in_order() {
     let kinds = [
-        "GET /names/key00001 HTTP/1.1\r\nhost: a\r\n\r\n",
-        "HEAD /names/key00002 HTTP/1.1\r\nhost: a\r\n\r\n",
-        "GET /names/nobody HTTP/1.1\r\nhost: a\r\n\r\n",
-        "GET /nothing/key HTTP/1.1\r\nhost: a\r\n\r\n",
-        "POST /names HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-partage-keys\r\ncontent-length: 12\r\n\r\n\x08\0\0\0key00003",
-        "GET /-/health HTTP/1.1\r\nhost: a\r\n\r\n",
-        "GET /names/key00004 HTTP/1.1\r\nhost: a\r\n\r\n",
+        "GET /names/key00001 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "HEAD /names/key00002 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "GET /names/nobody HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "GET /nothing/key HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "POST /names HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-partage-keys\r\ncontent-length: 12\r\n\r\n\x08\0\0\0key00003",
+        "GET /-/health HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "GET /names/key00004 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ];
     let single: Vec<Answer> = kinds.iter().map(|kind| TOWN.ask(0, kind)).collect();
     for first in 0..kinds.len() {

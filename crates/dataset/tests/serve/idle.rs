@@ -19,10 +19,10 @@ fn who_asks_nothing_is_closed_and_was_answered_before() {
     let town = town(Duration::from_millis(200));
     let mut silent = Line::new(town.nodes[0].at());
     let mut quick = Line::new(town.nodes[0].at());
-    quick.send(b"GET /names/key00001 HTTP/1.1\r\nhost: a\r\n\r\n");
+    quick.send(b"GET /names/key00001 HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!(quick.answer(false).text(), "value1");
     let mut full = Line::new(town.nodes[0].at());
-    full.send(b"GET /names HTTP/1.1\r\nhost: a\r\n\r\n");
+    full.send(b"GET /names HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!(full.answer(false).status, 200);
     let mut second = Line::new(town.nodes[0].at());
     second.send(HTTP_2);

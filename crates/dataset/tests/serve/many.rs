@@ -100,7 +100,7 @@ fn bad_questions_are_refused() {
     assert_eq!(town.post(0, "/nothing", KEYS, b"").status, 404);
     assert_eq!(town.post(0, "/names?proxy=v9", KEYS, b"").status, 421);
     let head = format!(
-        "POST /names HTTP/1.1\r\nhost: a\r\ncontent-type: {KEYS}\r\ncontent-length: 99999999\r\n\r\n"
+        "POST /names HTTP/1.1\r\nhost: localhost\r\ncontent-type: {KEYS}\r\ncontent-length: 99999999\r\n\r\n"
     );
     let request = [head.into_bytes(), vec![0; 17 << 20]].concat();
     assert_eq!(crate::town::Line::refused(town.nodes[0].at(), &request), 413);
@@ -115,7 +115,7 @@ proptest! {
         static TOWN: std::sync::LazyLock<Town> = std::sync::LazyLock::new(town);
         let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
         let body = question(&keys);
-        let head = format!("POST /names HTTP/1.1\r\nhost: a\r\ncontent-type: {KEYS}\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!("POST /names HTTP/1.1\r\nhost: localhost\r\ncontent-type: {KEYS}\r\ncontent-length: {}\r\n\r\n", body.len());
         let request = [head.as_bytes(), &body].concat();
         let mut line = crate::town::Line::new(TOWN.nodes[0].at());
         let (first, second) = request.split_at(at.min(request.len()));

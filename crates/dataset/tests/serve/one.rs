@@ -27,7 +27,7 @@ fn s17_a_value_comes_with_its_version_and_tag() {
     assert_eq!(answer.header("accept-ranges"), "bytes");
     assert_eq!(answer.header("last-modified"), "Sun, 06 Nov 1994 08:49:37 GMT");
     assert_eq!(answer.header("partage-proxied-to"), "");
-    let head = town.ask(0, "HEAD /names/key00007 HTTP/1.1\r\nhost: a\r\n\r\n");
+    let head = town.ask(0, "HEAD /names/key00007 HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!((head.status, head.header("content-length"), head.body.len()), (200, "6", 0));
     assert_eq!(head.headers, answer.headers);
     assert_eq!(town.get(0, "/names/empty").header("content-length"), "0");
@@ -71,15 +71,16 @@ fn path_tricks_are_keys_and_nothing_else() {
     assert_eq!((long.status, long.text().as_str()), (200, "long key"));
     assert_eq!(town.get(0, &format!("/names/{}", "k".repeat(60_000))).status, 404);
     assert_eq!(town.get(0, &format!("/names/{}", "k".repeat(70_000))).status, 414);
-    let huge = format!("GET /names/a HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(600_000));
+    let huge = format!("GET /names/a HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(600_000));
     assert_eq!(Line::refused(town.nodes[0].at(), huge.as_bytes()), 431);
 }
 
 #[test]
 fn ranges_and_tags_spare_bytes() {
     let town = town();
-    let with =
-        |header: &str| town.ask(0, &format!("GET /names/key00007 HTTP/1.1\r\nhost: a\r\n{header}\r\n\r\n"));
+    let with = |header: &str| {
+        town.ask(0, &format!("GET /names/key00007 HTTP/1.1\r\nhost: localhost\r\n{header}\r\n\r\n"))
+    };
     let part = with("Range: bytes=1-3");
     assert_eq!(
         (part.status, part.text().as_str(), part.header("content-range")),
@@ -111,7 +112,10 @@ fn a_tag_lives_as_long_as_its_value() {
 fn long_values_are_compressed_when_asked_for() {
     let town = town();
     let with = |accept: &str| {
-        town.ask(0, &format!("GET /names/long HTTP/1.1\r\nhost: a\r\naccept-encoding: {accept}\r\n\r\n"))
+        town.ask(
+            0,
+            &format!("GET /names/long HTTP/1.1\r\nhost: localhost\r\naccept-encoding: {accept}\r\n\r\n"),
+        )
     };
     let plain = with("identity");
     assert_eq!((plain.body.len(), plain.header("content-encoding")), (8_000, ""));
@@ -135,12 +139,12 @@ fn long_values_are_compressed_when_asked_for() {
 fn what_is_not_served_is_refused_with_the_way_out() {
     let town = town();
     let status = |request: &str| town.ask(0, request).status;
-    assert_eq!(status("PUT /names/a HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"), 405);
-    let put = town.ask(0, "PUT /names HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(status("PUT /names/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"), 405);
+    let put = town.ask(0, "PUT /names HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
     assert_eq!((put.status, put.header("allow")), (405, "GET, HEAD, POST"));
-    assert_eq!(status("DELETE /names HTTP/1.1\r\nhost: a\r\n\r\n"), 405);
-    assert_eq!(status("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"), 405);
-    assert_eq!(status("GET /-/nothing HTTP/1.1\r\nhost: a\r\n\r\n"), 404);
+    assert_eq!(status("DELETE /names HTTP/1.1\r\nhost: localhost\r\n\r\n"), 405);
+    assert_eq!(status("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"), 405);
+    assert_eq!(status("GET /-/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n"), 404);
     assert_eq!(status("GARBAGE\r\n\r\n"), 400);
     let closing = town.ask(0, "GET /names/key00001 HTTP/1.0\r\n\r\n");
     assert_eq!((closing.status, closing.text().as_str()), (200, "value1"));
@@ -149,8 +153,9 @@ fn what_is_not_served_is_refused_with_the_way_out() {
 #[test]
 fn requests_may_come_in_pieces_and_many_at_a_time() {
     let town = town();
-    let requests: Vec<String> =
-        (0..100).map(|number| format!("GET /names/key{number:05} HTTP/1.1\r\nhost: a\r\n\r\n")).collect();
+    let requests: Vec<String> = (0..100)
+        .map(|number| format!("GET /names/key{number:05} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
+        .collect();
     let all = requests.concat().into_bytes();
     for step in [1, 7, 1_000, all.len()] {
         let mut line = Line::new(town.nodes[0].at());
@@ -188,7 +193,7 @@ fn a_server_that_stops_answers_what_it_has_and_closes() {
     let mut town = town();
     let node = town.nodes.remove(0);
     let mut line = Line::new(node.at());
-    line.send(b"GET /names/key00001 HTTP/1.1\r\nhost: a\r\n\r\n");
+    line.send(b"GET /names/key00001 HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!(line.answer(false).status, 200);
     node.server.stop();
     assert!(line.is_closed());

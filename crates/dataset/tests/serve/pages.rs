@@ -65,7 +65,7 @@ fn who_is_silent_is_named() {
     let town = town();
     acquaint(&town, &["127.0.0.1:1".into()]);
     assert_eq!(town.get(0, "/").json()["unreachable"], serde_json::json!(["127.0.0.1:1"]));
-    let page = town.ask(0, "GET /names HTTP/1.1\r\nhost: a\r\naccept: text/html,*/*\r\n\r\n");
+    let page = town.ask(0, "GET /names HTTP/1.1\r\nhost: localhost\r\naccept: text/html,*/*\r\n\r\n");
     assert!(page.header("content-type").starts_with("text/html"));
     for part in
         ["No word from 127.0.0.1:1", "partition 3: on 0", "byte 7: no", "too few replicas", "<progress"]
@@ -132,7 +132,7 @@ fn orders_reach_who_can_carry_them_out() {
     let town = Town::with(1, &Settings { threads: 1, orders: Some(heard.clone()), ..Settings::default() });
     town.serve("names", "v1", &entries(3, "value"), &[&[0]]);
     let say = |town: &Town, method: &str, path: &str| {
-        town.ask(0, &format!("{method} /-/{path} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")).status
+        town.ask(0, &format!("{method} /-/{path} HTTP/1.1\r\nhost: localhost\r\npartage-request: 1\r\ncontent-length: 0\r\n\r\n")).status
     };
     assert_eq!(say(&town, "POST", "refresh"), 202);
     assert_eq!(say(&town, "POST", "pin/names?version=1"), 202);

@@ -77,7 +77,7 @@ fn s16_what_a_client_wants_goes_along() {
     let town = Town::new(2);
     town.serve("names", "v1", &one("value"), &[&[1]]);
     let with = |method: &str, header: &str| {
-        town.ask(0, &format!("{method} /names/key00000 HTTP/1.1\r\nhost: a\r\n{header}\r\n\r\n"))
+        town.ask(0, &format!("{method} /names/key00000 HTTP/1.1\r\nhost: localhost\r\n{header}\r\n\r\n"))
     };
     let part = with("GET", "range: bytes=1-2");
     assert_eq!((part.status, part.text().as_str(), part.header("content-range")), (206, "al", "bytes 1-2/5"));
@@ -197,7 +197,7 @@ fn what_one_connection_asks_of_peers_is_asked_side_by_side_and_answered_in_order
     let version = dataset(&town.nodes[0], "names").version("v1").unwrap();
     version.found_at(1, [who_waits_for(elsewhere)].into());
     let mut line = Line::new(town.nodes[0].at());
-    let asked = keys.iter().map(|key| format!("GET /names/{key} HTTP/1.1\r\nhost: a\r\n\r\n"));
+    let asked = keys.iter().map(|key| format!("GET /names/{key} HTTP/1.1\r\nhost: localhost\r\n\r\n"));
     line.send(asked.collect::<String>().as_bytes());
     for key in keys {
         let answer = line.answer(false);
@@ -281,7 +281,8 @@ fn d5_and_s14_while_versions_change_under_readers() {
                         continue;
                     }
                     line.send(
-                        format!("GET /names/key{:05} HTTP/1.1\r\nhost: a\r\n\r\n", number % 20).as_bytes(),
+                        format!("GET /names/key{:05} HTTP/1.1\r\nhost: localhost\r\n\r\n", number % 20)
+                            .as_bytes(),
                     );
                     let answer = line.answer(false);
                     assert_eq!(

@@ -17,8 +17,9 @@ static TOWN: LazyLock<(Town, Entries)> = LazyLock::new(|| {
 
 /// All entries of an answer in bytes.
 fn scan(node: usize, query: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let request =
-        format!("GET /names?{query} HTTP/1.1\r\nhost: a\r\naccept: application/x-partage-entries\r\n\r\n");
+    let request = format!(
+        "GET /names?{query} HTTP/1.1\r\nhost: localhost\r\naccept: application/x-partage-entries\r\n\r\n"
+    );
     let answer = TOWN.0.ask(node, &request);
     assert_eq!((answer.status, answer.header("partage-version")), (200, "v1"), "{}", answer.text());
     let mut rest = answer.body.as_slice();

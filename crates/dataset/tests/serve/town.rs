@@ -126,7 +126,7 @@ impl Town {
     }
 
     pub fn get(&self, node: usize, path: &str) -> Answer {
-        self.ask(node, &format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"))
+        self.ask(node, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
     }
 
     pub fn ask(&self, node: usize, request: &str) -> Answer {
@@ -135,7 +135,7 @@ impl Town {
 
     pub fn post(&self, node: usize, path: &str, kind: &str, body: &[u8]) -> Answer {
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         ask(self.nodes[node].at(), &[head.as_bytes(), body].concat())

@@ -8,7 +8,9 @@ use partage_core::id::{Generation, ShardId};
 use partage_core::name::NodeId;
 use partage_core::routing::NodeAddress;
 use partage_core::routing::choose::Hint;
-use partage_wire::headers::{GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number};
+use partage_wire::headers::{
+    FORWARDED_HOST, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number,
+};
 use partage_wire::unavailable::is_not_begun;
 use std::sync::Arc;
 
@@ -76,10 +78,12 @@ pub async fn ask(
     if !once {
         headers.insert(HOP, HeaderValue::from_static("1"));
     }
-    if !headers.contains_key(header::HOST)
-        && let Ok(host) = HeaderValue::from_str(target.address())
+    // A node answers to its own names only.
+    if let Ok(host) = HeaderValue::from_str(target.address())
+        && let Some(asked) = headers.insert(header::HOST, host)
+        && !headers.contains_key(&FORWARDED_HOST)
     {
-        headers.insert(header::HOST, host);
+        headers.insert(FORWARDED_HOST, asked);
     }
     let home = Home::new(pools, target.place.clone());
     loop {

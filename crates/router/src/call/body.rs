@@ -4,6 +4,7 @@ use super::pool::{Connected, Home};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use partage_door::Brought;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,7 +21,7 @@ pub enum Outgoing {
     /// All of it, at hand: it can be sent again.
     Whole(Bytes),
     /// As it comes in from a client of the proxy.
-    Incoming(Incoming),
+    Incoming(Brought),
     /// Any other stream.
     Stream(Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>),
 }

@@ -35,6 +35,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// How many threads; 0 = one for each core.
     pub threads: usize,
+    /// Who may connect, and what that may cost.
+    pub door: partage_door::Settings,
 }
 
 impl Default for Config {
@@ -44,6 +46,7 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7_440)),
             rules: vec![Rule::default()],
             threads: 0,
+            door: partage_door::Settings::default(),
         }
     }
 }

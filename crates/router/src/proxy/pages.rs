@@ -92,6 +92,7 @@ fn registry(house: &House, counts: &Counts) -> Registry {
         counter.inc_by(count);
         registry.register(name, help, counter);
     }
+    house.door.register(&mut registry);
     let generations = Family::<Labels, Gauge>::default();
     for (keyspace, generation) in house.router.generations() {
         let labels = [("keyspace", keyspace.to_string())];

@@ -10,22 +10,17 @@ use crate::error::CallError;
 use crate::limits;
 use crate::router::Router;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::routing::Access;
+use partage_door::{Arrival, Bodies, Brought, Changes, Door, Ending, Role, Service};
 use partage_wire::headers::{FORWARDED_FOR, drop_hop_by_hop};
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
 
 /// A proxy that could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +69,7 @@ impl Proxy {
 pub(super) struct House {
     pub config: Config,
     pub router: Router,
+    pub door: Door,
     /// One for each thread.
     pub callers: Vec<Arc<Caller>>,
     /// How far datasets have come.
@@ -95,7 +91,8 @@ pub async fn serve(router: &Router, config: Config) -> Result<Proxy, ProxyError>
     let count = if config.threads == 0 { cores() } else { config.threads };
     let callers = (0..count).map(|_| Arc::new(router.caller())).collect();
     let mut address = config.listen;
-    let house = Arc::new(House { config, router: router.clone(), callers, seen: Seen::default() });
+    let door = door(&config, router.kept_body_bytes());
+    let house = Arc::new(House { config, router: router.clone(), door, callers, seen: Seen::default() });
     let (stop, stopped) = watch::channel(false);
     let mut threads = Vec::with_capacity(count);
     if count > 1 {
@@ -152,12 +149,7 @@ fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
     socket.listen(1_024)
 }
 
-async fn accept(
-    house: &Arc<House>,
-    number: usize,
-    listener: TcpListener,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn accept(house: &Arc<House>, number: usize, listener: TcpListener, stopped: watch::Receiver<bool>) {
     let caller = house.callers[number].clone();
     let pools = Arc::downgrade(caller.pools());
     tokio::spawn(async move {
@@ -168,62 +160,47 @@ async fn accept(
         }
     });
     let lane = Arc::new(Lane { house: house.clone(), caller });
-    let places = Arc::new(Semaphore::new(limits::CLIENTS));
-    loop {
-        let accepted = tokio::select! {
-            accepted = async {
-                let place = places.clone().acquire_owned().await;
-                (listener.accept().await, place)
-            } => accepted,
-            _ = stopped.changed() => break,
-        };
-        match accepted {
-            (Ok((stream, peer)), Ok(place)) => {
-                let (lane, stopped) = (lane.clone(), stopped.clone());
-                tokio::spawn(async move {
-                    client(lane, stream, peer, stopped).await;
-                    drop(place);
-                });
-            }
-            (Err(error), _) => {
-                tracing::warn!(%error, "a client could not be accepted");
-                sleep(limits::ACCEPT_PAUSE).await;
-            }
-            (Ok(_), Err(_)) => break,
-        }
-    }
-    drop(listener);
-    // All places free again: nobody is under way.
-    let _ = timeout(limits::DRAIN, places.acquire_many(limits::CLIENTS as u32)).await;
-}
-
-async fn client(lane: Arc<Lane>, stream: TcpStream, peer: SocketAddr, mut stopped: watch::Receiver<bool>) {
-    let _ = stream.set_nodelay(true);
-    let address = HeaderValue::from_str(&peer.ip().to_canonical().to_string());
-    let Ok(address) = address else { return };
-    let service = service_fn(move |request| {
-        let (lane, address) = (lane.clone(), address.clone());
-        async move { Ok::<_, Infallible>(handle(&lane, request, &address).await) }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits::HEAD);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(limits::CLIENT_PING);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        biased;
-        ended = connection.as_mut() => ended,
-        _ = stopped.changed() => {
-            connection.as_mut().graceful_shutdown();
-            timeout(limits::DRAIN, connection).await.unwrap_or(Ok(()))
-        }
+    let client = |arrival: &Arrival| {
+        let address = HeaderValue::from_str(&arrival.peer.ip().to_canonical().to_string());
+        let address = address.unwrap_or(HeaderValue::from_static("unknown"));
+        Client { lane: lane.clone(), address }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a client's connection ended");
+    house.door.listen_with(listener, client, stopped).await;
+}
+
+/// Who asks over one connection.
+#[derive(Clone)]
+struct Client {
+    lane: Arc<Lane>,
+    address: HeaderValue,
+}
+
+impl Service for Client {
+    type Body = AnswerBody;
+
+    async fn answer(&self, request: Request<Brought>) -> Response<AnswerBody> {
+        handle(&self.lane, request, &self.address).await
     }
 }
 
-async fn handle(lane: &Lane, request: Request<Incoming>, peer: &HeaderValue) -> Response<AnswerBody> {
+/// The door of a proxy with those settings.
+fn door(config: &Config, kept_body_bytes: usize) -> Door {
+    let role = Role {
+        announced: vec![config.listen.to_string()],
+        // Requests are those of a service's clients, in what form it likes; the proxy's own pages change nothing.
+        changes: Changes::None,
+        bodies: Bodies::PassedOn { kept: kept_body_bytes as u64 },
+        connections: limits::CLIENTS,
+        // One to the client, one to a node.
+        files_each: 2,
+        ping: limits::CLIENT_PING,
+        ending: Ending::After(limits::DRAIN),
+        ..Role::default()
+    };
+    Door::new(role, config.door.clone())
+}
+
+async fn handle(lane: &Lane, request: Request<Brought>, peer: &HeaderValue) -> Response<AnswerBody> {
     let Lane { house, caller } = lane;
     if let Some(page) = pages::page(house, request.uri().path()) {
         return page;

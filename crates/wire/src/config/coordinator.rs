@@ -1,6 +1,6 @@
 //! `coordinator.toml`.
 
-use super::ConfigError;
+use super::{ConfigError, DoorFile};
 use partage_core::settings::Settings;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -13,6 +13,10 @@ pub struct CoordinatorFile {
     pub listen: Option<String>,
     /// `host:port` where others reach it; absent = `listen`.
     pub address: Option<String>,
+    /// Whether it may listen on an address that others can reach, although it asks nobody who they are.
+    pub insecure: Option<bool>,
+    /// Who may connect, and what that may cost.
+    pub door: DoorFile,
     /// Its name among the coordinators; absent = its address.
     pub id: Option<String>,
     /// Where the state is kept.

@@ -1,6 +1,6 @@
 //! `dataset-node.toml`: a node that serves datasets.
 
-use super::CoordinationFile;
+use super::{CoordinationFile, DoorFile};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -16,6 +16,10 @@ pub struct DatasetNodeFile {
     pub listen: Option<String>,
     /// `host:port` where peers reach it; absent = `listen`.
     pub address: Option<String>,
+    /// Whether it may listen on an address that others can reach, although it asks nobody who they are.
+    pub insecure: Option<bool>,
+    /// Who may connect, and what that may cost.
+    pub door: DoorFile,
     /// `host:port` of each coordinator that says what it is to have; empty = it computes that.
     pub coordinators: Vec<String>,
     /// Its name under a coordinator, kept across restarts.

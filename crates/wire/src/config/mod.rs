@@ -6,12 +6,14 @@
 mod coordinator;
 mod dataset;
 mod dataset_node;
+mod door;
 mod node;
 mod router;
 
 pub use coordinator::{CoordinationFile, CoordinatorFile};
 pub use dataset::DatasetFile;
 pub use dataset_node::DatasetNodeFile;
+pub use door::DoorFile;
 pub use node::NodeFile;
 pub use router::{HedgeFile, Place, RouterFile, RuleFile};
 

@@ -1,6 +1,6 @@
 //! `node.toml`.
 
-use super::ConfigError;
+use super::{ConfigError, DoorFile};
 use partage_core::name::{Label, NameError, NodeId, Zone};
 use partage_core::node::NodeSpec;
 use serde::Deserialize;
@@ -15,6 +15,10 @@ pub struct NodeFile {
     pub listen: Option<String>,
     /// `host:port` where others reach it; absent = `listen`.
     pub address: Option<String>,
+    /// Whether it may listen on an address that others can reach, although it asks nobody who they are.
+    pub insecure: Option<bool>,
+    /// Who may connect, and what that may cost.
+    pub door: DoorFile,
     /// `host:port` of each coordinator.
     pub coordinators: Vec<String>,
     /// Its share of every load; absent = 1.

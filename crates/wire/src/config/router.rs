@@ -10,7 +10,7 @@
 //! key_segment = 2
 //! ```
 
-use super::ConfigError;
+use super::{ConfigError, DoorFile};
 use partage_core::name::{KeyspaceName, NameError, Zone};
 use partage_core::routing::budget::BudgetPolicy;
 use partage_core::routing::pace::Hedging;
@@ -25,6 +25,10 @@ use std::path::PathBuf;
 pub struct RouterFile {
     /// `host:port` to listen on.
     pub listen: Option<String>,
+    /// Whether it may listen on an address that others can reach, although it asks nobody who they are.
+    pub insecure: Option<bool>,
+    /// Who may connect, and what that may cost.
+    pub door: DoorFile,
     /// `host:port` of each coordinator.
     pub coordinators: Vec<String>,
     /// Where the last maps are kept, to start from when no coordinator can be reached.

@@ -1,0 +1,85 @@
+//! What every role is told of its door, and what the process does for it: files, rights of new files, and whether it may
+//! listen where others can reach it.
+
+use crate::output::Failure;
+use clap::Args;
+use partage_door::{Budget, Settings, files};
+use partage_wire::config::DoorFile;
+use rustix::fs::Mode;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who may connect.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DoorArgs {
+    /// Listen on an address that others can reach, although nobody is asked who they are: there is no authentication yet
+    #[arg(long, env = "PARTAGE_INSECURE")]
+    insecure: bool,
+    /// A name that it answers to beside its own addresses, as clients have it in `Host`; may be given again, * for all
+    #[arg(long = "allowed-host", env = "PARTAGE_ALLOWED_HOSTS", value_delimiter = ',', value_name = "HOST")]
+    allowed_hosts: Vec<String>,
+    /// An origin whose pages may ask, such as https://app.example.com; may be given again, * for all
+    #[arg(
+        long = "allowed-origin",
+        env = "PARTAGE_ALLOWED_ORIGINS",
+        value_delimiter = ',',
+        value_name = "ORIGIN"
+    )]
+    allowed_origins: Vec<String>,
+}
+
+impl DoorArgs {
+    /// The settings of the process's doors, of which one listens at each of `listen`.
+    pub fn settled(
+        self,
+        listen: &[SocketAddr],
+        insecure: Option<bool>,
+        file: &DoorFile,
+    ) -> Result<Settings, Failure> {
+        let open = listen.iter().find(|at| !at.ip().to_canonical().is_loopback());
+        match (open, self.insecure || insecure.unwrap_or(false)) {
+            (Some(at), false) => {
+                return Err(Failure::usage(format!(
+                    "{at} can be reached from other machines, and there is no authentication yet: whoever connects can read and \
+                     change everything"
+                ))
+                .help("listen on 127.0.0.1, or say --insecure (`insecure = true`) on a network that is yours alone"));
+            }
+            (Some(at), true) => {
+                tracing::warn!("--insecure: whoever can connect to {at} can read and change everything");
+            }
+            (None, _) => {}
+        }
+        Ok(self.over(file))
+    }
+
+    fn over(self, file: &DoorFile) -> Settings {
+        let default = settings();
+        let seconds = |said: Option<u64>, default| said.map_or(default, |s| Duration::from_secs(s.max(1)));
+        let or = |told: Vec<String>, file: &Vec<String>| if told.is_empty() { file.clone() } else { told };
+        let budget = file.bytes_in_flight_mib.map(|mib| Arc::new(Budget::new(mib.saturating_mul(1 << 20))));
+        Settings {
+            allowed_hosts: or(self.allowed_hosts, &file.allowed_hosts),
+            allowed_origins: or(self.allowed_origins, &file.allowed_origins),
+            connections: file.connections,
+            connections_per_address: file.connections_per_address,
+            first_byte: seconds(file.first_byte_s, default.first_byte),
+            head: seconds(file.head_s, default.head),
+            body_bytes_s: file.body_bytes_s.unwrap_or(default.body_bytes_s),
+            budget: budget.unwrap_or(default.budget),
+            files: default.files,
+        }
+    }
+}
+
+/// The defaults, with as many files as the system lets the process have.
+pub fn settings() -> Settings {
+    Settings { files: files::for_connections(files::raise()), ..Settings::default() }
+}
+
+/// From here on, folders that the process makes are for its user alone (0700), and files too (0600): state has names, data
+/// and tokens in it.
+pub fn keep_state_private() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}

@@ -1,0 +1,258 @@
+//! Whether a request is let in, by its head alone. Pure.
+//!
+//! | what | answer |
+//! |---|---|
+//! | no `Host`, two of them, or another than the target names; two `Content-Type`; a path with `.` or `..` as a segment | 400 |
+//! | `Host` is none of the listener's names ([`crate::hosts`]) | 421 |
+//! | `Origin` or `Sec-Fetch-Site` says that a page of another site asks | 403 |
+//! | a change without `content-type: application/json` (or gRPC's) and without `partage-request: 1` | 403 |
+//!
+//! A browser sends a form of another site without asking first, but neither that content type nor that header.
+
+use crate::hosts::Hosts;
+use crate::limits;
+use crate::refusal::{Reason, Refusal};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, Version};
+use partage_wire::headers::REQUEST;
+use std::net::IpAddr;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Which changes must be marked as ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// All: the listener is for commands.
+    All,
+    /// Those below this path; the others are requests of a service's clients, in what form the service likes.
+    Below(&'static str),
+    /// None: all are requests of a service's clients.
+    None,
+}
+
+/// What a listener lets in.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// The names it answers to.
+    pub hosts: Hosts,
+    /// Origins of other sites whose pages may ask, as browsers send them; `*` for all.
+    pub origins: Vec<String>,
+    /// Which changes must be marked.
+    pub changes: Changes,
+}
+
+impl Guest {
+    /// Whether the request is let in on a connection that arrived at `local`.
+    pub fn admit(&self, parts: &Parts, local: IpAddr) -> Result<(), Refusal> {
+        let host = host(parts)?;
+        if count(&parts.headers, &header::CONTENT_TYPE) > 1 {
+            return Err(malformed("two content-type headers: send one"));
+        }
+        if has_dot_segment(parts.uri.path()) {
+            return Err(malformed("the path has . or .. as a segment: send the path that is meant, or %2E"));
+        }
+        let Some(host) = host else { return self.marked(parts) };
+        if !self.hosts.allow(host, local) {
+            return Err(Refusal::new(
+                Reason::Host,
+                format!(
+                    "this listener does not answer to the host {:?}: ask for it by its address, or have it started with \
+                     --allowed-host",
+                    shown(host)
+                ),
+            ));
+        }
+        self.same_site(&parts.headers, host)?;
+        self.marked(parts)
+    }
+
+    fn same_site(&self, headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
+        let foreign = |what: String| {
+            let way = "ask from a page of this listener, from no page, or have the origin allowed with \
+                       --allowed-origin";
+            Refusal::new(Reason::Origin, format!("a page of another site asks ({what}): {way}"))
+        };
+        let mut is_allowed = false;
+        for origin in headers.get_all(header::ORIGIN) {
+            let text = origin.to_str().unwrap_or_default();
+            is_allowed = self.origins.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(text));
+            let own = text.split_once("://").is_some_and(|(_, site)| site.eq_ignore_ascii_case(host));
+            if !own && !is_allowed {
+                return Err(foreign(format!("origin {:?}", shown(text))));
+            }
+        }
+        for site in headers.get_all(&SEC_FETCH_SITE) {
+            let is_own = site == "same-origin" || site == "none";
+            if !is_own && !is_allowed && !self.origins.iter().any(|one| one == "*") {
+                let text = String::from_utf8_lossy(site.as_bytes());
+                return Err(foreign(format!("sec-fetch-site {:?}", shown(&text))));
+            }
+        }
+        Ok(())
+    }
+
+    fn marked(&self, parts: &Parts) -> Result<(), Refusal> {
+        let concerned = match self.changes {
+            Changes::All => true,
+            Changes::Below(path) => parts.uri.path().starts_with(path),
+            Changes::None => false,
+        };
+        let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method);
+        if !concerned || reads || is_marked(&parts.headers) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Reason::Unmarked,
+            format!(
+                "{} changes something, and a page of another site could have sent it: add the header `content-type: \
+                 application/json` (with JSON), or `partage-request: 1`",
+                parts.method
+            ),
+        ))
+    }
+}
+
+/// A form of another site has neither.
+fn is_marked(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    kind.eq_ignore_ascii_case(b"application/json")
+        || kind.len() >= 16 && kind[..16].eq_ignore_ascii_case(b"application/grpc")
+        || headers.get(&REQUEST).is_some_and(|value| value == "1")
+}
+
+/// The authority that the request is for; none only before HTTP/1.1, where it need not say.
+fn host(parts: &Parts) -> Result<Option<&str>, Refusal> {
+    let mut told = parts.headers.get_all(header::HOST).iter();
+    let (told, further) = (told.next(), told.next());
+    if further.is_some() {
+        return Err(malformed("two host headers: send one"));
+    }
+    let told = told.map(|value| value.to_str().map_err(|_| malformed("host is no text: send a name")));
+    let told = told.transpose()?;
+    let target = parts.uri.authority().map(http::uri::Authority::as_str);
+    match (target, told) {
+        (Some(target), Some(told)) if !target.eq_ignore_ascii_case(told) => {
+            Err(malformed("the target and host name two hosts: name one"))
+        }
+        (Some(host), _) | (None, Some(host)) => Ok(Some(host)),
+        (None, None) if parts.version <= Version::HTTP_10 => Ok(None),
+        (None, None) => Err(malformed("no host header: send one")),
+    }
+}
+
+/// Whether a segment is `.` or `..`, which one program resolves and the next does not.
+pub fn has_dot_segment(path: &str) -> bool {
+    path.contains("/.") && path.split('/').any(|segment| segment == "." || segment == "..")
+}
+
+fn malformed(message: &str) -> Refusal {
+    Refusal::new(Reason::Malformed, message)
+}
+
+fn count(headers: &HeaderMap, name: &HeaderName) -> usize {
+    headers.get_all(name).iter().count()
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(limits::SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn guest(changes: Changes) -> Guest {
+        Guest { hosts: Hosts::new(["a.test"]), origins: vec!["https://app.test".into()], changes }
+    }
+
+    fn asked(guest: &Guest, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Reason> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        guest.admit(&parts, "10.0.0.7".parse().unwrap()).err().map(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn what_can_be_understood_in_two_ways_is_malformed() {
+        let guest = guest(Changes::None);
+        let asked = |path: &str, headers: &[(&str, &str)]| asked(&guest, "GET", path, headers);
+        assert_eq!(asked("/", &[("host", "a.test")]), None);
+        for (path, headers) in [
+            ("/", &[][..]),
+            ("/", &[("host", "a.test"), ("host", "a.test")]),
+            ("/", &[("host", "a.test"), ("content-type", "a/b"), ("content-type", "a/b")]),
+            ("/a/../b", &[("host", "a.test")]),
+            ("/a/./b", &[("host", "a.test")]),
+            ("/a/..", &[("host", "a.test")]),
+            ("http://a.test/", &[("host", "localhost")]),
+        ] {
+            assert_eq!(asked(path, headers), Some(Reason::Malformed), "{path} {headers:?}");
+        }
+        assert_eq!(asked("/a/..b/.c/d.", &[("host", "a.test")]), None);
+        assert_eq!(asked("/a/%2e%2e/b", &[("host", "a.test")]), None, "a key may be two dots");
+        assert_eq!(asked("http://a.test/", &[("host", "A.test")]), None);
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_refused_and_an_own_one_is_not() {
+        let guest = guest(Changes::None);
+        let asked =
+            |name: &str, value: &str| asked(&guest, "GET", "/", &[("host", "a.test:80"), (name, value)]);
+        assert_eq!(asked("origin", "http://a.test:80"), None);
+        assert_eq!(asked("origin", "https://app.test"), None, "an operator has said so");
+        for origin in ["http://a.test", "http://a.test:81", "https://evil.example", "null", ""] {
+            assert_eq!(asked("origin", origin), Some(Reason::Origin), "{origin}");
+        }
+        assert_eq!(asked("sec-fetch-site", "same-origin"), None);
+        assert_eq!(asked("sec-fetch-site", "none"), None);
+        for site in ["cross-site", "same-site", "?"] {
+            assert_eq!(asked("sec-fetch-site", site), Some(Reason::Origin), "{site}");
+        }
+    }
+
+    #[test]
+    fn a_rebound_name_is_refused() {
+        assert_eq!(
+            asked(&guest(Changes::All), "GET", "/", &[("host", "evil.example:7400")]),
+            Some(Reason::Host)
+        );
+    }
+
+    #[test]
+    fn a_change_is_marked() {
+        let (all, below) = (guest(Changes::All), guest(Changes::Below("/-/")));
+        let host = ("host", "a.test");
+        let marks = [
+            ("content-type", "application/json"),
+            ("content-type", "Application/JSON; charset=utf-8"),
+            ("content-type", "application/grpc+proto"),
+            ("partage-request", "1"),
+        ];
+        for mark in marks {
+            assert_eq!(asked(&all, "POST", "/kill/d1", &[host, mark]), None, "{mark:?}");
+        }
+        let forms = [
+            ("content-type", "text/plain"),
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("partage-request", "0"),
+            ("accept", "*/*"),
+        ];
+        for form in forms {
+            for method in ["POST", "PUT", "DELETE", "PATCH"] {
+                assert_eq!(
+                    asked(&all, method, "/kill/d1", &[host, form]),
+                    Some(Reason::Unmarked),
+                    "{form:?}"
+                );
+            }
+        }
+        assert_eq!(asked(&all, "GET", "/", &[host]), None);
+        assert_eq!(asked(&below, "POST", "/-/refresh", &[host]), Some(Reason::Unmarked));
+        assert_eq!(asked(&below, "POST", "/packages", &[host]), None);
+    }
+}

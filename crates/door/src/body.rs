@@ -1,0 +1,341 @@
+//! Bodies of requests, as they are counted, and of answers, as they are watched.
+//!
+//! A byte is counted against the budget before whoever reads the body gets it. What is kept until the request is answered
+//! stays counted until then; what is only passed on, until the next piece; of gRPC, until the next message.
+
+use crate::Bodies;
+use crate::budget::{Budget, Held};
+use crate::limits;
+use crate::refusal::{Counts, Reason, Refusal};
+use crate::usage::Open;
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+/// A request on its way, and what it holds.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    open: Open,
+    held: Held,
+    counts: Arc<Counts>,
+    /// Why its body was not read to its end.
+    broken: OnceLock<Refusal>,
+}
+
+impl Visit {
+    pub(crate) fn new(open: Open, budget: Arc<Budget>, counts: Arc<Counts>) -> Visit {
+        Visit { open, held: Held::new(budget), counts, broken: OnceLock::new() }
+    }
+
+    /// Why its body was not read to its end, if it was not.
+    pub(crate) fn broken(&self) -> Option<&Refusal> {
+        self.broken.get()
+    }
+
+    fn break_off(&self, reason: Reason, message: &str) -> Refusal {
+        let refusal = Refusal::new(reason, message);
+        self.counts.refused(reason, &refusal);
+        self.broken.get_or_init(|| refusal).clone()
+    }
+}
+
+/// The body of a request that was let in.
+#[derive(Debug)]
+pub struct Brought {
+    inner: Incoming,
+    visit: Arc<Visit>,
+    keeping: Keeping,
+    /// The whole of it may use the share of small bodies.
+    is_small: bool,
+    pace: Pace,
+    failed: Option<Refusal>,
+}
+
+/// Until when what was read is in memory.
+#[derive(Debug)]
+enum Keeping {
+    /// The request is answered.
+    Answer,
+    /// The next piece is read.
+    Piece,
+    /// The next message begins.
+    Message(Framing),
+}
+
+impl Brought {
+    pub(crate) fn new(
+        inner: Incoming,
+        visit: Arc<Visit>,
+        headers: &HeaderMap,
+        rate: (Bodies, u64),
+    ) -> Brought {
+        let (bodies, bytes_s) = rate;
+        let exact = inner.size_hint().exact();
+        let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
+        let keeping = match bodies {
+            _ if headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) => {
+                Keeping::Message(Framing::default())
+            }
+            Bodies::PassedOn { kept } if exact.is_none_or(|bytes| bytes > kept) => Keeping::Piece,
+            Bodies::PassedOn { .. } | Bodies::Kept => Keeping::Answer,
+        };
+        let is_small = match keeping {
+            Keeping::Answer => exact.is_some_and(|bytes| bytes <= limits::SMALL_BODY),
+            Keeping::Piece | Keeping::Message(_) => true,
+        };
+        Brought { inner, visit, keeping, is_small, pace: Pace::new(bytes_s), failed: None }
+    }
+
+    fn fail(&mut self, reason: Reason, message: &str) -> Refusal {
+        let refusal = self.visit.break_off(reason, message);
+        self.failed = Some(refusal.clone());
+        refusal
+    }
+
+    /// Counts what has come.
+    fn count(&mut self, piece: &Bytes) -> Result<(), Refusal> {
+        self.pace.came(piece.len() as u64);
+        let is_small = match &mut self.keeping {
+            Keeping::Answer => self.is_small,
+            Keeping::Piece => {
+                self.visit.held.give_back();
+                true
+            }
+            Keeping::Message(framing) => {
+                if framing.take(piece) {
+                    self.visit.held.give_back();
+                }
+                framing.length <= limits::SMALL_BODY
+            }
+        };
+        if self.visit.held.take(piece.len() as u64, is_small) {
+            return Ok(());
+        }
+        let what = "the bodies of all requests together are longer than this process keeps in memory: send it again in \
+                    a moment, or raise bytes_in_flight_mib";
+        Err(self.fail(Reason::Bytes, what))
+    }
+
+    /// Whether something must come now.
+    fn is_awaited(&self) -> bool {
+        match &self.keeping {
+            Keeping::Answer => true,
+            // Its own client and server agree on how long it takes; it holds one piece meanwhile.
+            Keeping::Piece => false,
+            Keeping::Message(framing) => framing.left > 0 || !framing.head.is_empty(),
+        }
+    }
+}
+
+impl Body for Brought {
+    type Data = Bytes;
+    type Error = Refusal;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Refusal>>> {
+        if let Some(refusal) = &self.failed {
+            return Poll::Ready(Some(Err(refusal.clone())));
+        }
+        let frame = match Pin::new(&mut self.inner).poll_frame(context) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                let awaited = self.is_awaited();
+                ready!(self.pace.poll_too_slow(context, awaited));
+                let what = "the body comes too slowly: send it faster, or in parts";
+                return Poll::Ready(Some(Err(self.fail(Reason::SlowBody, what))));
+            }
+        };
+        self.visit.open.touch();
+        Poll::Ready(match frame {
+            None => None,
+            Some(Err(_)) => {
+                let what = "the body is malformed or ends early: send as much as was announced, in chunks as RFC 9112 \
+                            has them";
+                Some(Err(self.fail(Reason::Malformed, what)))
+            }
+            Some(Ok(frame)) => {
+                Some(frame.data_ref().map_or(Ok(()), |piece| self.count(piece)).map(|()| frame))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Whether a body comes fast enough.
+#[derive(Debug)]
+struct Pace {
+    bytes_s: u64,
+    /// In this window.
+    came: u64,
+    /// The end of the window; none before anybody has waited.
+    window: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pace {
+    fn new(bytes_s: u64) -> Pace {
+        Pace { bytes_s, came: 0, window: None }
+    }
+
+    fn came(&mut self, bytes: u64) {
+        self.came = self.came.saturating_add(bytes);
+    }
+
+    /// Ready when too little has come in a window in which something was awaited.
+    fn poll_too_slow(&mut self, context: &mut Context<'_>, awaited: bool) -> Poll<()> {
+        let least = self.bytes_s.saturating_mul(limits::BODY_WINDOW.as_secs());
+        let window = self.window.get_or_insert_with(|| Box::pin(tokio::time::sleep(limits::BODY_WINDOW)));
+        loop {
+            ready!(window.as_mut().poll(context));
+            if awaited && self.came < least {
+                return Poll::Ready(());
+            }
+            self.came = 0;
+            window.as_mut().reset(Instant::now() + Duration::from_millis(1) + limits::BODY_WINDOW);
+        }
+    }
+}
+
+/// Where the messages of gRPC begin and end: a byte, the length in four, and so many bytes.
+#[derive(Debug, Default)]
+struct Framing {
+    head: Vec<u8>,
+    /// Of the message that is being read.
+    length: u64,
+    left: u64,
+}
+
+impl Framing {
+    /// Goes over a piece; whether a message begins in it, so that those before are done with.
+    fn take(&mut self, mut piece: &[u8]) -> bool {
+        let mut begins = false;
+        while !piece.is_empty() {
+            if self.left > 0 {
+                let some = usize::try_from(self.left).unwrap_or(usize::MAX).min(piece.len());
+                self.left -= some as u64;
+                piece = &piece[some..];
+                continue;
+            }
+            begins |= self.head.is_empty();
+            let some = (5 - self.head.len()).min(piece.len());
+            self.head.extend_from_slice(&piece[..some]);
+            piece = &piece[some..];
+            if let [_, a, b, c, d] = self.head[..] {
+                self.length = u64::from(u32::from_be_bytes([a, b, c, d]));
+                self.left = self.length;
+                self.head.clear();
+            }
+        }
+        begins
+    }
+}
+
+/// The body of an answer, whose movement is told.
+#[derive(Debug)]
+pub(crate) enum Given<B> {
+    /// The door's own.
+    Refused(Full<Bytes>),
+    /// What was served.
+    Served(B, Arc<Visit>),
+}
+
+impl<B> Body for Given<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut *self {
+            Given::Refused(body) => {
+                Pin::new(body).poll_frame(context).map(|frame| frame.map(|one| one.map_err(Into::into)))
+            }
+            Given::Served(body, visit) => {
+                let frame = ready!(Pin::new(body).poll_frame(context));
+                visit.open.touch();
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Given::Refused(body) => body.is_end_stream(),
+            Given::Served(body, _) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Given::Refused(body) => body.size_hint(),
+            Given::Served(body, _) => body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(length: u32) -> Vec<u8> {
+        let mut bytes = vec![0];
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(vec![7; length as usize]);
+        bytes
+    }
+
+    proptest::proptest! {
+        /// However messages are cut into pieces, the framing ends at the end of the last of them.
+        #[test]
+        fn messages_are_found_however_they_are_cut(
+            lengths in proptest::collection::vec(0_u32..300, 1..8),
+            cut in 1_usize..97,
+            short in 0_usize..5,
+        ) {
+            let all: Vec<u8> = lengths.iter().flat_map(|length| message(*length)).collect();
+            let mut framing = Framing::default();
+            let begins = all.chunks(cut).filter(|piece| framing.take(piece)).count();
+            proptest::prop_assert!(begins >= 1 && begins <= lengths.len());
+            proptest::prop_assert!(framing.left == 0 && framing.head.is_empty());
+            proptest::prop_assert_eq!(framing.length, u64::from(*lengths.last().unwrap()));
+            framing.take(&message(9)[..5 + short]);
+            proptest::prop_assert_eq!(framing.left, 9 - short as u64);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_too_slow_and_one_that_comes_is_not() {
+        let mut pace = Pace::new(10);
+        let began = Instant::now();
+        for _ in 0..5 {
+            pace.came(100);
+            let waited = std::future::poll_fn(|context| pace.poll_too_slow(context, true));
+            tokio::time::timeout(limits::BODY_WINDOW, waited).await.unwrap_err();
+        }
+        std::future::poll_fn(|context| pace.poll_too_slow(context, true)).await;
+        assert!(began.elapsed() < limits::BODY_WINDOW * 8);
+        let mut idle = Pace::new(10);
+        let waited = std::future::poll_fn(|context| idle.poll_too_slow(context, false));
+        tokio::time::timeout(limits::BODY_WINDOW * 9, waited).await.unwrap_err();
+    }
+}

@@ -1,0 +1,272 @@
+//! The one door through which every HTTP listener of Partage is entered: the coordinator's (JSON and gRPC), the router's,
+//! the dataset node's, a worker's, and that of `partage up`.
+//!
+//! ```text
+//! accept ──► first byte ──► place ──► head ──► is it let in? ──► body, counted ──► service ──► answer, watched
+//!    │           │            │         │          │                 │                              │
+//!  files      silent,     connections, slow     400, 403, 421    408, 503                        stalled
+//!            displaced      address    head
+//! ```
+//!
+//! What is not let in is counted by its [`Reason`], and logged, one line for each reason in ten seconds. Certificates and
+//! rights will be asked for here, too.
+//!
+//! A [`Door`] belongs to one listener (or several threads of it); its [`Settings`], the [`Budget`] of bytes among them, to the
+//! process.
+
+mod admit;
+mod body;
+mod budget;
+mod connection;
+mod crowd;
+pub mod files;
+mod hosts;
+pub mod limits;
+mod listen;
+mod patient;
+mod refusal;
+mod usage;
+
+pub use admit::{Changes, Guest, has_dot_segment};
+pub use body::Brought;
+pub use budget::Budget;
+pub use connection::{Arrival, Handed, Service, Tower};
+pub use hosts::Hosts;
+pub use refusal::{Counts, Reason, Refusal};
+
+use budget::Held;
+use crowd::{Crowd, Place};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What operators say of all doors of a process.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Names beside the listener's own: hosts, or `host:port`; `*` for all.
+    pub allowed_hosts: Vec<String>,
+    /// Origins whose pages may ask, as browsers send them; `*` for all.
+    pub allowed_origins: Vec<String>,
+    /// Connections at a time; none = as many as the listener's role has.
+    pub connections: Option<usize>,
+    /// Of them from one address; none = half.
+    pub connections_per_address: Option<usize>,
+    /// Files that connections may take.
+    pub files: usize,
+    /// How long a connection may be silent before its first byte.
+    pub first_byte: Duration,
+    /// How long the head of a request may take.
+    pub head: Duration,
+    /// Bytes a second that a body must come with.
+    pub body_bytes_s: u64,
+    /// Bytes of bodies in memory.
+    pub budget: Arc<Budget>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            connections: None,
+            connections_per_address: None,
+            files: usize::MAX,
+            first_byte: limits::FIRST_BYTE,
+            head: limits::HEAD,
+            body_bytes_s: limits::BODY_BYTES_S,
+            budget: Arc::default(),
+        }
+    }
+}
+
+/// What becomes of the body of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bodies {
+    /// It is in memory until the request is answered.
+    Kept,
+    /// It is passed on piece by piece, unless it is no longer than `kept`.
+    PassedOn {
+        /// In bytes.
+        kept: u64,
+    },
+}
+
+/// How connections end when the listener does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// At once.
+    AtOnce,
+    /// When what was asked is answered, but after so long at the latest.
+    After(Duration),
+}
+
+/// What a listener's role says of its door.
+#[derive(Debug, Clone)]
+pub struct Role {
+    /// Where others were told to reach it.
+    pub announced: Vec<String>,
+    /// Which changes must be marked as ours.
+    pub changes: Changes,
+    /// What becomes of bodies.
+    pub bodies: Bodies,
+    /// Connections at a time, unless an operator says otherwise.
+    pub connections: usize,
+    /// How many files each may take.
+    pub files_each: usize,
+    /// How long a connection may ask nothing.
+    pub idle: Duration,
+    /// How long nothing may move of a request and its answer; none: as long as the answer takes.
+    pub stalled: Option<Duration>,
+    /// How long a client may take none of what is written to it.
+    pub write: Duration,
+    /// Longest head.
+    pub head_bytes: usize,
+    /// Pings on HTTP/2 when nothing else is heard, and how long their answer may take.
+    pub ping: Duration,
+    /// Requests at a time on one connection of HTTP/2.
+    pub streams: u32,
+    /// How connections end.
+    pub ending: Ending,
+}
+
+impl Default for Role {
+    fn default() -> Role {
+        Role {
+            announced: Vec::new(),
+            changes: Changes::All,
+            bodies: Bodies::Kept,
+            connections: 10_000,
+            files_each: 1,
+            idle: limits::IDLE,
+            stalled: None,
+            write: Duration::from_secs(30),
+            head_bytes: 64 << 10,
+            ping: Duration::from_secs(30),
+            streams: 200,
+            ending: Ending::AtOnce,
+        }
+    }
+}
+
+/// Bytes that count against the budget until it is dropped.
+#[derive(Debug)]
+pub struct Hold(Held);
+
+impl Hold {
+    /// Has so many bytes from now on; false, and as many as before, if there are not so many.
+    pub fn set(&self, bytes: usize) -> bool {
+        self.0.set(bytes as u64)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Door(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    rules: Rules,
+    settings: Settings,
+    crowd: Arc<Crowd>,
+    counts: Arc<Counts>,
+}
+
+/// A role's, with what follows from the settings.
+#[derive(Debug)]
+struct Rules {
+    guest: Guest,
+    bodies: Bodies,
+    idle: Duration,
+    stalled: Option<Duration>,
+    write: Duration,
+    head_bytes: usize,
+    ping: Duration,
+    streams: u32,
+    ending: Ending,
+}
+
+impl Door {
+    /// Of a listener with that role.
+    pub fn new(role: Role, settings: Settings) -> Door {
+        let mut hosts = Hosts::new(settings.allowed_hosts.iter().map(String::as_str));
+        role.announced.iter().for_each(|address| hosts.add_announced(address));
+        let files = settings.files / role.files_each.max(1);
+        let places = settings.connections.unwrap_or(role.connections).min(files).max(1);
+        let per_address = settings.connections_per_address.unwrap_or(places.div_ceil(2));
+        let guest = Guest { hosts, origins: settings.allowed_origins.clone(), changes: role.changes };
+        let rules = Rules {
+            guest,
+            bodies: role.bodies,
+            idle: role.idle,
+            stalled: role.stalled,
+            write: role.write,
+            head_bytes: role.head_bytes,
+            ping: role.ping,
+            streams: role.streams,
+            ending: role.ending,
+        };
+        let crowd = Crowd::new(places, per_address);
+        Door(Arc::new(Inner { rules, settings, crowd, counts: Arc::default() }))
+    }
+
+    /// Whether a request whose head has only this host to be looked at is let in on a connection that arrived at `local`.
+    pub fn answers_to(&self, host: &str, local: IpAddr) -> bool {
+        self.rules().guest.hosts.allow(host, local)
+    }
+
+    /// The bytes of a connection that is served without [`Door::serve`].
+    pub fn hold(&self) -> Hold {
+        Hold(Held::new(self.settings().budget.clone()))
+    }
+
+    /// How often what was refused.
+    pub fn counts(&self) -> &Arc<Counts> {
+        &self.0.counts
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.0.crowd.open()
+    }
+
+    /// Puts its numbers among those of a process.
+    pub fn register(&self, registry: &mut Registry) {
+        self.counts().register(registry);
+        let budget = &self.settings().budget;
+        let gauges = [
+            ("door_connections", "Connections that are open", self.connections() as u64),
+            ("door_bytes_in_flight", "Bytes of request bodies in memory", budget.used()),
+            ("door_bytes_in_flight_most", "The most of them that there may be", budget.most()),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+            registry.register(name, help, gauge);
+        }
+    }
+
+    /// Its numbers alone, in the text form of Prometheus.
+    pub fn text(&self, prefix: &str) -> String {
+        let mut registry = Registry::with_prefix(prefix);
+        self.register(&mut registry);
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = encode(&mut text, &registry);
+        text.trim_end().trim_end_matches("# EOF").to_owned()
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.0.rules
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    fn enter(&self, address: IpAddr) -> (Place, bool) {
+        self.0.crowd.enter(address)
+    }
+}

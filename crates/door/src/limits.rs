@@ -1,0 +1,60 @@
+//! Every limit of a door, with its reason. Those that operators may change are the defaults of [`crate::Settings`].
+
+use std::time::Duration;
+
+/// How long a connection may be silent before its first byte: a client that connects has something to say.
+pub const FIRST_BYTE: Duration = Duration::from_secs(10);
+
+/// How long a client may take for the head of a request once it has begun: what a bad mobile line needs.
+pub const HEAD: Duration = Duration::from_secs(10);
+
+/// How long a connection may ask nothing between two requests. Above the 60 s for which common clients keep one.
+pub const IDLE: Duration = Duration::from_secs(75);
+
+/// Bytes of request bodies in the memory of the process. Half of the 512 MiB that a process may take under attack.
+pub const BYTES_IN_FLIGHT: u64 = 256 << 20;
+
+/// The share of [`BYTES_IN_FLIGHT`], one in so many, that is kept for small bodies: heartbeats and commands go on while
+/// large bodies take all the rest.
+pub const SMALL_SHARE: u64 = 8;
+
+/// Longest body that may use that share.
+pub const SMALL_BODY: u64 = 64 << 10;
+
+/// Bytes a second that a body must come with at the least, over each [`BODY_WINDOW`]: a fifth of a modem of 1996 is no
+/// client that we lose.
+pub const BODY_BYTES_S: u64 = 1 << 10;
+
+/// Over how long the rate of a body is measured: bad lines stop for seconds.
+pub const BODY_WINDOW: Duration = Duration::from_secs(10);
+
+/// Connections that have not said a byte yet, at the most. A client says its first byte within a round trip: at 10,000 new
+/// ones a second this is 100 ms. A further one displaces the oldest.
+pub const SILENT: usize = 1_024;
+
+/// Places beyond the limit, for one request each: so that a person gets in to see why all others are taken.
+pub const RESERVE: usize = 64;
+
+/// How long a connection in the reserve may last.
+pub const RESERVE_TIME: Duration = Duration::from_secs(30);
+
+/// Files that connections never take: the data of the process, its own calls, and its logs.
+pub const FILES_KEPT: u64 = 512;
+
+/// Lines in the log about one reason of refusal: one in this time, with how many there were.
+pub const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// How long a client may take to close a connection that it was told is over.
+pub const CLOSING: Duration = Duration::from_secs(1);
+
+/// How often a connection is looked at on which something is open.
+pub const LOOK: Duration = Duration::from_secs(5);
+
+/// Pause after a failed accept: other connections must end first.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Length of the first bytes by which HTTP/2 is told from HTTP/1.
+pub const PREFACE: &[u8; 3] = b"PRI";
+
+/// Longest name in an `Origin` or `Host` that a message repeats.
+pub const SHOWN: usize = 200;

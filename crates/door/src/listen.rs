@@ -1,0 +1,82 @@
+//! Takes connections from a listener.
+
+use crate::connection::{Arrival, Service, is_over};
+use crate::limits;
+use crate::refusal::Reason;
+use crate::{Door, Ending};
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+impl Door {
+    /// The next connection. It has said nothing yet: see [`Door::first_word`].
+    pub async fn accept(&self, listener: &TcpListener) -> Arrival {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => {
+                    if let Ok(arrival) = self.arrived(stream, peer) {
+                        return arrival;
+                    }
+                }
+                Err(error) => {
+                    self.counts()
+                        .refused(Reason::Files, &format_args!("a connection was not accepted: {error}"));
+                    tokio::time::sleep(limits::ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn arrived(&self, stream: TcpStream, peer: std::net::SocketAddr) -> std::io::Result<Arrival> {
+        let (place, displaces) = self.enter(peer.ip());
+        if displaces {
+            let what = "many connections say nothing: the oldest of them was closed";
+            self.counts().refused(Reason::Displaced, &what);
+        }
+        // Small messages to and fro are all there is; waiting for more to send only delays them.
+        stream.set_nodelay(true)?;
+        Arrival::new(stream, peer, place)
+    }
+
+    /// Serves what comes until `stop` is true or gone.
+    pub async fn listen(&self, listener: TcpListener, service: impl Service, stop: watch::Receiver<bool>) {
+        self.listen_with(listener, |_| service.clone(), stop).await;
+    }
+
+    /// The same, with a service for each connection.
+    pub async fn listen_with<S: Service>(
+        &self,
+        listener: TcpListener,
+        service: impl Fn(&Arrival) -> S,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let under_way = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        loop {
+            let arrival = tokio::select! {
+                arrival = self.accept(&listener) => arrival,
+                () = is_over(&mut stop) => break,
+            };
+            let Ok(permit) = under_way.clone().try_acquire_owned() else { continue };
+            let (door, service, mut stopped) = (self.clone(), service(&arrival), stop.clone());
+            tokio::spawn(async move {
+                let arrival = tokio::select! {
+                    arrival = door.first_word(arrival) => arrival,
+                    () = is_over(&mut stopped) => None,
+                };
+                if let Some(arrival) = arrival {
+                    let peer = arrival.peer;
+                    if let Err(error) = door.serve(arrival, Bytes::new(), service, stopped).await {
+                        tracing::debug!(%peer, %error, "a connection broke");
+                    }
+                }
+                drop(permit);
+            });
+        }
+        drop(listener);
+        if let Ending::After(most) = self.rules().ending {
+            let all = u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX);
+            let _ = tokio::time::timeout(most, under_way.acquire_many(all)).await;
+        }
+    }
+}

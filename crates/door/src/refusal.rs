@@ -1,0 +1,204 @@
+//! Why something is not let in, what its client reads, and how often that was.
+
+use crate::limits;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+use partage_wire::json::ErrorBody;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Why a request or a connection was refused or closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The request can be understood in two ways, or in none.
+    Malformed,
+    /// `Host` names another than this listener.
+    Host,
+    /// A page of another site asks.
+    Origin,
+    /// It would change something, and a page of another site could have sent it.
+    Unmarked,
+    /// The bodies of all requests together are too long.
+    Bytes,
+    /// The body comes too slowly.
+    SlowBody,
+    /// The head did not come in time.
+    SlowHead,
+    /// No byte came in time.
+    Silent,
+    /// Silent, and others have come that may say something.
+    Displaced,
+    /// All places are taken.
+    Connections,
+    /// One address has too many of the places.
+    Address,
+    /// The process has no file left.
+    Files,
+    /// The client takes nothing of its answer.
+    Stalled,
+}
+
+/// Every reason, in the order of [`Reason`], with its word in the metrics.
+const WORDS: [(Reason, &str); 13] = [
+    (Reason::Malformed, "malformed"),
+    (Reason::Host, "host"),
+    (Reason::Origin, "origin"),
+    (Reason::Unmarked, "unmarked"),
+    (Reason::Bytes, "bytes_in_flight"),
+    (Reason::SlowBody, "slow_body"),
+    (Reason::SlowHead, "slow_head"),
+    (Reason::Silent, "silent"),
+    (Reason::Displaced, "displaced"),
+    (Reason::Connections, "connections"),
+    (Reason::Address, "address"),
+    (Reason::Files, "files"),
+    (Reason::Stalled, "stalled"),
+];
+
+impl Reason {
+    /// Its word in logs and metrics.
+    pub fn word(self) -> &'static str {
+        WORDS[self as usize].1
+    }
+}
+
+/// A request that is not let in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// What is wrong and how to mend it.
+    pub message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Refusal {
+        Refusal { reason, message: message.into() }
+    }
+
+    /// Of the answer.
+    pub fn status(&self) -> StatusCode {
+        match self.reason {
+            Reason::Malformed => StatusCode::BAD_REQUEST,
+            Reason::Host => StatusCode::MISDIRECTED_REQUEST,
+            Reason::Origin | Reason::Unmarked => StatusCode::FORBIDDEN,
+            Reason::SlowBody | Reason::SlowHead | Reason::Silent => StatusCode::REQUEST_TIMEOUT,
+            Reason::Bytes
+            | Reason::Displaced
+            | Reason::Connections
+            | Reason::Address
+            | Reason::Files
+            | Reason::Stalled => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.reason {
+            Reason::Malformed => "malformed",
+            Reason::Host => "unknown_host",
+            Reason::Origin | Reason::Unmarked => "forbidden",
+            Reason::SlowBody => "too_slow",
+            _ => "unavailable",
+        }
+    }
+
+    /// What the client reads.
+    pub(crate) fn response(&self) -> Response<Full<Bytes>> {
+        let (_, help) = self.message.rsplit_once(": ").unwrap_or(("", &self.message));
+        let body = serde_json::to_vec(&ErrorBody::new(self.kind(), &self.message, help));
+        let mut response = Response::new(Full::new(Bytes::from(body.unwrap_or_default())));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// How often what was refused.
+#[derive(Debug)]
+pub struct Counts {
+    began: Instant,
+    each: [One; WORDS.len()],
+}
+
+#[derive(Debug, Default)]
+struct One {
+    count: AtomicU64,
+    /// As many as have been logged.
+    logged: AtomicU64,
+    /// When the next line may be written, in milliseconds since the beginning.
+    next_line: AtomicU64,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts { began: Instant::now(), each: Default::default() }
+    }
+}
+
+impl Counts {
+    /// How often that was.
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.each[reason as usize].count.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more, and logs it unless that reason was logged a moment ago.
+    pub(crate) fn refused(&self, reason: Reason, message: &dyn std::fmt::Display) {
+        let one = &self.each[reason as usize];
+        let count = one.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let now = millis(self.began.elapsed());
+        let next = one.next_line.load(Ordering::Relaxed);
+        let line = now + millis(limits::LOG_EVERY);
+        if now < next
+            || one.next_line.compare_exchange(next, line, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let since = count - one.logged.swap(count, Ordering::Relaxed).min(count);
+        tracing::warn!(reason = reason.word(), count = since, "refused at the door: {message}");
+    }
+
+    /// `refused`, by reason.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let family = Family::<[(&'static str, &'static str); 1], Counter>::default();
+        for (reason, word) in WORDS {
+            family.get_or_create(&[("reason", word)]).inc_by(self.of(reason));
+        }
+        registry.register("door_refused", "Requests and connections that were not let in, by why", family);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_word_in_its_place() {
+        for (at, (reason, word)) in WORDS.iter().enumerate() {
+            assert_eq!(*reason as usize, at);
+            assert_eq!(reason.word(), *word);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_counted_each_time() {
+        let counts = Counts::default();
+        for _ in 0..1_000 {
+            counts.refused(Reason::Host, &"x");
+        }
+        assert_eq!((counts.of(Reason::Host), counts.of(Reason::Origin)), (1_000, 0));
+    }
+}

@@ -1,0 +1,208 @@
+//! Whether a connection is still of use: who asks nothing for long, begins a request and does not go on, or takes nothing
+//! of what is answered, is let go.
+//!
+//! A client of HTTP/2 need not leave the network's buffers full to take nothing: it just gives no leave to send, and
+//! answers every sign of life that hyper asks for. So here it counts whether anything of a request or an answer has moved.
+
+use crate::limits;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+/// What is known of the use of a connection. Times are in nanoseconds since it began.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    began: Instant,
+    /// Requests that have come and are not answered to the end.
+    open: AtomicU64,
+    /// When something moved last.
+    moved: AtomicU64,
+    /// When the first byte of a request came whose head is not whole; 0 for none.
+    head: AtomicU64,
+}
+
+/// How long a connection may be of no use, in which way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Without a request.
+    pub idle: Duration,
+    /// With the beginning of one.
+    pub head: Duration,
+    /// With a request of which nothing moves; none: its answer may take its time.
+    pub stalled: Option<Duration>,
+}
+
+/// Why a connection is of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Useless {
+    /// Nothing is asked.
+    Idle,
+    /// Something begins to be asked, and does not go on.
+    Head,
+    /// Something was asked, and nothing of it moves.
+    Stalled,
+}
+
+impl Usage {
+    /// Of a connection that begins.
+    pub(crate) fn new() -> Arc<Usage> {
+        Arc::new(Usage {
+            began: Instant::now(),
+            open: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// A request has come. It is open until what is returned is dropped.
+    pub(crate) fn begin(self: &Arc<Usage>) -> Open {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.head.store(0, Ordering::Relaxed);
+        self.touch();
+        Open(self.clone())
+    }
+
+    /// Something moves.
+    pub(crate) fn touch(&self) {
+        self.moved.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Bytes have come.
+    fn heard(&self) {
+        if self.open.load(Ordering::Relaxed) == 0 && self.head.load(Ordering::Relaxed) == 0 {
+            self.head.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until the connection is of no use.
+    pub(crate) async fn ended(&self, patience: &Patience) -> Useless {
+        loop {
+            let (moved, head) = (self.moved.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed));
+            let (since, most, useless) = match (self.open.load(Ordering::Relaxed), head) {
+                (0, 0) => (moved, Some(patience.idle), Useless::Idle),
+                (0, head) => (head, Some(patience.head), Useless::Head),
+                _ => (moved, patience.stalled, Useless::Stalled),
+            };
+            let rested = Duration::from_nanos(self.now().saturating_sub(since));
+            let rest = match most {
+                Some(most) if rested >= most => return useless,
+                Some(most) => (most - rested).min(limits::LOOK),
+                None => limits::LOOK,
+            };
+            tokio::time::sleep(rest).await;
+        }
+    }
+}
+
+/// A request that is not answered to the end.
+#[derive(Debug)]
+pub(crate) struct Open(Arc<Usage>);
+
+impl Open {
+    pub(crate) fn touch(&self) {
+        self.0.touch();
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection whose first bytes of a request are noticed.
+#[derive(Debug)]
+pub(crate) struct Heard<S> {
+    inner: S,
+    usage: Arc<Usage>,
+}
+
+impl<S> Heard<S> {
+    pub(crate) fn new(inner: S, usage: Arc<Usage>) -> Heard<S> {
+        Heard { inner, usage }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = into.filled().len();
+        let read = ready!(Pin::new(&mut self.inner).poll_read(context, into));
+        if into.filled().len() > before {
+            self.usage.heard();
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const LONG: Duration = Duration::from_secs(3_600);
+    const SHORT: Duration = Duration::from_millis(5);
+
+    #[tokio::test]
+    async fn nothing_asked_is_idle_half_a_head_is_slow_and_nothing_moved_is_stalled() {
+        let usage = Usage::new();
+        let idle = Patience { idle: SHORT, head: LONG, stalled: None };
+        assert_eq!(usage.ended(&idle).await, Useless::Idle);
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut server = Heard::new(server, usage.clone());
+        client.write_all(b"GET").await.unwrap();
+        server.read_u8().await.unwrap();
+        let head = Patience { idle: LONG, head: SHORT, stalled: None };
+        assert_eq!(usage.ended(&head).await, Useless::Head);
+        let open = usage.begin();
+        server.read_u8().await.unwrap();
+        let stalled = Patience { idle: SHORT, head: SHORT, stalled: Some(SHORT) };
+        assert_eq!(usage.ended(&stalled).await, Useless::Stalled);
+        let patient = Patience { stalled: None, ..stalled };
+        tokio::time::timeout(10 * SHORT, usage.ended(&patient)).await.unwrap_err();
+        drop(open);
+        assert_eq!(usage.ended(&idle).await, Useless::Idle);
+    }
+}
