@@ -43,7 +43,8 @@ leaving = threading.Event()
 
 
 def post(path, body, timeout=5.0):
-    request = urllib.request.Request(args.coordinator + path, json.dumps(body).encode(), method="POST")
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(args.coordinator + path, json.dumps(body).encode(), headers, method="POST")
     with urllib.request.urlopen(request, timeout=timeout) as answer:
         return json.loads(answer.read() or "null")
 

@@ -53,7 +53,8 @@ leaving=false registered=false asked= cluster=
 trap 'leaving=true; [[ $registered == true ]] || { kill $asked 2>/dev/null; exit 0; }' TERM
 
 post() { # PATH BODY; answers in lines. The body has the token, which the list of processes must not show
-    curl --silent --show-error --max-time 10 -H 'accept: text/plain' --data-binary @- "$coordinator/v1/worker/$1" <<<"$2"
+    curl --silent --show-error --max-time 10 -H 'accept: text/plain' -H 'content-type: application/json' \
+        --data-binary @- "$coordinator/v1/worker/$1" <<<"$2"
 }
 
 withdraw() { # REPLICA: no order names it any more

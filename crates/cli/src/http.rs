@@ -69,6 +69,10 @@ pub fn segment(text: &str) -> String {
 
 /// One path segment, of any bytes.
 pub fn segment_of(bytes: &[u8]) -> String {
+    // As they are, they are no segments but ways to other ones, and every door refuses them.
+    if matches!(bytes, b"." | b"..") {
+        return "%2E".repeat(bytes.len());
+    }
     let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     bytes.iter().map(|&b| if safe(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

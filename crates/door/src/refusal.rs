@@ -110,7 +110,7 @@ impl Refusal {
 
     /// What the client reads.
     pub(crate) fn response(&self) -> Response<Full<Bytes>> {
-        let (_, help) = self.message.rsplit_once(": ").unwrap_or(("", &self.message));
+        let (_, help) = self.message.split_once(": ").unwrap_or(("", &self.message));
         let body = serde_json::to_vec(&ErrorBody::new(self.kind(), &self.message, help));
         let mut response = Response::new(Full::new(Bytes::from(body.unwrap_or_default())));
         *response.status_mut() = self.status();

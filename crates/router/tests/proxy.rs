@@ -56,7 +56,7 @@ async fn text(answer: Response<Incoming>) -> String {
 }
 
 async fn get(proxy: &Proxy, path: &str) -> (u16, String) {
-    let request = Request::get(path).header("host", "h").body(Full::default()).unwrap();
+    let request = Request::get(path).header("host", "localhost").body(Full::default()).unwrap();
     let answer = ask(proxy, request).await;
     (answer.status().as_u16(), text(answer).await)
 }
@@ -106,8 +106,11 @@ async fn rules_find_keys_in_headers_segments_and_parameters() {
         let (status, said) = get(&proxy, path).await;
         assert!(status == 200 && said.starts_with(by), "{path}: {status} {said}");
     }
-    let with =
-        Request::get("/any?in=ks").header("host", "h").header(header, "zoe").body(Full::default()).unwrap();
+    let with = Request::get("/any?in=ks")
+        .header("host", "localhost")
+        .header(header, "zoe")
+        .body(Full::default())
+        .unwrap();
     assert!(text(ask(&proxy, with).await).await.starts_with("b "));
     let (status, said) = get(&proxy, "/any?in=ks").await;
     assert!(status == 400 && said.contains("the header x-user"), "{status} {said}");
@@ -170,7 +173,8 @@ async fn bodies_stream_both_ways_and_http2_is_spoken() {
 #[tokio::test]
 async fn failures_are_json_with_the_right_status() {
     let World { mut nodes, proxy, _coordinator, _router } = world(vec![Rule::default()], 1).await;
-    let post = |path: &'static str| Request::post(path).header("host", "h").body(Full::from("x")).unwrap();
+    let post =
+        |path: &'static str| Request::post(path).header("host", "localhost").body(Full::from("x")).unwrap();
     nodes[0].does(&[Does::Breaks]);
     let answer = ask(&proxy, post("/ks/apple")).await;
     assert_eq!(answer.status(), 502);
@@ -221,7 +225,7 @@ async fn it_ends_when_requests_under_way_have() {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let request = Request::get("/ks/a").header("host", "h").body(Full::<Bytes>::default()).unwrap();
+    let request = Request::get("/ks/a").header("host", "localhost").body(Full::<Bytes>::default()).unwrap();
     let under_way = tokio::spawn(async move { send.send_request(request).await.unwrap().status() });
     eventually("it is under way", || nodes[0].saw().len() == 1).await;
     proxy.stop().await;

@@ -92,6 +92,8 @@ pub async fn tamper(backend: Backend, wanted: impl Fn(&str, Fault) -> bool) {
     let watch = Watch::start(scene.fleet.addresses());
     let mut keys: Vec<String> = scene.fleet.state().await.into_keys().collect();
     // The list of what was done is complete; what coordinators wrote meanwhile has its turn, too.
+    // Nothing hangs on what is told of the past.
+    keys.retain(|key| !key.starts_with("events/"));
     keys.sort_by_key(|key| (rank(key), key.clone()));
     let mut done = 0;
     for key in keys {

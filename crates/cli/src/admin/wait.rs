@@ -342,7 +342,7 @@ mod tests {
     fn plan(status: &str, changes: &[&str]) -> Plan {
         let change = |progress: &&str| {
             json!({
-                "type": "add", "shard": 1, "node": "a", "reason": "r", "progress": progress,
+                "change": { "type": "add", "shard": 1, "node": "a" }, "reason": "r", "progress": progress,
                 "dropped_because": (*progress == "dropped").then_some("the node is gone"),
             })
         };

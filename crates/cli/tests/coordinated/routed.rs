@@ -218,7 +218,7 @@ fn a_client_that_says_what_it_has_seen_gets_nothing_behind_it() {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         write!(
             stream,
-            "GET /names/k1 HTTP/1.1\r\nhost: h\r\npartage-at-least: {at_least}\r\nconnection: close\r\n\r\n"
+            "GET /names/k1 HTTP/1.1\r\nhost: localhost\r\npartage-at-least: {at_least}\r\nconnection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();

@@ -192,7 +192,7 @@ async fn every_key_deleted_or_set_back_is_refused_or_mended_and_told(kept: Kept)
     several.next_leader().await;
     let now = several.entries().await;
     let is_state = |key: &String| {
-        ["about", "coordinators", "election"].iter().all(|root| !key.starts_with(root))
+        ["about", "coordinators", "election", "events"].iter().all(|root| !key.starts_with(root))
             && !key.starts_with("keyspaces/other")
     };
     for key in now.keys().filter(|key| is_state(key)) {

@@ -5,7 +5,7 @@ use super::driving::Input;
 use crate::build::{self, Inspection, Load, Progress};
 use crate::local::{self, Mark, Store};
 use crate::settings::DatasetSettings;
-use crate::source::{Files, Source};
+use crate::source::{Files, Source, Throttle};
 use partage_core::dataset::node::Layout;
 use partage_core::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::Reader;
@@ -122,9 +122,9 @@ impl Loader {
     ) -> Result<Inspected, build::Error> {
         let files = self.source.files(dataset, version).await?;
         let options = self.build_options(settings);
-        let inspection =
-            build::inspect(&self.source, (dataset, version), &files, &options, &self.options.throttle)
-                .await?;
+        // A few keys of each file: a node that loads slowly must know as soon as others what it may ask them for.
+        let unheld = Throttle::new(0);
+        let inspection = build::inspect(&self.source, (dataset, version), &files, &options, &unheld).await?;
         Ok(Inspected { files, inspection })
     }
 

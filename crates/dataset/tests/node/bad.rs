@@ -401,8 +401,7 @@ async fn tricks_with_paths_and_links_never_leave_the_dataset() {
     let address = town.nodes[&1].address();
     let long = format!("/names/{}", "k".repeat(60_000));
     for path in [
-        "/names/..",
-        "/names/../secret",
+        "/names/%2E%2E",
         "/names/%2e%2e%2fsecret%2fpart-0.tsv",
         "/names/%2e%2e/%2e%2e/etc/passwd",
         "/names/%00",
@@ -421,9 +420,12 @@ async fn tricks_with_paths_and_links_never_leave_the_dataset() {
             "a key that is not there: {path:.40}"
         );
     }
-    for path in ["/../names/key-1", "/%2e%2e/key-1", "/nam%65s/key-1", "/./names/key-1", "//names/key-1"] {
+    for path in ["/%2e%2e/key-1", "/nam%65s/key-1", "//names/key-1"] {
         let answer = get(address, path).await.unwrap();
         assert_eq!((answer.status, answer.version.as_str()), (404, ""), "no dataset: {path}");
+    }
+    for path in ["/../names/key-1", "/./names/key-1", "/names/..", "/names/../secret"] {
+        assert_eq!(get(address, path).await.unwrap().status, 400, "two ways to understand it: {path}");
     }
     assert_eq!(get(address, "/names/%zz").await.unwrap().status, 400);
     assert_eq!(get(address, &format!("/names/{}", "k".repeat(70_000))).await.unwrap().status, 414);
