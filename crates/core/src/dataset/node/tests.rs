@@ -489,8 +489,11 @@ fn s8_what_peers_tell_of_their_keys_counts_and_a_later_version_passes_a_held_one
         news.push(keys(name, count));
         news
     };
+    stage.inspected("3");
     stage.hear(of_peer("3", 3));
     assert_eq!((stage.serving(), stage.state("3")), (Some("2"), Some(State::Held)));
+    stage.list(&["1", "2", "3", "4"]);
+    stage.inspected("4");
     stage.hear(of_peer("4", 390));
     assert_eq!((stage.serving(), stage.state("3")), (Some("4"), Some(State::Removing)));
 }
