@@ -1,13 +1,13 @@
 //! Each verb: what it does, its `--json`, its exit codes, and its typical mistake.
 
-use super::shop::{Shop, dataset, eventually};
+use super::shop::{Node, Shop, dataset, eventually};
 use serde_json::{Value, json};
 use std::fs;
 
 const FIRST: [&str; 2] = ["name,hex\nred,#f00\n", "name,hex\nblue,#00f\ngreen,#0f0\n"];
-const VERBS: [&str; 13] = [
-    "serve", "add", "remove", "list", "status", "versions", "refresh", "rollback", "get", "scan", "build",
-    "inspect", "verify",
+const VERBS: [&str; 14] = [
+    "serve", "add", "remove", "list", "status", "versions", "refresh", "rollback", "release", "get", "scan",
+    "build", "inspect", "verify",
 ];
 
 #[test]
