@@ -9,6 +9,9 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+/// Connections at a time, whatever the limits say: as many as can be waited for at once.
+const UNDER_WAY: u32 = 1 << 24;
+
 impl Door {
     /// The next connection. It has said nothing yet: see [`Door::first_word`].
     pub async fn accept(&self, listener: &TcpListener) -> Arrival {
@@ -51,7 +54,7 @@ impl Door {
         service: impl Fn(&Arrival) -> S,
         mut stop: watch::Receiver<bool>,
     ) {
-        let under_way = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        let under_way = Arc::new(Semaphore::new(UNDER_WAY as usize));
         loop {
             let arrival = tokio::select! {
                 arrival = self.accept(&listener) => arrival,
@@ -75,8 +78,7 @@ impl Door {
         }
         drop(listener);
         if let Ending::After(most) = self.rules().ending {
-            let all = u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX);
-            let _ = tokio::time::timeout(most, under_way.acquire_many(all)).await;
+            let _ = tokio::time::timeout(most, under_way.acquire_many(UNDER_WAY)).await;
         }
     }
 }
