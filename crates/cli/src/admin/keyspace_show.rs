@@ -15,7 +15,8 @@ fn time(ms: u64) -> String {
 
 fn bytes(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let steps = (1..units.len()).take_while(|step| bytes > 0 && bytes % (1 << (10 * step)) == 0).count();
+    let steps =
+        (1..units.len()).take_while(|step| bytes > 0 && bytes.is_multiple_of(1 << (10 * step))).count();
     format!("{} {}", bytes >> (10 * steps), units[steps])
 }
 
