@@ -11,6 +11,9 @@ use partage_wire::json::{Answer, Command, CommandRequest, ErrorBody};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// As much is repeated of an answer that is not understood.
+const SAID_BYTES: usize = 200;
+
 /// Where the cluster is, and who asks.
 #[derive(Debug, Clone, Args)]
 pub struct Door {
@@ -187,7 +190,10 @@ fn body(value: &impl Serialize) -> Result<Bytes, Failure> {
 
 fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
     let Ok(ErrorBody { error }) = serde_json::from_slice(bytes) else {
-        return Failure::failed(format!("{status}: {}", String::from_utf8_lossy(bytes)));
+        let said = String::from_utf8_lossy(&bytes[..bytes.len().min(SAID_BYTES)]);
+        let what = format!("what answers is no coordinator ({status}): {}", said.trim());
+        return Failure::failed(what.trim_end_matches([':', ' ']))
+            .help("coordinators listen on port 7400 as a rule: name one with --coordinator HOST:PORT");
     };
     let failure = match error.kind.as_str() {
         "invalid" | "malformed" => Failure::usage(&error.message),

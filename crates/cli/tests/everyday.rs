@@ -219,7 +219,8 @@ async fn what_is_lost_for_good_is_asked_for_first() {
 async fn a_keyspace_is_shown_in_words() {
     let doors = Doors::open().await;
     let said = doors.text(&["keyspace", "show", "kv"]);
-    for line in ["keyspace     kv", "sharding     key ranges", "mode         manual", "split above  512 MiB"]
+    for line in
+        ["keyspace       kv", "sharding       key ranges", "mode           manual", "split above    512 MiB"]
     {
         assert!(said.lines().any(|said| said == line), "{line}: {said}");
     }

@@ -221,6 +221,7 @@ pub fn of_shard(name: &KeyspaceName, id: ShardId, old: Option<&Shard>, new: Opti
     let leader = |shard: &Shard| shard.leader().map(|replica| replica.node.clone());
     match (old.and_then(leader), leader(new)) {
         (Some(before), Some(now)) if before != now => said.push(format!("led by {now}, before by {before}")),
+        (None, Some(now)) => said.push(format!("led by {now}")),
         (Some(before), None) => said.push(format!("without a leader, before led by {before}")),
         _ => {}
     }
@@ -232,12 +233,20 @@ pub fn of_shard(name: &KeyspaceName, id: ShardId, old: Option<&Shard>, new: Opti
 pub fn of_change(plan: &Plan, index: usize) -> Option<Event> {
     let planned = plan.changes.get(index)?;
     let text = match &planned.progress {
-        Progress::Started => planned.reason.clone(),
+        // Some reasons begin with the change itself.
+        Progress::Started if planned.reason.starts_with(&planned.change.to_string()) => {
+            planned.reason.clone()
+        }
+        Progress::Started => format!("{}: {}", planned.change, planned.reason),
         Progress::Dropped(why) => format!("given up: {}: {why}", planned.change),
         Progress::Waiting | Progress::Done => return None,
     };
     let nodes = planned.change.targets().into_iter().chain(&planned.node).cloned().collect();
     let shard = planned.change.shards().first().copied();
+    let text = match shard {
+        Some(shard) => format!("shard {shard} of keyspace {}: {text}", plan.keyspace),
+        None => text,
+    };
     let about = About { shard, nodes, ..About::plan(&plan.keyspace, plan.id) };
     Some(Event { by: of_origin(&plan.origin), ..event(EventKind::ShardChange, about, text) })
 }

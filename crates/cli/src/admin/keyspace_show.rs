@@ -74,13 +74,13 @@ pub fn text(keyspace: &Keyspace) -> String {
     lines.extend([
         ("split above", off(resharding.split_bytes == 0, bytes(resharding.split_bytes))),
         (
-            "split above",
+            "split at load",
             off(
                 resharding.split_requests_per_s == 0.0,
-                format!("{} requests a second", resharding.split_requests_per_s),
+                format!("above {} requests a second", resharding.split_requests_per_s),
             ),
         ),
-        ("that lasts", time(resharding.window_ms)),
+        ("when it lasts", time(resharding.window_ms)),
         ("a hot key", format!("has {:.0} % of its shard's requests", resharding.hot_key_share * 100.0)),
         ("hot replicas", off(resharding.max_replicas == 0, format!("up to {}", resharding.max_replicas))),
         (
@@ -91,7 +91,7 @@ pub fn text(keyspace: &Keyspace) -> String {
     if let Some(replication) = keyspace.dataset_replication {
         lines.push(("its dataset", format!("said {replication} replicas last")));
     }
-    let lines: Vec<_> = lines.into_iter().map(|(what, text)| format!("{what:<13}{text}")).collect();
+    let lines: Vec<_> = lines.into_iter().map(|(what, text)| format!("{what:<15}{text}")).collect();
     lines.join("\n")
 }
 

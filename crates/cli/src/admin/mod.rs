@@ -32,7 +32,7 @@ pub use status::StatusArgs;
 
 use crate::client::Door;
 use crate::output::{Failure, Output, say};
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use partage_wire::json::{Answer, Command, NodeShare};
 use wait::{Begun, Wait};
 
@@ -42,6 +42,8 @@ const SHARES: usize = 16;
 /// A table for people.
 fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
+    // Only where a terminal says how wide it is.
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
     table
 }

@@ -80,7 +80,7 @@ impl ShowArgs {
             format!("holds      {}", bounds_text(&shard.bounds)),
             format!("stage      {}", stage_text(shard)),
             format!("epoch      {}, for {}", shard.epoch, since(shard.since_ms, shard.since_at_least)),
-            format!("wants      {} replicas", shard.want),
+            format!("wants      {} replica{}", shard.want, if shard.want == 1 { "" } else { "s" }),
         ];
         if let Some(why) = shard.rule.as_ref().and_then(|rule| rule.set_aside.as_ref()) {
             lines.push(format!("set aside  {why}"));

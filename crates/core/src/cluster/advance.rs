@@ -153,6 +153,7 @@ impl Cluster {
         for refusal in refusals {
             self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
         }
+        let told = self.outbox.events.len();
         let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
         self.grant(name, &awake, at);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
@@ -173,7 +174,8 @@ impl Cluster {
                 begun.extend(of_change(plan, index));
             }
         }
-        self.outbox.events.extend(first_of_shards(name, begun));
+        // Why comes before what: a change of leader begins and is done in the same map.
+        self.outbox.events.splice(told..told, first_of_shards(name, begun));
         let has_news = committed || has_begun || !awake.is_empty();
         let untracked = self.track_plans(at, name, has_news);
         committed || more || is_cut_short || untracked

@@ -5,6 +5,7 @@ mod crash_loop;
 mod disks;
 mod durable;
 mod durable_reshard;
+mod events;
 mod fixed;
 mod growth;
 mod guard;

@@ -5,6 +5,7 @@ use super::super::execute::Counts;
 use super::super::hosted::Hosted;
 use super::super::{BeatError, Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
 use super::disks::{Disks, Leaders, There};
+use crate::event::Event;
 use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use crate::hash::HashFunction;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
@@ -103,6 +104,7 @@ pub struct Town {
     pub disk: Records,
     pub writes: Vec<Write>,
     pub notices: Vec<String>,
+    pub events: Vec<Event>,
     /// Shards that cannot be loaded on some nodes.
     pub fails: BTreeSet<(ShardId, NodeId)>,
     /// Workers that do not get on, and where.
@@ -165,6 +167,7 @@ impl Town {
             disk,
             writes: Vec::new(),
             notices: Vec::new(),
+            events: Vec::new(),
             fails: BTreeSet::new(),
             hangs: BTreeMap::new(),
             clinging_shards: BTreeSet::new(),
@@ -395,6 +398,7 @@ impl Town {
 
     fn store(&mut self, outbox: Outbox) {
         self.notices.extend(outbox.notices.into_iter().map(|notice| notice.text));
+        self.events.extend(outbox.events);
         for write in outbox.writes {
             self.writes.push(write.clone());
             match write {
