@@ -1,12 +1,10 @@
 //! The short version, without guidance: the seeds are accepted, and mutants of them are survived.
 
 use fuzz::{Mutator, TARGETS, Target};
-use std::time::{Duration, Instant};
 
-/// Mutants of each target at most, and for how long it is given them. The time decides nothing: who gets fewer is
-/// slower.
+/// Bytes of mutants that each target is given: a number of runs, for a small seed, and not of seconds.
+const BYTES: usize = 24 << 20;
 const MUTANTS: usize = 4_000;
-const LONGEST: Duration = Duration::from_secs(6);
 
 fn survives(target: Target) {
     let seeds = (target.seeds)();
@@ -14,14 +12,16 @@ fn survives(target: Target) {
     for seed in &seeds {
         assert!((target.parse)(seed), "{} refuses a seed of {} bytes", target.name, seed.len());
     }
-    let (mut mutator, begun, mut refused) = (Mutator::new(7), Instant::now(), 0);
+    let (mut mutator, mut bytes, mut refused) = (Mutator::new(7), 0, 0);
     for round in 0..MUTANTS {
-        if begun.elapsed() > LONGEST {
+        let (seed, other) = (&seeds[round % seeds.len()], &seeds[(round * 7 + 1) % seeds.len()]);
+        let mutant = mutator.mutant(seed, other);
+        // A parser that panics ends the test, which says so with the backtrace.
+        refused += usize::from(!(target.parse)(&mutant));
+        bytes += mutant.len();
+        if bytes > BYTES {
             break;
         }
-        let (seed, other) = (&seeds[round % seeds.len()], &seeds[(round * 7 + 1) % seeds.len()]);
-        // A parser that panics ends the test, which says so with the backtrace.
-        refused += usize::from(!(target.parse)(&mutator.mutant(seed, other)));
     }
     assert!(refused > 0, "{} takes whatever it is given", target.name);
 }
