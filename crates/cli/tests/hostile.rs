@@ -1,6 +1,11 @@
 //! Strangers at the doors of the real program: pages of other sites (Z4), and those who would exhaust it (Z3).
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails where it cannot go on")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test fails where it cannot go on"
+)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
