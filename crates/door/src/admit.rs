@@ -47,20 +47,20 @@ impl Guest {
     pub fn admit(&self, parts: &Parts, local: IpAddr) -> Result<(), Refusal> {
         let host = host(parts)?;
         if count(&parts.headers, &header::CONTENT_TYPE) > 1 {
-            return Err(malformed("two content-type headers: send one"));
+            return Err(malformed("two content-type headers", "send one"));
         }
         if has_dot_segment(parts.uri.path()) {
-            return Err(malformed("the path has . or .. as a segment: send the path that is meant, or %2E"));
+            return Err(malformed(
+                "the path has . or .. as a segment",
+                "send the path that is meant, or %2E",
+            ));
         }
         let Some(host) = host else { return self.marked(parts) };
         if !self.hosts.allow(host, local) {
             return Err(Refusal::new(
                 Reason::Host,
-                format!(
-                    "this listener does not answer to the host {:?}: ask for it by its address, or have it started with \
-                     --allowed-host",
-                    shown(host)
-                ),
+                format!("this listener does not answer to the host {:?}", shown(host)),
+                "ask for it by its address, or have it started with --allowed-host",
             ));
         }
         self.same_site(&parts.headers, host)?;
@@ -71,7 +71,7 @@ impl Guest {
         let foreign = |what: String| {
             let way = "ask from a page of this listener, from no page, or have the origin allowed with \
                        --allowed-origin";
-            Refusal::new(Reason::Origin, format!("a page of another site asks ({what}): {way}"))
+            Refusal::new(Reason::Origin, format!("a page of another site asks ({what})"), way)
         };
         let mut is_allowed = false;
         for origin in headers.get_all(header::ORIGIN) {
@@ -104,11 +104,8 @@ impl Guest {
         }
         Err(Refusal::new(
             Reason::Unmarked,
-            format!(
-                "{} changes something, and a page of another site could have sent it: add the header `content-type: \
-                 application/json` (with JSON), or `partage-request: 1`",
-                parts.method
-            ),
+            format!("{} changes something, and a page of another site could have sent it", parts.method),
+            "add the header `content-type: application/json` (with JSON), or `partage-request: 1`",
         ))
     }
 }
@@ -127,18 +124,18 @@ fn host(parts: &Parts) -> Result<Option<&str>, Refusal> {
     let mut told = parts.headers.get_all(header::HOST).iter();
     let (told, further) = (told.next(), told.next());
     if further.is_some() {
-        return Err(malformed("two host headers: send one"));
+        return Err(malformed("two host headers", "send one"));
     }
-    let told = told.map(|value| value.to_str().map_err(|_| malformed("host is no text: send a name")));
+    let told = told.map(|value| value.to_str().map_err(|_| malformed("host is no text", "send a name")));
     let told = told.transpose()?;
     let target = parts.uri.authority().map(http::uri::Authority::as_str);
     match (target, told) {
         (Some(target), Some(told)) if !target.eq_ignore_ascii_case(told) => {
-            Err(malformed("the target and host name two hosts: name one"))
+            Err(malformed("the target and host name two hosts", "name one"))
         }
         (Some(host), _) | (None, Some(host)) => Ok(Some(host)),
         (None, None) if parts.version <= Version::HTTP_10 => Ok(None),
-        (None, None) => Err(malformed("no host header: send one")),
+        (None, None) => Err(malformed("no host header", "send one")),
     }
 }
 
@@ -147,8 +144,8 @@ pub fn has_dot_segment(path: &str) -> bool {
     path.contains("/.") && path.split('/').any(|segment| segment == "." || segment == "..")
 }
 
-fn malformed(message: &str) -> Refusal {
-    Refusal::new(Reason::Malformed, message)
+fn malformed(what: &str, way_out: &'static str) -> Refusal {
+    Refusal::new(Reason::Malformed, what, way_out)
 }
 
 fn count(headers: &HeaderMap, name: &HeaderName) -> usize {

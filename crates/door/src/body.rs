@@ -1,6 +1,6 @@
 //! Bodies of requests, as they are counted, and of answers, as they are watched.
 //!
-//! A byte is counted against the budget before whoever reads the body gets it. What is kept until the request is answered
+//! A byte is counted against the budget before the service gets it. What is kept until the request is answered
 //! stays counted until then; what is only passed on, until the next piece; of gRPC, until the next message.
 
 use crate::Bodies;
@@ -39,8 +39,8 @@ impl Visit {
         self.broken.get()
     }
 
-    fn break_off(&self, reason: Reason, message: &str) -> Refusal {
-        let refusal = Refusal::new(reason, message);
+    fn break_off(&self, reason: Reason, what: &str, way_out: &'static str) -> Refusal {
+        let refusal = Refusal::new(reason, what, way_out);
         self.counts.refused(reason, &refusal);
         self.broken.get_or_init(|| refusal).clone()
     }
@@ -93,8 +93,8 @@ impl Brought {
         Brought { inner, visit, keeping, is_small, pace: Pace::new(bytes_s), failed: None }
     }
 
-    fn fail(&mut self, reason: Reason, message: &str) -> Refusal {
-        let refusal = self.visit.break_off(reason, message);
+    fn fail(&mut self, reason: Reason, what: &str, way_out: &'static str) -> Refusal {
+        let refusal = self.visit.break_off(reason, what, way_out);
         self.failed = Some(refusal.clone());
         refusal
     }
@@ -118,9 +118,8 @@ impl Brought {
         if self.visit.held.take(piece.len() as u64, is_small) {
             return Ok(());
         }
-        let what = "the bodies of all requests together are longer than this process keeps in memory: send it again in \
-                    a moment, or raise bytes_in_flight_mib";
-        Err(self.fail(Reason::Bytes, what))
+        let what = "the bodies of all requests together are longer than this process keeps in memory";
+        Err(self.fail(Reason::Bytes, what, "send it again in a moment, or raise bytes_in_flight_mib"))
     }
 
     /// Whether something must come now.
@@ -150,17 +149,17 @@ impl Body for Brought {
             Poll::Pending => {
                 let awaited = self.is_awaited();
                 ready!(self.pace.poll_too_slow(context, awaited));
-                let what = "the body comes too slowly: send it faster, or in parts";
-                return Poll::Ready(Some(Err(self.fail(Reason::SlowBody, what))));
+                let refusal =
+                    self.fail(Reason::SlowBody, "the body comes too slowly", "send it faster, or in parts");
+                return Poll::Ready(Some(Err(refusal)));
             }
         };
         self.visit.open.touch();
         Poll::Ready(match frame {
             None => None,
             Some(Err(_)) => {
-                let what = "the body is malformed or ends early: send as much as was announced, in chunks as RFC 9112 \
-                            has them";
-                Some(Err(self.fail(Reason::Malformed, what)))
+                let way_out = "send as much as was announced, in chunks as RFC 9112 has them";
+                Some(Err(self.fail(Reason::Malformed, "the body is malformed or ends early", way_out)))
             }
             Some(Ok(frame)) => {
                 Some(frame.data_ref().map_or(Ok(()), |piece| self.count(piece)).map(|()| frame))

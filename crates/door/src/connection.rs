@@ -186,7 +186,7 @@ impl Door {
     ) -> std::io::Result<()> {
         let usage = Usage::new();
         let (rest, write) = stream.into_split();
-        let write = Patient::new(write, self.rules().write);
+        let write = Patient::new(write, self.role().write);
         let stream = tokio::io::join(Cursor::new(read).chain(rest), write);
         let (door, asked) = (self.clone(), usage.clone());
         let service = service_fn(move |request: Request<Incoming>| {
@@ -198,8 +198,8 @@ impl Door {
         // On HTTP/2 there is more to hear than requests.
         let heard = Heard::new(stream, if is_h2 { Usage::new() } else { usage.clone() });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(heard), service));
-        let rules = self.rules();
-        let patience = Patience { idle: rules.idle, head: self.settings().head, stalled: rules.stalled };
+        let role = self.role();
+        let patience = Patience { idle: role.idle, head: self.settings().head, stalled: role.stalled };
         let served = tokio::select! {
             served = &mut connection => served,
             useless = usage.ended(&patience) => match useless {
@@ -222,7 +222,7 @@ impl Door {
                     return Ok(());
                 }
             },
-            () = is_over(&mut stop) => match rules.ending {
+            () = is_over(&mut stop) => match role.ending {
                 Ending::AtOnce => return Ok(()),
                 Ending::After(most) => {
                     connection.as_mut().graceful_shutdown();
@@ -234,18 +234,18 @@ impl Door {
     }
 
     fn builder(&self, is_h2: bool, keep_alive: bool) -> auto::Builder<TokioExecutor> {
-        let rules = self.rules();
+        let role = self.role();
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // Times are watched by `Usage`.
         builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
-        builder.http1().keep_alive(keep_alive).max_buf_size(rules.head_bytes);
+        builder.http1().keep_alive(keep_alive).max_buf_size(role.head_bytes);
         builder
             .http2()
             .timer(TokioTimer::new())
-            .keep_alive_interval(Some(rules.ping))
-            .keep_alive_timeout(rules.ping)
-            .max_header_list_size(u32::try_from(rules.head_bytes).unwrap_or(u32::MAX))
-            .max_concurrent_streams(rules.streams);
+            .keep_alive_interval(Some(role.ping))
+            .keep_alive_timeout(role.ping)
+            .max_header_list_size(u32::try_from(role.head_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(role.streams);
         if is_h2 { builder.http2_only() } else { builder.http1_only() }
     }
 
@@ -258,11 +258,11 @@ impl Door {
     ) -> Response<Given<S::Body>> {
         let (parts, body) = request.into_parts();
         let version = parts.version;
-        if let Err(refusal) = self.rules().guest.admit(&parts, local) {
+        if let Err(refusal) = self.guest().admit(&parts, local) {
             self.counts().refused(refusal.reason, &refusal);
             return refused(&refusal, version);
         }
-        let rate = (self.rules().bodies, self.settings().body_bytes_s);
+        let rate = (self.role().bodies, self.settings().body_bytes_s);
         let body = Brought::new(body, visit.clone(), &parts.headers, rate);
         let answer = service.answer(Request::from_parts(parts, body)).await;
         match visit.broken() {

@@ -168,24 +168,11 @@ pub struct Door(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    rules: Rules,
+    role: Role,
+    guest: Guest,
     settings: Settings,
     crowd: Arc<Crowd>,
     counts: Arc<Counts>,
-}
-
-/// A role's, with what follows from the settings.
-#[derive(Debug)]
-struct Rules {
-    guest: Guest,
-    bodies: Bodies,
-    idle: Duration,
-    stalled: Option<Duration>,
-    write: Duration,
-    head_bytes: usize,
-    ping: Duration,
-    streams: u32,
-    ending: Ending,
 }
 
 impl Door {
@@ -197,24 +184,13 @@ impl Door {
         let places = settings.connections.unwrap_or(role.connections).min(files).max(1);
         let per_address = settings.connections_per_address.unwrap_or(places.div_ceil(2));
         let guest = Guest { hosts, origins: settings.allowed_origins.clone(), changes: role.changes };
-        let rules = Rules {
-            guest,
-            bodies: role.bodies,
-            idle: role.idle,
-            stalled: role.stalled,
-            write: role.write,
-            head_bytes: role.head_bytes,
-            ping: role.ping,
-            streams: role.streams,
-            ending: role.ending,
-        };
         let crowd = Crowd::new(places, per_address);
-        Door(Arc::new(Inner { rules, settings, crowd, counts: Arc::default() }))
+        Door(Arc::new(Inner { role, guest, settings, crowd, counts: Arc::default() }))
     }
 
     /// Whether a request whose head has only this host to be looked at is let in on a connection that arrived at `local`.
     pub fn answers_to(&self, host: &str, local: IpAddr) -> bool {
-        self.rules().guest.hosts.allow(host, local)
+        self.guest().hosts.allow(host, local)
     }
 
     /// The bytes of a connection that is served without [`Door::serve`].
@@ -258,8 +234,12 @@ impl Door {
         text.trim_end().trim_end_matches("# EOF").to_owned()
     }
 
-    fn rules(&self) -> &Rules {
-        &self.0.rules
+    fn role(&self) -> &Role {
+        &self.0.role
+    }
+
+    fn guest(&self) -> &Guest {
+        &self.0.guest
     }
 
     fn settings(&self) -> &Settings {

@@ -58,3 +58,5 @@ pub const PREFACE: &[u8; 3] = b"PRI";
 
 /// Longest name in an `Origin` or `Host` that a message repeats.
 pub const SHOWN: usize = 200;
+/// Connections of one listener at a time, whatever an operator says: all are waited for with one call, which counts to 2³².
+pub const UNDER_WAY: u32 = 1 << 24;

@@ -9,9 +9,6 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// Connections at a time, whatever the limits say: as many as can be waited for at once.
-const UNDER_WAY: u32 = 1 << 24;
-
 impl Door {
     /// The next connection. It has said nothing yet: see [`Door::first_word`].
     pub async fn accept(&self, listener: &TcpListener) -> Arrival {
@@ -54,7 +51,7 @@ impl Door {
         service: impl Fn(&Arrival) -> S,
         mut stop: watch::Receiver<bool>,
     ) {
-        let under_way = Arc::new(Semaphore::new(UNDER_WAY as usize));
+        let under_way = Arc::new(Semaphore::new(limits::UNDER_WAY as usize));
         loop {
             let arrival = tokio::select! {
                 arrival = self.accept(&listener) => arrival,
@@ -77,8 +74,8 @@ impl Door {
             });
         }
         drop(listener);
-        if let Ending::After(most) = self.rules().ending {
-            let _ = tokio::time::timeout(most, under_way.acquire_many(UNDER_WAY)).await;
+        if let Ending::After(most) = self.role().ending {
+            let _ = tokio::time::timeout(most, under_way.acquire_many(limits::UNDER_WAY)).await;
         }
     }
 }

@@ -69,17 +69,18 @@ impl Reason {
 
 /// A request that is not let in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{what}: {way_out}")]
 pub struct Refusal {
     /// Why.
     pub reason: Reason,
-    /// What is wrong and how to mend it.
-    pub message: String,
+    what: String,
+    way_out: &'static str,
 }
 
 impl Refusal {
-    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Refusal {
-        Refusal { reason, message: message.into() }
+    /// `what` is wrong; the client mends it by `way_out`.
+    pub(crate) fn new(reason: Reason, what: impl Into<String>, way_out: &'static str) -> Refusal {
+        Refusal { reason, what: what.into(), way_out }
     }
 
     /// Of the answer.
@@ -110,8 +111,7 @@ impl Refusal {
 
     /// What the client reads.
     pub(crate) fn response(&self) -> Response<Full<Bytes>> {
-        let (_, help) = self.message.split_once(": ").unwrap_or(("", &self.message));
-        let body = serde_json::to_vec(&ErrorBody::new(self.kind(), &self.message, help));
+        let body = serde_json::to_vec(&ErrorBody::new(self.kind(), &self.to_string(), self.way_out));
         let mut response = Response::new(Full::new(Bytes::from(body.unwrap_or_default())));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
