@@ -19,7 +19,7 @@ pub struct DoorArgs {
     /// A name that it answers to beside its own addresses, as clients have it in `Host`; may be given again, * for all
     #[arg(long = "allowed-host", env = "PARTAGE_ALLOWED_HOSTS", value_delimiter = ',', value_name = "HOST")]
     allowed_hosts: Vec<String>,
-    /// An origin whose pages may ask, such as https://app.example.com; may be given again, * for all
+    /// An origin whose pages may ask, such as `https://app.example.com`; may be given again, * for all
     #[arg(
         long = "allowed-origin",
         env = "PARTAGE_ALLOWED_ORIGINS",
