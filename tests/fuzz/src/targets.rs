@@ -67,16 +67,17 @@ pub fn journal(data: &[u8]) -> bool {
 }
 
 pub fn metadata(data: &[u8]) -> bool {
-    let Ok(keyspace) = KeyspaceName::new("ks") else { return false };
-    let mut reader = BookReader::new(keyspace, TransactionId([1; 20]));
     // What a metadata server sends is such a record, without the file around it.
-    let _taken = BookReader::new(reader_name(), TransactionId([1; 20])).take(data);
+    let _taken = book_reader().take(data);
+    let mut reader = book_reader();
     let read = partage_journal::read(data, FILE_NUMBER, |_, record| reader.take(&record));
     read.is_ok() && reader.finish().is_ok()
 }
 
-fn reader_name() -> KeyspaceName {
-    KeyspaceName::new("ks").expect("a plain word is a name")
+/// Of the keyspace and the file in `vectors/metadata.json`.
+fn book_reader() -> BookReader {
+    let keyspace = KeyspaceName::new("ks").expect("a plain word is a name");
+    BookReader::new(keyspace, TransactionId([1; 20]))
 }
 
 /// Keys and values as lines: the key, a blank, the value in hexadecimal digits.
