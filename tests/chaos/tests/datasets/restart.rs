@@ -77,6 +77,9 @@ async fn crashes(backend: Backend, min: &str) {
     nodes.source(2).add("v2");
     nodes.start(2);
     nodes.start(3);
+    // It was killed while it loaded v2, and rests; a person knows that v2 is another one now.
+    nodes.is_settled(2).await;
+    nodes.refresh(2);
     nodes.all_serve("v2").await;
     nodes.are_acquainted("v2").await;
     nodes.hold("v2", &shares[1..2]).await;
