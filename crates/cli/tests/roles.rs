@@ -63,7 +63,8 @@ fn what_is_said_about_an_engine_must_make_sense() {
             2,
             "cannot read the password file",
         ),
-        (&["--coordination", engine, "--listen", "0.0.0.0:0"], 1, "say at which of them"),
+        (&["--coordination", engine, "--listen", "0.0.0.0:0"], 2, "say --insecure"),
+        (&["--coordination", engine, "--listen", "0.0.0.0:0", "--insecure"], 1, "say at which of them"),
     ] {
         let ended = partage(&["coordinator"]).args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
