@@ -2,7 +2,7 @@
 //! And what must be so of them: what waited while its shard was set aside, what is stored, and names of keyspaces.
 
 use partage_core::cluster::admin::{AdminError, Command, Presplit};
-use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, Records, Registration};
+use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, NodeState, Records, Registration};
 use partage_core::exchange::{
     Beat, KeyspaceBrief, Order, Permission, Phase, ReplicaKey, Report, Served, Stored,
 };
@@ -75,6 +75,18 @@ impl Alone {
         let cluster = cluster.map_err(|error| error.to_string())?;
         let mut alone = Alone { cluster, now, transaction: 0, members: Vec::new() };
         (0..nodes).try_for_each(|number| alone.joins(&format!("n{number}"), Vec::new()))?;
+        Ok(alone)
+    }
+
+    /// With that many workers, and a shard for each, which they have had for longer than a shard is suspected.
+    pub fn with_shards(nodes: u32, settings: Settings) -> Result<Alone, String> {
+        let beats = settings.poison_window_ms / settings.heartbeat_ms;
+        let mut alone = Alone::new(nodes, settings, records(keyspace(nodes)?)?)?;
+        for _ in 0..beats {
+            alone.beats(&Member::serves)?;
+        }
+        let has_none = |node: &NodeState| node.held() == 0;
+        fails_if(alone.cluster.nodes().values().any(has_none), "the scenario never gives each node a shard")?;
         Ok(alone)
     }
 

@@ -6,7 +6,7 @@ use crate::clock::SECOND;
 use crate::model::KeyAt;
 use crate::shape::Shape;
 use crate::world::World;
-use partage_core::cluster::{Records, Welcome};
+use partage_core::cluster::Welcome;
 use partage_core::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, ReplicaKey};
 use partage_core::hash::HashFunction;
 use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
@@ -173,10 +173,7 @@ fn whole_keyspace(name: &KeyspaceName) -> KeyspaceBrief {
 pub fn a_coordinator_that_slept_gives_nobody_up() -> Outcome {
     let settings = Settings::default();
     let dead_ms = settings.dead_after_ms;
-    let mut alone = Alone::new(3, settings, Records::default())?;
-    for _ in 0..20 {
-        alone.beats(&Member::serves)?;
-    }
+    let mut alone = Alone::with_shards(3, settings)?;
     alone.now = alone.now + 10 * dead_ms;
     alone.decide();
     let given_up = alone.cluster.nodes().values().filter(|node| node.record.ended).count();
@@ -189,8 +186,7 @@ pub fn the_brake_bears_no_more_than_it_says() -> Outcome {
     let settings = Settings::default();
     let beats = 2 * settings.dead_after_ms / settings.heartbeat_ms;
     let borne = ((settings.brake_share * 10.0) as usize).max(2);
-    let mut alone = Alone::new(10, settings, Records::default())?;
-    alone.beats(&Member::serves)?;
+    let mut alone = Alone::with_shards(10, settings)?;
     alone.members.truncate(10 - borne - 1);
     for _ in 0..beats {
         alone.beats(&Member::serves)?;

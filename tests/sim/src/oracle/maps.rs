@@ -4,6 +4,7 @@ use super::Finding;
 use super::rules::Rules;
 use crate::clock::True;
 use crate::message::Request;
+use crate::mishaps::is_ghost;
 use crate::model::Space;
 use partage_core::check;
 use partage_core::cluster::{KeyspaceRecord, LostIds, NodeRecord, Records, Write};
@@ -282,7 +283,8 @@ impl Maps {
     /// Whether this record declares somebody dead who was not before.
     pub fn is_death(&self, node: &NodeRecord) -> bool {
         let home = (node.spec.id.clone(), node.incarnation);
-        node.ended && !node.left && !self.ended.contains(&home)
+        // Z2: a node that a stranger has made up dies of nothing.
+        node.ended && !node.left && !self.ended.contains(&home) && !is_ghost(&node.spec.id)
     }
 
     /// D7: a worker deletes a replica. What is durable must have let go of it: it is in no map, or only to be
