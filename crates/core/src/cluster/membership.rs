@@ -43,6 +43,11 @@ impl NodeState {
         }
     }
 
+    /// Whether it was revoked, and its last lease is over: it serves nothing that is exclusive until it has let go.
+    pub(super) fn gets_no_lease(&self, now: Millis) -> bool {
+        self.revoked && self.signs.lease.is_over(now)
+    }
+
     /// Whether a replica is of its current incarnation.
     pub(super) fn is_start_of(&self, replica: &Replica) -> bool {
         (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)

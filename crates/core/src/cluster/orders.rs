@@ -158,7 +158,7 @@ impl Sight for KeyspaceSight<'_> {
     fn is_silent(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         self.nodes.get(node).is_some_and(|node| {
             let exclusive = self.ownership() == Ownership::Exclusive;
-            let gets_no_lease = exclusive && node.revoked && node.signs.lease.is_over(self.now);
+            let gets_no_lease = exclusive && node.gets_no_lease(self.now);
             let cannot_lead = node.is_silent(self.now) || node.cut_off || gets_no_lease;
             node.record.incarnation == incarnation && cannot_lead && !node.record.ended
         })

@@ -452,7 +452,7 @@ impl Cluster {
             ReplicaState::Live => {
                 keyspace.avoid_hung(at, replica, shard, &settings);
                 let of = keyspace.map.shard(shard);
-                match of.and_then(|of| keyspace.hung_copy(&self.nodes, of)) {
+                match of.and_then(|of| keyspace.hung_copy(&self.nodes, at.now, of)) {
                     Some(_) => {
                         "no other replica may lead: mend the service, or restart that process".to_owned()
                     }
@@ -501,7 +501,7 @@ impl Cluster {
             && others.any(|node| node.accepts(at.now, &self.settings))
     }
 
-    /// Whoever has let go in the end gets leases again.
+    /// A node that has let go in the end gets leases again.
     fn restore(&mut self, at: Moment) {
         let revoked = self.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id.clone());
         for id in revoked.collect::<Vec<_>>() {

@@ -24,6 +24,7 @@
 use super::{Cluster, KeyspaceState, Moment};
 use crate::exchange::Phase;
 use crate::handover;
+use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Shard};
 use crate::node::Health;
@@ -93,7 +94,7 @@ impl Cluster {
         match leader {
             Some((_, Health::Suspect | Health::Unreachable | Health::Unknown)) => Serving::Silent,
             _ if is_aside => Serving::SetAside,
-            Some((_, Health::Up)) if keyspace.hung_copy(&self.nodes, shard).is_some() => Serving::Waiting,
+            Some((_, Health::Up)) if keyspace.hung_copy(&self.nodes, at.now, shard).is_some() => Serving::Waiting,
             Some((_, Health::Up)) => Serving::Loading,
             None if prepares() => Serving::Loading,
             _ if is_braked => Serving::Braked,
@@ -120,6 +121,10 @@ impl Cluster {
             !keyspace.ungranted.contains(&shard.id)
                 || handover::is_granted(shard, &keyspace.map, &self.sight(keyspace, at.now))
         };
-        seen == Some(&Phase::Serving) && is_granted()
+        // Without a lease it serves nothing that is exclusive, whatever it reports.
+        let is_exclusive = keyspace.record.keyspace.ownership == Ownership::Exclusive;
+        let node = self.nodes.get(&leader.node).filter(|_| is_exclusive);
+        let has_lease = !node.is_some_and(|node| node.gets_no_lease(at.now));
+        seen == Some(&Phase::Serving) && has_lease && is_granted()
     }
 }

@@ -284,7 +284,7 @@ impl Cluster {
         if keyspace.waits_for_copy(&self.nodes, shard) {
             let room = (limits::NAMES_SHOWN + 1).saturating_sub(summary.awaited.len());
             summary.awaited.extend(self.awaited(at, keyspace, shard).take(room).cloned());
-        } else if let Some(hung) = keyspace.hung_copy(&self.nodes, shard) {
+        } else if let Some(hung) = keyspace.hung_copy(&self.nodes, at.now, shard) {
             *summary.hung.entry(hung.node.clone()).or_default() += 1;
         }
         let want = keyspace.wanted_replicas(shard.id);

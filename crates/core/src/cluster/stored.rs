@@ -18,6 +18,7 @@ use super::{Cluster, Kept, KeyspaceState, Moment, NodeState};
 use crate::exchange::{Phase, ReplicaKey};
 use crate::handover::{self, Copy, Sight};
 use crate::id::{Incarnation, PlacementId, ShardId};
+use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
 use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
@@ -276,14 +277,24 @@ impl KeyspaceState {
         is_durable && (no_copy_lives() || self.parents_away(nodes, shard).next().is_some())
     }
 
-    /// The leader of a shard with data which never begins to serve, if no other process is known to have all of that: none
-    /// may lead in its place.
-    pub(super) fn hung_copy<'a>(&self, nodes: &Nodes, shard: &'a Shard) -> Option<&'a Replica> {
+    /// The leader of a shard with data which never begins to serve, or gets no lease, if no other process is known to have all
+    /// of that: none may lead in its place.
+    pub(super) fn hung_copy<'a>(
+        &self,
+        nodes: &Nodes,
+        now: Millis,
+        shard: &'a Shard,
+    ) -> Option<&'a Replica> {
         let may_be_copied = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
         let cannot_act = |r: &Replica| has_ended(nodes, r) || self.has_lost(r);
         let others_ended =
             |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || cannot_act(r));
-        let leader = shard.leader().filter(|_| may_be_copied && self.has_hung_leader(shard));
+        let is_exclusive = self.record.keyspace.ownership == Ownership::Exclusive;
+        let gets_no_lease = |leader: &Replica| {
+            is_exclusive && nodes.get(&leader.node).is_some_and(|node| node.gets_no_lease(now))
+        };
+        let does_not_serve = |leader: &&Replica| self.has_hung_leader(shard) || gets_no_lease(leader);
+        let leader = shard.leader().filter(|leader| may_be_copied && does_not_serve(leader));
         leader.filter(|leader| others_ended(leader) && !has_ended(nodes, leader))
     }
 }
@@ -483,8 +494,8 @@ impl Cluster {
                 },
             }
         };
-        let hung = keyspace.hung_copy(&self.nodes, shard).map(|leader| {
-            format!("only {} may lead it, and does not begin to serve: restart that process", leader.node)
+        let hung = keyspace.hung_copy(&self.nodes, at.now, shard).map(|leader| {
+            format!("only {} may lead it, and does not serve: restart that process", leader.node)
         });
         let lost = shard.staying().filter(|r| keyspace.has_lost(r)).map(|r| {
             let Replica { node, placement, .. } = r;

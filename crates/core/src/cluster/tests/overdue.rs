@@ -496,7 +496,7 @@ fn d10_a12_the_only_copy_in_a_process_that_never_begins_waits_for_a_person_who_r
         let status = town.cluster.status(town.at());
         assert_eq!(status.shards.waiting, held, "{what}: {status:?}");
         let problems: Vec<_> = status.problems.iter().map(ToString::to_string).collect();
-        let names = "as only n0 may lead and does not begin to serve: restart that process";
+        let names = "as only n0 may lead and does not serve: restart that process";
         assert_eq!(problems.iter().filter(|p| p.contains(names)).count(), 1, "{what}: {problems:#?}");
         assert_eq!(told(&town, "no other replica may lead"), held, "{what}: {:#?}", town.notices);
         town.hangs.clear();
@@ -507,4 +507,33 @@ fn d10_a12_the_only_copy_in_a_process_that_never_begins_waits_for_a_person_who_r
         assert_eq!(town.served().len(), 8, "{what}: {:#?}", town.notices);
         assert!(town.cluster.status(town.at()).hung.is_empty());
     }
+}
+
+/// Seen in the simulator (seed 600120): a node that does not let go of one shard gets no lease, so it serves none of the others
+/// that it has alone, and the status counted them as led.
+#[test]
+fn d10_a12_the_only_copy_on_a_node_that_gets_no_lease_is_not_counted_as_led() {
+    let mut town =
+        durable::town_of(2, Keyspace { ownership: Ownership::Exclusive, ..durable::durable(8, 1) });
+    let led_by_n0 = |town: &Town| {
+        let leads = |s: &&crate::map::Shard| s.leader().unwrap().node == node("n0");
+        town.map().shards().filter(leads).map(|s| s.id).collect::<Vec<_>>()
+    };
+    let shard = led_by_n0(&town)[0];
+    town.clinging_shards.insert(shard);
+    let command = Command::MoveShard { keyspace: name(), shard, from: node("n0"), to: node("n1") };
+    let at = town.at();
+    town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+    town.run(1_000);
+    town.hangs.insert(node("n1"), Hang::Load);
+    town.run(settings().handover_ms + 2 * settings().lease_ms + 2_000);
+    assert_eq!(told(&town, "it gets no further lease"), 1, "{:#?}", town.notices);
+    let status = town.cluster.status(town.at());
+    let alone = led_by_n0(&town).len();
+    assert!(alone > 0);
+    assert_eq!((status.shards.led, status.shards.waiting), (8 - alone, alone), "{status:?}");
+    assert_eq!(status.hung.get(&node("n0")), Some(&alone), "{status:?}");
+    let problems: Vec<_> = status.problems.iter().map(ToString::to_string).collect();
+    let names = "as only n0 may lead and does not serve: restart that process";
+    assert_eq!(problems.iter().filter(|p| p.contains(names)).count(), 1, "{problems:#?}");
 }
