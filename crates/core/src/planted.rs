@@ -49,6 +49,8 @@ pub enum Planted {
     OvertakenCopy,
     /// D10: the one copy that is left goes on without the others, though it may be gone, too.
     UnheardCopy,
+    /// D10: those that go on without a copy do so under the epoch that it has, too.
+    EpochOfSurvivors,
     /// D10: replicas that load begin before their leader knows of them.
     Announced,
     /// D10: the parents of a split or merge let go before all copies of the children have their last writes.
@@ -179,7 +181,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 50] = [
+    pub const CLUSTER: [Planted; 51] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -200,6 +202,7 @@ impl Planted {
         Planted::AckedByOne,
         Planted::NotIntact,
         Planted::UnheardCopy,
+        Planted::EpochOfSurvivors,
         Planted::OvertakenCopy,
         Planted::Announced,
         Planted::LastWrites,

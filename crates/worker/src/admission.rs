@@ -273,7 +273,8 @@ impl Guard {
         self.permit.replica.shard
     }
 
-    /// The replica as the newest order describes it: its bounds, its peers.
+    /// The replica as the newest order describes it: its bounds, its peers. Where that order has another epoch than
+    /// [`Guard::epoch`], its peers are not the copies that a write of this request counts on: the outcome of the write is unknown.
     pub fn assignment(&self) -> Arc<Assignment> {
         self.inside.assignment()
     }

@@ -13,7 +13,7 @@ use partage_core::key::HashRange;
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Throttle};
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{Edit, EditError, Shard, ShardMap};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::name::{KeyspaceName, NodeId, PartitionName};
 use partage_core::node::NodeSpec;
 use partage_core::plan::{Change, Progress};
 use partage_core::routing::table::RouteTable;
@@ -344,6 +344,36 @@ pub fn the_last_copy_is_heard_before_it_goes_on_alone() -> Outcome {
     fails_if(next.node == leader.node || copies(&alone) != 1, "L1: the copy that is heard does not go on")
 }
 
+/// One of three copies ends, one that follows. The others go on under a later epoch: after a restore the epochs that the copies
+/// have stored are all that tells the one that was given up from those that have gone on (D10, seed 21700 with touched state).
+pub fn those_that_go_on_do_so_under_a_later_epoch() -> Outcome {
+    let durable = Keyspace { durable: true, replicas: 3, ..keyspace(1)? };
+    let mut alone = Alone::new(3, Settings::default(), records(durable)?)?;
+    let copies = |alone: &Alone| alone.shard(ShardId(1)).map_or(0, |shard| shard.live().count());
+    alone.until(Alone::is_served, "the shard is served")?;
+    for _ in 0..30 {
+        alone.beats(&Member::serves)?;
+    }
+    fails_if(copies(&alone) != 3, "the scenario never comes to three copies")?;
+    let shard = alone.shard(ShardId(1)).ok_or("it is served")?;
+    let (epoch, leader) = (shard.epoch, shard.leader().ok_or("it is served")?.placement);
+    let follower = shard.live().find(|r| r.placement != leader).cloned().ok_or("it has followers")?;
+    let at = alone.at();
+    alone
+        .cluster
+        .leave(at, &follower.node, follower.incarnation, SessionDigest::default())
+        .map_err(|error| error.to_string())?;
+    alone.members.retain(|member| member.id != follower.node);
+    for _ in 0..2 {
+        alone.decide();
+        alone.beats(&Member::serves)?;
+    }
+    fails_if(copies(&alone) != 2, "L1: the copies that are heard do not go on")?;
+    let shard = alone.shard(ShardId(1)).ok_or("it is served")?;
+    fails_if(shard.leader().map(|r| r.placement) != Some(leader), "the leader was changed for nothing")?;
+    fails_if(shard.epoch <= epoch, "D10: nothing tells the copy that was given up from the others")
+}
+
 /// What is seen of a child and its parents: everything is well, but perhaps that no process of the parent's node is heard.
 struct Parents {
     are_heard: bool,
@@ -446,6 +476,42 @@ pub fn a_deleted_name_is_not_given_out_at_once() -> Outcome {
         alone.beats(&Member::serves)?;
     }
     alone.asked(anew()?).map_err(|error| error.to_string())
+}
+
+/// A partition was unregistered, and its owner has not unloaded it: no other shard is given its name meanwhile (O1).
+pub fn a_partition_is_not_registered_again_before_it_is_unloaded() -> Outcome {
+    let keyspace = Keyspace { mode: Mode::Automatic, ..Keyspace::new(name()?, Sharding::Named) };
+    let map = ShardMap::empty(keyspace.name.clone(), keyspace.sharding, keyspace.partition_key);
+    let map = map.empty_after(ShardId(1), FIRST_PLACEMENT);
+    let record = KeyspaceRecord::new(keyspace, 0, ShardId(1));
+    let records = Records { keyspaces: vec![(record, map)], ..Records::default() };
+    let mut alone = Alone::new(3, Settings::default(), records)?;
+    let partitions = vec![PartitionName::new("p").map_err(|error| error.to_string())?];
+    let keyspace = name()?;
+    let register = Command::RegisterPartitions {
+        keyspace: keyspace.clone(),
+        partitions: partitions.clone(),
+        replicas: None,
+        ahead: true,
+    };
+    alone.asked(register.clone()).map_err(|error| error.to_string())?;
+    alone.until(Alone::is_served, "the partition is served")?;
+    let unregister = Command::UnregisterPartitions { keyspace, partitions };
+    alone.asked(unregister).map_err(|error| error.to_string())?;
+    let clings = |node: &NodeId, order: &Order| match order.state {
+        ReplicaState::Unload => Phase::Unloading,
+        _ => Member::serves(node, order),
+    };
+    for _ in 0..3 {
+        alone.beats(&clings)?;
+    }
+    if alone.asked(register.clone()).is_ok() {
+        return Err("O1: a partition is registered again while its owner has not unloaded it".to_owned());
+    }
+    for _ in 0..4 {
+        alone.beats(&Member::serves)?;
+    }
+    alone.asked(register).map_err(|error| error.to_string())
 }
 
 /// A table that has the map of a keyspace whose shards begin at s5.

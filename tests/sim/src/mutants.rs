@@ -84,6 +84,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::LastCopy => Hunt::Seeds(DURABLE, &["L1", "D1", "D2", "D3", "D10"]),
         Planted::NotIntact => Hunt::Scenario(alone::what_is_not_whole_is_no_copy),
         Planted::UnheardCopy => Hunt::Scenario(alone::the_last_copy_is_heard_before_it_goes_on_alone),
+        Planted::EpochOfSurvivors => Hunt::Scenario(alone::those_that_go_on_do_so_under_a_later_epoch),
         Planted::KeptEpoch => Hunt::Scenario(alone::data_of_a_later_epoch_is_kept),
         Planted::L1 => small(&["L1"]),
         Planted::L3 => small(&["L3"]),
@@ -110,7 +111,9 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::Horizon => Hunt::Scenario(alone::who_lags_behind_does_not_say_that_a_keyspace_is_gone),
         Planted::Lives => Hunt::Scenario(alone::a_deleted_life_of_a_keyspace_does_not_come_back),
         Planted::AnySession => small(&["O1", "O5", "O6", "O7", "W1"]),
-        Planted::TwicePartition => Hunt::Seeds(DURABLE, &["O1", "O5", "M5"]),
+        Planted::TwicePartition => {
+            Hunt::Scenario(alone::a_partition_is_not_registered_again_before_it_is_unloaded)
+        }
         Planted::FreeName => Hunt::Scenario(alone::a_deleted_name_is_not_given_out_at_once),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,

@@ -136,6 +136,11 @@ fn d10_a_planted_copy_that_goes_on_unheard_is_found() {
 }
 
 #[test]
+fn d10_a_planted_epoch_that_the_given_up_copy_has_too_is_found() {
+    is_found(Planted::EpochOfSurvivors);
+}
+
+#[test]
 fn d10_a_planted_copy_that_was_overtaken_is_found() {
     is_found(Planted::OvertakenCopy);
 }

@@ -152,10 +152,7 @@ fn hung_problem(summary: &Summary) -> Option<Problem> {
     let names: Vec<_> = summary.hung.keys().take(limits::NAMES_SHOWN).map(NodeId::as_str).collect();
     let more = if summary.hung.len() > names.len() { " and others" } else { "" };
     let names = names.join(", ");
-    let what = format!(
-        "{} not served, as only {names}{more} may lead and does not serve",
-        shards_are(count)
-    );
+    let what = format!("{} not served, as only {names}{more} may lead and does not serve", shards_are(count));
     let way_out = "restart that process: its data stays on its disk (its log may say what `serve` or `unload` waits for)";
     (count > 0).then(|| problem(what, way_out))
 }

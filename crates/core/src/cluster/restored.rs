@@ -10,7 +10,8 @@
 //! | is of a shard that the map does not know       | the same, with what the shard holds                          |
 //!
 //! A copy that has served since the restore is compared with nothing. An earlier one is *overtaken* when somebody has named
-//! a later one. Copies of one epoch are told apart by nothing.
+//! a later one. Those that go on without a copy do so under a later epoch, so copies of one epoch have the same writes, but
+//! where one of them left on purpose and was not deleted yet.
 
 use super::stored::{Nodes, Seen, has_ended};
 use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};

@@ -94,7 +94,9 @@ impl Cluster {
         match leader {
             Some((_, Health::Suspect | Health::Unreachable | Health::Unknown)) => Serving::Silent,
             _ if is_aside => Serving::SetAside,
-            Some((_, Health::Up)) if keyspace.hung_copy(&self.nodes, at.now, shard).is_some() => Serving::Waiting,
+            Some((_, Health::Up)) if keyspace.hung_copy(&self.nodes, at.now, shard).is_some() => {
+                Serving::Waiting
+            }
             Some((_, Health::Up)) => Serving::Loading,
             None if prepares() => Serving::Loading,
             _ if is_braked => Serving::Braked,

@@ -279,12 +279,7 @@ impl KeyspaceState {
 
     /// The leader of a shard with data which never begins to serve, or gets no lease, if no other process is known to have all
     /// of that: none may lead in its place.
-    pub(super) fn hung_copy<'a>(
-        &self,
-        nodes: &Nodes,
-        now: Millis,
-        shard: &'a Shard,
-    ) -> Option<&'a Replica> {
+    pub(super) fn hung_copy<'a>(&self, nodes: &Nodes, now: Millis, shard: &'a Shard) -> Option<&'a Replica> {
         let may_be_copied = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
         let cannot_act = |r: &Replica| has_ended(nodes, r) || self.has_lost(r);
         let others_ended =

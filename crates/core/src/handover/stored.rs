@@ -22,6 +22,9 @@
 //! | `Unload`                     | the leader serves                   | any                              | removed                          |
 //! | `UnloadFinal`                | any                                 | any                              | removed                          |
 //!
+//! Those that go on without a copy do so under a later epoch, which each of them has stored before the leader acknowledges
+//! anything under it.
+//!
 //! A map that was restored may call a copy what others have gone on without since. Each copy says under which epoch it has
 //! served last; where that lies before the restore, only those with the latest epoch of all begin anew, once every node that
 //! the map names is back.
@@ -144,6 +147,9 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
         };
     }
     lead_by_survivor(edit, id, sight)?;
+    if !planted::is(Planted::EpochOfSurvivors) {
+        edit.go_on_without(id)?;
+    }
     for replica in ended {
         let shard = edit.shard(id)?;
         let Some(replica) = shard.replica(replica.placement).filter(|r| is_out(r)).cloned() else {

@@ -350,6 +350,13 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
+    /// The shard goes on without some of its copies: under a later epoch, so that each of those that go on can tell that it is
+    /// later than they are. A change of leader in the same commit says that already.
+    pub fn go_on_without(&mut self, id: ShardId) -> Result<(), EditError> {
+        let before = self.base.shards.get(&id).map(|shard| shard.epoch);
+        if before == Some(self.shard(id)?.epoch) { self.raise_epoch(id) } else { Ok(()) }
+    }
+
     fn raise_epoch(&mut self, id: ShardId) -> Result<(), EditError> {
         let shard = self.shard_mut(id)?;
         shard.epoch = shard.epoch.next();

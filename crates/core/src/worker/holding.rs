@@ -153,6 +153,8 @@ pub struct Holding {
     /// As of [`Stored`].
     store: u64,
     damaged: bool,
+    /// Whether its data outlives its processes: then the service notes each epoch under which it follows, too.
+    pub(super) durable: bool,
 }
 
 impl Holding {
@@ -176,6 +178,7 @@ impl Holding {
             is_outdated: false,
             store: 0,
             damaged: false,
+            durable: false,
         }
     }
 
@@ -427,6 +430,9 @@ impl Holding {
             // A leader stops before it does anything else; it goes on when it is drained. Also one that is to
             // lead under a later epoch: it has missed orders, and another has led in between (O1, O7).
             (Role::Leader, Role::Follower | Role::Leader) => self.shut(now),
+            // The coordinator waits for that before it grants the leader the epoch: after a restore the epochs that copies
+            // have stored say which is the latest.
+            (Role::Follower, Role::Follower) if self.durable && self.order.granted => self.open(now),
             (Role::Follower, Role::Follower) => {
                 self.gate = Gate::Open(role, self.order.epoch);
                 self.note_served();

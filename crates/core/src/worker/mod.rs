@@ -390,6 +390,7 @@ impl Worker {
         let Some(holding) = self.holdings.get_mut(key) else { return Vec::new() };
         let is_durable = self.keyspaces.get(&key.keyspace).is_some_and(|brief| brief.durable);
         let mut actions = Vec::new();
+        holding.durable = is_durable;
         if is_durable {
             holding.admit_loss();
         }

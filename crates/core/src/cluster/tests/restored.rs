@@ -104,7 +104,7 @@ fn d1_d10_a_copy_that_others_went_on_without_does_not_lead_after_a_restore() {
     assert!(town.is_at_rest(2), "n0 has caught up: {:#?}", town.map());
 }
 
-/// Copies of one epoch cannot be told apart, but one of them led when the backup was taken: all begin in one step, and that one
+/// Copies of one epoch have the same writes, and one of them led when the backup was taken: all begin in one step, and that one
 /// leads again, as no other can have more.
 #[test]
 fn d1_of_copies_of_one_epoch_the_one_that_led_leads_after_a_restore() {
