@@ -5,6 +5,7 @@
 //!
 //! A reader that goes away (`| head`) is no failure: what is left is dropped, and the command ends as done.
 
+use partage_wire::json::ErrorBody;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, Stdout, Write};
@@ -27,13 +28,27 @@ pub enum Exit {
     Interrupted = 130,
 }
 
+impl Exit {
+    /// What programs read where nothing else refused it by a word of its own.
+    fn word(self) -> &'static str {
+        match self {
+            Exit::Failed => "failed",
+            Exit::Usage => "usage",
+            Exit::NotReachable => "not_reachable",
+            Exit::Refused => "refused",
+            Exit::NotDone => "not_done",
+            Exit::Interrupted => "interrupted",
+        }
+    }
+}
+
 /// Why a command did not end well, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     exit: Exit,
     what: String,
     help: Option<String>,
-    /// What the coordinator calls it.
+    /// What the one who refused it calls it; none = as it ends.
     kind: Option<String>,
 }
 
@@ -104,17 +119,10 @@ impl Failure {
     /// Says it on stderr, and gives the code to exit with.
     pub fn report(&self, json: bool) -> ExitCode {
         let text = if json {
-            #[derive(Serialize)]
-            struct Form<'a> {
-                error: &'a str,
-                #[serde(skip_serializing_if = "Option::is_none")]
-                kind: Option<&'a str>,
-                help: Option<&'a str>,
-                exit_code: u8,
-            }
-            let (kind, help) = (self.kind.as_deref(), self.help.as_deref());
-            let form = Form { error: &self.what, kind, help, exit_code: self.exit as u8 };
-            serde_json::to_string(&form).unwrap_or_else(|_| self.to_string())
+            let kind = self.kind.as_deref().unwrap_or(self.exit.word());
+            let mut body = ErrorBody::new(kind, &self.what, self.help.as_deref().unwrap_or(""));
+            body.error.exit_code = Some(self.exit as u8);
+            String::from_utf8_lossy(&body.bytes()).into_owned()
         } else {
             self.to_string()
         };

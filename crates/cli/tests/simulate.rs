@@ -328,8 +328,8 @@ fn errors_are_json_when_asked_and_a_key_of_the_limit_is_taken() {
     let stderr = refused(1, b"", &["--keys", "-", "--nodes", "2", "--json"]);
     let error: Value = serde_json::from_str(&stderr).unwrap();
     assert_eq!(
-        (error["exit_code"].as_u64(), error["error"].as_str()),
-        (Some(1), Some("there is no key in stdin"))
+        error["error"],
+        serde_json::json!({ "kind": "failed", "message": "there is no key in stdin", "help": "", "exit_code": 1 })
     );
     let all = json(&[b'k'; 4_096], &["--keys", "-", "--nodes", "2"]);
     assert_eq!(all["scenes"][0]["bytes"], 4_096);

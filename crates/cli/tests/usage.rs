@@ -101,11 +101,11 @@ fn mistakes_are_json_where_json_was_asked_for() {
     ] {
         let said = wrong(arguments);
         let form: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{arguments:?}: {said}"));
-        let text = |field: &str| form[field].as_str().unwrap().to_owned();
-        assert_eq!(form["exit_code"], 2);
-        let all = format!("{} {}", text("error"), text("help"));
-        assert!(text("error").contains(error) && all.contains(help), "{form}");
-        assert!(!text("error").starts_with("error"), "{form}");
+        let text = |field: &str| form["error"][field].as_str().unwrap().to_owned();
+        assert_eq!((&form["error"]["kind"], &form["error"]["exit_code"]), (&"usage".into(), &2.into()));
+        let all = format!("{} {}", text("message"), text("help"));
+        assert!(text("message").contains(error) && all.contains(help), "{form}");
+        assert!(!text("message").starts_with("error"), "{form}");
     }
     let asked = partage(&["--json", "status", "--help"]);
     assert!(asked.status.success() && asked.stderr.is_empty(), "help is no mistake");

@@ -111,8 +111,8 @@ impl Refusal {
 
     /// What the client reads.
     pub(crate) fn response(&self) -> Response<Full<Bytes>> {
-        let body = serde_json::to_vec(&ErrorBody::new(self.kind(), self.to_string(), self.way_out));
-        let mut response = Response::new(Full::new(Bytes::from(body.unwrap_or_default())));
+        let body = ErrorBody::new(self.kind(), self.to_string(), self.way_out).bytes();
+        let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

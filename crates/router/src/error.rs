@@ -13,7 +13,7 @@ pub enum CallError {
     #[error("{0}")]
     NoRoute(NoRoute),
     /// Too many requests are under way here.
-    #[error("{limit} requests are under way in this router: try again later")]
+    #[error("{limit} requests are under way in this router")]
     Full {
         /// How many may be.
         limit: usize,
@@ -85,6 +85,21 @@ impl CallError {
             }
             CallError::GaveUp { .. } if self.is_indefinite() => StatusCode::BAD_GATEWAY,
             CallError::GaveUp { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// What the client does about it.
+    pub fn way_out(&self) -> &'static str {
+        match self {
+            CallError::NoRoute(NoRoute::Keyspace { .. }) => "`partage keyspace list` shows those there are",
+            CallError::NoRoute(NoRoute::Shard { .. }) => "`partage shard list` shows the shards there are",
+            CallError::Full { .. } => "try again later",
+            CallError::Request(_) => "mend the request",
+            CallError::GaveUp { reason: Reason::NotKept(_), .. } => "send it again",
+            CallError::GaveUp { .. } if self.is_indefinite() => {
+                "before you send it again, look whether it was carried out"
+            }
+            CallError::GaveUp { .. } => "nothing was done, try again",
         }
     }
 

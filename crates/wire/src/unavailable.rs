@@ -1,12 +1,14 @@
-//! What a node's 503 says in its body, `{"error": "…", "message": "…"}`: whether the request was begun.
+//! What a node's 503 says as the `kind` of its error ([`ErrorBody`]): whether the request was begun.
 //!
-//! | `error`               | the request                                 | may be sent again          |
+//! | `kind`                | the request                                 | may be sent again          |
 //! |-----------------------|---------------------------------------------|----------------------------|
 //! | `soon`                | not begun: the shard is handed over         | always                     |
 //! | `lapsed`              | not begun: the node has no lease            | always                     |
 //! | `unreachable`         | not sent: the owner's address does not open | always                     |
 //! | `moved`               | begun, and ended for a hand-over            | if it can be done twice    |
 //! | `lapsed_while_served` | done, perhaps after the lease ran out       | if it can be done twice    |
+
+use crate::json::ErrorBody;
 
 /// Not begun: the shard is being handed over.
 pub const SOON: &str = "soon";
@@ -23,7 +25,25 @@ pub const MOVED: &str = "moved";
 /// Carried out, but the lease ran out meanwhile: another owner may have begun.
 pub const LAPSED_WHILE_SERVED: &str = "lapsed_while_served";
 
-/// Whether after that `error` nothing was done for certain.
-pub fn is_not_begun(error: &str) -> bool {
-    matches!(error, SOON | LAPSED | UNREACHABLE)
+/// Whether that body of a 503 says that nothing was done for certain.
+pub fn is_not_begun(body: &[u8]) -> bool {
+    serde_json::from_slice(body)
+        .is_ok_and(|ErrorBody { error }| matches!(error.kind.as_str(), SOON | LAPSED | UNREACHABLE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_error_that_says_so_was_not_begun() {
+        for (kind, is_not) in
+            [(SOON, true), (LAPSED, true), (UNREACHABLE, true), (MOVED, false), (LAPSED_WHILE_SERVED, false)]
+        {
+            assert_eq!(is_not_begun(&ErrorBody::new(kind, "why", "try again").bytes()), is_not, "{kind}");
+        }
+        for other in ["", "soon", r#"{"error":"soon","message":"why"}"#, r#"{"kind":"soon"}"#] {
+            assert!(!is_not_begun(other.as_bytes()), "{other}");
+        }
+    }
 }

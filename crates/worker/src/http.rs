@@ -12,7 +12,8 @@
 //! | `Lapsed`    |                               | 503 with `retry-after`                                |
 //! | `Unknown`   |                               | as `Elsewhere` if the maps know; 421                  |
 //!
-//! A 503 says in its body's `error` whether the request was begun: see [`partage_wire::unavailable`]. After `soon`,
+//! What is refused has a body as all errors have, an [`ErrorBody`]; that of a 421 names the owner, too. The `kind` of a
+//! 503 says whether the request was begun: see [`partage_wire::unavailable`]. After `soon`,
 //! `lapsed` and `unreachable` nothing was done, and any request may be sent again; after `moved` and
 //! `lapsed_while_served` it may have been carried out.
 //!
@@ -50,6 +51,7 @@ use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::worker::gates::Access;
 pub use partage_wire::headers::{EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO};
 use partage_wire::headers::{FORWARDED_HOST, drop_hop_by_hop, number};
+use partage_wire::json::{ErrorBody, Owner};
 use partage_wire::unavailable;
 use std::convert::Infallible;
 use std::future::Future;
@@ -67,6 +69,12 @@ pub const WORKER_PATH: &str = "/partage/worker";
 
 /// Where [`router`] gives metrics in the text form of Prometheus.
 pub const METRICS_PATH: &str = "/partage/worker/metrics";
+
+/// The way out when nothing was done.
+const AGAIN: &str = "try again";
+
+/// The way out when something may have been done.
+const LOOK: &str = "before you send it again, look whether it was carried out, unless it can be done twice";
 
 /// What a request is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,7 +267,11 @@ impl Sharded {
         let target = match (self.key_of)(&parts) {
             Aim::Key(target) => target,
             Aim::Unsharded => return answer(inner, Request::from_parts(parts, body)).await,
-            Aim::Bad(why) => return self.refusal(StatusCode::BAD_REQUEST, "malformed", &why),
+            Aim::Bad(why) => {
+                let help = "mend the request";
+                let body = ErrorBody::new("malformed", told(&why, help), help);
+                return self.refusal(StatusCode::BAD_REQUEST, body);
+            }
         };
         let access = target.access.unwrap_or_else(|| access_of(&parts.method));
         match self.way(&target, access, &parts.headers).await {
@@ -279,14 +291,12 @@ impl Sharded {
         match entrance {
             Entrance::Serve(guard) => return Way::In(guard),
             Entrance::Soon => {
-                let text = "the shard is being handed over to this node: try again";
-                return Way::Out(self.unavailable(unavailable::SOON, text));
+                let text = "the shard is being handed over to this node";
+                return Way::Out(self.unavailable(unavailable::SOON, text, AGAIN));
             }
             Entrance::Lapsed => {
-                return Way::Out(self.unavailable(
-                    unavailable::LAPSED,
-                    "this node does not hear its coordinator, so it may not own the shard any more; nothing was done: try again",
-                ));
+                let text = "this node does not hear its coordinator, so it may not own the shard any more; nothing was done";
+                return Way::Out(self.unavailable(unavailable::LAPSED, text, AGAIN));
             }
             Entrance::Elsewhere { .. } | Entrance::Unknown { .. } => {}
         }
@@ -299,8 +309,8 @@ impl Sharded {
             }
             Located::At { node, address, sequence } => Way::Hop { node, address, sequence },
             Located::Nobody if !hopped => {
-                let text = "nobody serves the shard at this moment: it is being handed over, try again";
-                Way::Out(self.unavailable(unavailable::SOON, text))
+                let text = "no node serves the shard at this moment, it is being handed over";
+                Way::Out(self.unavailable(unavailable::SOON, text, AGAIN))
             }
             Located::Nobody | Located::Unknown => Way::Out(self.misdirected(target, None)),
         }
@@ -331,6 +341,7 @@ impl Sharded {
                 return self.unavailable(
                     unavailable::MOVED,
                     "the shard had to be handed over before the request was done: it may or may not have been carried out",
+                    LOOK,
                 );
             }
         };
@@ -338,6 +349,7 @@ impl Sharded {
             return self.unavailable(
                 unavailable::LAPSED_WHILE_SERVED,
                 "the lease ran out while the request was answered: it may or may not have been carried out",
+                LOOK,
             );
         }
         let headers = response.headers_mut();
@@ -390,25 +402,32 @@ impl Sharded {
             }
             Err(error) if error.is_connect() => self.unavailable(
                 unavailable::UNREACHABLE,
-                &format!("the owner, node {node}, does not answer at {address}"),
+                &format!("the owner, node {node}, does not answer at {address}; nothing was done"),
+                AGAIN,
             ),
-            Err(_) => self.refusal(
-                StatusCode::BAD_GATEWAY,
-                "broken",
-                &format!(
+            Err(_) => {
+                let text = format!(
                     "the connection to the owner, node {node}, broke: the request may have been carried out"
-                ),
-            ),
+                );
+                self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::new("broken", told(&text, LOOK), LOOK))
+            }
         }
     }
 
     fn misdirected(&self, target: &Target, owner: Option<(&str, &str)>) -> Response {
         let keyspace = &target.keyspace;
-        let text = match owner {
-            Some((node, _)) => format!("the key of keyspace {keyspace} is served by node {node}"),
-            None => format!("this node has no shard of keyspace {keyspace} for the key: ask for a newer map"),
+        let (text, help) = match owner {
+            Some((node, _)) => {
+                (format!("the key of keyspace {keyspace} is served by node {node}"), "ask that node")
+            }
+            None => {
+                (format!("this node has no shard of keyspace {keyspace} for the key"), "ask for a newer map")
+            }
         };
-        let mut response = self.refusal(StatusCode::MISDIRECTED_REQUEST, "misdirected", &text);
+        let mut body = ErrorBody::new("misdirected", told(&text, help), help);
+        body.error.owner = owner
+            .map(|(node, address)| Box::new(Owner { node: node.to_owned(), address: address.to_owned() }));
+        let mut response = self.refusal(StatusCode::MISDIRECTED_REQUEST, body);
         let headers = response.headers_mut();
         if let Some((node, address)) = owner {
             headers.insert(OWNER_NODE, value(node));
@@ -420,18 +439,23 @@ impl Sharded {
         response
     }
 
-    fn unavailable(&self, error: &str, text: &str) -> Response {
-        let mut response = self.refusal(StatusCode::SERVICE_UNAVAILABLE, error, text);
+    fn unavailable(&self, kind: &str, text: &str, help: &str) -> Response {
+        let body = ErrorBody::new(kind, told(text, help), help);
+        let mut response = self.refusal(StatusCode::SERVICE_UNAVAILABLE, body);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         response
     }
 
-    fn refusal(&self, status: StatusCode, error: &str, text: &str) -> Response {
-        let body = axum::Json(serde_json::json!({ "error": error, "message": text }));
-        let mut response = (status, body).into_response();
+    fn refusal(&self, status: StatusCode, body: ErrorBody) -> Response {
+        let mut response = (status, axum::Json(body)).into_response();
         response.headers_mut().insert(NODE, value(self.worker.node().as_str()));
         response
     }
+}
+
+/// What is wrong, and the way out.
+fn told(text: &str, help: &str) -> String {
+    format!("{text}: {help}")
 }
 
 async fn answer<S>(inner: S, request: Request) -> Response

@@ -16,6 +16,7 @@ use http_body::Frame;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use partage_wire::json::ErrorBody;
 use partage_worker::http::{Aim, METRICS_PATH, Sharded, Target, WORKER_PATH, router};
 use partage_worker::{
     Access, Assignment, Closures, Entrance, Failure, Guard, NodeId, Ownership, Patience, Worker,
@@ -151,10 +152,17 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The `error` of a refusal.
+    /// The kind of a refusal, which says what to do, too.
     fn error(&self) -> String {
-        let refusal: serde_json::Value = serde_json::from_str(&self.text()).unwrap();
-        refusal["error"].as_str().unwrap().to_owned()
+        let ErrorBody { error } = serde_json::from_str(&self.text()).unwrap();
+        assert!(!error.help.is_empty() && error.message.ends_with(&error.help), "{error:?}");
+        error.kind
+    }
+
+    /// Whom a refusal names as the owner.
+    fn owner(&self) -> Option<(String, String)> {
+        let ErrorBody { error } = serde_json::from_str(&self.text()).unwrap();
+        error.owner.map(|owner| (owner.node, owner.address))
     }
 
     fn text(&self) -> String {
@@ -195,6 +203,8 @@ async fn k19_a_request_is_forwarded_once_and_then_refused_with_a_hint() {
     assert_eq!(refused.status, StatusCode::MISDIRECTED_REQUEST);
     assert_eq!(refused.header("partage-owner-node"), "a");
     assert_eq!(refused.header("partage-owner-address"), a.address);
+    assert_eq!(refused.error(), "misdirected");
+    assert_eq!(refused.owner(), Some(("a".to_owned(), a.address.clone())), "the body says so, too");
 
     *known.lock().unwrap() = Some((NodeId::new("gone").unwrap(), "127.0.0.1:1".to_owned()));
     let nobody = b.ask(&http, Method::PUT, "/key/k", &[]).await;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use serde::Deserialize;
+use partage_wire::json::{ErrorBody, ErrorDetail};
 
 /// Which node is asked.
 #[derive(Debug, Clone, Args)]
@@ -30,13 +30,6 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// Of the answer, whole.
     pub body: Bytes,
-}
-
-/// A refusal in a node's words.
-#[derive(Deserialize)]
-struct Refused {
-    error: String,
-    message: String,
 }
 
 impl NodeDoor {
@@ -87,12 +80,13 @@ async fn exchange(request: Request<Full<Bytes>>) -> Result<Reply, Lost> {
 
 /// What a node that refuses says.
 pub fn refusal(reply: &Reply) -> Failure {
-    let Ok(Refused { error, message }) = serde_json::from_slice(&reply.body) else {
+    let Ok(ErrorBody { error: ErrorDetail { kind, message, .. } }) = serde_json::from_slice(&reply.body)
+    else {
         return Failure::failed(format!("{}: {}", reply.status, String::from_utf8_lossy(&reply.body)));
     };
-    if error == "no_dataset" {
+    if kind == "no_dataset" {
         let what = message.split_once(": GET /").map_or(&*message, |(what, _)| what);
-        return Failure::refused(what).help("`partage dataset list` shows those there are").kind(error);
+        return Failure::refused(what).help("`partage dataset list` shows those there are").kind(kind);
     }
     match reply.status {
         StatusCode::BAD_REQUEST => Failure::usage(message),
@@ -101,5 +95,5 @@ pub fn refusal(reply: &Reply) -> Failure {
         }
         _ => Failure::refused(message),
     }
-    .kind(error)
+    .kind(kind)
 }

@@ -24,7 +24,7 @@ fn every_verb_has_help_and_refuses_a_flag_that_it_does_not_know() {
         );
         let wrong = dataset(&[verb, "--colour", "--json"]);
         let form: Value = serde_json::from_str(wrong.err.trim()).unwrap();
-        assert_eq!((wrong.code, &form["exit_code"]), (2, &json!(2)), "{verb}");
+        assert_eq!((wrong.code, &form["error"]["exit_code"]), (2, &json!(2)), "{verb}");
     }
 }
 
@@ -102,7 +102,7 @@ fn a_node_is_asked_from_the_first_version_to_the_last() {
     assert_eq!(got, json!({ "key": "red", "value": "#f00", "version": "1" }));
     let absent = node.ask(&["get", "colours", "reed", "--json"]);
     let form: Value = serde_json::from_str(absent.err.trim()).unwrap();
-    assert_eq!((absent.code, &form["kind"], absent.out.as_str()), (4, &json!("absent"), ""));
+    assert_eq!((absent.code, &form["error"]["kind"], absent.out.as_str()), (4, &json!("absent"), ""));
     for key in ["..", "../../etc/passwd", "%2e", "/etc/passwd", "//", "a/../red", &"k".repeat(20_000)] {
         let told = node.ask(&["get", "colours", key]);
         assert!(told.code == 4 && told.err.contains("has no key"), "{key:.20}: {told:?}");

@@ -11,6 +11,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use partage_engine::readonly::Value;
 use partage_wire::at_least::ORDER;
+use partage_wire::json::ErrorBody;
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -133,8 +134,8 @@ pub fn absent(reading: &Reading) -> Response<Bytes> {
 
 /// What is not carried out, as JSON.
 pub fn refused(refusal: &Refusal) -> Response<Bytes> {
-    let body = serde_json::json!({ "error": refusal.kind, "message": refusal.text });
-    let mut response = Response::new(Bytes::from(body.to_string()));
+    let body = ErrorBody::new(refusal.kind, &refusal.text, &refusal.way_out);
+    let mut response = Response::new(Bytes::from(body.bytes()));
     *response.status_mut() = refusal.status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(allow) = refusal.allow {

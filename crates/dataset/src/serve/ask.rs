@@ -52,7 +52,7 @@ pub struct Ask<'a> {
 /// Reads the path of a request.
 pub fn target(path: &str) -> Result<Target<'_>, Refusal> {
     let Some(path) = path.strip_prefix('/') else {
-        return Err(Refusal::bad("path", "a path begins with /".to_owned()));
+        return Err(Refusal::bad("path", "the path does not begin with /", "put one before it"));
     };
     if path.is_empty() {
         return Ok(Target::Home);
@@ -73,8 +73,8 @@ fn decoded(text: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
         if !rest.get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit)) {
-            let text = "a % is not followed by two hexadecimal digits: write it as %25";
-            return Err(Refusal::bad("escape", text.to_owned()));
+            let what = "a % is not followed by two hexadecimal digits";
+            return Err(Refusal::bad("escape", what, "write it as %25"));
         }
         rest = &rest[at + 3..];
     }

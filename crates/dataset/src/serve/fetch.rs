@@ -152,20 +152,13 @@ impl Desk {
             Err(_) => Err(Refusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "busy",
-                format!(
-                    "{} requests wait for peers, the limit: try again, or another node",
-                    self.house.settings.waiting
-                ),
+                format!("{} requests wait for peers, the limit", self.house.settings.waiting),
+                "try again, or another node",
             )),
             Ok(_permit) => {
                 self.fetch(&peers, &errand(version)).await.map_err(|Unanswered { failure, .. }| {
-                    let text = format!("partition {partition} of version {version}: {failure}");
-                    match failure {
-                        Failure::TimedOut(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", text),
-                        Failure::NoPeers | Failure::All(_) => {
-                            Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", text)
-                        }
-                    }
+                    let what = format!("partition {partition} of version {version}: {failure}");
+                    Refusal::of_peers(&failure, what)
                 })
             }
         };

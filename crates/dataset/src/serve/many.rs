@@ -81,14 +81,13 @@ pub fn keys(body: &[u8]) -> Result<Vec<&[u8]>, Refusal> {
 }
 
 fn cut_off(bytes: usize) -> Refusal {
-    let text = format!(
-        "the body ends within a key, after {bytes} bytes: before each key stands its length, u32 little-endian"
-    );
-    Refusal::bad("body", text)
+    let what = format!("the body ends within a key, after {bytes} bytes");
+    Refusal::bad("body", what, "before each key stands its length, u32 little-endian")
 }
 
 fn too_many() -> Refusal {
-    Refusal::bad("keys", format!("more than {} keys: ask for them in several requests", limits::MANY_KEYS))
+    let what = format!("more than {} keys", limits::MANY_KEYS);
+    Refusal::bad("keys", what, "ask for them in several requests")
 }
 
 /// Looks for all keys in what is here.
@@ -170,8 +169,9 @@ pub async fn answer(
     let by_peer = by_peer(parts.uri.query())?;
     let form = form(&parts.headers)?;
     let body = Limited::new(body, limits::MANY_BYTES).collect().await.map_err(|error| {
-        let text = format!("the body was not read: {error}; it may have up to {} bytes", limits::MANY_BYTES);
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body", text)
+        let way_out = format!("it may have up to {} bytes", limits::MANY_BYTES);
+        let what = format!("the body was not read, {error}");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body", what, way_out)
     })?;
     let body = body.to_bytes();
     let keys = match form {
@@ -206,8 +206,9 @@ fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
         kind if kind.eq_ignore_ascii_case(KEYS) => Ok(Form::Bytes),
         kind if kind.eq_ignore_ascii_case(JSON) => Ok(Form::Json),
         _ => {
-            let text = format!("several keys are asked for as {JSON} or {KEYS}: say which in content-type");
-            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", text))
+            let what = format!("several keys are asked for as {JSON} or {KEYS}");
+            let way_out = "say which in content-type";
+            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", what, way_out))
         }
     }
 }
@@ -215,8 +216,8 @@ fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
 fn json_keys(body: &[u8]) -> Result<Vec<Bytes>, Refusal> {
     let form = "send {\"keys\": [\"one\", \"another\"]}";
     let body: serde_json::Value = serde_json::from_slice(body)
-        .map_err(|error| Refusal::bad("body", format!("the body is no JSON: {error}; {form}")))?;
-    let wrong = |what: String| Refusal::bad("body", format!("{what}: {form}"));
+        .map_err(|error| Refusal::bad("body", format!("the body is no JSON, {error}"), form))?;
+    let wrong = |what: String| Refusal::bad("body", what, form);
     let keys =
         body.get("keys").and_then(|keys| keys.as_array()).ok_or_else(|| wrong("there are no keys".into()))?;
     if keys.len() > limits::MANY_KEYS {
@@ -334,11 +335,12 @@ impl Asked {
                 Slot::Absent => drop(entry.insert("value".to_owned(), serde_json::Value::Null)),
                 Slot::TooMuch => {
                     let limit = limits::PEER_BODY_BYTES;
-                    let text = format!("more than {limit} bytes of one peer at a time: ask for fewer keys");
-                    entry.insert("error".to_owned(), text.into());
+                    let what = format!("more than {limit} bytes of one peer at a time");
+                    entry.insert("error".to_owned(), trouble("too_large", &what, "ask for fewer keys"));
                 }
                 Slot::Unknown | Slot::Elsewhere(_) => {
-                    entry.insert("error".to_owned(), "nobody who has its partition answered".into());
+                    let what = "no node that has its partition answered";
+                    entry.insert("error".to_owned(), trouble("no_peer", what, "ask for it again"));
                 }
             }
             out.extend_from_slice(serde_json::Value::Object(entry).to_string().as_bytes());
@@ -347,6 +349,11 @@ impl Asked {
             out.extend_from_slice(b"]}\n");
         }
     }
+}
+
+/// Why a key of several has no answer, as errors look.
+fn trouble(kind: &str, what: &str, way_out: &str) -> serde_json::Value {
+    serde_json::json!({ "kind": kind, "message": format!("{what}: {way_out}"), "help": way_out })
 }
 
 /// Text as it is; bytes that are no text as `<name>_base64`.

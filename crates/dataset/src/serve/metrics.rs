@@ -20,7 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub fn answer(house: &House) -> Result<Response<Bytes>, Refusal> {
     let mut written = String::new();
     encode(&mut written, &registry(house))
-        .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", error.to_string()))?;
+        .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", error, "ask again"))?;
     let mut response = Response::new(Bytes::from(written));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

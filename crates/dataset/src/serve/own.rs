@@ -49,9 +49,9 @@ pub fn page(
         ("pin", _) => Err(Refusal::method("POST, DELETE")),
         _ => {
             let other: String = name.chars().take(64).collect();
-            let text =
-                format!("there is no page {other:?}: health, metrics, worker, refresh and pin are there");
-            Err(Refusal::new(StatusCode::NOT_FOUND, "no_page", text))
+            let what = format!("there is no page {other:?}");
+            let way_out = "health, metrics, worker, refresh and pin are there";
+            Err(Refusal::new(StatusCode::NOT_FOUND, "no_page", what, way_out))
         }
     }
 }
@@ -68,26 +68,27 @@ fn pin(desk: &Desk, dataset: &str, method: &Method, query: Option<&str>) -> Resu
         (Some(version), true) => orders.pin(dataset, Some(&version)),
         (None, false) => orders.pin(dataset, None),
         (None, true) | (Some(_), false) => {
-            let text = "POST ?version=VERSION gives clients that version; DELETE, without one, the latest";
-            return Err(Refusal::bad("pin", text.to_owned()));
+            let what = "what clients get is not said";
+            let way_out = "POST ?version=VERSION gives them that version; DELETE, without one, the latest";
+            return Err(Refusal::bad("pin", what, way_out));
         }
     }
-    .map_err(|why| Refusal::bad("pin", why))?;
+    .map_err(|why| Refusal::bad("pin", why, format!("GET /{dataset} shows the versions there are")))?;
     Ok(accepted("{\"pin\":\"told\"}"))
 }
 
 fn orders(desk: &Desk) -> Result<&dyn Orders, Refusal> {
     desk.house.settings.orders.as_deref().ok_or_else(|| {
-        let text = "this server serves what it was given: nobody here takes orders".to_owned();
-        Refusal::new(StatusCode::NOT_FOUND, "no_orders", text)
+        let what = "this server serves what it was given, and takes no orders";
+        Refusal::new(StatusCode::NOT_FOUND, "no_orders", what, "ask a node of a cluster")
     })
 }
 
 /// Who is here, for the coordinator that checks back.
 fn worker(desk: &Desk) -> Result<Response<Bytes>, Refusal> {
     let told = desk.house.settings.orders.as_deref().and_then(Orders::worker).ok_or_else(|| {
-        let text = "this node is under no coordinator: start it with --coordinator to have it be".to_owned();
-        Refusal::new(StatusCode::NOT_FOUND, "no_worker", text)
+        let what = "this node is under no coordinator";
+        Refusal::new(StatusCode::NOT_FOUND, "no_worker", what, "start it with --coordinator to have it be")
     })?;
     let mut response = Response::new(Bytes::from(format!("{told}\n")));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -66,20 +66,25 @@ fn span(fields: &[(&str, Vec<u8>)]) -> Result<Span, Refusal> {
                 let limit =
                     text().parse().ok().filter(|limit| (1..=limits::SCAN_MOST_ENTRIES).contains(limit));
                 let most = limits::SCAN_MOST_ENTRIES;
-                let wrong =
-                    || Refusal::bad("limit", format!("limit is a number from 1 to {most}, not {:?}", text()));
+                let wrong = || {
+                    Refusal::bad(
+                        "limit",
+                        format!("limit is {:?}", text()),
+                        format!("1 to {most} can be asked for"),
+                    )
+                };
                 span.limit = limit.ok_or_else(wrong)?;
             }
             "partition" => {
                 let numbers: Result<Vec<u32>, _> = text().split(',').map(str::parse).collect();
                 let wrong =
-                    |_| Refusal::bad("partition", "partition is a list of numbers, as in 0,7".to_owned());
+                    |_| Refusal::bad("partition", "partition is no list of numbers", "write them as in 0,7");
                 span.partitions = Some(numbers.map_err(wrong)?);
             }
             other => {
                 let other: String = other.chars().take(64).collect();
-                let text = format!("a scan has no {other:?}: it has prefix, from, after, to and limit");
-                return Err(Refusal::bad("query", text));
+                let what = format!("a scan has no {other:?}");
+                return Err(Refusal::bad("query", what, "it has prefix, from, after, to and limit"));
             }
         }
     }
@@ -343,9 +348,9 @@ impl Scan {
                     return Err(Broken::Told(answer));
                 }
                 read(answer.body()).ok_or_else(|| {
-                    let text =
-                        "a peer's entries are not understood: do all nodes run one version?".to_owned();
-                    Broken::Refused(Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", text))
+                    let what = "a peer's entries are not understood";
+                    let way_out = "have all nodes run one version";
+                    Broken::Refused(Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", what, way_out))
                 })?
             }
         };
@@ -376,11 +381,7 @@ impl Scan {
 }
 
 fn failed(failure: Failure, partitions: &[u32]) -> Refusal {
-    let text = format!("partitions {partitions:?}: {failure}");
-    match failure {
-        Failure::TimedOut(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", text),
-        Failure::NoPeers | Failure::All(_) => Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", text),
-    }
+    Refusal::of_peers(&failure, format!("partitions {partitions:?}: {failure}"))
 }
 
 /// Some entries of a reader, bounded in number and in bytes.
@@ -392,13 +393,12 @@ fn here(
 ) -> Result<Vec<Pair>, Refusal> {
     let refused = |error: ReadError| match error {
         ReadError::NotOrdered(_) => {
-            let text =
-                "this dataset is not ordered, so it has no ranges: have it built with the ordered layout";
-            Refusal::bad("not_ordered", text.to_owned())
+            let what = "this dataset is not ordered, so it has no ranges";
+            Refusal::bad("not_ordered", what, "have it built with the ordered layout")
         }
         error => {
             tracing::error!("{error}");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error.to_string())
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error, "ask another node")
         }
     };
     let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));

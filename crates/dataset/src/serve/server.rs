@@ -149,8 +149,8 @@ fn caught_up(
 ) -> Result<Reading, Refusal> {
     let text = || String::from_utf8_lossy(&at_least[..at_least.len().min(100)]).into_owned();
     let wanted = at_least::read(at_least).ok_or_else(|| {
-        let what = format!("{AT_LEAST} is an order and a version, as in \"0 20240102\", not {:?}", text());
-        Refusal::bad("at_least", what)
+        let what = format!("{AT_LEAST} is {:?}", text());
+        Refusal::bad("at_least", what, "send an order and a version, as in \"0 20240102\"")
     })?;
     let is_there = |reading: &Reading| (reading.order(), reading.name()) >= (wanted.order, &wanted.version);
     if let Some(reading) = reading.ok().filter(is_there) {

@@ -40,10 +40,10 @@ fn s17_what_is_not_there_says_whether_the_dataset_is() {
     assert_eq!((absent.status, absent.header("partage-version")), (404, "v1"));
     let unknown = town.get(0, "/nothing/key");
     assert_eq!((unknown.status, unknown.header("partage-version")), (404, ""));
-    assert_eq!(unknown.json()["error"], "no_dataset");
+    assert_eq!(unknown.json()["error"]["kind"], "no_dataset");
     crate::town::dataset(&town.nodes[0], "soon");
     let soon = town.get(0, "/soon/key");
-    assert_eq!((soon.status, soon.json()["error"].as_str()), (503, Some("no_version")));
+    assert_eq!((soon.status, soon.json()["error"]["kind"].as_str()), (503, Some("no_version")));
     assert_eq!(soon.header("retry-after"), "1");
 }
 
@@ -66,7 +66,7 @@ fn path_tricks_are_keys_and_nothing_else() {
         assert!(status != 200 || answer.text() == body, "{path}: {}", answer.text());
     }
     assert_eq!(town.get(0, "/names/%zz").status, 400);
-    assert_eq!(town.get(0, "/names/a%").json()["error"], "escape");
+    assert_eq!(town.get(0, "/names/a%").json()["error"]["kind"], "escape");
     let long = town.get(0, &format!("/names/{}", "k".repeat(40_000)));
     assert_eq!((long.status, long.text().as_str()), (200, "long key"));
     assert_eq!(town.get(0, &format!("/names/{}", "k".repeat(60_000))).status, 404);

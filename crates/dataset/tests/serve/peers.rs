@@ -99,9 +99,12 @@ fn s16_peers_do_not_proxy_on_and_s13_they_answer_by_version() {
     assert_eq!(by_peer(1, "v2").text(), "new", "s13: before its own clients get it");
     assert_eq!(town.get(1, "/names/key00000").text(), "old");
     let elsewhere = by_peer(0, "v1");
-    assert_eq!((elsewhere.status, elsewhere.json()["error"].as_str()), (421, Some("not_that_partition")));
+    assert_eq!(
+        (elsewhere.status, elsewhere.json()["error"]["kind"].as_str()),
+        (421, Some("not_that_partition"))
+    );
     let unknown = by_peer(1, "v3");
-    assert_eq!((unknown.status, unknown.json()["error"].as_str()), (421, Some("not_that_version")));
+    assert_eq!((unknown.status, unknown.json()["error"]["kind"].as_str()), (421, Some("not_that_version")));
     // One node has upgraded, the other has not: the one asks for what it serves.
     dataset(&town.nodes[0], "names").upgrade("v2").unwrap();
     assert_eq!(town.get(0, "/names/key00000").text(), "new");
@@ -134,7 +137,7 @@ fn s16_the_next_peer_is_asked_at_once_when_one_is_dead_or_wrong() {
         known_at(&town, 0, &[bad]);
         let failed = town.get(0, "/names/key00000");
         assert_eq!(
-            (failed.status, failed.json()["error"].as_str()),
+            (failed.status, failed.json()["error"]["kind"].as_str()),
             (502, Some("no_peer")),
             "d5: never another version"
         );
@@ -212,7 +215,7 @@ fn s16_time_runs_out() {
     town.serve("names", "v1", &one("value"), &[&[1]]);
     known_at(&town, 0, &[stranger(b"").0, stranger(b"").0]);
     let answer = town.get(0, "/names/key00000");
-    assert_eq!((answer.status, answer.json()["error"].as_str()), (504, Some("timed_out")));
+    assert_eq!((answer.status, answer.json()["error"]["kind"].as_str()), (504, Some("timed_out")));
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn more_than_the_limit_do_not_wait_for_peers() {
     let town = Town::with(2, &Settings { threads: 1, fetch: SETTINGS, waiting: 0, ..Settings::default() });
     town.serve("names", "v1", &one("value"), &[&[1]]);
     let answer = town.get(0, "/names/key00000");
-    assert_eq!((answer.status, answer.json()["error"].as_str()), (503, Some("busy")));
+    assert_eq!((answer.status, answer.json()["error"]["kind"].as_str()), (503, Some("busy")));
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn what_cannot_be_scanned_is_refused() {
     town.serve("names", "v1", &entries(10, "value"), &[&[0], &[1]]);
     for node in 0..2 {
         let refused = town.get(node, "/names?prefix=a");
-        assert_eq!((refused.status, refused.json()["error"].as_str()), (400, Some("not_ordered")));
+        assert_eq!((refused.status, refused.json()["error"]["kind"].as_str()), (400, Some("not_ordered")));
     }
     for query in ["limit=0", "limit=100001", "prefix=a&form=b", "limit=x"] {
         assert_eq!(town.get(0, &format!("/names?{query}")).status, 400, "{query}");

@@ -154,10 +154,7 @@ async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     }
     let (parts, body) = answer.into_parts();
     let bytes = body.at_most(limits::REFUSAL_BYTES).await.unwrap_or_default();
-    let reason = || serde_json::from_slice::<serde_json::Value>(&bytes).ok();
-    let nothing_was_done =
-        || reason().is_some_and(|reason| reason["error"].as_str().is_some_and(is_not_begun));
-    if idempotent || nothing_was_done() {
+    if idempotent || is_not_begun(&bytes) {
         return soon;
     }
     Outcome::Answer { answer: Response::from_parts(parts, bytes.into()), sent_on: false }

@@ -7,7 +7,7 @@
 //! Several keys and ranges go to one node whole. It asks its peers for what it lacks, all of one version, and puts the
 //! answer together; done here it would be done twice, and each node would answer from the version that it is at.
 
-use super::pages::json;
+use super::pages::refused;
 use super::serve::{Lane, failed};
 use crate::call::AnsweredBy;
 use crate::call::body::{AnswerBody, Outgoing};
@@ -42,13 +42,15 @@ pub async fn answer(lane: &Lane, asked: Asked) -> Response<AnswerBody> {
     let Asked { keyspace, key, mut parts, body } = asked;
     let client = match parts.headers.get(AT_LEAST).map(|told| at_least::read(told.as_bytes())) {
         Some(None) => {
-            let text = "partage-at-least is an order and a version, as in \"0 20240102\"";
-            return json(StatusCode::BAD_REQUEST, "at_least", text);
+            let what = "partage-at-least is not understood";
+            let way_out = "send an order and a version, as in \"0 20240102\"";
+            return refused(StatusCode::BAD_REQUEST, "at_least", what, way_out);
         }
         told => told.flatten(),
     };
     let Ok(mut body) = body.kept(limits::KEYS_BYTES).await else {
-        return json(StatusCode::BAD_REQUEST, "body", "the body of the request broke off");
+        let what = "the body of the request broke off";
+        return refused(StatusCode::BAD_REQUEST, "body", what, "send it whole");
     };
     let seen = &lane.house.seen;
     for tries in 1.. {
@@ -95,10 +97,9 @@ fn tell(parts: &mut Parts, wanted: Option<&Served>) {
 }
 
 fn behind(keyspace: &KeyspaceName) -> Response<AnswerBody> {
-    let text = format!(
-        "no node of {keyspace} that was asked has reached the version that was answered with before: ask again"
-    );
-    let mut answer = json(StatusCode::SERVICE_UNAVAILABLE, "behind", &text);
+    let what =
+        format!("no node of {keyspace} that was asked has reached the version that was answered with before");
+    let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, "behind", &what, "ask again");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }

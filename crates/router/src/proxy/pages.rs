@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use partage_core::routing::NodeAddress;
 use partage_core::routing::routes::{Route, RouteReplica};
+use partage_wire::json::ErrorBody;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -25,17 +26,18 @@ pub fn page(house: &House, path: &str) -> Option<Response<AnswerBody>> {
     }
 }
 
-/// An answer of the proxy itself.
-pub fn json(status: StatusCode, kind: &str, message: &str) -> Response<AnswerBody> {
-    value(status, &json!({ "error": kind, "message": message }))
+/// An error of the proxy itself: what is wrong, and the way out.
+pub fn refused(status: StatusCode, kind: &str, what: &str, way_out: &str) -> Response<AnswerBody> {
+    let message = if way_out.is_empty() { what.to_owned() } else { format!("{what}: {way_out}") };
+    bytes(status, "application/json", ErrorBody::new(kind, message, way_out).bytes())
 }
 
 fn value(status: StatusCode, value: &Value) -> Response<AnswerBody> {
-    text(status, "application/json", value.to_string())
+    bytes(status, "application/json", value.to_string().into())
 }
 
-fn text(status: StatusCode, kind: &'static str, text: String) -> Response<AnswerBody> {
-    let mut answer = Response::new(AnswerBody::from(Bytes::from(text)));
+fn bytes(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response<AnswerBody> {
+    let mut answer = Response::new(AnswerBody::from(Bytes::from(bytes)));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
@@ -59,8 +61,11 @@ fn metrics(house: &House) -> Response<AnswerBody> {
     house.callers.iter().for_each(|caller| caller.counters().add_to(&mut counts));
     let mut written = String::new();
     match encode(&mut written, &registry(house, &counts)) {
-        Ok(()) => text(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", written),
-        Err(error) => json(StatusCode::INTERNAL_SERVER_ERROR, "metrics", &error.to_string()),
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            bytes(StatusCode::OK, kind, written.into())
+        }
+        Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, "metrics", &error.to_string(), ""),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Config;
 use super::dataset::{self, Asked, Seen};
-use super::pages::{self, json};
+use super::pages::{self, refused};
 use super::rule::{RuleError, find};
 use crate::call::Caller;
 use crate::call::body::{AnswerBody, Outgoing};
@@ -206,7 +206,8 @@ async fn handle(lane: &Lane, request: Request<Brought>, peer: &HeaderValue) -> R
         return page;
     }
     if *request.method() == Method::CONNECT {
-        return json(StatusCode::NOT_IMPLEMENTED, "unsupported", "this proxy does not open tunnels");
+        let what = "this proxy does not open tunnels";
+        return refused(StatusCode::NOT_IMPLEMENTED, "unsupported", what, "ask it for what you want");
     }
     let (mut parts, body) = request.into_parts();
     let found = match find(&house.config.rules, &caller.cache().routes(), &parts) {
@@ -257,18 +258,28 @@ fn forwarded_for(headers: &mut HeaderMap, peer: &HeaderValue) {
 
 fn misplaced(caller: &Caller, error: &RuleError) -> Response<AnswerBody> {
     caller.counters().refused();
-    let (status, kind) = match error {
-        RuleError::Keyspace(_) if !caller.cache().has_heard() => (StatusCode::SERVICE_UNAVAILABLE, "no_maps"),
-        RuleError::Keyspace(_) => (StatusCode::NOT_FOUND, "unknown_keyspace"),
-        RuleError::NoRule { .. } => (StatusCode::NOT_FOUND, "no_rule"),
-        RuleError::NoKey { .. } => (StatusCode::BAD_REQUEST, "no_key"),
-        RuleError::KeyTooLong { .. } => (StatusCode::BAD_REQUEST, "key_too_long"),
+    let (status, kind, way_out) = match error {
+        RuleError::Keyspace(_) if !caller.cache().has_heard() => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no_maps",
+            "this router has heard no coordinator yet, try again",
+        ),
+        RuleError::Keyspace(_) => {
+            (StatusCode::NOT_FOUND, "unknown_keyspace", "`partage keyspace list` shows those there are")
+        }
+        RuleError::NoRule { .. } => (StatusCode::NOT_FOUND, "no_rule", "ask as one of the rules says"),
+        RuleError::NoKey { .. } => (StatusCode::BAD_REQUEST, "no_key", "put the key there"),
+        RuleError::KeyTooLong { .. } => (StatusCode::BAD_REQUEST, "key_too_long", "take a shorter one"),
     };
-    json(status, kind, &error.to_string())
+    let mut answer = refused(status, kind, &error.to_string(), way_out);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
 }
 
 pub(super) fn failed(error: &CallError) -> Response<AnswerBody> {
-    let mut answer = json(error.status(), error.kind(), &error.to_string());
+    let mut answer = refused(error.status(), error.kind(), &error.to_string(), error.way_out());
     if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }

@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Body of every answer that is not a success.
+/// Body of every answer that is not a success: of coordinators, workers, routers, dataset nodes, the door before each
+/// of them; and what a command with `--json` writes to stderr.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// What went wrong.
@@ -23,15 +24,38 @@ pub struct ErrorDetail {
     /// A sentence for people, which ends with what to do.
     pub message: String,
     /// What to do, alone: for people, or for workers one of `retry_later`, `register_again`,
-    /// `register_as_new`, `mend`, `go_on`.
+    /// `register_as_new`, `mend`, `go_on`. Empty where there is nothing to do.
     pub help: String,
+    /// Of a worker's 421: the node that serves the key, where the worker knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Box<Owner>>,
+    /// Of a command: the code that it exits with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+}
+
+/// The node that serves a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Owner {
+    /// Its name.
+    pub node: String,
+    /// Where it takes requests: `host:port`.
+    pub address: String,
 }
 
 impl ErrorBody {
     /// An error of that kind.
     pub fn new(kind: &str, message: impl ToString, help: impl ToString) -> ErrorBody {
         let (message, help) = (message.to_string(), help.to_string());
-        ErrorBody { error: ErrorDetail { kind: kind.to_owned(), message, help } }
+        ErrorBody {
+            error: ErrorDetail { kind: kind.to_owned(), message, help, owner: None, exit_code: None },
+        }
+    }
+
+    /// The same, as it is sent.
+    pub fn bytes(&self) -> Vec<u8> {
+        // Strings and numbers can always be written.
+        serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
