@@ -9,7 +9,7 @@
 //! copy of its own, beside the mind: of a large cluster the planner has a second of work, and beats wait for nobody's
 //! question.
 
-use super::{Answer, Effect, Intent};
+use super::{Answer, DrainProgress, Effect, Intent};
 use crate::cluster::{Cluster, Moment};
 use crate::id::PlanId;
 use crate::name::{KeyspaceName, NodeId};
@@ -39,8 +39,12 @@ impl Cluster {
         if !touched.is_empty() {
             answer.warnings.extend(copy.obstacles(at));
             touched.iter().for_each(|name| copy.count_footprint(name));
+            // Why nothing of a blocked drain moves is told once, by how the drain stands.
+            let is_told =
+                answer.drains.iter().any(|drain| matches!(drain.progress, DrainProgress::Blocked { .. }));
             for name in &touched {
-                answer.warnings.extend(copy.plan_at_once(at, name));
+                let complaints = copy.plan_at_once(at, name);
+                answer.warnings.extend(complaints.into_iter().filter(|_| !is_told));
                 copy.count_footprint(name);
             }
         }

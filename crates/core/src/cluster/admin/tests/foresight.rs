@@ -73,6 +73,20 @@ fn a_dry_run_of_a_drain_shows_every_move_with_the_node_it_leaves() {
 }
 
 #[test]
+fn a_dry_run_of_a_drain_that_is_blocked_tells_of_the_shards_once() {
+    let mut town = Town::new(&["a"]);
+    town.done(automatic("users", 6));
+    town.rounds(30);
+    let dry = is_as_foreseen(&mut town, drain("a"));
+    assert!(dry.follows.is_empty());
+    let DrainProgress::Blocked { left: 6, why } = &dry.drains[0].progress else { panic!("{dry:?}") };
+    assert!(why.len() == 1 && why[0].contains("6 shards of keyspace users, such as s1"), "{why:?}");
+    let each =
+        dry.warnings.iter().filter(|warning| warning.contains("stays on") || warning.contains("has no node"));
+    assert_eq!(each.count(), 0, "{:?}", dry.warnings);
+}
+
+#[test]
 fn what_a_keyspace_is_to_become_is_shown_as_plans() {
     let mut town = town();
     let adds = is_as_foreseen(&mut town, replicas(2));
