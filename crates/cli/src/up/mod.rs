@@ -21,6 +21,7 @@ use stage::Stage;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// The coordinator's port; the others follow it.
 const PORT: u16 = 7400;
@@ -86,12 +87,7 @@ impl UpArgs {
         let at = coordinator.address().to_string();
         let door = Door { coordinator: vec![at.clone()], who: "up".to_owned() };
         let stage = Stage::new(at.clone(), library, doors.clone());
-        for number in 1..=self.nodes {
-            stage.add(&format!("n{number}"), self.address(NODES_FROM + number)).await?;
-        }
-        for number in 1..=self.nodes.min(DATASET_NODES) {
-            stage.add(&format!("d{number}"), self.address(DATASET_NODES_FROM + number)).await?;
-        }
+        self.add_nodes(&stage).await?;
         let control = stage.open(self.address(2)).await?;
         let router = Router::connect(vec![at.clone()], Options::default()).await;
         let config = proxy::Config { listen: self.address(1), door: doors, ..proxy::Config::default() };
@@ -121,6 +117,22 @@ impl UpArgs {
         proxy.stop().await;
         stage.clear();
         coordinator.stop().await;
+        Ok(())
+    }
+
+    /// All nodes side by side: each waits for the coordinator to take it in.
+    async fn add_nodes(&self, stage: &Stage) -> Result<(), Failure> {
+        let keep = (1..=self.nodes).map(|number| (format!("n{number}"), NODES_FROM + number));
+        let serve = (1..=self.nodes.min(DATASET_NODES))
+            .map(|number| (format!("d{number}"), DATASET_NODES_FROM + number));
+        let mut begun = JoinSet::new();
+        for (id, above) in keep.chain(serve) {
+            let (stage, listen) = (stage.clone(), self.address(above));
+            begun.spawn(async move { stage.add(&id, listen).await });
+        }
+        while let Some(added) = begun.join_next().await {
+            added.map_err(Failure::failed)??;
+        }
         Ok(())
     }
 
