@@ -9,7 +9,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new("proto");
     println!("cargo:rerun-if-changed=proto");
     let files = FILES.map(|name| root.join(format!("partage/v1/{name}.proto")));
-    let descriptors = protox::compile(files, [root])?;
+    let descriptors = protox::compile(&files, [root])?;
     tonic_prost_build::configure().compile_fds(descriptors)?;
+    // What reflection tells clients: the same without the comments.
+    let told =
+        protox::Compiler::new([root])?.include_imports(true).open_files(&files)?.encode_file_descriptor_set();
+    std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join("partage.v1.bin"), told)?;
     Ok(())
 }

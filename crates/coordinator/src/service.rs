@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::events::Keeping;
 use crate::front::Front;
-use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor};
+use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor, with_reflection};
 use crate::mind::{Audience, Ended, Leading, Mind, NotStored};
 use crate::publish::Publisher;
 use crate::roster::Roster;
@@ -524,6 +524,7 @@ fn doors(mind: &Mind, publisher: Arc<Publisher>, herald: Arc<Herald>, roster: Ro
             AdminServer::new(AdminDoor::new(Desk::new(mind.clone(), herald.clone())))
                 .max_decoding_message_size(limits::BODY_BYTES),
         );
+    let grpc = with_reflection(grpc);
     // Paths that neither knows are answered by the JSON doors, which know both ways of saying so.
     let json = crate::http::router(mind.clone(), herald, roster, term);
     grpc.into_axum_router().reset_fallback().merge(json)

@@ -9,3 +9,6 @@
 )]
 
 tonic::include_proto!("partage.v1");
+
+/// The files themselves, as an encoded `google.protobuf.FileDescriptorSet`: for reflection.
+pub const DESCRIPTORS: &[u8] = tonic::include_file_descriptor_set!("partage.v1");

@@ -2,8 +2,10 @@
 
 mod admin;
 mod maps;
+mod reflection;
 mod worker;
 
 pub use admin::AdminDoor;
 pub use maps::MapsDoor;
+pub(crate) use reflection::with_reflection;
 pub use worker::WorkerDoor;
