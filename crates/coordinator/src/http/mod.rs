@@ -2,6 +2,7 @@
 
 mod admin;
 mod answer;
+mod document;
 pub(crate) mod standby;
 mod worker;
 
@@ -45,7 +46,18 @@ struct Document;
 /// Everything over HTTP, of a coordinator that leads.
 pub(crate) fn router(mind: Mind, herald: Arc<Herald>, roster: Roster, term: u64) -> Router {
     let doors = Doors { desk: Desk::new(mind.clone(), herald.clone()), mind, herald, roster, term };
-    let (documented, document) = OpenApiRouter::with_openapi(Document::openapi())
+    let (documented, document) = documented();
+    let document = Arc::new(document::complete(&document));
+    documented
+        .route("/v1/openapi.json", get(async move || Json(document.clone())))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .with_state(doors)
+}
+
+/// What the API document is of, and that document as it is derived.
+fn documented() -> (Router<Doors>, utoipa::openapi::OpenApi) {
+    OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(admin::command))
         .routes(routes!(admin::status))
         .routes(routes!(admin::nodes))
@@ -67,13 +79,7 @@ pub(crate) fn router(mind: Mind, herald: Arc<Herald>, roster: Roster, term: u64)
         .routes(routes!(live))
         .routes(routes!(ready))
         .routes(routes!(metrics))
-        .split_for_parts();
-    let document = Arc::new(document);
-    documented
-        .route("/v1/openapi.json", get(async move || Json(document.as_ref().clone())))
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
-        .with_state(doors)
+        .split_for_parts()
 }
 
 /// Of a coordinator that starts or stops.
@@ -101,7 +107,9 @@ async fn ready(State(doors): State<Doors>) -> (StatusCode, &'static str) {
 }
 
 /// Numbers for Prometheus, as OpenMetrics text.
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/metrics", tag = "health", responses(
+    (status = 200, body = String, content_type = "application/openmetrics-text"),
+))]
 async fn metrics(State(doors): State<Doors>) -> Text {
     let glance = doors.mind.call(|cluster, at| Glance::of(cluster, at)).await;
     openmetrics(doors.herald.metrics_text(glance.ok().as_ref(), Some(doors.term)))

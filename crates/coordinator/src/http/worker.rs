@@ -41,6 +41,7 @@ use tokio::time::timeout;
         (status = 400, body = ErrorBody, description = "malformed"),
         (status = 409, body = ErrorBody, description = "the name or the address is taken, or no room"),
         (status = 410, body = ErrorBody, description = "that incarnation has ended, or the token is not its own"),
+        (status = 428, body = ErrorBody, description = "register again, as it is"),
     )
 )]
 pub(super) async fn register(
@@ -72,7 +73,8 @@ pub(super) async fn register(
         (status = 200, body = json::Orders),
         (status = 400, body = ErrorBody, description = "malformed"),
         (status = 409, body = ErrorBody, description = "overtaken by a later heartbeat"),
-        (status = 410, body = ErrorBody, description = "not registered, that incarnation has ended, or the token is not its own"),
+        (status = 410, body = ErrorBody, description = "that incarnation has ended, the node is not known, or the token is not its own"),
+        (status = 428, body = ErrorBody, description = "register again, as it is"),
     )
 )]
 pub(super) async fn heartbeat(
@@ -133,7 +135,8 @@ fn is_news(orders: &Orders, applied: u64) -> bool {
     responses(
         (status = 204, description = "it has left"),
         (status = 400, body = ErrorBody, description = "malformed"),
-        (status = 410, body = ErrorBody, description = "not registered, that incarnation has ended, or the token is not its own"),
+        (status = 410, body = ErrorBody, description = "that incarnation has ended, the node is not known, or the token is not its own"),
+        (status = 428, body = ErrorBody, description = "register again, as it is"),
     )
 )]
 pub(super) async fn leave(

@@ -54,7 +54,7 @@ pub(crate) use text::{from_hex, to_hex};
 pub use worker::{Beat, HotKey, KeyspaceBrief, Lease, Load, Order, Orders, Peer, ReplicaKey, Report};
 
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.
-pub(crate) fn word(role_or_state: impl std::fmt::Display) -> String {
+pub fn word(role_or_state: impl std::fmt::Display) -> String {
     let mut word = String::new();
     for letter in role_or_state.to_string().chars() {
         if letter.is_ascii_uppercase() && !word.is_empty() {
