@@ -6,7 +6,7 @@
 
 Python has no other hash of Partage than md5; keyspaces that are sharded by ranges of keys, or by name, need none.
 `GET`, `PUT` and `DELETE /KEYSPACE/KEY` reach a key, in memory. A key that is not here is answered 421, with the
-owner's address when it is known. See docs/src/protocols/worker-http.md for the protocol.
+owner's name and address when they are known. See docs/src/protocols/worker-http.md for the protocol.
 
 The shape is worth copying: one thread beats and decides, a few copy data from other workers, all others answer
 requests, and one lock stands between them. So when an order to unload has been carried out, no request is still
@@ -168,7 +168,7 @@ def fetch(order):
             url = f"http://{peer['address']}/partage/copy/{keyspace}/{peer['shard']}"
             try:
                 with urllib.request.urlopen(url, timeout=FETCH_S) as answer:
-                    copy = {bytes.fromhex(k): v for k, v in json.load(answer).items()}
+                    copy = {bytes.fromhex(k): bytes.fromhex(v) for k, v in json.load(answer).items()}
             except urllib.error.HTTPError as error:
                 if error.code != 404:
                     raise
@@ -377,6 +377,12 @@ def believe_until(end):
         lease_until = end
 
 
+def refused(status, kind, what, help, more={}, **headers):
+    """An error as all of Partage look."""
+    error = {"kind": kind, "message": f"{what}: {help}", "help": help} | more
+    return status, json.dumps({"error": error}).encode() + b"\n", headers
+
+
 class Service(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -397,13 +403,13 @@ class Service(BaseHTTPRequestHandler):
             with lock:
                 found = [one for key, one in held.items() if key[:2] == (words[2].decode(), int(words[3]))
                          and one.data is not None and not one.withdrawn]
-                copy = {k.hex(): v for one in found for k, v in one.data.items()}
+                copy = {k.hex(): v.hex() for one in found for k, v in one.data.items()}
             return self.answer(200, json.dumps(copy).encode()) if found else self.answer(404)
         if len(words) != 2:
             return self.answer(404)
         with lock:
-            status, out, headers = self.reach(words[0].decode(), words[1], body.decode())
-        self.answer(status, out, **headers)
+            status, out, headers = self.reach(words[0].decode(), words[1], body)
+        self.answer(status, out, partage_node=args.id, **headers)
 
     def reach(self, keyspace, key, value):
         """Under the lock: what is decided here is true until it is done."""
@@ -413,18 +419,28 @@ class Service(BaseHTTPRequestHandler):
         writes = self.command != "GET"
         if one and not (writes and one.order["role"] == "follower"):
             exclusive = keyspaces[keyspace]["ownership"] == "exclusive"
-            if one.phase != "serving" or exclusive and time.monotonic() >= lease_until:
-                return 503, b"not yet, or not any more\n", {"retry_after": "1"}
+            if one.phase != "serving":
+                return refused(503, "soon", "the shard is being handed over to this node", "try again", retry_after="1")
+            if exclusive and time.monotonic() >= lease_until:
+                return refused(503, "lapsed", "this node has no lease", "try again", retry_after="1")
             if writes and self.command == "PUT":
                 one.data[key] = value
             elif writes:
                 one.data.pop(key, None)
             found = one.data.get(key)
-            headers = {"partage_node": args.id, "partage_epoch": str(one.epoch)}
-            return (200 if writes or found is not None else 404), (found or "").encode(), headers
-        owners = [peer for each in mine for peer in each.order["peers"]
-                  if peer["state"] == "live" and peer["role"] == "leader"]
-        return 421, b"not here\n", {"partage_owner_address": owner["address"] for owner in owners[:1]}
+            # The process may have been paused within: then another node may own the shard already.
+            if exclusive and time.monotonic() >= lease_until:
+                return refused(503, "lapsed_while_served", "the lease ran out meanwhile", "look whether it was done",
+                               retry_after="1")
+            return (200 if writes or found is not None else 404), found or b"", {"partage_epoch": str(one.epoch)}
+        owners = [{"node": peer["node"], "address": peer["address"]} for each in mine for peer in each.order["peers"]
+                  if not each.withdrawn and peer["state"] == "live" and peer["role"] == "leader"]
+        more, headers = {"owner": owners[0]} if owners else {}, {}
+        if owners:
+            headers = {"partage_owner_node": owners[0]["node"], "partage_owner_address": owners[0]["address"]}
+        if keyspace in keyspaces:
+            headers["partage_generation"] = str(keyspaces[keyspace]["generation"]["sequence"])
+        return refused(421, "misdirected", "this node does not serve the key", "ask for a newer map", more, **headers)
 
     do_GET = do_PUT = do_DELETE = serve
 
