@@ -5,6 +5,7 @@ use std::path::Path;
 
 const FILES: [&str; 9] = ["map", "node", "keyspace", "worker", "maps", "plan", "stored", "admin", "metadata"];
 
+#[expect(clippy::disallowed_methods, reason = "cargo says in the environment where to write")]
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new("proto");
     println!("cargo:rerun-if-changed=proto");

@@ -101,7 +101,7 @@ impl Times {
         });
         let mut line = String::new();
         BufReader::new(begun.0.stdout.take().ok_or_else(piped)?).read_line(&mut line)?;
-        self.ready.push(began.elapsed());
+        self.ready.push(now() - began);
         self.core.push(Duration::from_secs_f64(core_seconds_of(begun.0.id())));
         serde_json::from_str::<serde_json::Value>(&line)
             .map_err(|_| io::Error::other(format!("{} was not ready: {line:?}", program.display())))?;
@@ -136,6 +136,8 @@ fn floor() -> io::Result<()> {
     }
     say("{\"floor\":\"ready\"}");
     // The one who measures ends it.
-    std::thread::sleep(Duration::from_secs(60));
+    if let Some(runtime) = runtimes.first() {
+        runtime.block_on(async { tokio::time::sleep(Duration::from_secs(60)).await });
+    }
     Ok(())
 }

@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_status_is_taken_for_what_it_says() {
         let of = |status, version, error: &str| {
-            of_status(&reply(status, version, json!({ "error": error }))).unwrap()
+            of_status(&reply(status, version, json!({ "error": { "kind": error } }))).unwrap()
         };
         assert!(matches!(of(503, None, "no_version"), Look::Saw(Sight::Nothing)));
         assert!(matches!(of(404, Some("v1"), ""), Look::Wrong(_)), "every key is in every version");
