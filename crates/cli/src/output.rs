@@ -120,7 +120,13 @@ impl Failure {
     pub fn report(&self, json: bool) -> ExitCode {
         let text = if json {
             let kind = self.kind.as_deref().unwrap_or(self.exit.word());
-            let mut body = ErrorBody::new(kind, &self.what, self.help.as_deref().unwrap_or(""));
+            let help = self.help.as_deref().unwrap_or("");
+            // A message ends with its way out, here as everywhere.
+            let message = match self.what.ends_with(help) {
+                true => self.what.clone(),
+                false => format!("{}: {help}", self.what),
+            };
+            let mut body = ErrorBody::new(kind, message, help);
             body.error.exit_code = Some(self.exit as u8);
             String::from_utf8_lossy(&body.bytes()).into_owned()
         } else {

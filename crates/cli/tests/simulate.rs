@@ -329,7 +329,12 @@ fn errors_are_json_when_asked_and_a_key_of_the_limit_is_taken() {
     let error: Value = serde_json::from_str(&stderr).unwrap();
     assert_eq!(
         error["error"],
-        serde_json::json!({ "kind": "failed", "message": "there is no key in stdin", "help": "", "exit_code": 1 })
+        serde_json::json!({
+            "kind": "failed",
+            "message": "there is no key in stdin: give a file with at least one key, one a line",
+            "help": "give a file with at least one key, one a line",
+            "exit_code": 1,
+        })
     );
     let all = json(&[b'k'; 4_096], &["--keys", "-", "--nodes", "2"]);
     assert_eq!(all["scenes"][0]["bytes"], 4_096);
