@@ -6,6 +6,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use partage_wire::json::ErrorBody;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -130,7 +131,8 @@ async fn serve(
             Ok(answer)
         }
         Does::Refuses(reason) => {
-            let mut answer = answer(503, format!("{{\"error\":\"{reason}\",\"message\":\"later\"}}"));
+            let body = ErrorBody::new(reason, "not now: later", "later").bytes();
+            let mut answer = answer(503, String::from_utf8_lossy(&body).into_owned());
             answer.headers_mut().insert("retry-after", 1.into());
             Ok(answer)
         }
