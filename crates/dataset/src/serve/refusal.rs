@@ -31,8 +31,11 @@ impl Refusal {
         what: impl fmt::Display,
         way_out: impl Into<Cow<'static, str>>,
     ) -> Refusal {
-        let way_out = way_out.into();
-        Refusal { status, kind, text: format!("{what}: {way_out}"), way_out, allow: None }
+        let (way_out, mut text) = (way_out.into(), what.to_string());
+        if !text.ends_with(&*way_out) {
+            text = format!("{text}: {way_out}");
+        }
+        Refusal { status, kind, text, way_out, allow: None }
     }
 
     /// 400.
@@ -89,7 +92,7 @@ impl Refusal {
             Failure::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, "timed_out"),
             Failure::NoPeers | Failure::All(_) => (StatusCode::BAD_GATEWAY, "no_peer"),
         };
-        Refusal::new(status, kind, what, "try again, or another node")
+        Refusal::new(status, kind, what, "try again")
     }
 
     /// 405: the path answers these, as the header `allow` has them.
