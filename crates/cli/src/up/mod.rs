@@ -15,6 +15,7 @@ use crate::role::{asked_to_stop, log};
 use clap::Args;
 use library::Library;
 use partage_coordinator::{Backing, Config, Coordinator, StartError};
+use partage_core::settings::Settings;
 use partage_router::{Options, Router, proxy};
 use serde::Serialize;
 use stage::Stage;
@@ -162,7 +163,9 @@ impl UpArgs {
 
     async fn coordinator(&self, door: partage_door::Settings) -> Result<Coordinator, Failure> {
         let backing = self.data_dir.clone().map_or(Backing::Memory, Backing::Directory);
-        let config = Config { backing, door, ..Config::new(self.address(0)) };
+        // All nodes begin together here: none is waited for.
+        let settings = Settings { settle_ms: 100, ..Settings::default() };
+        let config = Config { backing, door, settings, ..Config::new(self.address(0)) };
         Coordinator::start(config).await.map_err(|error| match &error {
             StartError::Listen { .. } => {
                 Failure::failed(error).help("another `up` may run: choose a free --port, or 0 for any")
