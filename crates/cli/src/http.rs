@@ -7,13 +7,11 @@ use hyper::http::uri::Authority;
 use hyper::{Request, Response};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
+use partage_dialer::Dialer;
 use std::time::Duration;
 
 /// How long an answer may take: a plan of a million shards is made in less.
 pub const ANSWER: Duration = Duration::from_secs(30);
-
-/// How long a connection may take before the next address is tried.
-const CONNECT: Duration = Duration::from_secs(3);
 
 /// A `host:port`, and nothing else.
 pub fn address(text: &str) -> Result<String, String> {
@@ -42,9 +40,8 @@ impl Lost {
 
 /// Asks; returns with the head of the answer.
 pub async fn send(request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Lost> {
-    let mut connector = HttpConnector::new();
-    connector.set_connect_timeout(Some(CONNECT));
-    let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
+    let client: Client<HttpConnector, Full<Bytes>> =
+        Client::builder(TokioExecutor::new()).build(Dialer::COMMAND.http());
     let lost = |error: hyper_util::client::legacy::Error| Lost {
         sent: !error.is_connect(),
         why: root_cause(&error),

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioExecutor;
 use partage_core::exchange::Orders;
 use partage_core::id::Incarnation;
 use partage_core::name::NodeId;
+use partage_dialer::Dialer;
 use partage_wire::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,7 +33,7 @@ struct Posted {
 
 /// Posts until the mind is gone.
 pub async fn run(mind: Mind) {
-    let client: HttpClient = Client::builder(TokioExecutor::new()).build_http();
+    let client: HttpClient = Client::builder(TokioExecutor::new()).build(Dialer::PEER.http());
     let mut posts = JoinSet::new();
     let (mut waiting, mut busy) = (BTreeSet::new(), BTreeSet::new());
     let mut taken: BTreeMap<NodeId, (Incarnation, u64)> = BTreeMap::new();

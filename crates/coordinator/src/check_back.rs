@@ -10,9 +10,9 @@ use hyper_util::rt::TokioExecutor;
 use partage_core::id::Incarnation;
 use partage_core::name::NodeId;
 use partage_core::node::CheckBack;
+use partage_dialer::Dialer;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ type HttpClient = Client<HttpConnector, Empty<bytes::Bytes>>;
 
 /// Checks every `period`, and at once when a node has registered, until the mind is gone.
 pub async fn run(mind: Mind, period: Duration) {
-    let client: HttpClient = Client::builder(TokioExecutor::new()).build_http();
+    let client: HttpClient = Client::builder(TokioExecutor::new()).build(Dialer::PEER.http());
     let slots = Arc::new(Semaphore::new(limits::CHECKS));
     let mut ticks = tokio::time::interval(period);
     loop {
@@ -49,7 +49,7 @@ async fn tell(mind: &Mind, node: NodeId, incarnation: Incarnation, answered: boo
 async fn answers(client: &HttpClient, address: &str, how: &CheckBack) -> bool {
     let limit = Duration::from_millis(limits::CHECK_MS);
     match how {
-        CheckBack::Connect => matches!(timeout(limit, TcpStream::connect(address)).await, Ok(Ok(_))),
+        CheckBack::Connect => Dialer::PEER.tcp(address).await.is_ok(),
         CheckBack::Get(path) => {
             let Ok(request) = Request::get(format!("http://{address}{path}")).body(Empty::new()) else {
                 return false;

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
+use partage_dialer::Dialer;
 use partage_wire::headers::{FORWARDED_BY, LEADER, drop_hop_by_hop};
 use partage_wire::json::ErrorBody;
 use std::sync::Arc;
@@ -54,15 +55,12 @@ enum Lost {
 impl Forward {
     /// To whoever leads. While nobody does, `failure` says why.
     pub fn new(leads: WhoLeads, me: &str, failure: LastFailure) -> Forward {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(Duration::from_millis(limits::HOP_CONNECT_MS)));
-        let client = Client::builder(TokioExecutor::new())
-            .http2_only(true)
-            .http2_keep_alive_interval(Duration::from_millis(limits::KEEP_ALIVE_MS))
-            .http2_keep_alive_timeout(Duration::from_millis(limits::KEEP_ALIVE_MS))
-            .timer(hyper_util::rt::TokioTimer::new())
-            .build(connector);
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.http2_only(true).timer(hyper_util::rt::TokioTimer::new());
+        if let Some((every, answer)) = Dialer::LEADER.pings() {
+            builder.http2_keep_alive_interval(every).http2_keep_alive_timeout(answer);
+        }
+        let client = builder.build(Dialer::LEADER.http());
         let me = HeaderValue::from_str(me).unwrap_or(HeaderValue::from_static("a coordinator"));
         Forward { client, leads, me, slots: Arc::new(Semaphore::new(limits::FORWARDED)), failure }
     }

@@ -76,9 +76,6 @@ pub const LEADER_WAIT_MS: u64 = 15_000;
 /// Requests passed on to the leader at once; each may hold a body of [`BODY_BYTES`], most hold none.
 pub const FORWARDED: usize = 1_024;
 
-/// How long a connection to the leader may take, in milliseconds.
-pub const HOP_CONNECT_MS: u64 = 1_000;
-
 /// Longest rest before a backend that cannot be reached is tried again, in milliseconds; it begins with
 /// [`RESTART_MS`] and doubles.
 pub const RESTART_MOST_MS: u64 = 5_000;

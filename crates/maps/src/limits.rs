@@ -2,13 +2,6 @@
 
 use std::time::Duration;
 
-/// HTTP/2 pings to the coordinator when nothing else is heard: without them a healed partition is never
-/// noticed.
-pub const PING: Duration = Duration::from_secs(3);
-
-/// How long a ping may take.
-pub const PONG: Duration = Duration::from_secs(2);
-
 /// How long a connection to a coordinator may take to open.
 pub const COORDINATOR_CONNECT: Duration = Duration::from_secs(2);
 

@@ -19,6 +19,7 @@ use partage_core::reconnect::Rests;
 use partage_core::routing::back::{Offer, Offers};
 use partage_core::routing::table::{RouteTable, TableError};
 use partage_core::time::Millis;
+use partage_dialer::Dialer;
 use partage_wire::Malformed;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::maps::{Joiner, MapEvent, MapNews, Watch};
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
@@ -266,13 +267,7 @@ async fn until(due: Option<Instant>) {
 
 async fn connect(url: &str) -> Result<MapsClient<Channel>, Ended> {
     let unreachable = |error: tonic::transport::Error| Ended::Unreachable(format!("{url}: {error}"));
-    let endpoint = Endpoint::from_shared(url.to_owned())
-        .map_err(unreachable)?
-        .connect_timeout(limits::COORDINATOR_CONNECT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(limits::PING)
-        .keep_alive_timeout(limits::PONG)
-        .keep_alive_while_idle(true);
+    let endpoint = Dialer::MAPS.grpc(url).map_err(unreachable)?;
     let channel = timeout(limits::COORDINATOR_CONNECT, endpoint.connect()).await;
     let channel =
         channel.map_err(|_| Ended::Unreachable(format!("{url} does not answer")))?.map_err(unreachable)?;

@@ -42,9 +42,6 @@ pub const FETCH: Duration = Duration::from_secs(60);
 /// How long a question may take.
 pub const ASK: Duration = Duration::from_secs(3);
 
-/// How long a connection may take to open.
-pub const CONNECT: Duration = Duration::from_secs(1);
-
 /// Rest before somebody who did not hear a notice is told again.
 pub const TELL_AGAIN: Duration = Duration::from_millis(500);
 

@@ -1,12 +1,13 @@
 //! The other metadata servers: where they are, and what is asked of them.
 
-use crate::limits::{ASK, CONNECT, FETCH, STORE, STORE_OPERATION};
+use crate::limits::{ASK, FETCH, STORE, STORE_OPERATION};
 use crate::line::Line;
 use futures::stream;
 use partage_core::id::Generation;
 use partage_core::map::ShardMap;
 use partage_core::metadata::change::{Change, Notice};
 use partage_core::name::{KeyspaceName, NodeId};
+use partage_dialer::Dialer;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::metadata::{ChangeJoiner, MapQuestion, answer, in_one, in_parts, notice_form};
 use partage_wire::proto;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 /// Where metadata servers are: `host:port` by id, whoever is there now. Whoever hands it in keeps it up to date,
@@ -81,10 +82,9 @@ impl Peers {
         if let Some(channel) = channels.get(&address) {
             return Ok(client(channel.clone()));
         }
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|why| Status::unavailable(format!("metadata server {server} at {address:?}: {why}")))?
-            .connect_timeout(CONNECT)
-            .tcp_nodelay(true);
+        let endpoint = Dialer::PEER
+            .grpc(format!("http://{address}"))
+            .map_err(|why| Status::unavailable(format!("metadata server {server} at {address:?}: {why}")))?;
         // Addresses that are no more in use are few, and a channel to nowhere costs little; but not for ever.
         if channels.len() >= 2 * partage_core::metadata::SERVERS_MOST {
             channels.clear();

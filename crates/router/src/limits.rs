@@ -16,10 +16,6 @@ pub const KEPT_BODY_BYTES: usize = 64 << 10;
 /// Largest body of a refusal that is read for its reason.
 pub const REFUSAL_BYTES: u64 = 16 << 10;
 
-/// How long a connection to a node may take to open: many times a round trip around the world, and short
-/// against a request's deadline, so that another try is left.
-pub const CONNECT: Duration = Duration::from_secs(1);
-
 /// How long an idle connection to a node is kept: less than what servers commonly allow (Node.js: 5 s;
 /// others 60 s and more), as one that the server closes under a request costs a try.
 pub const IDLE: Duration = Duration::from_secs(4);

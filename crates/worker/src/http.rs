@@ -49,6 +49,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::worker::gates::Access;
+use partage_dialer::Dialer;
 pub use partage_wire::headers::{EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO};
 use partage_wire::headers::{FORWARDED_HOST, drop_hop_by_hop, number};
 use partage_wire::json::{ErrorBody, Owner};
@@ -167,13 +168,10 @@ pub struct Sharded {
 impl Sharded {
     /// With [`limits::HOLD`] of patience.
     pub fn new(worker: &Worker, key_of: impl KeyOf) -> Sharded {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(limits::HOP_CONNECT));
-        connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(limits::HOP_IDLE)
-            .build(connector);
+            .build(Dialer::PEER.http());
         let finder = Finder::new(worker.node().clone(), worker.shared().coordinators.clone());
         let locator = Locator::Maps(Arc::new(finder));
         Sharded { worker: worker.clone(), key_of: Arc::new(key_of), client, hold: limits::HOLD, locator }

@@ -29,19 +29,6 @@ pub const OUTGOING: usize = 4;
 /// How long opening a line may take, the answer to the registration included.
 pub const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long reaching a coordinator may take: one whose machine is gone is to be found out while the lease lasts, with
-/// time for the next one.
-pub const REACH: Duration = Duration::from_secs(2);
-
-/// How often an idle line is probed by HTTP/2, and how long the answer may take. Without it a healed
-/// partition would leave a line that hangs for ever. Both together are how late a paused coordinator is noticed: a
-/// quarter of the lease that several coordinators give, so that there is time for a second one that is paused, and for
-/// the election.
-pub const KEEP_ALIVE: Duration = Duration::from_millis(500);
-
-/// See [`KEEP_ALIVE`].
-pub const KEEP_ALIVE_ANSWER: Duration = Duration::from_millis(1_500);
-
 /// For how long it is not said again that no coordinator has us, in milliseconds: longer than the next leader takes.
 pub const WARN_AGAIN_MS: u64 = 30_000;
 
@@ -74,9 +61,6 @@ pub const WAITERS: usize = 10_000;
 /// How long [`crate::http`] holds a request whose replica is about to serve. Above the time in which a dead
 /// owner's lease runs out with default settings, so that a failover costs a request its patience only.
 pub const HOLD: Duration = Duration::from_secs(5);
-
-/// How long one hop to the owner may take to connect: it is in the same cluster.
-pub const HOP_CONNECT: Duration = Duration::from_secs(1);
 
 /// Idle connections kept to each other node, for hops.
 pub const HOP_IDLE: usize = 64;

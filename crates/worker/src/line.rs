@@ -18,6 +18,7 @@ use crate::{entropy, limits};
 use futures::future::BoxFuture;
 use partage_core::reconnect::{Rests, Silent};
 use partage_core::time::Millis;
+use partage_dialer::Dialer;
 use partage_maps::Turns;
 use partage_wire::headers::LEADER;
 use partage_wire::limits::MESSAGE_BYTES;
@@ -27,7 +28,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
 
 /// An open line.
@@ -251,13 +251,9 @@ impl From<Status> for Refused {
 }
 
 async fn open(url: &str, register: Register) -> Result<Line, Refused> {
-    let channel = Endpoint::from_shared(url.to_owned())
+    let channel = Dialer::LEASE
+        .grpc(url)
         .map_err(|error| format!("{url:?} is no address: {error}"))?
-        .connect_timeout(limits::REACH)
-        .http2_keep_alive_interval(limits::KEEP_ALIVE)
-        .keep_alive_timeout(limits::KEEP_ALIVE_ANSWER)
-        .keep_alive_while_idle(true)
-        .tcp_nodelay(true)
         .connect()
         .await
         .map_err(|error| with_source(&error))?;

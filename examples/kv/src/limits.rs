@@ -25,6 +25,3 @@ pub const REPLICATE: Duration = Duration::from_millis(300);
 
 /// How long a peer that sends records may be silent.
 pub const SILENCE: Duration = Duration::from_secs(3);
-
-/// How long connecting to a peer may take.
-pub const CONNECT: Duration = Duration::from_secs(1);

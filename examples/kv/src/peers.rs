@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use partage_dialer::Dialer;
 use partage_worker::{Assignment, Failure, Peer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +30,7 @@ pub struct Peers {
 
 impl Peers {
     pub fn new() -> Peers {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(limits::CONNECT));
-        connector.set_nodelay(true);
-        Peers { client: Client::builder(TokioExecutor::new()).build(connector) }
+        Peers { client: Client::builder(TokioExecutor::new()).build(Dialer::PEER.http()) }
     }
 
     /// Gives back `OK` and `NOT_FOUND`; all else is an error.

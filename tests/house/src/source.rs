@@ -47,6 +47,19 @@ const FORM_DERIVES: [&str; 6] = ["Serialize", "Deserialize", "Message", "Oneof",
 /// Who may have such forms: `wire` owns them all, `cli` has its configuration file and its `--json`.
 const MAY_DERIVE_FORMS: [&str; 2] = ["crates/wire/", "crates/cli/"];
 
+/// What opens connections, as it ends in a path.
+const DIALS: [&str; 5] = [
+    "TcpStream::connect",
+    "HttpConnector::new",
+    "Endpoint::from_shared",
+    "Endpoint::from_static",
+    "Endpoint::new",
+];
+
+/// Who may do so: `dialer` does it for all, the backends of `coordination` are reached by their own clients, and what stands
+/// outside plays clients and strangers.
+const MAY_DIAL: [&str; 4] = ["crates/dialer/", "crates/coordination/", "tests/", "bench/"];
+
 /// A word at a line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct At {
@@ -119,6 +132,25 @@ impl Source {
                 format!(
                     "{file}:{}: derives {}; network and stored forms live in crates/wire, with their version and \
                      their conversion to the type used here",
+                    at.line, at.word
+                )
+            })
+            .collect()
+    }
+
+    /// Connections that are opened past the dialer.
+    pub fn dial_findings(&self, file: &str) -> Vec<String> {
+        if MAY_DIAL.iter().any(|p| file.starts_with(p)) {
+            return Vec::new();
+        }
+        let dials =
+            |at: &&At| DIALS.iter().any(|dial| at.word == *dial || at.word.ends_with(&format!("::{dial}")));
+        self.paths
+            .iter()
+            .filter(dials)
+            .map(|at| {
+                format!(
+                    "{file}:{}: `{}`; connections are opened by crates/dialer, with its time-outs",
                     at.line, at.word
                 )
             })

@@ -52,6 +52,13 @@ fn forms_live_in_wire() {
 }
 
 #[test]
+fn connections_are_opened_by_the_dialer() {
+    let found: Vec<String> =
+        sources().iter().flat_map(|(file, _, source)| source.dial_findings(file)).collect();
+    none("connections past the dialer", &found);
+}
+
+#[test]
 fn files_and_functions_fit_in_a_head() {
     let found: Vec<String> =
         sources().iter().flat_map(|(file, text, source)| source.size_findings(file, text)).collect();

@@ -14,6 +14,7 @@ use partage_core::dataset::DatasetName;
 use partage_core::dataset::node::Layout;
 use partage_core::dataset::shards::{Upkeep, Wanted, detour, upkeep};
 use partage_core::keyspace::Keyspace;
+use partage_dialer::Dialer;
 use partage_wire::proto::admin_client::AdminClient;
 use partage_wire::proto::{
     self, CommandRequest, CreateKeyspace, DeleteKeyspace, GetKeyspaceRequest, KeyspaceChanges,
@@ -22,7 +23,7 @@ use partage_wire::proto::{
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// What a coordinator was asked to see to, and what came of it.
@@ -145,7 +146,7 @@ async fn see_to_at(
     let told = |status: Status| format!("{coordinator}: {}", status.message());
     let url =
         if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
-    let endpoint = Endpoint::from_shared(url).map_err(|error| format!("{coordinator}: {error}"))?;
+    let endpoint = Dialer::COMMAND.grpc(url).map_err(|error| format!("{coordinator}: {error}"))?;
     let channel = endpoint.connect().await.map_err(|error| format!("{coordinator}: {error}"))?;
     let mut admin = AdminClient::new(channel);
     let there = get(&mut admin, dataset).await.map_err(told)?;

@@ -8,6 +8,7 @@ use crate::limits;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use partage_dialer::Dialer;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -79,8 +80,7 @@ impl Pool {
                 Err(error) => return Err(error),
             }
         }
-        let mut stream = TcpStream::connect(&**peer).await?;
-        stream.set_nodelay(true)?;
+        let mut stream = Dialer::PEER.tcp(&**peer).await?;
         stream.write_all(request).await?;
         let (response, is_kept) = read(&mut stream, is_head).await?;
         if is_kept {

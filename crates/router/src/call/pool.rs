@@ -15,13 +15,14 @@ use hyper::client::conn::http1::{Connection, SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use partage_core::routing::NodeAddress;
 use partage_core::time::Millis;
+use partage_dialer::Dialer;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// The end of a connection that reads and writes, when it is driven.
 type Line = Pin<Box<Connection<TokioIo<TcpStream>, Outgoing>>>;
@@ -51,10 +52,7 @@ pub enum Unanswered {
 impl Connected {
     /// Opens one.
     pub async fn open(address: &str) -> Result<Connected, String> {
-        let opened = timeout(limits::CONNECT, TcpStream::connect(address)).await;
-        let stream =
-            opened.map_err(|_| "it did not open in time".to_owned())?.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let stream = Dialer::PEER.tcp(address).await.map_err(|error| error.to_string())?;
         let (send, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         Ok(Connected { send, connection: Some(Box::pin(connection)), idle_since: Instant::now() })
     }

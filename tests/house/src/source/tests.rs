@@ -71,6 +71,24 @@ fn forms_are_derived_in_wire_and_cli_only() {
 }
 
 #[test]
+fn connections_past_the_dialer_are_found() {
+    let dials = |file: &str, text: &str| parse(text).dial_findings(file).len();
+    for opened in [
+        "fn f() { TcpStream::connect(a); }",
+        "fn f() { tokio::net::TcpStream::connect(a); }",
+        "fn f() { tokio::select! { s = TcpStream::connect(a) => s, } }",
+        "fn f() { HttpConnector::new(); }",
+        "fn f() { tonic::transport::Endpoint::from_shared(a); }",
+    ] {
+        assert_eq!(dials("crates/router/src/a.rs", opened), 1, "{opened}");
+        assert_eq!(dials("crates/dialer/src/lib.rs", opened), 0);
+        let tested = format!("#[cfg(test)] mod tests {{ {opened} }}");
+        assert_eq!(dials("crates/router/src/a.rs", &tested), 0);
+    }
+    assert_eq!(dials("crates/router/src/a.rs", "fn f(s: TcpStream, h: HttpConnector) { s.connect(); }"), 0);
+}
+
+#[test]
 fn long_functions_are_named_with_their_line() {
     let body = "    let _ = 1;\n".repeat(FUNCTION_LINES - 2);
     let fits = format!("\nfn f() {{\n{body}}}\n");

@@ -1,0 +1,130 @@
+//! The one place from which a process of Partage connects to another one: workers and routers to coordinators, routers and
+//! nodes to nodes, coordinators to workers and to each other, commands to all. The counterpart of the door, through which
+//! they are let in.
+//!
+//! ```text
+//! who calls ──► Dialer: how long may it take to open? is it still there? ──► TCP, HTTP or gRPC
+//! ```
+//!
+//! Certificates will be shown and looked at here. What a call may take when the connection is open is its caller's to
+//! say; all time-outs of connections are in this file. The coordination backends (etcd, ZooKeeper, MySQL, gossip) and the
+//! sources of datasets are reached by their own clients.
+
+use hyper_util::client::legacy::connect::HttpConnector;
+use std::io::{Error, ErrorKind};
+use std::time::Duration;
+use tokio::net::{TcpStream, ToSocketAddrs};
+use tonic::transport::{Endpoint, Error as TransportError};
+
+/// HTTP/2 pings when nothing else is heard: without them a connection across a healed partition hangs for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pings {
+    /// Rest between two.
+    every: Duration,
+    /// How long the answer may take.
+    answer: Duration,
+}
+
+/// How one kind of party is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dialer {
+    connect: Duration,
+    pings: Option<Pings>,
+}
+
+impl Dialer {
+    /// A process of the same cluster that is to answer a request: a node, a metadata server, the coordinator that leads. It
+    /// takes many times a round trip around the world, and is short against a request's deadline, so that another try is
+    /// left.
+    pub const PEER: Dialer = Dialer { connect: Duration::from_secs(1), pings: None };
+
+    /// The same, over a connection that stays.
+    pub const LEADER: Dialer = Dialer {
+        connect: Duration::from_secs(1),
+        pings: Some(Pings { every: Duration::from_secs(5), answer: Duration::from_secs(5) }),
+    };
+
+    /// A coordinator whose maps are followed. One whose machine is gone is found out in time for the next one.
+    pub const MAPS: Dialer = Dialer {
+        connect: Duration::from_secs(2),
+        pings: Some(Pings { every: Duration::from_secs(3), answer: Duration::from_secs(2) }),
+    };
+
+    /// The coordinator that renews a worker's lease. Ping and answer together are how late a paused coordinator is
+    /// noticed: a quarter of the lease that several coordinators give, so that there is time for a second one that is
+    /// paused, and for the election.
+    pub const LEASE: Dialer = Dialer {
+        connect: Duration::from_secs(2),
+        pings: Some(Pings { every: Duration::from_millis(500), answer: Duration::from_millis(1_500) }),
+    };
+
+    /// Whomever a person asks for: the next address is tried after that.
+    pub const COMMAND: Dialer = Dialer { connect: Duration::from_secs(3), pings: None };
+
+    /// A connection for a protocol of the caller's own.
+    ///
+    /// # Errors
+    /// When there is none, or [`ErrorKind::TimedOut`] when it does not open in time.
+    pub async fn tcp(self, address: impl ToSocketAddrs) -> Result<TcpStream, Error> {
+        let late = |_| Error::new(ErrorKind::TimedOut, "it did not open in time");
+        let stream =
+            tokio::time::timeout(self.connect, TcpStream::connect(address)).await.map_err(late)??;
+        // Small messages to and fro are all there is; waiting for more to send only delays them.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// What a client of HTTP opens its connections with.
+    pub fn http(self) -> HttpConnector {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(self.connect));
+        connector.set_nodelay(true);
+        connector
+    }
+
+    /// Pings on connections of HTTP/2: rest between two, and how long the answer may take.
+    pub fn pings(self) -> Option<(Duration, Duration)> {
+        self.pings.map(|pings| (pings.every, pings.answer))
+    }
+
+    /// Where gRPC connects to: `http://host:port`.
+    ///
+    /// # Errors
+    /// When that is no URL.
+    pub fn grpc(self, url: impl Into<String>) -> Result<Endpoint, TransportError> {
+        let endpoint = Endpoint::from_shared(url.into())?.connect_timeout(self.connect).tcp_nodelay(true);
+        Ok(match self.pings {
+            Some(pings) => endpoint
+                .http2_keep_alive_interval(pings.every)
+                .keep_alive_timeout(pings.answer)
+                .keep_alive_while_idle(true),
+            None => endpoint,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn it_reaches_who_listens_and_says_who_does_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = Dialer::PEER.tcp(address).await.unwrap();
+        assert!(stream.nodelay().unwrap());
+        drop((stream, listener));
+        assert_eq!(Dialer::PEER.tcp(address).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert!(Dialer::MAPS.grpc("no url").is_err());
+    }
+
+    /// An address whose machine does not answer at all would hold a caller for minutes.
+    #[tokio::test]
+    async fn it_waits_for_nobody_longer_than_it_says() {
+        let dialer = Dialer { connect: Duration::ZERO, pings: None };
+        // Of the block for documentation: nobody is there.
+        let error = dialer.tcp("192.0.2.1:9").await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::NetworkUnreachable), "{error}");
+    }
+}
