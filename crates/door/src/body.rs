@@ -93,6 +93,14 @@ impl Brought {
         Brought { inner, visit, keeping, is_small, pace: Pace::new(bytes_s), failed: None }
     }
 
+    /// All of it will be in memory until the request is answered, also where the door took it to be passed on.
+    pub fn keep(&mut self) {
+        if matches!(self.keeping, Keeping::Piece) {
+            self.keeping = Keeping::Answer;
+            self.is_small = self.inner.size_hint().exact().is_some_and(|bytes| bytes <= limits::SMALL_BODY);
+        }
+    }
+
     fn fail(&mut self, reason: Reason, what: &str, way_out: &'static str) -> Refusal {
         let refusal = self.visit.break_off(reason, what, way_out);
         self.failed = Some(refusal.clone());

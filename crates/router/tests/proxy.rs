@@ -9,10 +9,12 @@ use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::routing::retry::RetryPolicy;
 use partage_router::proxy::{Config, KeyFrom, KeyspaceFrom, Proxy, Rule, serve};
 use partage_router::{CallOptions, Hedging, Options, Router};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -82,6 +84,33 @@ async fn by_default_the_path_says_keyspace_and_key() {
     assert_eq!(get(&proxy, &long[..long.len() - 1]).await.0, 200);
     nodes[0].does(&[Does::Says(404)]);
     assert_eq!(get(&proxy, "/ks/apple").await.0, 404, "the service's own");
+}
+
+/// The keys of a request for several are in memory until it is answered, however often it is tried: they count.
+#[tokio::test]
+async fn z3_the_keys_of_a_request_for_several_count_against_the_budget() {
+    let node = Node::start("a").await;
+    let mut maps = Maps::new("ks", &[("", &["a"])]);
+    maps.kind = KeyspaceKind::Dataset;
+    maps.nodes = vec![node.at()];
+    let coordinator = Coordinator::start(maps).await;
+    let router = router(&coordinator, CallOptions::default()).await;
+    let door = partage_door::Settings {
+        budget: Arc::new(partage_door::Budget::new(256 << 10)),
+        ..Default::default()
+    };
+    let config = Config { listen: ([127, 0, 0, 1], 0).into(), threads: 1, door, ..Config::default() };
+    let proxy = serve(&router, config).await.unwrap();
+    let keys = async |bytes: usize| {
+        let request = Request::post("/ks").header("host", "localhost");
+        let answer = ask(&proxy, request.body(Full::from(vec![b'k'; bytes])).unwrap()).await;
+        (answer.status().as_u16(), text(answer).await)
+    };
+    assert_eq!(keys(100 << 10).await.0, 200);
+    let (status, said) = keys(512 << 10).await;
+    assert_eq!(status, 503, "{said}");
+    assert!(said.contains("bytes_in_flight_mib"), "{said}");
+    assert_eq!(keys(100 << 10).await.0, 200, "it is given back");
 }
 
 #[tokio::test]

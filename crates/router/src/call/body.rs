@@ -42,12 +42,15 @@ impl Outgoing {
     }
 
     /// Taken in whole, if it says that it is no longer than `most`; else as it is.
-    pub(crate) async fn kept(self, most: usize) -> Result<Outgoing, BodyError> {
+    pub(crate) async fn kept(mut self, most: usize) -> Result<Outgoing, BodyError> {
         if self.is_end_stream() {
             return Ok(Outgoing::Empty);
         }
         let streamed = matches!(self, Outgoing::Incoming(_) | Outgoing::Stream(_));
         if streamed && self.size_hint().exact().is_some_and(|bytes| bytes <= most as u64) {
+            if let Outgoing::Incoming(body) = &mut self {
+                body.keep();
+            }
             return Ok(Outgoing::from(Box::pin(self.collect()).await?.to_bytes()));
         }
         Ok(self)

@@ -8,6 +8,7 @@ pub mod node;
 use partage_core::exchange::KeyspaceBrief;
 use partage_core::id::{Generation, Incarnation, PlacementId, ShardId, TransactionId};
 use partage_core::key::{Key, KeyRange};
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{Edit, MapDiff, ShardMap};
@@ -40,6 +41,7 @@ pub struct Maps {
     pub map: ShardMap,
     pub diffs: Vec<MapDiff>,
     pub nodes: Vec<NodeAddress>,
+    pub kind: KeyspaceKind,
 }
 
 impl Maps {
@@ -47,7 +49,7 @@ impl Maps {
     pub fn new(keyspace: &str, shards: &[(&str, &[&str])]) -> Maps {
         let name = KeyspaceName::new(keyspace).unwrap();
         let map = ShardMap::empty(name, Sharding::KeyRange, PartitionKey::Whole);
-        let mut maps = Maps { map, diffs: vec![], nodes: vec![] };
+        let mut maps = Maps { map, diffs: vec![], nodes: vec![], kind: KeyspaceKind::App };
         maps.edit(|edit| {
             for (at, (begin, nodes)) in shards.iter().enumerate() {
                 let end = shards.get(at + 1).map_or("", |next| next.0);
@@ -99,7 +101,7 @@ impl Maps {
             generation,
             first_shard: ShardId(1),
             durable: false,
-            kind: partage_core::keyspace::KeyspaceKind::App,
+            kind: self.kind,
         }
     }
 }
