@@ -7,6 +7,7 @@
 //! The colour of a mark is the load of its shard, from cool to hot, against the hottest shard; where no load is known,
 //! what the replica does. Colours are left out when stdout is no terminal, or `NO_COLOR` is set.
 
+use crate::terminal::Drawing;
 use partage_wire::json::{Node, Replica, Shard};
 use std::io::IsTerminal;
 
@@ -14,28 +15,31 @@ use std::io::IsTerminal;
 const ACROSS: usize = 96;
 
 /// The drawing.
-pub fn grid(shards: &[Shard], nodes: &[Node]) -> String {
+pub fn grid(shards: &[Shard], nodes: &[Node]) -> Drawing {
+    let mut drawing = Drawing::default();
     if shards.is_empty() {
-        return "no shards".to_owned();
+        drawing.text("no shards");
+        return drawing;
     }
     let paint = Paint::of(shards);
     let width = nodes.iter().map(|node| node.id.chars().count()).max().unwrap_or(0);
-    let mut text = String::new();
     for block in shards.chunks(ACROSS) {
         let (first, last) = (block[0].shard, block[block.len() - 1].shard);
-        text.push_str(&format!("{:width$}  s{first} … s{last}\n", ""));
+        drawing.text(&format!("{:width$}  s{first} … s{last}\n", ""));
         for node in nodes {
-            let marks: String = block.iter().map(|shard| paint.mark(shard, &node.id)).collect();
+            drawing.text(&format!("{:width$}  ", node.id));
+            block.iter().for_each(|shard| paint.mark(&mut drawing, shard, &node.id));
             let health = if node.health == "up" { String::new() } else { format!("  {}", node.health) };
-            text.push_str(&format!("{:width$}  {marks}{health}\n", node.id));
+            drawing.text(&format!("{health}\n"));
         }
         let unplaced: String = block.iter().map(|s| if s.replicas.is_empty() { '!' } else { ' ' }).collect();
         if unplaced.contains('!') {
-            text.push_str(&format!("{:width$}  {unplaced}  nowhere\n", ""));
+            drawing.text(&format!("{:width$}  {unplaced}  nowhere\n", ""));
         }
     }
-    text.push_str(&format!("{:width$}  █ leads  ▓ follows  ░ loads  ▒ unloads  ✗ fails", ""));
-    text + &under_way(shards)
+    drawing.text(&format!("{:width$}  █ leads  ▓ follows  ░ loads  ▒ unloads  ✗ fails", ""));
+    drawing.text(&under_way(shards));
+    drawing
 }
 
 /// One line for each shard with something under way.
@@ -72,19 +76,22 @@ impl Paint {
         Paint { colours, hottest: shards.iter().map(heat).fold(0.0, f64::max) }
     }
 
-    fn mark(&self, shard: &Shard, node: &str) -> String {
-        let Some(replica) = shard.replicas.iter().find(|r| r.node == node) else { return " ".to_owned() };
+    fn mark(&self, drawing: &mut Drawing, shard: &Shard, node: &str) {
+        let Some(replica) = shard.replicas.iter().find(|r| r.node == node) else {
+            return drawing.mark(' ', None);
+        };
         let mark = symbol(replica);
-        if !self.colours {
-            return mark.to_string();
-        }
+        drawing.mark(mark, self.colours.then(|| self.colour(mark, shard)));
+    }
+
+    fn colour(&self, mark: char, shard: &Shard) -> u8 {
         if self.hottest <= 0.0 {
-            return format!("\x1b[38;5;{}m{mark}\x1b[0m", colour(mark));
+            return colour(mark);
         }
         // From green over yellow to red, in the 256 colours of terminals.
         let steps = [34, 70, 106, 142, 178, 208, 202, 196];
         let step = (heat(shard) / self.hottest * (steps.len() - 1) as f64).round() as usize;
-        format!("\x1b[38;5;{}m{mark}\x1b[0m", steps[step.min(steps.len() - 1)])
+        steps[step.min(steps.len() - 1)]
     }
 }
 

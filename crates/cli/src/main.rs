@@ -24,6 +24,7 @@ mod restore;
 mod role;
 mod shell;
 mod simulate;
+mod terminal;
 mod up;
 
 use clap::{CommandFactory, Parser, Subcommand};

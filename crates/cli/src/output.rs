@@ -3,12 +3,16 @@
 //! A command's answer must survive `| jq` and `> file`, so nothing but data goes to stdout: no progress, no
 //! greetings, no errors. People get lines and tables, programs get one JSON value a line with `--json`.
 //!
+//! Texts for people are printed with control characters spelled out ([`crate::terminal`]), whoever wrote them; JSON and
+//! data are printed as they are, but data of which a terminal is the reader.
+//!
 //! A reader that goes away (`| head`) is no failure: what is left is dropped, and the command ends as done.
 
+use crate::terminal::{Drawing, line, shown};
 use partage_wire::json::ErrorBody;
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, BufWriter, ErrorKind, Stdout, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
 use std::process::ExitCode;
 
 /// How a command can end when it does not end well.
@@ -130,9 +134,10 @@ impl Failure {
             body.error.exit_code = Some(self.exit as u8);
             String::from_utf8_lossy(&body.bytes()).into_owned()
         } else {
-            self.to_string()
+            shown(&self.to_string()).into_owned()
         };
-        say(&text);
+        // A terminal that is gone cannot be told.
+        let _ = writeln!(io::stderr(), "{text}");
         ExitCode::from(self.exit as u8)
     }
 }
@@ -166,8 +171,26 @@ fn mistake(text: &str) -> Failure {
 }
 
 /// One line to stderr, for people. A terminal that is gone cannot be told, so nothing can fail.
-pub fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", shown(text));
+}
+
+/// One line to a terminal on stderr, over the one that was said so before.
+pub fn say_over(text: &str) {
+    let _ = write!(io::stderr(), "\r\x1b[2K{}", line(text));
+}
+
+/// A question on stderr, and the line that a person answers.
+///
+/// # Errors
+/// When stderr cannot be written, or stdin not be read.
+pub fn ask(question: &str) -> io::Result<String> {
+    let mut stderr = io::stderr();
+    stderr.write_all(shown(question).as_bytes())?;
+    stderr.flush()?;
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    Ok(line)
 }
 
 /// Where a command's data goes.
@@ -191,13 +214,33 @@ impl Output {
 
     /// A line (or several) of data for people.
     pub fn text(&mut self, text: &str) {
-        self.write(text.as_bytes());
+        self.write(shown(text).as_bytes());
         self.write(b"\n");
     }
 
-    /// Data as it is.
+    /// A drawing for people.
+    pub fn drawing(&mut self, drawing: &Drawing) {
+        self.write(drawing.painted().as_bytes());
+        self.write(b"\n");
+    }
+
+    /// Takes away what the terminal shows.
+    pub fn clear(&mut self) {
+        self.write(b"\x1b[2J\x1b[H");
+    }
+
+    /// Data as it is, for files and programs; a terminal is shown it as text.
     pub fn bytes(&mut self, bytes: &[u8]) {
-        self.write(bytes);
+        match self.stdout.get_ref().is_terminal() {
+            true => self.write(shown(&String::from_utf8_lossy(bytes)).as_bytes()),
+            false => self.write(bytes),
+        }
+    }
+
+    /// A value for programs that is JSON already, on one line.
+    pub fn json_text(&mut self, json: &str) {
+        self.write(json.as_bytes());
+        self.write(b"\n");
     }
 
     /// A value for programs, on one line.

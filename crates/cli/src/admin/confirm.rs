@@ -1,10 +1,10 @@
 //! A question before something is lost, or given up, for good.
 
 use crate::client::Door;
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use clap::Args;
 use partage_wire::json::Command;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 /// Whether to ask.
 #[derive(Debug, Clone, Copy, Args)]
@@ -40,9 +40,6 @@ impl Yes {
 
 fn is_yes(question: &str) -> Result<bool, Failure> {
     let cannot = |error: std::io::Error| Failure::failed(format!("cannot ask: {error}"));
-    let mut stderr = std::io::stderr();
-    stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush()).map_err(cannot)?;
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).map_err(cannot)?;
+    let line = output::ask(question).map_err(cannot)?;
     Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))
 }

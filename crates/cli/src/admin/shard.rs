@@ -386,7 +386,7 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
     let keyspace: Keyspace = args.door.get(&format!("/v1/keyspaces/{}", segment(&args.keyspace))).await?;
     // What serves other kinds has none of them.
     nodes.retain(|node| keyspace.kind.as_ref().is_none_or(|kind| node.kinds.contains(kind)));
-    output.text(&draw::grid(&shards, &nodes));
+    output.drawing(&draw::grid(&shards, &nodes));
     Ok(())
 }
 

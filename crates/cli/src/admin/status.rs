@@ -41,9 +41,6 @@ pub struct StatusArgs {
 /// Rest between two looks of `--watch`.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// Clears a terminal, and goes to its upper left corner.
-const CLEAR: &str = "\x1b[2J\x1b[H";
-
 impl StatusArgs {
     /// Prints it: done when nothing is wrong, failed when something is.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
@@ -82,9 +79,12 @@ impl StatusArgs {
             };
             let now = time(unix_ms());
             match (draws, text == last) {
-                (true, _) => output.text(&format!("{CLEAR}{now}  (Ctrl-C ends)\n{text}")),
+                (true, _) => {
+                    output.clear();
+                    output.text(&format!("{now}  (Ctrl-C ends)\n{text}"));
+                }
                 (false, true) => {}
-                (false, false) if output.is_json() => output.text(&text),
+                (false, false) if output.is_json() => output.json_text(&text),
                 (false, false) => output.text(&format!("{now}\n{text}\n")),
             }
             output.flush();

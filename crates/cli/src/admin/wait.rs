@@ -12,11 +12,11 @@ use super::node::drain_line;
 use super::shard::{all, is_short};
 use crate::client::Door;
 use crate::http::segment;
-use crate::output::{Failure, say};
+use crate::output::{Failure, say, say_over};
 use crate::role::asked_to_stop;
 use clap::Args;
 use partage_wire::json::{Answer, Command, Drains, Keyspace, Moves, Plan, Summary};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 /// Rest between two looks.
@@ -315,15 +315,14 @@ impl Progress {
         }
         text.clone_into(&mut self.last);
         match self.is_terminal {
-            // A terminal that is gone cannot be told.
-            true => drop(write!(std::io::stderr(), "\r\x1b[2K{text}")),
+            true => say_over(text),
             false => say(text),
         }
     }
 
     fn clear(&self) {
         if self.is_terminal && !self.last.is_empty() {
-            drop(write!(std::io::stderr(), "\r\x1b[2K"));
+            say_over("");
         }
     }
 

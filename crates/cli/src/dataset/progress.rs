@@ -1,12 +1,13 @@
 //! Bars on stderr while something loads, where a person looks on.
 
+use crate::terminal::line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
 /// A bar of bytes. Nothing is drawn where no person looks on, or with `--json`.
 pub fn bar(what: &str, is_json: bool) -> ProgressBar {
-    let bar = ProgressBar::no_length().with_message(what.to_owned());
+    let bar = ProgressBar::no_length().with_message(line(what).into_owned());
     if is_json || !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }

@@ -37,7 +37,7 @@ fn every_state_has_its_mark_and_what_is_under_way_its_line() {
     ];
     let nodes = [node("n1", "up"), node("n10", "down")];
     assert_eq!(
-        grid(&shards, &nodes),
+        grid(&shards, &nodes).painted(),
         "     s1 … s7
 n1   ██▒▒ ✗▒
 n10  ▓░██     down
@@ -56,11 +56,11 @@ under way: 5
 fn many_shards_go_in_blocks_below_one_another() {
     let shards: Vec<Shard> = (1..=97).map(|id| shard(id, "serving", &[("n1", "leader", "live")])).collect();
     assert_eq!(
-        grid(&shards, &[node("n1", "up")]),
+        grid(&shards, &[node("n1", "up")]).painted(),
         format!(
             "    s1 … s96\nn1  {}\n    s97 … s97\nn1  █\n    █ leads  ▓ follows  ░ loads  ▒ unloads  ✗ fails",
             "█".repeat(96)
         )
     );
-    assert_eq!(grid(&[], &[]), "no shards");
+    assert_eq!(grid(&[], &[]).painted(), "no shards");
 }

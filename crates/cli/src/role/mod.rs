@@ -10,11 +10,17 @@ pub use node::NodeArgs;
 pub use router::RouterArgs;
 
 use crate::output::{Failure, say};
+use crate::terminal;
 use partage_wire::config;
 use partage_worker::LeaveError;
 use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 use std::io::IsTerminal;
 use std::path::Path;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 /// The file's configuration, or that of an empty file where none is named.
 pub fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Failure> {
@@ -52,6 +58,20 @@ pub async fn asked_to_stop() -> Result<(), Failure> {
 /// What a library says of each connection is said by us already, where it matters.
 const CHATTY: &str = "zookeeper_client=warn,chitchat::transport=error";
 
+/// One field of a log line. Its text is one line without control characters, whoever wrote it.
+fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let text = format!("{value:?}");
+    match field.name() {
+        "message" => write!(writer, "{}", terminal::line(&text)),
+        name => write!(writer, "{name}={}", terminal::line(&text)),
+    }
+}
+
+/// All of them, with a blank between.
+fn fields() -> impl for<'writer> FormatFields<'writer> + 'static {
+    debug_fn(field).delimited(" ")
+}
+
 /// Structured logs on stderr: lines for people, coloured where they read them as they come, or JSON. `RUST_LOG`
 /// chooses what; without it, what is at least as grave as `level`.
 pub fn log(json: bool, level: &str) {
@@ -62,5 +82,44 @@ pub fn log(json: bool, level: &str) {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     // A second call finds the first in place, which is as good.
-    let _ = if json { builder.json().try_init() } else { builder.compact().try_init() };
+    let _ = if json { builder.json().try_init() } else { builder.compact().fmt_fields(fields()).try_init() };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_log_line_is_one_line_whoever_wrote_its_texts() {
+        let log = Log::default();
+        let writer = log.clone();
+        let builder = tracing_subscriber::fmt().compact().fmt_fields(fields()).with_ansi(false);
+        let subscriber = builder.with_writer(move || writer.clone()).finish();
+        let foul = "a\u{1b}[2J\nINFO all is well\u{9b}m\u{202e}";
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info_span!("s", by = %foul).in_scope(|| {
+                tracing::warn!(why = %foul, named = foul, error = ?Some(foul), count = 7, "it said {foul}");
+            });
+        });
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        assert!(!text.trim_end().contains(|one: char| one.is_control() || one == '\u{202e}'), "{text:?}");
+        let shown = r"a\u{1b}[2J\nINFO all is well\u{9b}m\u{202e}";
+        assert!(text.contains(&format!("it said {shown} why={shown}")) && text.contains("count=7"), "{text}");
+    }
 }

@@ -1,5 +1,6 @@
 //! What is being computed, on stderr, where a person looks on: a large sample takes minutes.
 
+use crate::terminal::line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use partage_core::whatif;
 use std::io::IsTerminal;
@@ -26,12 +27,12 @@ impl Progress {
 
     /// What is being done now.
     pub fn on(&mut self, what: &str) {
-        self.line.set_message(what.to_owned());
+        self.line.set_message(line(what).into_owned());
     }
 
     /// A step of the comparison begins.
     pub fn step(&mut self, step: &whatif::Begun<'_>) {
-        self.line.set_message(text(step));
+        self.line.set_message(line(&text(step)).into_owned());
     }
 
     /// Takes the line away.

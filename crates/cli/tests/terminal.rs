@@ -1,0 +1,187 @@
+//! What comes from outside does nothing to the terminal of the person who looks on: no control character that a worker, a
+//! person or a server has sent leaves the real program, in answers, errors and logs.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails where it cannot go on")]
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PARTAGE: &str = env!("CARGO_BIN_EXE_partage");
+
+/// Hides what follows, clears the screen, rings, and turns the direction of writing.
+const FOUL: &str = "gone\u{1b}[8m\u{1b}[2J\u{7}\u{9b}31m\u{202e}\u{7f}\rx";
+
+/// As it is printed.
+const SHOWN: &str = "gone\\u{1b}[8m\\u{1b}[2J\\u{7}\\u{9b}31m\\u{202e}\\u{7f}\\rx";
+
+/// A coordinator of its own, and what it logs.
+struct Coordinator {
+    process: Child,
+    address: String,
+    log: tempfile::NamedTempFile,
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Coordinator {
+    fn start() -> Coordinator {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut process = Command::new(PARTAGE)
+            .args(["coordinator", "--listen", "127.0.0.1:0"])
+            .env("RUST_LOG", "debug")
+            .stdout(Stdio::piped())
+            .stderr(log.reopen().unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("coordinator at http://").unwrap().to_owned();
+        Coordinator { process, address, log }
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    fn done(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.post(path, body);
+        assert_eq!(status, 200, "{path}: {answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+}
+
+/// What a command prints, on stdout and stderr.
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(PARTAGE).args(arguments).output().unwrap();
+    [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat()
+}
+
+fn is_clean(text: &str) -> bool {
+    !text.contains(|one: char| one.is_control() && one != '\n' && one != '\t' || one == '\u{202e}')
+}
+
+#[test]
+fn control_characters_of_a_worker_reach_no_terminal() {
+    let coordinator = Coordinator::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // What is a name or an address is refused; and the refusal does not have them either.
+    for (id, address) in [(FOUL, address.as_str()), ("w", FOUL), ("w", "h\u{1b}:1")] {
+        let (status, answer) =
+            coordinator.post("/v1/worker/register", &json!({ "id": id, "address": address }));
+        assert_eq!(status, 400, "{answer}");
+        assert!(is_clean(&answer), "{answer:?}");
+    }
+    let welcome = coordinator.done("/v1/worker/register", &json!({ "id": "w", "address": address }));
+    let keyspace = json!({ "name": "kv", "sharding": { "type": "hash_range", "hash": "xxh3-64" } });
+    let create = json!({
+        "command": "create_keyspace", "keyspace": keyspace, "presplit": { "type": "hash_ranges", "shards": 2 },
+    });
+    coordinator.done("/v1/commands", &json!({ "do": create }));
+    // A reason is free text: it is kept as it is, and printed as text.
+    let (mut sequence, mut orders) = (0, Vec::new());
+    let mut beat = |orders: &[Value]| {
+        sequence += 1;
+        let report = |order: &Value| json!({ "replica": order["replica"], "epoch": order["epoch"], "phase": "failed", "attempts": 1, "reason": FOUL });
+        let reports: Vec<_> = orders.iter().map(report).collect();
+        coordinator.done(
+            "/v1/worker/heartbeat",
+            &json!({
+                "node": "w", "incarnation": welcome["incarnation"], "token": welcome["token"], "sequence": sequence,
+                "sent_at_ms": sequence, "applied": 0, "whole": true, "reports": reports,
+            }),
+        )
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    let ask = |arguments: &[&str]| printed(&[arguments, &["--coordinator", &coordinator.address]].concat());
+    let listed = loop {
+        if let Some(changed) = beat(&orders)["changed"].as_array().filter(|changed| !changed.is_empty()) {
+            orders.clone_from(changed);
+        }
+        let listed = ask(&["shard", "list", "kv"]) + &ask(&["status"]);
+        if listed.contains(SHOWN) {
+            break listed;
+        }
+        assert!(Instant::now() < until, "the reason is not shown: {listed:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(is_clean(&listed), "{listed:?}");
+    ask(&["node", "drain", "w", "--reason", FOUL]);
+    let mut seen = 0;
+    let commands: [&[&str]; 9] = [
+        &["status"],
+        &["node", "list"],
+        &["node", "show", "w"],
+        &["shard", "list", "kv"],
+        &["shard", "list", "kv", "--long"],
+        &["keyspace", "show", "kv"],
+        &["plan", "list"],
+        &["events"],
+        &["explain", "kv", FOUL],
+    ];
+    for command in commands {
+        let printed = ask(command);
+        assert!(is_clean(&printed), "{command:?}: {printed:?}");
+        seen += usize::from(printed.contains(SHOWN));
+    }
+    assert!(seen >= 3, "the reasons are told, as text: {seen}");
+    let log = std::fs::read_to_string(coordinator.log.path()).unwrap();
+    assert!(log.contains("node w registered") && is_clean(&log), "{log:?}");
+    let json = ask(&["node", "list", "--json"]);
+    assert!(json.contains(r"\u001b[8m"), "JSON says it as it always did: {json}");
+}
+
+/// Answers everything with that.
+fn server(answer: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut head = [0; 4096];
+            // Who asks may be gone again.
+            let _ = stream.read(&mut head);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    address
+}
+
+#[test]
+fn control_characters_of_a_server_reach_no_terminal() {
+    let told = |status: &str, body: &str| {
+        let length = body.len();
+        server(format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"))
+    };
+    let error = json!({ "error": { "kind": "refused", "message": FOUL, "help": FOUL } }).to_string();
+    for (status, body) in [("409 Conflict", error.as_str()), ("500 Oh", FOUL), ("200 OK", FOUL)] {
+        let address = told(status, body);
+        for command in [&["status"][..], &["node", "list"], &["dataset", "list"]] {
+            let flag = if command[0] == "dataset" { "--node" } else { "--coordinator" };
+            let printed = printed(&[command, &[flag, &address]].concat());
+            assert!(is_clean(&printed), "{status} {command:?}: {printed:?}");
+            assert!(!printed.is_empty());
+        }
+    }
+}
