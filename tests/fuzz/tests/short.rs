@@ -26,6 +26,26 @@ fn survives(target: Target) {
     assert!(refused > 0, "{} takes whatever it is given", target.name);
 }
 
+/// Inputs that a parser once did not survive, below `found/TARGET/`.
+#[test]
+fn what_was_found_once_is_survived() {
+    let found = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("found");
+    for target in TARGETS {
+        let Ok(inputs) = std::fs::read_dir(found.join(target.name)) else { continue };
+        for input in inputs {
+            let path = input.expect("the folder is readable").path();
+            let bytes = std::fs::read(&path).expect("the file is readable");
+            // Accepted or refused, but not with a panic.
+            let _ = (target.parse)(&bytes);
+        }
+    }
+    let known = |name: &str| fuzz::target(name).is_some();
+    for folder in std::fs::read_dir(&found).into_iter().flatten() {
+        let name = folder.expect("the folder is readable").file_name();
+        assert!(name.to_str().is_some_and(known), "{name:?} is no target");
+    }
+}
+
 macro_rules! survive {
     ($($test:ident: $name:literal,)*) => {
         $(
