@@ -230,3 +230,7 @@ pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest file of what a node remembers.
 pub const REMEMBERED_BYTES: u64 = partage_wire::presence::REMEMBERED_BYTES;
+
+/// Looks at most for one part of an answer while store files lose bytes under them: two find one file that does, and a third
+/// another one.
+pub const LOOKS: usize = 3;

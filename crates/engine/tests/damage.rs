@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use partage_engine::readonly::{
-    Builder, Compression, Layout, Options, ReadError, Reader, Reason, UNFINISHED,
+    Builder, Compression, Layout, Losses, Options, ReadError, Reader, Reason, UNFINISHED,
 };
 
 const WAYS: [(Layout, Compression); 6] = [
@@ -222,4 +222,78 @@ fn a_builder_that_is_killed_leaves_nothing_that_opens() {
             assert_eq!(reader.len(), map.len() as u64, "what has the name is whole");
         }
     }
+}
+
+/// Cuts files off while they are mapped, at every page, and asks for all that was in them.
+#[test]
+fn a_file_that_is_cut_off_while_it_is_read_is_refused_and_ends_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let map = entries(600);
+    for way in WAYS {
+        let sound = folder.path().join("sound");
+        build(&sound, way, &map);
+        let bytes = fs::read(&sound).unwrap();
+        let other = Reader::open(&sound).unwrap();
+        for left in (0..bytes.len()).step_by(4_096).rev() {
+            let path = folder.path().join("cut");
+            fs::write(&path, &bytes).unwrap();
+            let reader = Reader::open(&path).unwrap();
+            let losses = Losses::from_now();
+            File::options().write(true).open(&path).unwrap().set_len(left as u64).unwrap();
+            let keys: Vec<&[u8]> = map.keys().map(Vec::as_slice).collect();
+            let mut refused = 0;
+            for key in &keys {
+                match reader.get(key) {
+                    Ok(found) => assert_eq!(found.as_deref(), map.get(*key).map(Vec::as_slice), "{way:?}"),
+                    Err(error) => {
+                        assert!(error.to_string().contains("cannot be read any more"), "{error}");
+                        refused += 1;
+                    }
+                }
+            }
+            // A lookup reads no footer again.
+            assert!(refused > 0 || left + 200 > bytes.len(), "{way:?}: {left} of {}", bytes.len());
+            assert!(reader.verify().is_err() && losses.have_been());
+            assert!(reader.get_many(&keys).is_err() && reader.get(b"absent").is_err());
+            if way.0 == Layout::Ordered {
+                assert!(reader.scan(..).unwrap().next().unwrap().is_err());
+            }
+            assert!(other.verify().is_ok(), "another file has lost nothing");
+            drop(reader);
+            fs::remove_file(&path).unwrap();
+        }
+        drop(other);
+        fs::remove_file(&sound).unwrap();
+    }
+}
+
+/// Many threads read while many files come and go, some of which are cut off.
+#[test]
+fn a_loss_is_told_of_the_file_that_has_it_and_of_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let map = entries(300);
+    let sound = folder.path().join("sound");
+    build(&sound, WAYS[0], &map);
+    let bytes = fs::read(&sound).unwrap();
+    let reader = Reader::open(&sound).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (folder, bytes, map) = (folder.path(), &bytes, &map);
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let path = folder.join(format!("{thread}"));
+                    fs::write(&path, bytes).unwrap();
+                    let own = Reader::open(&path).unwrap();
+                    let is_cut = round % 2 == thread % 2;
+                    if is_cut {
+                        File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+                    }
+                    let lost = map.keys().filter(|key| own.get(key).is_err()).count();
+                    assert_eq!(lost, if is_cut { map.len() } else { 0 });
+                    fs::remove_file(&path).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| (0..200).for_each(|_| assert!(reader.verify().is_ok())));
+    });
 }

@@ -14,6 +14,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use partage_door::{Arrival, Brought, Service};
+use partage_engine::readonly::Losses;
 use partage_wire::at_least::AT_LEAST;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -124,11 +125,18 @@ async fn one(desk: &Desk, ask: &Ask<'_>) -> Result<Response<Bytes>, Refusal> {
         reading.meter().count(outcome, hop, nanos, 1, bytes);
     };
     let places = reading.places();
+    let losses = Losses::from_now();
     let partition = match look(&reading, &places, &ask.key) {
         Looked::Value(value) => {
-            count(Outcome::Found, value.len() as u64);
+            let length = value.len() as u64;
             let head = answer::head_of(&reading);
-            return Ok(answer::found(&head, value, &ask.wants));
+            let found = answer::found(&head, value, &ask.wants);
+            if losses.have_been() {
+                count(Outcome::Failed, 0);
+                return Err(Refusal::lost());
+            }
+            count(Outcome::Found, length);
+            return Ok(found);
         }
         Looked::Absent => {
             count(Outcome::Absent, 0);

@@ -29,7 +29,7 @@ use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::Frame;
 use partage_door::Brought;
-use partage_engine::readonly::Value;
+use partage_engine::readonly::{Losses, Value};
 use partage_wire::at_least::AT_LEAST;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -185,11 +185,14 @@ pub async fn answer(
     let mut asked =
         Asked { desk: desk.clone(), dataset: name.to_owned(), reading, keys, at: 0, form, is_by_peer, began };
     let mut response = match asked.keys.len() <= limits::MANY_TOGETHER {
-        true => whole(Response::new(Bytes::from(asked.next().await.unwrap_or_default()))),
+        true => {
+            let bytes = asked.next().await.transpose().map_err(|_| Refusal::lost())?;
+            whole(Response::new(Bytes::from(bytes.unwrap_or_default())))
+        }
         false => {
             let frames = stream::unfold(asked, |mut asked| async move {
                 let bytes = asked.next().await?;
-                Some((Ok(Frame::data(Bytes::from(bytes))), asked))
+                Some((bytes.map(|bytes| Frame::data(Bytes::from(bytes))), asked))
             });
             Response::new(StreamBody::new(frames).boxed_unsync())
         }
@@ -244,13 +247,33 @@ struct Asked {
 
 impl Asked {
     /// The next part of the answer.
-    async fn next(&mut self) -> Option<Vec<u8>> {
+    async fn next(&mut self) -> Option<std::io::Result<Vec<u8>>> {
         let from = self.at;
         if from > self.keys.len() || (from == self.keys.len() && from > 0) {
             return None;
         }
         let to = (from + limits::MANY_TOGETHER).min(self.keys.len());
         self.at = to.max(1);
+        // Of a file that loses bytes meanwhile the next look says so, and peers are asked.
+        for _ in 0..limits::LOOKS {
+            let losses = Losses::from_now();
+            let out = self.part(from, to).await;
+            if losses.have_been() {
+                continue;
+            }
+            if to == self.keys.len() {
+                let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
+                let hop = if self.is_by_peer { Hop::Peer } else { Hop::Here };
+                let (keys, bytes) = (self.keys.len() as u64, out.len() as u64);
+                self.reading.meter().count(Outcome::Found, hop, nanos, keys, bytes);
+            }
+            return Some(Ok(out));
+        }
+        self.at = self.keys.len() + 1;
+        Some(Err(std::io::Error::other("store files lose bytes while they are read")))
+    }
+
+    async fn part(&self, from: usize, to: usize) -> Vec<u8> {
         let keys: Vec<&[u8]> = self.keys[from..to].iter().map(AsRef::as_ref).collect();
         let places = self.reading.places();
         let mut slots = slots(&self.reading, &places, &keys);
@@ -262,12 +285,7 @@ impl Asked {
             Form::Bytes => write(&mut out, &slots),
             Form::Json => self.write_json(&mut out, &keys, &slots, from == 0, to == self.keys.len()),
         }
-        if to == self.keys.len() {
-            let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
-            let hop = if self.is_by_peer { Hop::Peer } else { Hop::Here };
-            self.reading.meter().count(Outcome::Found, hop, nanos, self.keys.len() as u64, out.len() as u64);
-        }
-        Some(out)
+        out
     }
 
     /// Asks peers for what is elsewhere: one request to each group of peers that has some of it, all at a time.

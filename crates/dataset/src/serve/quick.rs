@@ -17,6 +17,7 @@ use crate::limits;
 use bytes::Bytes;
 use partage_door::{Arrival, has_dot_segment};
 use partage_engine::limits::TOGETHER;
+use partage_engine::readonly::Losses;
 use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
@@ -345,10 +346,15 @@ async fn some(desk: &Desk, line: &mut Line, input: &[u8]) -> std::io::Result<(us
     let mut done = 0;
     for run in requests.chunk_by(|one, next| is_alike(&one.0, &next.0)) {
         match run {
-            [(Request::Many(many), end)] => match answer_many(desk, many, &mut line.out) {
-                true => done = *end,
-                false => return Ok((done, After::Other)),
-            },
+            [(Request::Many(many), end)] => {
+                let (losses, before) = (Losses::from_now(), line.out.len());
+                let is_answered = answer_many(desk, many, &mut line.out);
+                if !is_answered || losses.have_been() {
+                    line.out.truncate(before);
+                    return Ok((done, After::Other));
+                }
+                done = *end;
+            }
             run => {
                 let asks = run.iter().filter_map(|(request, _)| request.one());
                 round::answer(desk, line, asks).await?;

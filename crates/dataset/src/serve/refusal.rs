@@ -61,6 +61,12 @@ impl Refusal {
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no_version", what, way_out)
     }
 
+    /// 503: a store file lost bytes while an answer was copied from one. The next lookup finds which.
+    pub fn lost() -> Refusal {
+        let what = "a store file of this node lost some of its bytes while this was read";
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_lost", what, "ask again")
+    }
+
     /// 503: a node that was just started does not know yet what there is.
     pub fn starting(awaited: &str) -> Refusal {
         let what = format!("this node was just started, {awaited}");

@@ -16,7 +16,7 @@ use crate::limits;
 use bytes::Bytes;
 use futures::future::join_all;
 use http::Response;
-use partage_engine::readonly::Value;
+use partage_engine::readonly::{Losses, Value};
 use std::collections::VecDeque;
 
 /// Answers requests for keys of the version that the first of them is for.
@@ -46,8 +46,14 @@ pub async fn answer<'k>(
     let mut round = Round { desk, reading: &reading, places: &places, hop, began, tally: Default::default() };
     let mut fetched = VecDeque::new();
     for (number, (ask, look)) in asks.clone().zip(&looks).enumerate() {
+        let losses = Losses::from_now();
         match look.end(&reading, &places) {
-            Looked::Value(value) => round.found(&mut line.out, ask, value),
+            Looked::Value(value) => {
+                round.found(&mut line.out, ask, value);
+                if losses.have_been() {
+                    return Err(lost());
+                }
+            }
             Looked::Absent => round.absent(&mut line.out, ask),
             Looked::Elsewhere(partition) if hop == Hop::Peer => {
                 round.not_here(&mut line.out, ask, partition);
@@ -72,6 +78,12 @@ pub async fn answer<'k>(
         line.write_if_long().await?;
     }
     Ok(())
+}
+
+/// A store file lost bytes while a value was copied from one: nothing that has not been sent may be. The client asks again
+/// over another connection.
+fn lost() -> std::io::Error {
+    std::io::Error::other("a store file lost some of its bytes while it was read")
 }
 
 struct Round<'a> {

@@ -201,7 +201,7 @@ impl Broken {
 
 /// Where entries come from, each in order by itself.
 enum Source {
-    Here(Arc<Reader>),
+    Here(u32, Arc<Reader>),
     Peers(Arc<[Arc<str>]>, Vec<u32>),
 }
 
@@ -242,7 +242,7 @@ impl Scan {
             let version = reading.name().as_str();
             let place = places.get(partition as usize);
             match place.and_then(|place| place.here.clone()) {
-                Some(reader) => sources.push(Source::Here(reader)),
+                Some(reader) => sources.push(Source::Here(partition, reader)),
                 None if span.by_peer.is_some() => {
                     return Err(Refusal::not_that_partition(dataset, version, partition));
                 }
@@ -332,9 +332,8 @@ impl Scan {
         let count = limits::SCAN_TOGETHER.min(self.span.limit + 1);
         let cursor = &self.cursors[at];
         let pairs = match &cursor.source {
-            Source::Here(reader) => {
-                here(reader, &cursor.from, &self.span.to, count).map_err(Broken::Refused)?
-            }
+            Source::Here(partition, reader) => here(reader, &cursor.from, &self.span.to, count)
+                .map_err(|error| Broken::Refused(self.unread(*partition, &error)))?,
             Source::Peers(peers, partitions) => {
                 let path = self.path(&cursor.from, partitions, count);
                 let version = self.reading.name().as_str();
@@ -361,6 +360,16 @@ impl Scan {
         }
         cursor.held.extend(pairs);
         Ok(())
+    }
+
+    /// A partition that is here was not read. If it is damaged, it will be loaded once more.
+    fn unread(&self, partition: u32, error: &ReadError) -> Refusal {
+        if let ReadError::NotOrdered(_) = error {
+            let what = "this dataset is not ordered, so it has no ranges";
+            return Refusal::bad("not_ordered", what, "have it built with the ordered layout");
+        }
+        self.reading.report_damage(partition, &error.to_string());
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error, "ask another node")
     }
 
     fn path(&self, from: &Bound<Vec<u8>>, partitions: &[u32], count: usize) -> String {
@@ -390,22 +399,12 @@ fn here(
     from: &Bound<Vec<u8>>,
     to: &Bound<Vec<u8>>,
     count: usize,
-) -> Result<Vec<Pair>, Refusal> {
-    let refused = |error: ReadError| match error {
-        ReadError::NotOrdered(_) => {
-            let what = "this dataset is not ordered, so it has no ranges";
-            Refusal::bad("not_ordered", what, "have it built with the ordered layout")
-        }
-        error => {
-            tracing::error!("{error}");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error, "ask another node")
-        }
-    };
+) -> Result<Vec<Pair>, ReadError> {
     let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
     let mut pairs = Vec::new();
     let mut bytes = 0;
-    for pair in reader.scan(range).map_err(refused)?.take(count) {
-        let pair = pair.map_err(refused)?;
+    for pair in reader.scan(range)?.take(count) {
+        let pair = pair?;
         bytes += pair.0.len() + pair.1.len();
         pairs.push(pair);
         if bytes >= limits::SCAN_PART_BYTES {

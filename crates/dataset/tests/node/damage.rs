@@ -202,3 +202,50 @@ async fn what_is_damaged_is_read_on_where_it_is_sound_until_the_source_can_give_
     assert!(Reader::open(&file).unwrap().verify().is_ok());
     town.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_file_that_is_cut_off_while_it_is_served_costs_its_partition_and_is_loaded_again() {
+    log::listen();
+    let mut town = Town::new();
+    town.write("v1");
+    town.start(1).await;
+    town.all_serve("v1").await;
+    town.stop(1).await;
+    // No reader of the town: alone, a node has nobody to ask for what is lost.
+    let (options, source) = (town.options(1), open(&town));
+    town.start_silent(1, options, source).await;
+    town.all_serve("v1").await;
+    let address = town.nodes[&1].address();
+    let file = town.data_dir(1).join("datasets/names/v1/00002.partage");
+    let reader = town.nodes[&1].catalogue().dataset("names").unwrap().version("v1").unwrap();
+    let partition = |key: u32| {
+        let partitioner = reader.partitioner();
+        partitioner.partition(format!("key-{key}").as_bytes(), FILES)
+    };
+    // There is no source to load it from at first.
+    let away = town.source().with_file_name("away");
+    fs::rename(town.source(), &away).unwrap();
+    fs::File::options().write(true).open(&file).unwrap().set_len(0).unwrap();
+    let mut lost = 0;
+    for key in 0..KEYS {
+        let answer = get(address, &format!("/names/key-{key}")).await.unwrap();
+        match partition(key) {
+            2 => {
+                assert_eq!(answer.status, 502, "{answer:?}");
+                lost += 1;
+            }
+            _ => assert_eq!((answer.status, answer.body), (200, format!("v1 {key}"))),
+        }
+    }
+    assert!(lost > 0, "some keys are in that partition");
+    let told = town.told(1, "names", "v1").await;
+    let why = told["damaged"]["2"].as_str().unwrap();
+    assert!(why.contains("00002.partage") && why.contains("cannot be read any more"), "{why}");
+    fs::rename(&away, town.source()).unwrap();
+    town.all_serve("v1").await;
+    until("it is no longer damaged", async || town.told(1, "names", "v1").await.get("damaged").is_none())
+        .await;
+    assert!(Reader::open(&file).unwrap().verify().is_ok());
+    assert!(log::count(&["damaged; it is loaded once more", "00002.partage: offset 0"]) > 0);
+    town.end().await;
+}

@@ -140,6 +140,14 @@ pub enum Reason {
         /// In what way.
         how: &'static str,
     },
+    /// Some of it was there when it was opened, and could not be read when it was looked at.
+    #[error(
+        "it had {bytes} bytes when it was opened, and some of them cannot be read any more: cut off, or the disk fails; build or fetch it again"
+    )]
+    Lost {
+        /// Its length when it was opened.
+        bytes: u64,
+    },
     /// A part lies outside the file.
     #[error("the file should reach to byte {end} and does not: cut off; build or fetch it again")]
     Outside {

@@ -11,11 +11,14 @@ use memmap2::{Advice, Mmap};
 
 use super::error::{ReadError, Reason};
 use super::fetch::fetch;
+use super::loss::Watch;
 use crate::limits::{FETCHED_LINES, LINE_BYTES, SURELY_FETCHED_LINES};
 
 /// A mapped store file.
 #[derive(Debug)]
 pub struct Mapped {
+    /// Before the map, so that it ends before the map does.
+    watch: Watch,
     map: Mmap,
     path: PathBuf,
 }
@@ -32,7 +35,20 @@ impl Mapped {
         let map = map(&file).map_err(failed)?;
         // Lookups jump about: without this the kernel reads 128 KiB where 4 would do. It is a hint, and may fail.
         let _ = map.advise(Advice::Random);
-        Ok(Mapped { map, path: path.to_owned() })
+        let watch = Watch::over(&map).map_err(failed)?;
+        Ok(Mapped { watch, map, path: path.to_owned() })
+    }
+
+    /// What was read, unless the file has lost some of what is mapped: then nothing that was read counts.
+    #[inline]
+    pub fn unless_lost<T>(&self, read: Result<T, ReadError>) -> Result<T, ReadError> {
+        if self.watch.has_lost() { Err(self.lost()) } else { read }
+    }
+
+    #[cold]
+    fn lost(&self) -> ReadError {
+        let left = std::fs::metadata(&self.path).map_or(0, |file| file.len());
+        self.refused(left.min(self.map.len() as u64), Reason::Lost { bytes: self.map.len() as u64 })
     }
 
     /// Its path.
@@ -85,6 +101,7 @@ fn map(file: &File) -> std::io::Result<Mmap> {
     // writing after that. To delete it is to unlink it, after which the map stays valid until it is dropped.
     // A stranger who writes into the file all the same breaks this condition, as with every mapped file. What is
     // read is checked in place against its checksum, every index is bounds-checked, and no reference to anything but
-    // plain bytes is made, for which any content is valid; a file cut off under the map ends the process (SIGBUS).
+    // plain bytes is made, for which any content is valid. What is cut off under the map reads as zeros, and is told
+    // (`loss.rs`).
     unsafe { Mmap::map(file) }
 }

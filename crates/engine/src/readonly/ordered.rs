@@ -380,7 +380,9 @@ impl Iterator for Scan<'_> {
         if self.done {
             return None;
         }
-        let next = self.step().transpose();
+        // Checked after the copy: what was copied may have gone meanwhile.
+        let next = self.step();
+        let next = self.blocks.map.unless_lost(next).transpose();
         self.done = !matches!(next, Some(Ok(_)));
         next
     }

@@ -59,6 +59,13 @@ impl Reader {
     /// is ordered. What a lookup reads is checked by the lookup; [`Reader::verify`] checks all.
     pub fn open(path: &Path) -> Result<Reader, ReadError> {
         let map = Mapped::open(path)?;
+        let parts = Reader::read_parts(&map);
+        let (footer, dictionary, index) = map.unless_lost(parts)?;
+        Ok(Reader { decoder: Decoder::new(dictionary), map, footer, index })
+    }
+
+    fn read_parts(map: &Mapped) -> Result<(Footer, Vec<u8>, Option<SparseIndex>), ReadError> {
+        let path = map.path();
         let refused = |(at, reason)| ReadError::refused(path, at, reason);
         check_header(map.bytes()).map_err(refused)?;
         let footer = Footer::decode(map.bytes()).map_err(refused)?;
@@ -69,14 +76,14 @@ impl Reader {
         let index = match footer.layout {
             Layout::Hashed => None,
             Layout::Ordered => {
-                check_index(&map, &footer)?;
+                check_index(map, &footer)?;
                 let index = SparseIndex::read(&footer, map.slice(footer.index())?).map_err(|how| {
                     map.refused(footer.index().start, Reason::Contradiction { what: Part::Index, how })
                 })?;
                 Some(index)
             }
         };
-        Ok(Reader { decoder: Decoder::new(dictionary), map, footer, index })
+        Ok((footer, dictionary, index))
     }
 
     /// The value of a key. An error means that the part of the file where it would be is damaged: whether the key is
@@ -162,6 +169,11 @@ impl Reader {
     /// # Errors
     /// As there.
     pub fn verify_while(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool, ReadError> {
+        let read = self.read_all(go_on);
+        self.map.unless_lost(read)
+    }
+
+    fn read_all(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool, ReadError> {
         let refused = |(at, reason)| self.map.refused(at, reason);
         check_header(self.map.bytes()).map_err(refused)?;
         Footer::decode(self.map.bytes()).map_err(refused)?;
@@ -230,12 +242,13 @@ impl<'a, 'k> Search<'a, 'k> {
     /// As [`Reader::get`].
     #[inline]
     pub fn end(&self) -> Result<Option<Value<'a>>, ReadError> {
-        match (self.reader.parts(), &self.directory) {
-            _ if self.key.len() > KEY_BYTES => Ok(None),
+        let found = match (self.reader.parts(), &self.directory) {
+            _ if self.key.len() > KEY_BYTES => return Ok(None),
             (Parts::Pages(pages), Some(directory)) => pages.get_from(directory, self.rank, self.key),
             (Parts::Pages(pages), None) => pages.get(self.rank, self.key),
             (Parts::Blocks(blocks), _) => blocks.get(self.key),
-        }
+        };
+        self.reader.map.unless_lost(found)
     }
 }
 
