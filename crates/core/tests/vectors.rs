@@ -210,7 +210,7 @@ fn partitions_of_datasets() {
         let (key, partitions) = (key(case), number(case, "partitions") as u32);
         for partitioner in Partitioner::ALL {
             let found = (partitioner.partition(&key, partitions), partitioner.alternative(&key, partitions));
-            let expected = list(&case["in"], partitioner.name());
+            let expected = list(&case["in"], partitioner.hash_function().name());
             let both = (expected[0].as_u64(), expected[1].as_u64());
             assert_eq!((Some(found.0.into()), found.1.map(u64::from)), both, "{partitioner} of {case}");
         }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | what a dataset and a version may be called | [`name`] |
 //! | which partition a key is in, and by which hash a version's files were written | [`partition`] |
+//! | how several columns are one key | [`columns`] |
 //! | which partitions a node takes | [`assign`], by its [seat](seats); under a coordinator [`shards`], by its orders |
 //! | what a node tells, loads, and gives its clients | [`node`] |
 //! | which peer is asked for what is not here, and when the next | [`fetch`] |
@@ -14,6 +15,7 @@
 //! What drives these decisions is in `crates/dataset`; `tests/sim` drives the same with faults.
 
 pub mod assign;
+pub mod columns;
 pub mod fetch;
 pub mod name;
 pub mod node;

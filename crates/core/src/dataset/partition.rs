@@ -11,6 +11,9 @@
 //!   takes such a file whole should look at its keys as they come, and sort them anew from the first that disagrees;
 //! - (pd) the same samples give the same answer, in whichever order they come.
 //!
+//! Where a column of the key decides alone ([`Partitioner::Column`]), rows that agree on it are in one partition (K2). No
+//! batch job cuts its files so that this could be recognised: each record is looked at.
+//!
 //! **Cascading.** It hashes a tuple of one key: h + 31, cut to 31 bits, modulo n. Nearly always that only renames the
 //! partitions: file f holds the keys of partition f − 31. But where h + 31 passes the 31-bit limit, 2³¹ is lost on the
 //! way, and the key is in the file of another partition ([`Partitioner::alternative`]). So keys near the limit are
@@ -19,6 +22,7 @@
 //! Not done: hashes that are not of the Java world (a version that is sorted by another one is a mixed one), and
 //! recognition by file names (`part-00007` says nothing of the hash).
 
+use super::columns;
 use crate::hash::{HashFunction, java};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,12 +47,20 @@ pub enum Partitioner {
     JavaString,
     /// [`java::hadoop`]: jobs whose keys are `Text` or `BytesWritable`.
     HadoopBytes,
+    /// [`java::bytes`] of one column of a [key of several](columns), as it stands in the key.
+    Column {
+        /// Which, from 0.
+        column: u8,
+        /// How many a key has, 2 or more.
+        of: u8,
+    },
 }
 
 /// A name that no partitioner has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "files are partitioned by java-bytes, java-string or hadoop-bytes, not by {name:?}: name one of the three"
+    "files are partitioned by java-bytes, java-string, hadoop-bytes or java-bytes:COLUMN/COLUMNS, not by {name:?}: name one \
+     of them"
 )]
 pub struct UnknownPartitioner {
     /// As given, cut to 64 characters.
@@ -56,22 +68,41 @@ pub struct UnknownPartitioner {
 }
 
 impl Partitioner {
-    /// All, the default first.
+    /// All by which a batch job may have cut its files, the default first.
     pub const ALL: [Partitioner; 3] =
         [Partitioner::JavaBytes, Partitioner::JavaString, Partitioner::HadoopBytes];
 
-    /// The hash of the same name.
+    /// The hash that is taken.
     pub const fn hash_function(self) -> HashFunction {
         match self {
-            Partitioner::JavaBytes => HashFunction::JavaBytes,
+            Partitioner::JavaBytes | Partitioner::Column { .. } => HashFunction::JavaBytes,
             Partitioner::JavaString => HashFunction::JavaString,
             Partitioner::HadoopBytes => HashFunction::HadoopBytes,
         }
     }
 
-    /// The name by which it is chosen and stored.
-    pub const fn name(self) -> &'static str {
-        self.hash_function().name()
+    /// Whether the whole key decides.
+    pub const fn is_of_whole_key(self) -> bool {
+        !matches!(self, Partitioner::Column { .. })
+    }
+
+    /// How many columns a key must have, if this is not one: where it is then follows from nothing.
+    pub fn lacks(self, key: &[u8]) -> Option<u8> {
+        match self {
+            Partitioner::Column { of, .. } if columns::count(key) != usize::from(of) => Some(of),
+            _ => None,
+        }
+    }
+
+    /// The one partition of all keys that begin so, if there is one.
+    pub fn partition_of_prefix(self, prefix: &[u8], partitions: u32) -> Option<u32> {
+        match self {
+            // Behind the column another one has begun, so it is whole.
+            Partitioner::Column { column, .. } if columns::count(prefix) > usize::from(column) + 1 => {
+                Some(self.partition(prefix, partitions))
+            }
+            _ => None,
+        }
     }
 
     /// The hash without its sign, below 2^31.
@@ -81,6 +112,9 @@ impl Partitioner {
             Partitioner::JavaBytes => java::bytes(key),
             Partitioner::JavaString => java::string(key),
             Partitioner::HadoopBytes => java::hadoop(key),
+            Partitioner::Column { column, .. } => {
+                java::bytes(columns::column(key, column.into()).unwrap_or(key))
+            }
         };
         hash & LIMIT
     }
@@ -96,7 +130,7 @@ impl Partitioner {
     #[inline]
     pub fn alternative(self, key: &[u8], partitions: u32) -> Option<u32> {
         let hash = self.hash(key);
-        if hash < LIMIT - TUPLE {
+        if hash < LIMIT - TUPLE || !self.is_of_whole_key() {
             return None;
         }
         let partitions = partitions.max(1);
@@ -113,7 +147,12 @@ impl Partitioner {
 
 impl fmt::Display for Partitioner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        match self {
+            Partitioner::Column { column, of } => {
+                f.pad(&format!("{}:{}/{of}", self.hash_function().name(), column + 1))
+            }
+            _ => f.pad(self.hash_function().name()),
+        }
     }
 }
 
@@ -121,9 +160,19 @@ impl FromStr for Partitioner {
     type Err = UnknownPartitioner;
 
     fn from_str(name: &str) -> Result<Partitioner, UnknownPartitioner> {
-        let found = Partitioner::ALL.into_iter().find(|partitioner| partitioner.name() == name);
+        let known = |partitioner: &Partitioner| partitioner.hash_function().name() == name;
+        let found = Partitioner::ALL.into_iter().find(known).or_else(|| by_column(name));
         found.ok_or_else(|| UnknownPartitioner { name: name.chars().take(64).collect() })
     }
+}
+
+/// Such as `java-bytes:1/2`.
+fn by_column(name: &str) -> Option<Partitioner> {
+    let (column, of) = name.strip_prefix("java-bytes:")?.split_once('/')?;
+    let (column, of) = (column.parse::<u8>().ok()?.checked_sub(1)?, of.parse::<u8>().ok()?);
+    let partitioner = Partitioner::Column { column, of };
+    let is_one = column < of && (2..=columns::KEY_COLUMNS).contains(&usize::from(of));
+    (is_one && partitioner.to_string() == name).then_some(partitioner)
 }
 
 /// Some keys of one file of a version.

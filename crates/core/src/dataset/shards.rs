@@ -47,6 +47,7 @@ pub fn leads_straight(sharding: Sharding, layout: Layout) -> bool {
     match sharding {
         Sharding::Fixed { hash, shards } => {
             hash == layout.partitioner.hash_function()
+                && layout.partitioner.is_of_whole_key()
                 && shards > 0
                 && layout.partitions.is_multiple_of(shards)
         }
@@ -125,6 +126,10 @@ pub fn detour(sharding: Sharding, layout: Layout) -> Option<String> {
     }
     let Sharding::Fixed { hash, shards } = sharding else { return None };
     let Layout { partitioner, partitions } = layout;
+    if !partitioner.is_of_whole_key() {
+        // A map knows whole keys only.
+        return None;
+    }
     if hash != partitioner.hash_function() {
         return Some(format!(
             "its keyspace is divided by {hash}, the version by {partitioner}: delete the keyspace, and the nodes create it \
@@ -156,6 +161,14 @@ mod tests {
     use crate::dataset::Partitioner;
     use crate::sharding::{Bounds, PartitionKey};
     use proptest::prelude::*;
+
+    #[test]
+    fn hb_a_version_by_a_column_is_never_said_to_lead_straight() {
+        let layout = Layout { partitioner: Partitioner::Column { column: 0, of: 2 }, partitions: 6 };
+        let made = keyspace(&DatasetName::new("names").unwrap(), layout, 2).unwrap();
+        assert!(!leads_straight(made.sharding, layout));
+        assert_eq!(detour(made.sharding, layout), None, "no number of shards would help");
+    }
 
     fn layout(partitions: u32) -> Layout {
         Layout { partitioner: Partitioner::HadoopBytes, partitions }

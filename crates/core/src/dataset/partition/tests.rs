@@ -109,12 +109,55 @@ fn pc_what_cascading_wrote_is_whole_under_other_numbers() {
 }
 
 #[test]
+fn rows_that_agree_on_the_column_are_in_one_partition() {
+    use crate::dataset::columns;
+    let by = Partitioner::Column { column: 1, of: 2 };
+    let key = |day: u32, tenant: &str| {
+        let mut key = Vec::new();
+        columns::add(&mut key, true, format!("2024-01-{day:02}").as_bytes());
+        columns::add(&mut key, false, tenant.as_bytes());
+        key
+    };
+    let of =
+        |tenant: &str| -> BTreeSet<u32> { (1..29).map(|day| by.partition(&key(day, tenant), 64)).collect() };
+    let partitions: Vec<BTreeSet<u32>> = ["a", "b", "acme", "zoo"].into_iter().map(of).collect();
+    assert!(partitions.iter().all(|one| one.len() == 1), "{partitions:?}");
+    assert!(partitions.iter().collect::<BTreeSet<_>>().len() > 1, "{partitions:?}");
+    assert_eq!(by.partition(&key(1, "acme"), 64), Partitioner::JavaBytes.partition(b"acme", 64));
+    assert_eq!(by.alternative(&key(1, "acme"), 64), None);
+    assert_eq!([by.lacks(b"acme"), by.lacks(&key(1, "acme"))], [Some(2), None]);
+    assert_eq!(Partitioner::JavaBytes.lacks(b"acme"), None);
+    // Of the first column, a prefix says it when the second has begun.
+    let first = Partitioner::Column { column: 0, of: 2 };
+    let whole = Some(Partitioner::JavaBytes.partition(b"acme", 64));
+    assert_eq!(first.partition_of_prefix(b"acme\x00\x01", 64), whole);
+    assert_eq!(first.partition_of_prefix(b"acme\x00\x01x", 64), whole);
+    assert_eq!(first.partition_of_prefix(b"acme", 64), None);
+    assert_eq!(Partitioner::JavaBytes.partition_of_prefix(b"acme\x00\x01", 64), None);
+}
+
+#[test]
 fn names_lead_back() {
+    for (column, of) in [(0, 2), (1, 2), (15, 16)] {
+        let partitioner = Partitioner::Column { column, of };
+        assert_eq!(partitioner.to_string(), format!("java-bytes:{}/{of}", column + 1));
+        assert_eq!(partitioner.to_string().parse(), Ok(partitioner));
+    }
+    for bad in [
+        "java-bytes:0/2",
+        "java-bytes:3/2",
+        "java-bytes:1/1",
+        "java-bytes:1/17",
+        "java-bytes:01/2",
+        "java-bytes:1",
+    ] {
+        assert!(bad.parse::<Partitioner>().is_err(), "{bad}");
+    }
     for partitioner in Partitioner::ALL {
-        assert_eq!(partitioner.name().parse(), Ok(partitioner));
+        assert_eq!(partitioner.to_string().parse(), Ok(partitioner));
     }
     let told = "md5".parse::<Partitioner>().unwrap_err().to_string();
-    assert!(Partitioner::ALL.iter().all(|p| told.contains(p.name())), "{told}");
+    assert!(Partitioner::ALL.iter().all(|p| told.contains(&p.to_string())), "{told}");
 }
 
 proptest! {
