@@ -27,6 +27,8 @@ mod offline;
 mod plan;
 mod prebuilt;
 mod progress;
+mod publish;
+mod rejects;
 
 pub use error::Error;
 pub use inspect::{Inspection, inspect};
@@ -34,6 +36,8 @@ pub use load::{Load, Ready};
 pub use offline::build_all;
 pub(crate) use offline::{sync_folder, write};
 pub use progress::{Progress, Seen};
+pub use publish::{may_publish, publish};
+pub use rejects::{REJECTS, Rejects, Tolerance, UnknownTolerance};
 
 use partage_engine::readonly::{Compression, Layout};
 
@@ -45,6 +49,10 @@ use crate::limits::{BUILD_MEMORY_BYTES, BUILDS_AT_ONCE};
 pub struct Options {
     /// How its files are read.
     pub format: format::Options,
+    /// The column of a key that says alone which partition it is in, from 0, and of how many; `None`: all of the key does.
+    pub partition_by: Option<(u8, u8)>,
+    /// How many rows may be bad.
+    pub tolerance: Tolerance,
     /// For lookups alone, or for scans too.
     pub layout: Layout,
     /// Of what is stored.
@@ -64,6 +72,8 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             format: format::Options::default(),
+            partition_by: None,
+            tolerance: Tolerance::default(),
             layout: Layout::Hashed,
             compression: Compression::None,
             is_sampled: true,

@@ -25,7 +25,7 @@ mod parquet;
 mod recognise;
 mod sequence;
 
-pub use columns::Columns;
+pub use columns::{Columns, Quoting};
 pub(crate) use error::unmarked;
 pub use error::{FormatError, Place, Reason};
 pub use recognise::{Format, UnknownFormat};
@@ -47,13 +47,21 @@ pub struct Options {
     pub columns: Columns,
     /// Where a Parquet file is kept while it is read, since it is read from its end. `None`: the system's folder.
     pub temporary: Option<PathBuf>,
+    /// Whether a sample goes on after a row that is [bad](Reason::is_of_row).
+    pub is_tolerant: bool,
     /// The longest record, block or page that is held, uncompressed; what is longer is refused before it is.
     pub most_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { format: None, columns: Columns::default(), temporary: None, most_bytes: RECORD_BYTES }
+        Options {
+            format: None,
+            columns: Columns::default(),
+            temporary: None,
+            is_tolerant: false,
+            most_bytes: RECORD_BYTES,
+        }
     }
 }
 
@@ -67,7 +75,8 @@ impl Options {
 
 /// The records of a file, one at a time.
 pub trait Records: Send {
-    /// The next key and value, until there are no more. After an error there is nothing more to be had.
+    /// The next key and value, until there are no more. After an error there is nothing more to
+    /// be had, unless it is [of a row](Reason::is_of_row): then the rows after it are.
     fn next(&mut self) -> Result<Option<Record<'_>>, FormatError>;
 }
 
@@ -109,10 +118,13 @@ pub fn sample(
         return Ok(sampled);
     }
     let mut records = begin(file, input, options).map_err(|failure| failure.of(file))?;
-    while sampled.keys.len() < most {
-        match records.next()? {
-            Some((key, _)) => sampled.keys.push(key.to_vec()),
-            None => return Ok(Sampled { is_whole: true, ..sampled }),
+    let mut bad = 0;
+    while sampled.keys.len() + bad < most {
+        match records.next() {
+            Ok(Some((key, _))) => sampled.keys.push(key.to_vec()),
+            Ok(None) => return Ok(Sampled { is_whole: true, ..sampled }),
+            Err(error) if options.is_tolerant && error.reason.is_of_row() => bad += 1,
+            Err(error) => return Err(error),
         }
     }
     Ok(sampled)

@@ -234,3 +234,15 @@ pub const REMEMBERED_BYTES: u64 = partage_wire::presence::REMEMBERED_BYTES;
 /// Looks at most for one part of an answer while store files lose bytes under them: two find one file that does, and a third
 /// another one.
 pub const LOOKS: usize = 3;
+
+/// The list of bad rows of one load: half a million of them, and one that is made of nothing else does not fill the disk.
+pub const REJECT_BYTES: usize = 64 << 20;
+
+/// Length of the parts in which a file is brought to an object store: S3 takes 10,000 of them, so 80 GB.
+pub const UPLOAD_PART_BYTES: usize = 8 << 20;
+
+/// Parts of one file on their way at once.
+pub const UPLOAD_PARTS_AT_ONCE: usize = 2;
+
+/// Files on their way at once: with their parts 64 MiB of memory.
+pub const UPLOADS_AT_ONCE: usize = 4;

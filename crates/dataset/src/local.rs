@@ -7,6 +7,7 @@
 //!  <data dir>/datasets/.lock
 //!                     /<dataset>/<version>/_manifest.json      which partition a key is in, and of what it was made
 //!                                         /00000.partage       one for each partition that is here
+//!                                         /_rejects.jsonl      rows that are no records, if there are any
 //!                                         /.partage-unfinished-...    of a process that was killed
 //!                     /.deleting-...                           the same
 //! ```
@@ -25,7 +26,7 @@ use partage_core::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
 use partage_wire::dataset::{MANIFEST, Manifest};
 
-use crate::build::{self, Inspection, file_name, partition_of, sync_folder, write};
+use crate::build::{self, Inspection, REJECTS, file_name, partition_of, sync_folder, write};
 
 /// The folder, held for this process alone.
 #[derive(Debug)]
@@ -267,7 +268,7 @@ impl Store {
         for (name, path) in entries(folder)? {
             let partition = partition_of(&name).filter(|partition| *partition < manifest.partitions);
             let opened = match partition {
-                _ if name == MANIFEST => continue,
+                _ if name == MANIFEST || name == REJECTS => continue,
                 Some(partition) => {
                     Reader::open(&path).map(|file| (partition, file)).map_err(|e| e.to_string())
                 }

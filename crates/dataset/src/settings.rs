@@ -1,9 +1,10 @@
 //! What a dataset is: the settings that lie beside its versions in the source, checked.
 
-use crate::build;
+use crate::build::{self, Tolerance, UnknownTolerance};
 use crate::catalogue::Options as Served;
-use crate::format::{Columns, Format, Options as Read, UnknownFormat};
+use crate::format::{Columns, Format, Options as Read, Quoting, UnknownFormat};
 use crate::limits::SETTINGS_BYTES;
+use partage_core::dataset::columns::KEY_COLUMNS;
 use partage_core::dataset::node::Guard;
 use partage_core::dataset::{Dealing, Replication, ReplicationError, UnknownDealing};
 use partage_engine::readonly::{Compression, Layout};
@@ -20,6 +21,10 @@ const LEVEL: i32 = 3;
 pub struct DatasetSettings {
     /// How its files are read.
     pub read: Read,
+    /// The column of the key that says alone which partition a row is in, from 0, and of how many.
+    pub partition_by: Option<(u8, u8)>,
+    /// How many rows may be bad.
+    pub tolerance: Tolerance,
     /// Whether files of one partition are recognised by a sample.
     pub is_sampled: bool,
     /// How its store files are laid out.
@@ -71,6 +76,8 @@ impl Default for DatasetSettings {
     fn default() -> DatasetSettings {
         DatasetSettings {
             read: Read::default(),
+            partition_by: None,
+            tolerance: Tolerance::default(),
             is_sampled: true,
             layout: Layout::Hashed,
             compression: Compression::None,
@@ -152,10 +159,42 @@ pub enum SettingsError {
         percent: u32,
     },
     /// Columns that a SequenceFile does not have.
-    #[error("{file}: a SequenceFile has no columns: leave out key, values and header")]
+    #[error(
+        "{file}: a SequenceFile has no columns: leave out key, partition_by, values, header, delimiter and quote"
+    )]
     NoColumns {
         /// Which.
         file: String,
+    },
+    /// No key that rows could have.
+    #[error("{file}: key = {key:?}: {how}")]
+    Key {
+        /// Which.
+        file: String,
+        /// As given, cut to some columns.
+        key: Vec<String>,
+        /// What is wrong.
+        how: String,
+    },
+    /// It cannot stand between fields, or around them.
+    #[error("{file}: {key} = {value:?}: {how}")]
+    Mark {
+        /// Which.
+        file: String,
+        /// Which key.
+        key: &'static str,
+        /// As given, cut to 64 characters.
+        value: String,
+        /// What is wrong.
+        how: &'static str,
+    },
+    /// Neither a number nor a share.
+    #[error("{file}: {why}")]
+    BadRows {
+        /// Which.
+        file: String,
+        /// What is wrong.
+        why: UnknownTolerance,
     },
     /// It would break the header.
     #[error("{file}: content_type = {value:?} is none: use visible ASCII, such as text/plain")]
@@ -169,9 +208,11 @@ pub enum SettingsError {
 
 impl From<&DatasetSettings> for build::Options {
     fn from(settings: &DatasetSettings) -> build::Options {
-        let DatasetSettings { read, is_sampled, layout, compression, .. } = settings;
+        let DatasetSettings { read, partition_by, tolerance, is_sampled, layout, compression, .. } = settings;
         build::Options {
             format: read.clone(),
+            partition_by: *partition_by,
+            tolerance: *tolerance,
             is_sampled: *is_sampled,
             layout: *layout,
             compression: *compression,
@@ -199,11 +240,18 @@ impl DatasetSettings {
         let named = || name.to_owned();
         let format = file.format.as_deref().map(str::parse::<Format>).transpose();
         let format = format.map_err(|why| SettingsError::Format { file: named(), why })?;
-        let has_columns = file.key.is_some() || !file.values.is_empty() || file.header.is_some();
+        let has_marks = file.header.is_some() || file.delimiter.is_some() || file.quote.is_some();
+        let has_columns =
+            file.key.is_some() || file.partition_by.is_some() || !file.values.is_empty() || has_marks;
         if format == Some(Format::SequenceFile) && has_columns {
             return Err(SettingsError::NoColumns { file: named() });
         }
-        let columns = Columns { key: file.key, values: file.values, header: file.header.unwrap_or(true) };
+        let (key, partition_by) = key(name, file.key.map(|key| key.0), file.partition_by)?;
+        let (delimiter, quoting) = marks(name, file.delimiter.as_deref(), file.quote.as_deref())?;
+        let header = file.header.unwrap_or(true);
+        let columns = Columns { key, values: file.values, header, delimiter, quoting };
+        let tolerance = file.max_bad_rows.map(|rows| rows.0.parse()).transpose();
+        let tolerance = tolerance.map_err(|why| SettingsError::BadRows { file: named(), why })?;
         let content_type = file.content_type.unwrap_or(Served::default().content_type);
         let is_visible = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         if content_type.is_empty() || !content_type.bytes().all(is_visible) {
@@ -222,6 +270,8 @@ impl DatasetSettings {
         spread.over(most).map_err(|why| SettingsError::Replication { file: named(), why })?;
         Ok(DatasetSettings {
             read: Read { format, columns, ..Read::default() },
+            partition_by,
+            tolerance: tolerance.unwrap_or_default(),
             is_sampled: file.sampled.unwrap_or(true),
             layout: layout(name, file.layout.as_deref())?,
             compression: compression(name, file.compression.as_deref(), file.level)?,
@@ -232,6 +282,71 @@ impl DatasetSettings {
             guard: guard(name, &file.min_keys, file.max_shrink_percent)?,
         })
     }
+}
+
+/// The columns of the key, and which of them decides about the partition, if not all do.
+fn key(
+    file: &str,
+    key: Option<Vec<String>>,
+    partition_by: Option<String>,
+) -> Result<(Vec<String>, Option<(u8, u8)>), SettingsError> {
+    let is_named = key.is_some();
+    let mut key = key.unwrap_or_default();
+    let wrong = |key: &[String], how: String| SettingsError::Key {
+        file: file.to_owned(),
+        key: key.iter().take(KEY_COLUMNS).map(|name| short(name)).collect(),
+        how,
+    };
+    if key.is_empty() && is_named {
+        return Err(wrong(&key, "name a column".to_owned()));
+    }
+    if key.is_empty() && partition_by.is_some() {
+        return Err(wrong(&key, "partition_by goes with a key: name its columns, too".to_owned()));
+    }
+    if let Some(column) = &partition_by
+        && !key.contains(column)
+    {
+        key.insert(0, column.clone());
+    }
+    if key.len() > KEY_COLUMNS {
+        return Err(wrong(&key, format!("{} columns, and a key has {KEY_COLUMNS} at most", key.len())));
+    }
+    if let Some((_, twice)) = key.iter().enumerate().find(|(at, name)| key[..*at].contains(name)) {
+        return Err(wrong(&key, format!("{:?} stands there twice", short(twice))));
+    }
+    let column = partition_by.and_then(|column| key.iter().position(|name| *name == column));
+    // Of one column, all of the key decides.
+    let column = column.filter(|_| key.len() > 1);
+    let of = key.len() as u8;
+    Ok((key, column.map(|column| (column as u8, of))))
+}
+
+fn marks(
+    file: &str,
+    delimiter: Option<&str>,
+    quote: Option<&str>,
+) -> Result<(Option<u8>, Quoting), SettingsError> {
+    let wrong =
+        |key, value: &str, how| SettingsError::Mark { file: file.to_owned(), key, value: short(value), how };
+    let mark = |key, text: &str| match text.as_bytes() {
+        [b'\n' | b'\r' | 0 | 1] => {
+            Err(wrong(key, text, "lines end so, or it is kept for other things: take another one"))
+        }
+        [one] if one.is_ascii() => Ok(*one),
+        _ => Err(wrong(key, text, "it must be one ASCII character, such as ; or \\t")),
+    };
+    let delimiter = delimiter.map(|text| mark("delimiter", text)).transpose()?;
+    let quoting = match quote {
+        None => Quoting::OfFormat,
+        Some("") => Quoting::None,
+        Some(text) => Quoting::By(mark("quote", text)?),
+    };
+    if let (Some(delimiter), Quoting::By(quote)) = (delimiter, quoting)
+        && delimiter == quote
+    {
+        return Err(wrong("quote", &char::from(quote).to_string(), "it is the delimiter, too"));
+    }
+    Ok((delimiter, quoting))
 }
 
 fn guard(file: &str, min_keys: &Option<u64>, percent: Option<u32>) -> Result<Guard, SettingsError> {
@@ -287,13 +402,21 @@ mod tests {
     #[test]
     fn every_key_counts() {
         let said = parse(
-            "format = 'csv'\nkey = 'k'\nvalues = ['a', 'b']\nheader = false\nsampled = false\nlayout = 'ordered'\n\
+            "format = 'csv'\nkey = ['k', 'l']\npartition_by = 'l'\ndelimiter = ';'\nquote = \"'\"\nmax_bad_rows = '1%'\nvalues = ['a', 'b']\nheader = false\nsampled = false\nlayout = 'ordered'\n\
              compression = 'zstd'\nlevel = 7\ncontent_type = 'text/plain; charset=utf-8'\nsuccess = true\n\
              replication = 3\nmin_replication = 2\nmax_replication = 4\ndealing = 'ring_index'\nserved = false\nmin_keys = 5\nmax_shrink_percent = 10",
         );
-        let columns = Columns { key: Some("k".into()), values: vec!["a".into(), "b".into()], header: false };
+        let columns = Columns {
+            key: vec!["k".into(), "l".into()],
+            values: vec!["a".into(), "b".into()],
+            header: false,
+            delimiter: Some(b';'),
+            quoting: Quoting::By(b'\''),
+        };
         let expected = DatasetSettings {
             read: Read { format: Some(Format::Csv), columns, ..Read::default() },
+            partition_by: Some((1, 2)),
+            tolerance: Tolerance::PerMillion(10_000),
             is_sampled: false,
             layout: Layout::Ordered,
             compression: Compression::Zstd { level: 7 },
@@ -312,6 +435,26 @@ mod tests {
     }
 
     #[test]
+    fn a_column_to_partition_by_is_a_part_of_the_key() {
+        for (text, key, partition_by) in [
+            ("key = 'id'", vec!["id"], None),
+            ("key = ['id', 'day']", vec!["id", "day"], None),
+            ("key = 'id'\npartition_by = 'id'", vec!["id"], None),
+            ("key = 'id'\npartition_by = 'tenant'", vec!["tenant", "id"], Some((0, 2))),
+            ("key = ['day', 'id']\npartition_by = 'id'", vec!["day", "id"], Some((1, 2))),
+        ] {
+            let said = parse(text).unwrap();
+            assert_eq!(
+                (said.read.columns.key, said.partition_by),
+                (key.into_iter().map(str::to_owned).collect(), partition_by),
+                "{text}"
+            );
+        }
+        let said = parse("max_bad_rows = 10\nquote = ''").unwrap();
+        assert_eq!((said.tolerance, said.read.columns.quoting), (Tolerance::Rows(10), Quoting::None));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_with_the_way_out() {
         for (text, told) in [
             ("formt = 'csv'", "did you mean \"format\""),
@@ -323,6 +466,16 @@ mod tests {
             ("level = 3", "goes with compression"),
             ("content_type = \"text\\nplain\"", "visible ASCII"),
             ("key = 7", "line 1"),
+            ("key = []", "name a column"),
+            ("key = ['a', 'a']", "twice"),
+            ("partition_by = 'a'", "goes with a key"),
+            ("format = 'sequencefile'\ndelimiter = ';'", "leave out key"),
+            ("delimiter = ';;'", "one ASCII character"),
+            ("delimiter = '€'", "one ASCII character"),
+            ("quote = \"\\n\"", "take another"),
+            ("delimiter = ';'\nquote = ';'", "delimiter, too"),
+            ("max_bad_rows = 'some'", "0.5%"),
+            ("max_bad_rows = -1", "number of rows"),
             ("dealing = 'ring-index'", "ring_index"),
             ("max_shrink_percent = 101", "0 to 100"),
             ("replication = 0", "replication"),
@@ -339,7 +492,11 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let file = DatasetFile { key: Some("k".into()), level: Some(4), ..DatasetFile::default() };
+        let file = DatasetFile {
+            key: Some(config::KeyColumns(vec!["k".into()])),
+            level: Some(4),
+            ..DatasetFile::default()
+        };
         let text = toml::to_string(&file).unwrap();
         assert_eq!(text, "key = \"k\"\nlevel = 4\n");
         assert_eq!(config::parse::<DatasetFile>("f", &text).unwrap(), file);

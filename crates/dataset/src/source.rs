@@ -18,6 +18,7 @@ mod error;
 mod layout;
 mod open;
 mod throttle;
+mod upload;
 
 pub use download::{Download, Stopped, Stopper};
 pub use error::{SourceError, Trouble};

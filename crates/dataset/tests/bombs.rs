@@ -94,7 +94,7 @@ fn framed(chunk: &[u8], length: u32) -> Vec<u8> {
 }
 
 fn columns() -> Columns {
-    Columns { key: Some("k".to_owned()), values: vec!["v".to_owned()], header: true }
+    Columns { key: vec!["k".to_owned()], values: vec!["v".to_owned()], ..Columns::default() }
 }
 
 /// Loads what is in a folder, and says what came of it.

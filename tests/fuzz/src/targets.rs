@@ -15,7 +15,7 @@ use std::io::{Cursor, Write};
 const FILE_NUMBER: u64 = 0x0101_0101_0101_0101;
 
 fn records_of(format: Format, key: &str, data: &[u8]) -> bool {
-    let columns = Columns { key: Some(key.to_owned()), ..Columns::default() };
+    let columns = Columns { key: vec![key.to_owned()], ..Columns::default() };
     let options = Options { format: Some(format), columns, ..Options::default() };
     let Ok(mut records) = records("part-0", Cursor::new(data.to_vec()), &options) else { return false };
     loop {

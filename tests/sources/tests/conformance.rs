@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use partage_core::dataset::{DatasetName, VersionName};
-use partage_dataset::build::{Load, Options, inspect};
+use partage_dataset::build::{Load, Options, build_all, inspect, publish};
 use partage_dataset::format::{Columns, Format};
 use partage_dataset::source::{Patience, Settings, Source, Throttle, Trouble};
 use partage_engine::readonly::Reader;
@@ -66,8 +66,12 @@ async fn loads(source: &Source) {
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.format.format = Some(Format::Tsv);
-    options.format.columns =
-        Columns { key: Some("1".to_owned()), values: vec!["2".to_owned()], header: false };
+    options.format.columns = Columns {
+        key: vec!["1".to_owned()],
+        values: vec!["2".to_owned()],
+        header: false,
+        ..Columns::default()
+    };
     let throttle = Throttle::new(0);
     let inspection = inspect(source, (&words, &one), &files, &options, &throttle).await.unwrap();
     let (source, to) = (source.clone(), folder.path().to_owned());
@@ -166,4 +170,83 @@ fn the_tree_is_what_it_is_said_to_be() {
     let folder = folder();
     let files = sources::files_below(Path::new(folder.path()));
     assert!(files.iter().filter(|file| file.contains("/1/part")).count() == FILES.len() + 1, "{files:?}");
+}
+
+/// A version of store files in a folder, each of more than one part of an upload.
+async fn built(folder: &TempDir) -> (std::path::PathBuf, partage_wire::dataset::Manifest) {
+    let (from, out) = (folder.path().join("from"), folder.path().join("out"));
+    let version_folder = from.join("words/7");
+    std::fs::create_dir_all(&version_folder).unwrap();
+    // No codec makes it shorter, so that a file is as long as its values.
+    let mut random = 1_u64;
+    for file in 0..2 {
+        let mut lines = String::new();
+        for number in 0..40_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            lines += &format!("key-{file}-{number}\t{}\n", format!("{random:016x}").repeat(30));
+        }
+        std::fs::write(version_folder.join(format!("part-{file}.tsv")), lines).unwrap();
+    }
+    let mut options = Options::default();
+    options.format.columns = Columns {
+        key: vec!["1".to_owned()],
+        values: vec!["2".to_owned()],
+        header: false,
+        ..Columns::default()
+    };
+    let source = Source::open(from.to_str().unwrap(), &Settings::new()).unwrap();
+    let (words, seven) = (dataset("words"), version("7"));
+    let manifest = build_all(&source, (&words, &seven), &out, &options, &Arc::default()).await.unwrap();
+    (out.join("words/7"), manifest)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_takes_a_version_that_is_built_whole_or_not_at_all() {
+    let (moto, folder) = (Moto::start().await, tempfile::tempdir().unwrap());
+    let target = Source::open(&moto.url("data/sets"), &Moto::settings()).unwrap();
+    let (files, manifest) = built(&folder).await;
+    let (words, seven) = (dataset("words"), version("7"));
+    let length = std::fs::metadata(files.join("00001.partage")).unwrap().len();
+    assert!(length > 16 << 20, "more than two parts: {length}");
+
+    // The upload fails midway: one file cannot be read.
+    std::fs::rename(files.join("00001.partage"), files.join("away")).unwrap();
+    let failed = publish(&files, &manifest, &target).await.unwrap_err();
+    assert!(failed.to_string().contains("00001.partage"), "{failed}");
+    let is_nothing = |found: Result<partage_dataset::source::Files, _>| {
+        matches!(
+            found,
+            Err(partage_dataset::source::SourceError { trouble: Trouble::Empty | Trouble::NotThere, .. })
+        )
+    };
+    assert!(target.versions(&words).await.unwrap().names.is_empty(), "nothing half built is a version");
+    assert!(is_nothing(target.files(&words, &seven).await));
+    assert!(target.latest(&words, false).await.unwrap().is_none());
+
+    std::fs::rename(files.join("away"), files.join("00001.partage")).unwrap();
+    publish(&files, &manifest, &target).await.unwrap();
+    assert_eq!(target.latest(&words, true).await.unwrap(), Some(seven.clone()));
+    let again = publish(&files, &manifest, &target).await.unwrap_err();
+    assert!(again.to_string().contains("a version of that name already"), "{again}");
+
+    // A node loads it, and has every key.
+    let found = target.files(&words, &seven).await.unwrap();
+    let (options, throttle) = (Options::default(), Throttle::new(0));
+    let inspection = inspect(&target, (&words, &seven), &found, &options, &throttle).await.unwrap();
+    let to = folder.path().join("local");
+    std::fs::create_dir_all(&to).unwrap();
+    let load = Load {
+        source: target,
+        files: found,
+        inspection,
+        options,
+        throttle,
+        progress: Arc::default(),
+        folder: to,
+        replaced: BTreeSet::new(),
+    };
+    let keys = Mutex::new(0);
+    let ready = |_, reader: Arc<Reader>| *keys.lock().unwrap() += reader.len();
+    load.run(&BTreeSet::from([0, 1]), &ready).await.unwrap();
+    assert_eq!(keys.into_inner().unwrap(), 80_000);
 }

@@ -3,7 +3,7 @@
 use super::origin::From;
 use super::progress;
 use super::settings::{SettingsArgs, checked, kept, named, open, there};
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_core::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{self, Progress};
@@ -26,9 +26,13 @@ pub struct BuildArgs {
     version: Option<String>,
     #[command(flatten)]
     from: From,
-    /// Where to: a folder; OUT/DATASET/VERSION is made in it, a version that a source may hold
+    /// Where to: a folder, or a URL such as s3://bucket/prefix; OUT/DATASET/VERSION is made in it, a version that a source
+    /// may hold
     #[arg(long)]
-    out: PathBuf,
+    out: String,
+    /// Where store files are built that then go to a URL [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    work_dir: Option<PathBuf>,
     #[command(flatten)]
     settings: SettingsArgs,
     /// Memory for building, in MiB; what does not fit goes to the disk meanwhile
@@ -50,13 +54,8 @@ impl BuildArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = named(&self.dataset)?;
-        if let Some(out) = self.out.to_str().filter(|out| out.contains("://")) {
-            let what = format!("--out {out} is a URL: store files are built in a folder");
-            return Err(Failure::usage(what).help(
-                "build them in a folder, and copy OUT/DATASET/VERSION to the source, `_manifest.json` and all",
-            ));
-        }
         let source = open(&self.from.source)?;
+        let target = self.out.contains("://").then(|| open(&self.out)).transpose()?;
         there(&source, &dataset).await?;
         let before = kept(&source, &dataset).await?.unwrap_or_default();
         let settings = checked(self.settings.over(before))?;
@@ -67,6 +66,17 @@ impl BuildArgs {
                     source.latest(&dataset, settings.needs_success).await.map_err(Failure::failed)?;
                 let none = || Failure::refused(format!("{}/{dataset} has no version", source.url()));
                 latest.ok_or_else(none)?
+            }
+        };
+        if let Some(target) = &target {
+            build::may_publish(target, (&dataset, &version)).await.map_err(Failure::failed)?;
+        }
+        // Of a URL, what is built goes when it has been brought there.
+        let (out, _work) = match &target {
+            None => (PathBuf::from(&self.out), None),
+            Some(_) => {
+                let work = work_dir(self.work_dir.as_deref())?;
+                (work.path().to_owned(), Some(work))
             }
         };
         let mut options = build::Options::from(&settings);
@@ -85,28 +95,68 @@ impl BuildArgs {
                 }
             })
         };
-        let built = build::build_all(&source, (&dataset, &version), &self.out, &options, &counters).await;
+        let built = build::build_all(&source, (&dataset, &version), &out, &options, &counters).await;
         watching.abort();
         bar.finish_and_clear();
         let manifest = built.map_err(Failure::failed)?;
-        let folder = self.out.join(dataset.as_str()).join(version.as_str());
+        let built = out.join(dataset.as_str()).join(version.as_str());
+        let (folder, lists) = match &target {
+            None => (built.display().to_string(), built.clone()),
+            Some(target) => {
+                say(&format!("bringing {} store files to {}", manifest.files.len(), target.url()));
+                build::publish(&built, &manifest, target).await.map_err(Failure::failed)?;
+                (format!("{}/{dataset}/{version}", target.url()), PathBuf::from("."))
+            }
+        };
+        let rejects = kept_rejects(&built, &lists, counters.seen().rejected)?;
         let (keys, bytes) =
             manifest.files.iter().fold((0, 0), |(keys, bytes), file| (keys + file.keys, bytes + file.bytes));
         if output.is_json() {
             return output.json(&json!({
                 "folder": folder, "partitions": manifest.partitions, "keys": keys, "bytes": bytes,
-                "records": counters.seen().records, "partitioner": manifest.partitioner.name(),
+                "records": counters.seen().records, "partitioner": manifest.partitioner.to_string(),
+                "rejected": counters.seen().rejected,
             }));
         }
         output.text(&format!(
             "{}: {keys} keys in {} store files, {bytes} bytes, of {} records; partitions by {}",
-            folder.display(),
+            folder,
             manifest.partitions,
             counters.seen().records,
             manifest.partitioner,
         ));
+        if let Some(list) = rejects {
+            let rejected = counters.seen().rejected;
+            output.text(&format!("{rejected} rows are no records and were left out: see {}", list.display()));
+        }
         Ok(())
     }
+}
+
+/// A folder to build in that goes with its handle.
+fn work_dir(within: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
+    let made = match within {
+        Some(folder) => tempfile::tempdir_in(folder),
+        None => tempfile::tempdir(),
+    };
+    let named =
+        within.map_or_else(|| "the temporary folder".to_owned(), |folder| folder.display().to_string());
+    made.map_err(|error| {
+        Failure::failed(format!("{named}: no folder can be made in it: {error}"))
+            .help("name one with room for the store files: --work-dir FOLDER")
+    })
+}
+
+/// Where the list of rejected rows is, if there are any: it is kept where a person finds it.
+fn kept_rejects(built: &Path, lists: &Path, rejected: u64) -> Result<Option<PathBuf>, Failure> {
+    let (from, to) = (built.join(build::REJECTS), lists.join(build::REJECTS));
+    if rejected == 0 {
+        return Ok(None);
+    }
+    if from != to {
+        std::fs::copy(&from, &to).map_err(|error| Failure::failed(format!("{}: {error}", to.display())))?;
+    }
+    Ok(Some(to))
 }
 
 /// A version that the source has.

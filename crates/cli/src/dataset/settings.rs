@@ -5,7 +5,7 @@ use clap::Args;
 use partage_core::dataset::DatasetName;
 use partage_dataset::settings::{DatasetSettings, FILE};
 use partage_dataset::source::{Settings, Source};
-use partage_wire::config::{self, DatasetFile};
+use partage_wire::config::{self, BadRows, DatasetFile, KeyColumns};
 use std::path::Path;
 
 /// What a dataset's files are and how they are served.
@@ -14,15 +14,27 @@ pub struct SettingsArgs {
     /// sequencefile, csv, tsv, jsonl or parquet [default: each file's content and name tell]
     #[arg(long)]
     format: Option<String>,
-    /// The column that is the key; a file without a header has the columns 1, 2 and so on
+    /// A column that is the key, or one of several, in this order; a file without a header has the columns 1, 2 and so on
+    #[arg(long = "key", value_name = "COLUMN")]
+    keys: Vec<String>,
+    /// The column that says alone which partition a row is in; one that is none of the key's becomes the key's first
     #[arg(long, value_name = "COLUMN")]
-    key: Option<String>,
+    partition_by: Option<String>,
     /// A column that is the value; of several, an object of them; of none, the whole row as JSON
     #[arg(long = "value", value_name = "COLUMN")]
     values: Vec<String>,
     /// The first line of CSV and TSV is a record, too
     #[arg(long)]
     no_header: bool,
+    /// What stands between two fields of CSV and TSV, one ASCII character [default: a comma, a tabulator]
+    #[arg(long, value_name = "CHAR")]
+    delimiter: Option<String>,
+    /// What stands around a field that has a delimiter in it, one ASCII character, or "" for nothing [default: " in CSV]
+    #[arg(long, value_name = "CHAR")]
+    quote: Option<String>,
+    /// How many rows may be bad and are left out and listed: a number of all, or a share of each file, as 0.5% [default: 0]
+    #[arg(long, value_name = "ROWS")]
+    max_bad_rows: Option<String>,
     /// hashed, or ordered for scans
     #[arg(long)]
     layout: Option<String>,
@@ -39,9 +51,13 @@ impl SettingsArgs {
     pub fn over(self, file: DatasetFile) -> DatasetFile {
         DatasetFile {
             format: self.format.or(file.format),
-            key: self.key.or(file.key),
+            key: if self.keys.is_empty() { file.key } else { Some(KeyColumns(self.keys)) },
+            partition_by: self.partition_by.or(file.partition_by),
             values: if self.values.is_empty() { file.values } else { self.values },
             header: if self.no_header { Some(false) } else { file.header },
+            delimiter: self.delimiter.or(file.delimiter),
+            quote: self.quote.or(file.quote),
+            max_bad_rows: self.max_bad_rows.map(BadRows).or(file.max_bad_rows),
             layout: self.layout.or(file.layout),
             compression: self.compression.or(file.compression),
             level: self.level.or(file.level),

@@ -298,3 +298,49 @@ fn store_files_are_built_looked_into_and_verified() {
         assert_eq!(dataset(&[verb]).code, 2);
     }
 }
+
+#[test]
+fn bad_rows_are_left_out_told_and_listed_as_the_flags_say() {
+    let shop = Shop::new();
+    shop.write("1", &["id;tenant;v\n1;a;'x;y'\n2\n3;b;z\n"]);
+    let (at, out) = (shop.at(), shop.path("out"));
+    let build = |more: &[&str]| {
+        let common = ["build", "colours", "--source", &at, "--out", out.to_str().unwrap()];
+        let read =
+            ["--key", "id", "--partition-by", "tenant", "--value", "v", "--delimiter", ";", "--quote", "'"];
+        dataset(&[&common[..], &read, more].concat())
+    };
+    let strict = build(&[]);
+    assert!(strict.code == 1 && strict.err.contains("line 3"), "{strict:?}");
+    let wrong = build(&["--max-bad-rows", "few"]);
+    assert!(wrong.code == 2 && wrong.err.contains("0.5%"), "{wrong:?}");
+    let built = build(&["--max-bad-rows", "1"]);
+    assert!(built.code == 0 && built.out.contains("1 rows are no records"), "{built:?}");
+    assert!(built.out.contains("java-bytes:1/2"), "{built:?}");
+    let list = fs::read_to_string(out.join("colours/1/_rejects.jsonl")).unwrap();
+    assert!(list.contains("\"line\":3") && list.lines().count() == 1, "{list}");
+}
+
+#[test]
+fn what_is_built_to_a_url_is_a_version_at_once_and_only_once() {
+    let shop = Shop::new();
+    shop.write("1", &FIRST);
+    assert_eq!(shop.add(&[]).code, 0);
+    let (at, out) = (shop.at(), shop.path("bucket"));
+    fs::create_dir_all(&out).unwrap();
+    let url = format!("file://{}", out.display());
+    let build = || dataset(&["build", "colours", "--source", &at, "--out", &url]);
+    let built = build();
+    assert!(built.code == 0 && built.out.contains(&format!("{url}/colours/1: 3 keys")), "{built:?}");
+    let link = fs::read_to_string(out.join("colours/1/_SYMLINK")).unwrap();
+    assert!(link.starts_with("_built-1-"), "{link}");
+    let files: Vec<_> = fs::read_dir(out.join("colours").join(&link)).unwrap().collect();
+    assert_eq!(files.len(), 4, "two store files, the manifest and _SUCCESS: {files:?}");
+    let again = build();
+    assert!(again.code == 1 && again.err.contains("a version of that name already"), "{again:?}");
+    // It is a source like any other.
+    let added = dataset(&["add", "colours", "--source", &url]);
+    assert!(added.code == 0 && added.out.contains("version 1: 2 files, 2 partitions"), "{added:?}");
+    let nowhere = dataset(&["build", "colours", "--source", &at, "--out", &url, "--work-dir", "/nowhere"]);
+    assert!(nowhere.code != 0, "{nowhere:?}");
+}

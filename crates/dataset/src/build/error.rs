@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use partage_engine::readonly::{BuildError, ReadError};
 use partage_wire::dataset::ManifestError;
 
+use super::Tolerance;
 use crate::format::{Format, FormatError, Reason};
 use crate::limits::SAMPLE_KEYS;
 use crate::source::{SourceError, Stopped};
@@ -74,6 +75,21 @@ pub enum Error {
         record: u64,
         /// What is wrong with it.
         source: BuildError,
+    },
+    /// More bad rows than the settings of the dataset allow.
+    #[error(
+        "{found} are no records, and max_bad_rows = {limit}; the last is {last}, and all are listed in {}: mend them, or allow \
+         more", list.display()
+    )]
+    BadRows {
+        /// How many there are.
+        found: String,
+        /// The last of them, or their file.
+        last: String,
+        /// How many may be.
+        limit: Tolerance,
+        /// Where they are listed.
+        list: PathBuf,
     },
     /// No room on the disk.
     #[error("{}: the disk is full; make room, or move the data directory: what is loaded already stays", path.display())]

@@ -67,6 +67,9 @@ pub async fn inspect(
     let samples: Vec<_> = samples.collect();
     let samples: Vec<Sampled> = stream::iter(samples).buffered(INSPECTED_AT_ONCE).try_collect().await?;
     one_format(files, &samples)?;
+    if let Some((column, of)) = options.partition_by {
+        return Ok(found(Partitioner::Column { column, of }, false, BTreeMap::new(), None));
+    }
     if !options.is_sampled {
         return Ok(found(Partitioner::default(), false, BTreeMap::new(), None));
     }
@@ -88,11 +91,12 @@ async fn sample(
     throttle: &Throttle,
     alone: &Mutex<()>,
 ) -> Result<Sampled, Error> {
-    let little = options.format.clone().within(options.memory_bytes / INSPECTED_AT_ONCE);
+    let read = format::Options { is_tolerant: options.tolerance.is_some(), ..options.format.clone() };
+    let little = read.clone().within(options.memory_bytes / INSPECTED_AT_ONCE);
     match sample_within(source, file, little, throttle).await {
         Err(error) if error.is_too_long() => {
             let _turn = alone.lock().await;
-            let all = options.format.clone().within(options.memory_bytes);
+            let all = read.within(options.memory_bytes);
             sample_within(source, file, all, throttle).await
         }
         sampled => sampled,

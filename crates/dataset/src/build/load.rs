@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use super::keys::{Builders, Keep, Kept};
 use super::plan::{Job, Means, Plan, plan};
 use super::progress::{Alive, Crew, Progress, Watched};
-use super::{Error, Inspection, Options, file_name, prebuilt};
+use super::{Error, Inspection, Options, Rejects, file_name, prebuilt};
 use crate::format;
 use crate::limits::{LOAD_NICE, RECORDS_COUNTED};
 use crate::source::{Files, Source, SourceFile, Throttle};
@@ -49,6 +49,7 @@ struct Work<'a> {
     at_once: usize,
     /// What builders hand on to each other.
     arenas: Arenas,
+    rejects: Arc<Rejects>,
     alive: &'a Alive,
 }
 
@@ -68,17 +69,23 @@ impl Load {
             return prebuilt::fetch(self, manifest, &lacking, ready).await;
         }
         let whole = if self.options.is_sampled { &self.inspection.whole } else { &BTreeMap::new() };
-        match self.build(whole, &lacking, ready).await {
+        let rejects = Arc::new(Rejects::new(self.options.tolerance, &self.folder));
+        let built = match self.build(whole, &lacking, &rejects, ready).await {
             // Who makes only some partitions cannot help: others have made theirs without looking into this file.
             Err(Error::Stray { .. }) if wanted.len() as u32 == partitions => {
                 // What was made so far may lack keys that lie in files nobody looked into.
                 for partition in wanted {
                     remove(&self.folder.join(file_name(*partition)))?;
                 }
-                self.build(&BTreeMap::new(), wanted, ready).await
+                self.build(&BTreeMap::new(), wanted, &rejects, ready).await
             }
             built => built,
+        };
+        if rejects.rows() > 0 {
+            let (rows, list, version) = (rejects.rows(), rejects.path(), &self.files.version);
+            tracing::warn!(rows, list = %list.display(), %version, "some rows are no records: they were left out");
         }
+        built
     }
 
     /// Says what is there, and gives back what is not. A file that does not open is taken away.
@@ -113,6 +120,7 @@ impl Load {
         &self,
         whole: &BTreeMap<u32, u32>,
         wanted: &BTreeSet<u32>,
+        rejects: &Arc<Rejects>,
         ready: Ready<'_>,
     ) -> Result<(), Error> {
         let crew = Crew::new();
@@ -127,7 +135,8 @@ impl Load {
         let bytes = to_read().map(|file| self.file(*file).bytes).sum();
         self.progress.begin(to_read().count() as u64, bytes);
         let at_once = if jobs_at_once > 1 { 1 } else { self.options.at_once.max(1) };
-        let work = Work { whole, builder_bytes, at_once, arenas: Arenas::default(), alive: crew.alive() };
+        let (arenas, rejects) = (Arenas::default(), Arc::clone(rejects));
+        let work = Work { whole, builder_bytes, at_once, arenas, rejects, alive: crew.alive() };
         // Collected, here and below, since a task cannot hold a closure over references.
         let jobs: Vec<_> = jobs.iter().map(|job| self.job(job, &work, ready)).collect();
         let done = stream::iter(jobs).buffer_unordered(jobs_at_once).try_collect().await;
@@ -185,13 +194,23 @@ impl Load {
         let bytes = Watched { bytes: download, progress: Arc::clone(&progress) };
         let mut options = self.options.format.clone().within(self.options.memory_bytes);
         options.temporary.get_or_insert_with(|| self.folder.clone());
-        let (url, held) = (file.url.clone(), (keep, work.alive.clone()));
+        let (url, held, rejects) = (file.url.clone(), (keep, work.alive.clone()), Arc::clone(&work.rejects));
         let (keep, _alive) = on_a_thread(&file.url, move || {
             // The builders are let go before the thread is, whoever lets them go.
             let mut held = held;
             let mut records = format::records(&url, bytes, &options).map_err(Error::of_format)?;
-            let (mut record, mut counted) = (0, 0);
-            while let Some((key, value)) = records.next().map_err(Error::of_format)? {
+            let (mut record, mut counted, mut bad) = (0, 0, 0);
+            loop {
+                let (key, value) = match records.next() {
+                    Ok(Some(pair)) => pair,
+                    Ok(None) => break,
+                    Err(row) => {
+                        bad += 1;
+                        rejects.add(number, bad, row)?;
+                        progress.set_rejected(rejects.rows());
+                        continue;
+                    }
+                };
                 let order = u64::from(number) << FILE_SHIFT | record;
                 let kept = held.0.keep(of, order, key, value);
                 match kept.map_err(|error| Error::of_record(error, &url, record))? {
@@ -204,6 +223,7 @@ impl Load {
                     progress.add_records(RECORDS_COUNTED);
                 }
             }
+            rejects.check(&url, bad, record + bad)?;
             progress.add_records(record - counted);
             progress.add_file();
             Ok(held)

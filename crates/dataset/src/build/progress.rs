@@ -14,6 +14,7 @@ pub struct Progress {
     records: AtomicU64,
     files: AtomicU64,
     files_in_all: AtomicU64,
+    rejected: AtomicU64,
 }
 
 /// What was seen of it at one moment. It may go back when files have to be read again.
@@ -29,6 +30,8 @@ pub struct Seen {
     pub files: u64,
     /// Files to be read.
     pub files_in_all: u64,
+    /// Rows that are no records, and are listed.
+    pub rejected: u64,
 }
 
 impl Progress {
@@ -41,6 +44,7 @@ impl Progress {
             records: of(&self.records),
             files: of(&self.files),
             files_in_all: of(&self.files_in_all),
+            rejected: of(&self.rejected),
         }
     }
 
@@ -54,6 +58,10 @@ impl Progress {
 
     pub(super) fn add_records(&self, records: u64) {
         self.records.fetch_add(records, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_rejected(&self, rows: u64) {
+        self.rejected.fetch_max(rows, Ordering::Relaxed);
     }
 
     pub(super) fn add_file(&self) {

@@ -37,7 +37,12 @@ impl Bench {
         for part in ["source/set/1", "local"] {
             fs::create_dir_all(folder.path().join(part)).unwrap();
         }
-        let columns = Columns { key: Some("1".to_owned()), values: vec!["2".to_owned()], header: false };
+        let columns = Columns {
+            key: vec!["1".to_owned()],
+            values: vec!["2".to_owned()],
+            header: false,
+            ..Columns::default()
+        };
         let format = format::Options { format: Some(Format::Tsv), columns, ..format::Options::default() };
         Bench { folder, options: Options { format, ..Options::default() }, throttle: Throttle::new(0) }
     }
@@ -329,7 +334,7 @@ async fn errors_name_the_file_the_place_and_the_reason() {
 async fn a_version_of_several_formats_is_refused_by_name() {
     let mut bench = Bench::new();
     bench.options.format.format = None;
-    bench.options.format.columns.key = Some("k".to_owned());
+    bench.options.format.columns.key = vec!["k".to_owned()];
     bench.options.format.columns.header = true;
     bench.options.format.columns.values = Vec::new();
     bench.file("a.csv", "k\n1\n");

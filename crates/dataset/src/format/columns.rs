@@ -1,28 +1,52 @@
 //! Which columns of a table are the key and the value of a record.
 
+use partage_core::dataset::columns as key;
+
 use super::error::Reason;
 
 /// What of a row is its key and what its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns {
-    /// The column that is the key. A file without a header has the columns `1`, `2` and so on.
-    pub key: Option<String>,
+    /// The columns that are the key; several are [joined](key). A file without a header has the columns `1`, `2` and so on.
+    pub key: Vec<String>,
     /// None: the row as JSON. One: that column as it is. Several: those as a JSON object.
     pub values: Vec<String>,
     /// Whether the first line of CSV and TSV names the columns.
     pub header: bool,
+    /// What stands between two fields; none: a comma in CSV, a tabulator in TSV.
+    pub delimiter: Option<u8>,
+    /// What stands around a field that has a delimiter in it.
+    pub quoting: Quoting,
+}
+
+/// Which quotes there are in CSV and TSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Quoting {
+    /// `"` in CSV, none in TSV.
+    #[default]
+    OfFormat,
+    /// None: a quote is a part of its field.
+    None,
+    /// This one, doubled within a field.
+    By(u8),
 }
 
 impl Default for Columns {
     fn default() -> Columns {
-        Columns { key: None, values: Vec::new(), header: true }
+        Columns {
+            key: Vec::new(),
+            values: Vec::new(),
+            header: true,
+            delimiter: None,
+            quoting: Quoting::OfFormat,
+        }
     }
 }
 
 impl Columns {
-    /// The key's column, which must be named.
-    pub(super) fn key(&self) -> Result<&str, Reason> {
-        self.key.as_deref().ok_or(Reason::NoKeyColumn)
+    /// The key's columns, which must be named.
+    pub(super) fn key(&self) -> Result<&[String], Reason> {
+        if self.key.is_empty() { Err(Reason::NoKeyColumn) } else { Ok(&self.key) }
     }
 }
 
@@ -37,8 +61,16 @@ pub enum Selection {
     Several(Vec<usize>),
 }
 
+/// Adds one of so many columns to a key: the only one as it is.
+pub fn add_to_key(into: &mut Vec<u8>, (number, of): (usize, usize), column: &[u8]) {
+    match of {
+        1 => into.extend_from_slice(column),
+        _ => key::add(into, number == 0, column),
+    }
+}
+
 /// Finds the key and the values among the columns that there are.
-pub fn find(columns: &Columns, known: &[String]) -> Result<(usize, Selection), Reason> {
+pub fn find(columns: &Columns, known: &[String]) -> Result<(Vec<usize>, Selection), Reason> {
     let number = |name: &str| {
         let no_column = || Reason::NoColumn {
             column: name.to_owned(),
@@ -51,7 +83,8 @@ pub fn find(columns: &Columns, known: &[String]) -> Result<(usize, Selection), R
         [one] => Selection::One(number(one)?),
         several => Selection::Several(several.iter().map(|name| number(name)).collect::<Result<_, _>>()?),
     };
-    Ok((number(columns.key()?)?, values))
+    let key = columns.key()?.iter().map(|name| number(name)).collect::<Result<_, _>>()?;
+    Ok((key, values))
 }
 
 /// Of so many columns an error speaks: a reader's eye, not a page.

@@ -1,13 +1,14 @@
 //! CSV and TSV.
 //!
 //! CSV as RFC 4180 and everybody writes it: quotes where need be, doubled within. TSV as Hadoop and databases write it:
-//! a tabulator ends a field and a line end the row, whatever is between them is the field, quotes included.
+//! a tabulator ends a field and a line end the row, whatever is between them is the field, quotes included. The dataset's
+//! settings may name another delimiter or quote.
 
 use std::io::{self, Read};
 
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
-use super::columns::{Columns, Object, Selection, find, text};
+use super::columns::{Columns, Object, Quoting, Selection, add_to_key, find, text};
 use super::compressed::Text;
 use super::error::{Failure, FormatError, Place, Reason};
 use super::recognise::Format;
@@ -21,13 +22,15 @@ pub struct Delimited {
     source: &'static str,
     rows: Reader<Rationed>,
     names: Vec<String>,
-    key: usize,
+    key: Vec<usize>,
     values: Selection,
     row: ByteRecord,
     /// How many fields a row has: as many as the first one.
     fields: Option<usize>,
     /// A first row that is not the header.
     is_row_read: bool,
+    /// Of several columns.
+    key_bytes: Vec<u8>,
     value: Vec<u8>,
     most_bytes: usize,
 }
@@ -41,14 +44,21 @@ impl Delimited {
         Options { columns, most_bytes, .. }: &Options,
     ) -> Result<Delimited, Failure> {
         columns.key().map_err(Failure::at_start)?;
-        let delimiter = if format == Format::Tsv { b'\t' } else { b',' };
-        let is_quoted = format == Format::Csv;
+        let usual = if format == Format::Tsv { b'\t' } else { b',' };
+        let delimiter = columns.delimiter.unwrap_or(usual);
+        let quote = match columns.quoting {
+            Quoting::OfFormat => (format == Format::Csv).then_some(b'"'),
+            Quoting::None => None,
+            Quoting::By(quote) => Some(quote),
+        };
+        let is_quoted = quote.is_some();
         let rows = ReaderBuilder::new()
             .has_headers(false)
             // The end's own row has one field: lengths are compared here.
             .flexible(true)
             .delimiter(delimiter)
             .quoting(is_quoted)
+            .quote(quote.unwrap_or(b'"'))
             .buffer_capacity(READ_BYTES)
             .from_reader(Rationed { stream: input.stream, left: 0, delimiter, end: End::Ahead(is_quoted) });
         let mut file = Delimited {
@@ -57,11 +67,12 @@ impl Delimited {
             source: input.source,
             rows,
             names: Vec::new(),
-            key: 0,
+            key: Vec::new(),
             values: Selection::Row,
             row: ByteRecord::new(),
             fields: None,
             is_row_read: false,
+            key_bytes: Vec::new(),
             value: Vec::new(),
             most_bytes: *most_bytes,
         };
@@ -132,6 +143,16 @@ impl Delimited {
         Failure::new(Place::Line(self.row.position().map_or(1, csv::Position::line)), reason)
     }
 
+    /// Writes the key of the row, if it is of several columns.
+    fn write_key(&mut self) {
+        self.key_bytes.clear();
+        if self.key.len() > 1 {
+            for (number, column) in self.key.iter().enumerate() {
+                add_to_key(&mut self.key_bytes, (number, self.key.len()), &self.row[*column]);
+            }
+        }
+    }
+
     /// Writes the value of the row.
     fn write_value(&mut self) -> Result<(), Failure> {
         self.value.clear();
@@ -161,6 +182,7 @@ impl Delimited {
         if !std::mem::take(&mut self.is_row_read) && !self.read_row()? {
             return Ok(false);
         }
+        self.write_key();
         self.write_value()?;
         Ok(true)
     }
@@ -176,7 +198,11 @@ impl Records for Delimited {
                     Selection::One(column) => &self.row[column],
                     Selection::Row | Selection::Several(_) => &self.value,
                 };
-                Ok(Some((&self.row[self.key], value)))
+                let key = match self.key[..] {
+                    [one] => &self.row[one],
+                    _ => &self.key_bytes,
+                };
+                Ok(Some((key, value)))
             }
         }
     }

@@ -158,6 +158,15 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether it is about one row, and the next can be read all the same.
+    pub fn is_of_row(&self) -> bool {
+        match self {
+            Reason::Malformed { format, .. } => *format != Format::Parquet,
+            Reason::Missing { .. } | Reason::KeyValue { .. } => true,
+            _ => false,
+        }
+    }
+
     /// That a record is longer than a reader holds.
     pub fn record_too_long(bytes: u64, limit: usize) -> Reason {
         Reason::TooLong {

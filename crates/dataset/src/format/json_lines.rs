@@ -10,7 +10,7 @@ use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::columns::Object;
+use super::columns::{Object, add_to_key};
 use super::compressed::Text;
 use super::error::{Failure, FormatError, Place, Reason};
 use super::recognise::Format;
@@ -25,9 +25,13 @@ pub struct JsonLines {
     number: u64,
     line: Vec<u8>,
     most_bytes: usize,
-    /// The key's column, then those of the value.
+    /// The key's columns, then those of the value.
     columns: Vec<String>,
+    /// How many are the key's.
+    key_columns: usize,
     key: Vec<u8>,
+    /// One column of it.
+    part: Vec<u8>,
     value: Vec<u8>,
 }
 
@@ -35,7 +39,7 @@ impl JsonLines {
     /// Begins before the first line.
     pub fn open(file: String, text: Text, options: &Options) -> Result<JsonLines, Failure> {
         let columns = &options.columns;
-        let key = columns.key().map_err(Failure::at_start)?.to_owned();
+        let key = columns.key().map_err(Failure::at_start)?;
         Ok(JsonLines {
             file,
             source: text.source,
@@ -43,8 +47,10 @@ impl JsonLines {
             number: 0,
             line: Vec::new(),
             most_bytes: options.most_bytes,
-            columns: std::iter::once(key).chain(columns.values.iter().cloned()).collect(),
+            columns: key.iter().chain(&columns.values).cloned().collect(),
+            key_columns: key.len(),
             key: Vec::new(),
+            part: Vec::new(),
             value: Vec::new(),
         })
     }
@@ -74,18 +80,22 @@ impl JsonLines {
     }
 
     fn read_row(&mut self) -> Result<(), Reason> {
-        let JsonLines { line, columns, key, value, .. } = self;
+        let JsonLines { line, columns, key_columns, key, part, value, .. } = self;
         let fields = fields(line, columns)?;
-        let (key_field, value_fields) = fields.split_first().ok_or(Reason::NoKeyColumn)?;
+        let (key_fields, value_fields) = fields.split_at(*key_columns);
         key.clear();
-        write_key(key, &columns[0], key_field.get())?;
+        for (number, field) in key_fields.iter().enumerate() {
+            part.clear();
+            write_key(part, &columns[number], field.get())?;
+            add_to_key(key, (number, *key_columns), part);
+        }
         value.clear();
         match value_fields {
             [] => {}
             [one] => write_plain(value, one.get())?,
             several => {
                 let mut object = Object::begin(value);
-                for (name, field) in columns[1..].iter().zip(several) {
+                for (name, field) in columns[*key_columns..].iter().zip(several) {
                     object.field(name).extend_from_slice(field.get().as_bytes());
                 }
                 object.end();
@@ -105,7 +115,7 @@ impl Records for JsonLines {
         if let Err(reason) = self.read_row() {
             return Err(Failure::new(Place::Line(self.number), reason).of(&self.file));
         }
-        let value = if self.columns.len() == 1 { &self.line } else { &self.value };
+        let value = if self.columns.len() == self.key_columns { &self.line } else { &self.value };
         Ok(Some((&self.key, value)))
     }
 }

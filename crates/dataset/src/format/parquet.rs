@@ -21,7 +21,7 @@ use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 
-use super::columns::{Object, Selection, find};
+use super::columns::{Object, Selection, add_to_key, find};
 use super::error::{Failure, FormatError, Place, Reason};
 use super::input::Input;
 use super::recognise::Format;
@@ -34,12 +34,14 @@ pub struct Parquet {
     rows: RowIter<'static>,
     /// Of those columns that are read.
     names: Vec<String>,
-    key: usize,
+    key: Vec<usize>,
     values: Selection,
     number: u64,
     memory: Arc<Memory>,
     most_bytes: usize,
     key_bytes: Vec<u8>,
+    /// One column of it.
+    part: Vec<u8>,
     value_bytes: Vec<u8>,
 }
 
@@ -65,8 +67,19 @@ impl Parquet {
         let batch = opened.batch();
         let rows = guarded(|| RowIter::from_file_into(Box::new(opened)).project(Some(wanted)));
         let rows = rows.map_err(Failure::at_start)?.with_batch_size(batch);
-        let (key_bytes, value_bytes) = (Vec::new(), Vec::new());
-        Ok(Parquet { file, rows, names, key, values, number: 0, memory, most_bytes, key_bytes, value_bytes })
+        Ok(Parquet {
+            file,
+            rows,
+            names,
+            key,
+            values,
+            number: 0,
+            memory,
+            most_bytes,
+            key_bytes: Vec::new(),
+            part: Vec::new(),
+            value_bytes: Vec::new(),
+        })
     }
 
     fn read_row(&mut self) -> Result<bool, Reason> {
@@ -77,24 +90,28 @@ impl Parquet {
             return Err(damaged(format!("a row of {} columns, not {}", fields.len(), self.names.len())));
         }
         self.key_bytes.clear();
-        let found = match fields[self.key] {
-            Field::Null => Some("null"),
-            Field::Group(_) | Field::MapInternal(_) => Some("an object"),
-            Field::ListInternal(_) => Some("a list"),
-            _ => None,
-        };
-        if let Some(found) = found {
-            return Err(Reason::KeyValue { column: self.names[self.key].clone(), found });
+        for (number, column) in self.key.iter().enumerate() {
+            let found = match fields[*column] {
+                Field::Null => Some("null"),
+                Field::Group(_) | Field::MapInternal(_) => Some("an object"),
+                Field::ListInternal(_) => Some("a list"),
+                _ => None,
+            };
+            if let Some(found) = found {
+                return Err(Reason::KeyValue { column: self.names[*column].clone(), found });
+            }
+            self.part.clear();
+            write_plain(&mut self.part, fields[*column])?;
+            add_to_key(&mut self.key_bytes, (number, self.key.len()), &self.part);
         }
-        write_plain(&mut self.key_bytes, fields[self.key]);
         self.value_bytes.clear();
         match &self.values {
-            Selection::One(column) => write_plain(&mut self.value_bytes, fields[*column]),
+            Selection::One(column) => write_plain(&mut self.value_bytes, fields[*column])?,
             Selection::Row => {
-                write_object(&mut self.value_bytes, &self.names, &fields, 0..self.names.len());
+                write_object(&mut self.value_bytes, &self.names, &fields, 0..self.names.len())?;
             }
             Selection::Several(columns) => {
-                write_object(&mut self.value_bytes, &self.names, &fields, columns.iter().copied());
+                write_object(&mut self.value_bytes, &self.names, &fields, columns.iter().copied())?;
             }
         }
         match self.key_bytes.len() + self.value_bytes.len() {
@@ -134,11 +151,11 @@ fn copy(mut input: Input, temporary: Option<&Path>) -> Result<File, Failure> {
 }
 
 /// The columns that are wanted, in the order of the file.
-fn projection(schema: &Type, (key, values): &(usize, Selection)) -> Result<Type, Reason> {
+fn projection(schema: &Type, (key, values): &(Vec<usize>, Selection)) -> Result<Type, Reason> {
     let is_wanted = |column: usize| match values {
         Selection::Row => true,
-        Selection::One(value) => column == *value || column == *key,
-        Selection::Several(values) => values.contains(&column) || column == *key,
+        Selection::One(value) => column == *value || key.contains(&column),
+        Selection::Several(values) => values.contains(&column) || key.contains(&column),
     };
     let fields = schema.get_fields().iter().enumerate().filter(|(column, _)| is_wanted(*column));
     let fields: Vec<Arc<Type>> = fields.map(|(_, field)| Arc::clone(field)).collect();
@@ -154,28 +171,67 @@ fn write_object(
     names: &[String],
     fields: &[&Field],
     columns: impl Iterator<Item = usize>,
-) {
+) -> Result<(), Reason> {
     let mut object = Object::begin(into);
     for column in columns {
-        write_json(object.field(&names[column]), fields[column]);
+        write_json(object.field(&names[column]), fields[column])?;
     }
     object.end();
+    Ok(())
 }
 
-/// Text and bytes as they are, null as nothing, all else as JSON.
-fn write_plain(into: &mut Vec<u8>, field: &Field) {
+/// Text and bytes as they are, null as nothing, a time without quotes, all else as JSON.
+fn write_plain(into: &mut Vec<u8>, field: &Field) -> Result<(), Reason> {
     match field {
         Field::Null => {}
         Field::Bytes(bytes) => into.extend_from_slice(bytes.data()),
-        field => match field.to_json_value() {
+        Field::Str(text) => into.extend_from_slice(text.as_bytes()),
+        Field::Group(_) | Field::ListInternal(_) | Field::MapInternal(_) => write_json(into, field)?,
+        field => match guarded(|| Ok(scalar(field)))? {
             serde_json::Value::String(text) => into.extend_from_slice(text.as_bytes()),
             json => into.extend_from_slice(json.to_string().as_bytes()),
         },
     }
+    Ok(())
 }
 
-fn write_json(into: &mut Vec<u8>, field: &Field) {
-    into.extend_from_slice(field.to_json_value().to_string().as_bytes());
+/// As JSON: a struct is an object, a list a list, a map an object whose names are its keys.
+fn write_json(into: &mut Vec<u8>, field: &Field) -> Result<(), Reason> {
+    let json = guarded(|| Ok(json(field)))?;
+    into.extend_from_slice(json.to_string().as_bytes());
+    Ok(())
+}
+
+/// Goes as deep as the schema, which the library has gone down before.
+fn json(field: &Field) -> serde_json::Value {
+    use serde_json::Value;
+    match field {
+        Field::Group(row) => {
+            let fields = row.get_column_iter().map(|(name, field)| (name.clone(), json(field)));
+            Value::Object(fields.collect())
+        }
+        Field::ListInternal(list) => Value::Array(list.elements().iter().map(json).collect()),
+        Field::MapInternal(map) => {
+            let name = |field: &Field| match scalar(field) {
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            let fields = map.entries().iter().map(|(key, value)| (name(key), json(value)));
+            Value::Object(fields.collect())
+        }
+        field => scalar(field),
+    }
+}
+
+/// What is no struct, list or map. The library writes times with a blank where RFC 3339 has a T, and the offset apart.
+fn scalar(field: &Field) -> serde_json::Value {
+    match (field, field.to_json_value()) {
+        (Field::TimestampMillis(_) | Field::TimestampMicros(_), serde_json::Value::String(text)) => {
+            let text = text.strip_suffix(" +00:00").unwrap_or(&text);
+            serde_json::Value::String(format!("{}Z", text.replacen(' ', "T", 1)))
+        }
+        (_, json) => json,
+    }
 }
 
 /// Calls the library, and takes a panic of it for what it is: a file that it did not expect.

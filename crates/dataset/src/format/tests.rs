@@ -29,7 +29,7 @@ fn error(file: &str, bytes: impl AsRef<[u8]>, options: &Options) -> String {
 
 fn columns(key: &str, values: &[&str]) -> Options {
     let values = values.iter().map(|name| (*name).to_owned()).collect();
-    let columns = Columns { key: Some(key.to_owned()), values, header: true };
+    let columns = Columns { key: vec![key.to_owned()], values, ..Columns::default() };
     Options { columns, ..Options::default() }
 }
 

@@ -124,6 +124,9 @@ async fn one(desk: &Desk, ask: &Ask<'_>) -> Result<Response<Bytes>, Refusal> {
         let nanos = desk.house.clock.nanos().saturating_sub(began);
         reading.meter().count(outcome, hop, nanos, 1, bytes);
     };
+    if let Some(columns) = reading.partitioner().lacks(&ask.key) {
+        return Err(Refusal::not_that_many_columns(ask.dataset, columns));
+    }
     let places = reading.places();
     let losses = Losses::from_now();
     let partition = match look(&reading, &places, &ask.key) {

@@ -58,6 +58,11 @@ impl<'a, 'k> Look<'a, 'k> {
         Look { key, partition, search: here(places, partition).map(|reader| Search::new(reader, key)) }
     }
 
+    /// How many columns the key must have, if it has not, and so is in no partition.
+    pub fn lacks(&self, version: &Version) -> Option<u8> {
+        version.partitioner().lacks(self.key)
+    }
+
     /// In which partition the key is, if that is not here, and so nothing is to be looked at here.
     pub fn elsewhere(&self, version: &Version, places: &'a [Place]) -> Option<u32> {
         match self.search {

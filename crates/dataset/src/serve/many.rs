@@ -181,6 +181,9 @@ pub async fn answer(
     let (began, is_by_peer) = (desk.house.clock.nanos(), by_peer.is_some());
     let at_least = parts.headers.get(AT_LEAST).map(HeaderValue::as_bytes);
     let reading = desk.house.open(name, by_peer.as_deref(), at_least, began)?;
+    if let Some(columns) = keys.iter().find_map(|key| reading.partitioner().lacks(key)) {
+        return Err(Refusal::not_that_many_columns(name, columns));
+    }
     let named = answer::Named::of(&reading);
     let mut asked =
         Asked { desk: desk.clone(), dataset: name.to_owned(), reading, keys, at: 0, form, is_by_peer, began };

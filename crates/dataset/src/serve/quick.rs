@@ -389,6 +389,9 @@ fn answer_many(desk: &Desk, many: &Many<'_>, out: &mut Vec<u8>) -> bool {
     let Ok(reading) = desk.house.open(many.dataset, many.by_peer.as_deref(), many.at_least, began) else {
         return false;
     };
+    if keys.iter().any(|key| reading.partitioner().lacks(key).is_some()) {
+        return false;
+    }
     let places = reading.places();
     let slots = many::slots(&reading, &places, &keys);
     let is_elsewhere = |slot: &Slot<'_>| matches!(slot, Slot::Elsewhere(_));

@@ -46,6 +46,11 @@ pub async fn answer<'k>(
     let mut round = Round { desk, reading: &reading, places: &places, hop, began, tally: Default::default() };
     let mut fetched = VecDeque::new();
     for (number, (ask, look)) in asks.clone().zip(&looks).enumerate() {
+        if let Some(columns) = look.lacks(&reading) {
+            let refused = answer::refused(&Refusal::not_that_many_columns(ask.dataset, columns));
+            answer::write(&mut line.out, &refused, ask.is_head, desk.house.date().as_bytes());
+            continue;
+        }
         let losses = Losses::from_now();
         match look.end(&reading, &places) {
             Looked::Value(value) => {
@@ -62,7 +67,11 @@ pub async fn answer<'k>(
                 if fetched.front().is_none_or(|(of, _)| *of != number) {
                     let rest = asks.clone().zip(&looks).enumerate().skip(number + 1);
                     let rest = rest.filter_map(|(number, (ask, look))| {
-                        Some((number, ask, look.elsewhere(&reading, &places)?))
+                        Some((
+                            number,
+                            ask,
+                            look.elsewhere(&reading, &places).filter(|_| look.lacks(&reading).is_none())?,
+                        ))
                     });
                     // One that turned out to be damaged here is asked for alone, before those that are there already.
                     let more = if fetched.is_empty() { limits::SIDE_BY_SIDE - 1 } else { 0 };

@@ -34,6 +34,8 @@ pub const ENTRIES: &str = "application/x-partage-entries";
 struct Span {
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
+    /// What all keys begin with, where that was asked for.
+    prefix: Option<Vec<u8>>,
     limit: usize,
     /// Of which partitions: of all, unless a peer says.
     partitions: Option<Vec<u32>>,
@@ -49,6 +51,7 @@ fn span(fields: &[(&str, Vec<u8>)]) -> Result<Span, Refusal> {
     let mut span = Span {
         from: Bound::Unbounded,
         to: Bound::Unbounded,
+        prefix: None,
         limit: limits::SCAN_ENTRIES,
         partitions: None,
         by_peer: None,
@@ -57,7 +60,10 @@ fn span(fields: &[(&str, Vec<u8>)]) -> Result<Span, Refusal> {
     for (name, value) in fields {
         let text = || String::from_utf8_lossy(value).into_owned();
         match *name {
-            "prefix" => prefix = Some(value.clone()),
+            "prefix" => {
+                prefix = Some(value.clone());
+                span.prefix.clone_from(&prefix);
+            }
             "from" => span.from = Bound::Included(value.clone()),
             "after" => span.from = Bound::Excluded(value.clone()),
             "to" => span.to = Bound::Excluded(value.clone()),
@@ -235,7 +241,13 @@ impl Scan {
         began: u64,
     ) -> Result<Scan, Refusal> {
         let places = reading.places();
-        let all = 0..places.len() as u32;
+        // Rows that agree on the column that they are divided by are in one partition.
+        let of_prefix =
+            |prefix: &Vec<u8>| reading.partitioner().partition_of_prefix(prefix, places.len() as u32);
+        let all = match span.prefix.as_ref().and_then(of_prefix) {
+            Some(one) => one..one + 1,
+            None => 0..places.len() as u32,
+        };
         let mut sources = Vec::new();
         let mut groups: BTreeMap<Arc<[Arc<str>]>, Vec<u32>> = BTreeMap::new();
         for partition in span.partitions.clone().unwrap_or_else(|| all.collect()) {

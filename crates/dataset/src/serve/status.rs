@@ -190,7 +190,7 @@ fn one(house: &House, dataset: &Dataset, me: &str) -> Value {
             let told = json!({
                 "path": version.source(),
                 "num_partitions": version.partitions(),
-                "partitioner": version.partitioner().name(),
+                "partitioner": version.partitioner().to_string(),
                 "target_replication": dataset.options().replication,
                 "nodes": { me: node(house, version, current.as_ref(), me) },
             });

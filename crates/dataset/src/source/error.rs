@@ -98,6 +98,9 @@ pub enum Trouble {
         /// The limit.
         limit: u64,
     },
+    /// A version that was to be written.
+    #[error("there is a version of that name already; take it away, or give another version")]
+    There,
     /// A version without files.
     #[error("a version without a file in it")]
     Empty,

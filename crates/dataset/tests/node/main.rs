@@ -8,6 +8,7 @@
 
 mod bad;
 mod cluster;
+mod columns;
 mod damage;
 mod guard;
 mod log;

@@ -11,7 +11,7 @@ mod node;
 mod router;
 
 pub use coordinator::{CoordinationFile, CoordinatorFile};
-pub use dataset::DatasetFile;
+pub use dataset::{BadRows, DatasetFile, KeyColumns};
 pub use dataset_node::DatasetNodeFile;
 pub use door::DoorFile;
 pub use node::NodeFile;
