@@ -284,12 +284,15 @@ impl DatasetSettings {
     }
 }
 
+/// Of the key's columns the one that decides about the partition, from 0, and of how many.
+type PartitionColumn = Option<(u8, u8)>;
+
 /// The columns of the key, and which of them decides about the partition, if not all do.
 fn key(
     file: &str,
     key: Option<Vec<String>>,
     partition_by: Option<String>,
-) -> Result<(Vec<String>, Option<(u8, u8)>), SettingsError> {
+) -> Result<(Vec<String>, PartitionColumn), SettingsError> {
     let is_named = key.is_some();
     let mut key = key.unwrap_or_default();
     let wrong = |key: &[String], how: String| SettingsError::Key {
