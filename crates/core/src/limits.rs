@@ -308,3 +308,11 @@ pub const DELETED_KEYSPACES: usize = 1_000;
 
 /// Clusters that a cluster was restored from, one after the other, whose workers it takes for its own.
 pub const CONTINUED_CLUSTERS: usize = 16;
+
+/// Versions that a dataset node believes of one other node that it has, and that the own source does not have: more than
+/// a node loads and keeps at a time, of many datasets. Those that the source has are not counted.
+pub const HEARSAY_VERSIONS: usize = 256;
+
+/// Datasets of which the own source has told nothing and that an operator's order is remembered of: those of a node that
+/// was just started, and whose source is away.
+pub const HEARSAY_DATASETS: usize = 4_096;

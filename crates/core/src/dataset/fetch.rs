@@ -6,7 +6,7 @@
 //!
 //! | event | what follows |
 //! |---|---|
-//! | it begins | one peer is asked, whom the seed chooses |
+//! | it begins | one peer is asked, whom the seed chooses among those that have not been slow lately |
 //! | a stage is over | one more is asked, beside those who have not answered |
 //! | a peer fails | one more is asked at once, and the stage begins anew |
 //! | a peer answers, and be it that there is no such key | its answer counts; whoever else was asked is left (the caller drops them) |
@@ -16,7 +16,9 @@
 //! - (fa) no peer is asked twice, and none after an end;
 //! - (fb) as long as one is left, somebody is asked at every stage and after every failure;
 //! - (fc) it ends at the first answer, or when all have failed, or when its time is over, whichever is first;
-//! - (fd) over many seeds each peer is the first equally often.
+//! - (fd) over many seeds each peer is the first equally often, of those that have not been slow lately;
+//! - (fe) who let a stage pass without an answer comes after all others for a while, and is asked all the same when these do
+//!   not answer. The caller remembers who that is, and for how long.
 //!
 //! Not done: to prefer peers that were fast (they are few, and would become slow by that), and to ask one that has
 //! failed again (the client may).
@@ -91,6 +93,12 @@ impl Fetch {
         Fetch { settings, order, asked: 0, failed: 0, next: now, until: now + settings.total_ms }
     }
 
+    /// The same, with these peers after all others: see (fe).
+    pub fn with_last(mut self, is_slow: impl Fn(usize) -> bool) -> Fetch {
+        self.order.sort_by_key(|peer| is_slow(*peer));
+        self
+    }
+
     /// What to do at `now`. Call it again after each [`Next::Ask`].
     pub fn next(&mut self, now: Millis) -> Next {
         let all = self.order.len();
@@ -132,6 +140,24 @@ mod tests {
             Next::Ask(peer) => Some(peer),
             Next::Wait(_) | Next::Fail(_) => None,
         }
+    }
+
+    #[test]
+    fn fe_who_was_slow_is_asked_last_and_the_others_are_as_often_first() {
+        let mut first = [0; 4];
+        for seed in 0..3_000 {
+            let mut fetch = Fetch::new(4, mix(seed), SETTINGS, Millis(0)).with_last(|peer| peer == 2);
+            let mut order = Vec::new();
+            while let Next::Ask(peer) = fetch.next(Millis(0)) {
+                order.push(peer);
+                fetch.failed(Millis(0));
+            }
+            assert_eq!((order.len(), order[3]), (4, 2));
+            first[order[0]] += 1;
+        }
+        assert!([0, 1, 3].iter().all(|peer| (850..1_150).contains(&first[*peer])), "{first:?}");
+        let mut alone = Fetch::new(1, 0, SETTINGS, Millis(0)).with_last(|_| true);
+        assert_eq!(alone.next(Millis(0)), Next::Ask(0));
     }
 
     #[test]

@@ -167,6 +167,11 @@ impl Holders {
         partitions.and_then(|partitions| partitions.get(&partition)).map_or(0, BTreeSet::len)
     }
 
+    /// Whether this node has anything.
+    pub(super) fn names(&self, address: &Address) -> bool {
+        self.now.values().flat_map(BTreeMap::values).any(|holders| holders.contains(address))
+    }
+
     /// Whether nobody has anything.
     pub fn is_empty(&self) -> bool {
         self.now.is_empty()

@@ -1,6 +1,7 @@
 //! What follows from the mirror of the keys of all nodes.
 
-use super::{DatasetName, Effect, Key, News, Node, VersionName};
+use super::{Address, DatasetName, Effect, Key, News, Node, Version, VersionName};
+use crate::limits;
 use crate::planted::{self, Planted};
 use std::collections::BTreeSet;
 
@@ -83,6 +84,9 @@ impl Node {
     ) {
         match news {
             News::Node(address, claim) => self.presence.hear(address, claim),
+            News::Partition { dataset, version, address, layout, .. }
+                if !self.is_known(&dataset, &version)
+                    && (layout.is_none() || self.has_told_enough(&address)) => {}
             News::Partition { dataset, version, partition, address, layout } => {
                 let known = self.version(&dataset, &version);
                 let is_news = known.holders.is_empty() && layout.is_some() && !known.is_own();
@@ -90,12 +94,34 @@ impl Node {
                 self.look.want(is_news);
                 touched.insert((dataset, version));
             }
+            News::Pin(dataset, ..) if !self.may_order(&dataset) => {}
             News::Pin(dataset, _, Some(pin)) => self.follow(dataset, pin, out),
             News::Pin(_, _, None) => {}
             News::Keys { address, .. } if address == *self.presence.me() => {}
+            News::Keys { dataset, version, .. } if !self.is_known(&dataset, &version) => {}
             News::Keys { dataset, version, address, keys } => {
                 self.version(&dataset, &version).holders.hear_keys(&address, keys);
             }
         }
+    }
+
+    fn is_known(&self, dataset: &DatasetName, version: &VersionName) -> bool {
+        self.shelves.get(dataset).is_some_and(|shelf| shelf.versions.contains_key(version))
+    }
+
+    /// Whether a node has told of as many versions that the own source does not have as are believed of one.
+    fn has_told_enough(&self, address: &Address) -> bool {
+        let versions = self.shelves.values().flat_map(|shelf| shelf.versions.values());
+        let is_told = |version: &&Version| !version.is_own() && version.holders.names(address);
+        versions.filter(is_told).count() >= limits::HEARSAY_VERSIONS
+    }
+
+    /// Whether an order for this dataset is remembered: that of one which the own source or store has, and of so many
+    /// others.
+    fn may_order(&self, dataset: &DatasetName) -> bool {
+        if self.shelves.contains_key(dataset) {
+            return true;
+        }
+        self.shelves.values().filter(|shelf| !shelf.was_listed).count() < limits::HEARSAY_DATASETS
     }
 }

@@ -825,3 +825,56 @@ fn a_dataset_that_is_not_served_any_more_goes_as_soon_as_nobody_reads_it() {
     stage.load("3");
     assert_eq!(stage.serving(), Some("3"));
 }
+
+#[test]
+fn z5_what_one_node_tells_of_is_bounded_and_costs_nobody_else_a_word() {
+    let mut stage = Stage::settled(settings(1));
+    let told = |name: String, node: u32| News::Partition {
+        dataset: dataset(),
+        version: version(&name),
+        partition: 0,
+        address: address(node),
+        layout: Some(LAYOUT),
+    };
+    let most = crate::limits::HEARSAY_VERSIONS;
+    stage.hear((0..3 * most).map(|number| told(format!("x{number:05}"), 9)).collect());
+    let known = |stage: &Stage| stage.node.shelf(&dataset()).unwrap().versions().count();
+    assert_eq!(known(&stage), most, "of one node");
+    // What another node tells, and what the source has, is taken in all the same.
+    stage.hear(vec![told("v1".to_owned(), 2)]);
+    assert_eq!(known(&stage), most + 1);
+    stage.list(&["v1", "x99999"]);
+    stage.hear(vec![told("x99999".to_owned(), 9)]);
+    let shelf = stage.node.shelf(&dataset()).unwrap();
+    assert_eq!(
+        shelf.versions[&version("x99999")].holders.count(LAYOUT, 0),
+        1,
+        "that one is the source's own"
+    );
+    // What it takes back makes room.
+    let gone = |number: usize| News::Partition {
+        dataset: dataset(),
+        version: version(&format!("x{number:05}")),
+        partition: 0,
+        address: address(9),
+        layout: None,
+    };
+    stage.hear((0..most).map(gone).collect());
+    stage.hear(vec![told("y1".to_owned(), 9)]);
+    assert!(stage.node.shelf(&dataset()).unwrap().versions.contains_key(&version("y1")));
+}
+
+#[test]
+fn z5_orders_for_datasets_that_the_source_does_not_have_are_bounded() {
+    let mut stage = Stage::settled(settings(1));
+    stage.list(&["v1"]);
+    let pin = |name: String, order| {
+        let pin = Pin { order, version: Some(version("v0")) };
+        News::Pin(DatasetName::new(&name).unwrap(), address(9), Some(pin))
+    };
+    let most = crate::limits::HEARSAY_DATASETS;
+    stage.hear((0..most + 50).map(|number| pin(format!("d{number}"), 1)).collect());
+    assert_eq!(stage.node.shelves().count(), most + 1);
+    stage.hear(vec![pin(dataset().to_string(), 7)]);
+    assert_eq!(stage.node.shelf(&dataset()).unwrap().pin().order, 7, "of its own it is followed");
+}
