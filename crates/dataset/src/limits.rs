@@ -246,3 +246,7 @@ pub const UPLOAD_PARTS_AT_ONCE: usize = 2;
 
 /// Files on their way at once: with their parts 64 MiB of memory.
 pub const UPLOADS_AT_ONCE: usize = 4;
+
+/// For how long a peer that let a stage pass is asked after the others: a node that is short of breath has it back by then,
+/// and one that hangs costs one request in as many.
+pub const SLOW_REST: Duration = Duration::from_secs(10);

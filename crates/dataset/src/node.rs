@@ -86,6 +86,8 @@ pub struct NodeOptions {
     pub load_memory_bytes: usize,
     /// How it serves; who carries out orders is set here.
     pub serve: serve::Settings,
+    /// Whether there is no coordination service, and so nobody to be seen by.
+    pub is_alone: bool,
     /// The coordinator that says what it is to have; without one it computes that.
     pub coordinator: Option<Membership>,
     /// How long a partition is kept that is ordered elsewhere, and that others have: until they all must have heard
@@ -116,6 +118,7 @@ impl NodeOptions {
             load_by_link: build.is_linked,
             load_memory_bytes: build.memory_bytes,
             serve: serve::Settings::default(),
+            is_alone: false,
             coordinator: None,
             let_go: Duration::from_millis(NodeSettings::LET_GO_MS),
         }

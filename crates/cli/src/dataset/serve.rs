@@ -101,7 +101,8 @@ impl ServeArgs {
         let url = self.source.clone().or(file.source.clone()).ok_or_else(no_source)?;
         let has_stored = self.data_dir(&file).join("datasets").is_dir();
         let source = if has_stored { open_away(&url) } else { open(&url) }?;
-        let options = self.options(&file)?;
+        let mut options = self.options(&file)?;
+        options.is_alone = options.coordinator.is_none() && self.target(&file)?.is_none();
         let here = Here::default();
         let coordination = self.coordination(&file, &options, here.clone())?;
         let announced = options.address.as_ref().map(Address::to_string);
@@ -120,20 +121,24 @@ impl ServeArgs {
         stopped.and(left(node.leave(Duration::from_secs(self.leave_s)).await))
     }
 
+    /// The coordination service that is named.
+    fn target(&self, file: &DatasetNodeFile) -> Result<Option<Target>, Failure> {
+        self.coordination.clone().or(file.coordination.clone().unwrap_or_default()).any_target()
+    }
+
     fn coordination(
         &self,
         file: &DatasetNodeFile,
         options: &NodeOptions,
         here: Here,
     ) -> Result<Arc<dyn Coordination>, Failure> {
-        let args = self.coordination.clone().or(file.coordination.clone().unwrap_or_default());
         let gossip = self.gossip.clone().or(file.gossip.clone());
         let key_file = self.gossip_key_file.clone().or(file.gossip_key_file.clone());
         if let Some(path) = &key_file {
             // Now, while somebody looks: gossip reads it when it begins.
             Keys::read(path).map_err(Failure::usage)?;
         }
-        match (args.any_target()?, &options.coordinator) {
+        match (self.target(file)?, &options.coordinator) {
             (None, Some(membership)) => {
                 let beginning = Beginning {
                     cluster: options.cluster.clone(),
@@ -182,7 +187,6 @@ impl ServeArgs {
         options.keep = file.keep_s.map_or(options.keep, Duration::from_secs);
         options.refresh =
             file.refresh_s.map_or(options.refresh, Duration::from_secs).max(Duration::from_secs(1));
-        let args = self.coordination.clone().or(file.coordination.clone().unwrap_or_default());
         options.session_ttl = args.session_or(options.session_ttl)?;
         options.throttle = Throttle::new(file.load_bytes_s.unwrap_or(0));
         options.load_at_once = file.load_at_once.unwrap_or(options.load_at_once).max(1);

@@ -119,6 +119,20 @@ impl Shop {
 }
 
 impl Node {
+    /// Asks it to stop, as a service manager does, and waits for its end; none if it goes on for half a minute.
+    pub fn stop(mut self) -> Option<std::process::ExitStatus> {
+        let asked = Command::new("kill").arg("-TERM").arg(self.process.id().to_string()).status();
+        assert!(asked.unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            if let Some(ended) = self.process.try_wait().unwrap() {
+                return Some(ended);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        None
+    }
+
     /// A verb that asks this node.
     pub fn ask(&self, arguments: &[&str]) -> Told {
         dataset(&[arguments, &["--node", &self.address]].concat())

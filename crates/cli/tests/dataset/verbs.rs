@@ -344,3 +344,33 @@ fn what_is_built_to_a_url_is_a_version_at_once_and_only_once() {
     let nowhere = dataset(&["build", "colours", "--source", &at, "--out", &url, "--work-dir", "/nowhere"]);
     assert!(nowhere.code != 0, "{nowhere:?}");
 }
+
+#[test]
+fn a_node_without_a_coordination_service_says_that_it_uses_none() {
+    let shop = Shop::new();
+    shop.write("1", &FIRST);
+    let node = shop.node();
+    eventually("it serves", || node.ask(&["get", "colours", "red"]).code == 0);
+    let told = node.ask(&["list", "--json"]).json();
+    let standing = told["nodes"].as_object().unwrap().values().next().unwrap().clone();
+    assert_eq!(standing["coordination"], "unused", "{told}");
+}
+
+#[test]
+fn a_node_that_loads_thousands_of_partitions_stops_when_it_is_asked_to() {
+    let shop = Shop::new();
+    let folder = shop.source().join("colours/1");
+    fs::create_dir_all(&folder).unwrap();
+    // Mixed files, and memory for two partitions at a time: all files are read a thousand times, which takes hours.
+    for file in 0..2_000 {
+        let rows: String = (0..20).map(|row| format!("key-{file}-{row},value\n")).collect();
+        fs::write(folder.join(format!("part-{file:05}.csv")), format!("name,hex\n{rows}")).unwrap();
+    }
+    assert_eq!(shop.add(&[]).code, 0);
+    let node = shop.node();
+    eventually("it loads", || node.version("1")["loading"]["bytes"].as_u64().is_some_and(|bytes| bytes > 0));
+    let told = node.version("1");
+    assert_eq!(told["state"], "BUILDING", "{told}");
+    let ended = node.stop();
+    assert!(ended.is_some_and(|ended| ended.success()), "{ended:?}");
+}

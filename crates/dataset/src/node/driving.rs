@@ -184,7 +184,8 @@ impl Driver {
         let NodeOptions { cluster, session_ttl, .. } = &self.hands.options;
         let root =
             Key::new(partage_wire::presence::root(cluster)).expect("names of clusters are segments of keys");
-        let line = Arc::new(trouble::Line::new(self.hands.catalogue.clone()));
+        let is_alone = self.hands.options.is_alone;
+        let line = Arc::new(trouble::Line::new(self.hands.catalogue.clone(), is_alone));
         self.helpers.spawn(watching::follow(coordination.clone(), root, line.clone(), self.inputs.clone()));
         let (outbox, inputs) = (self.hands.outbox.clone(), self.inputs.clone());
         tokio::spawn(presence::keep(

@@ -122,14 +122,17 @@ pub enum Part {
 #[derive(Debug)]
 pub struct Line {
     catalogue: Arc<Catalogue>,
+    /// Whether it leads nowhere: no coordination service was named.
+    is_alone: bool,
     /// Of each that was tried, whether it works.
     works: Mutex<BTreeMap<Part, bool>>,
 }
 
 impl Line {
-    pub fn new(catalogue: Arc<Catalogue>) -> Line {
-        catalogue.change_troubles(|troubles| troubles.link = Link::Connecting);
-        Line { catalogue, works: Mutex::default() }
+    pub fn new(catalogue: Arc<Catalogue>, is_alone: bool) -> Line {
+        let link = if is_alone { Link::Unused } else { Link::Connecting };
+        catalogue.change_troubles(|troubles| troubles.link = link.clone());
+        Line { catalogue, is_alone, works: Mutex::default() }
     }
 
     /// That failed.
@@ -164,7 +167,8 @@ impl Line {
             works.remove(&Part::Keys);
         }
         let is_up = |part: Part| works.get(&part) == Some(&true);
-        if works.values().any(|works| !works) || !is_up(Part::Session) || !is_up(Part::Mirror) {
+        let is_down = works.values().any(|works| !works) || !is_up(Part::Session) || !is_up(Part::Mirror);
+        if is_down || self.is_alone {
             return;
         }
         if let Link::Away(Trouble { since, times, .. }) = &self.catalogue.troubles().link {
@@ -188,7 +192,7 @@ mod tests {
     fn the_line_is_up_when_all_of_it_works_and_down_when_any_of_it_fails() {
         let catalogue = Arc::new(Catalogue::default());
         assert_eq!(link(&catalogue), Link::Unused);
-        let line = Line::new(catalogue.clone());
+        let line = Line::new(catalogue.clone(), false);
         line.works(Part::Session);
         assert_eq!(link(&catalogue), Link::Connecting);
         line.works(Part::Mirror);

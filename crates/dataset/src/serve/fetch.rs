@@ -91,13 +91,24 @@ impl Desk {
     /// with them.
     pub async fn fetch(&self, peers: &[Arc<str>], errand: &Errand) -> Result<Response<Bytes>, Unanswered> {
         let clock = self.house.clock;
-        let mut fetch = Fetch::new(peers.len(), self.draw(), self.house.settings.fetch, clock.now());
+        let is_slow = |peer: usize| self.slow.is(&peers[peer], clock.now());
+        let fetch = Fetch::new(peers.len(), self.draw(), self.house.settings.fetch, clock.now());
+        let mut fetch = fetch.with_last(is_slow);
         let mut asked = FuturesUnordered::new();
+        // Who has not answered yet.
+        let mut open: Vec<&Arc<str>> = Vec::new();
         let mut is_too_long = false;
         loop {
             match fetch.next(clock.now()) {
-                Next::Ask(peer) => asked.push(self.attempt(&peers[peer], errand)),
-                Next::Fail(failure) => return Err(Unanswered { failure, is_too_long }),
+                Next::Ask(peer) => {
+                    self.were_slow(&open);
+                    open.push(&peers[peer]);
+                    asked.push(self.attempt(&peers[peer], errand));
+                }
+                Next::Fail(failure) => {
+                    self.were_slow(&open);
+                    return Err(Unanswered { failure, is_too_long });
+                }
                 Next::Wait(until) => {
                     let answered = tokio::select! {
                         biased;
@@ -105,8 +116,15 @@ impl Desk {
                         () = tokio::time::sleep_until(clock.at(until)) => continue,
                     };
                     match answered {
-                        Ok(response) => return Ok(response),
+                        Ok((peer, response)) => {
+                            // Who answers within the first stage is not slow any more.
+                            if open.len() == 1 {
+                                self.slow.forget(peer);
+                            }
+                            return Ok(response);
+                        }
                         Err((peer, error)) => {
+                            open.retain(|asked| *asked != peer);
                             tracing::debug!("peer {peer} failed: {error}");
                             is_too_long |= matches!(error, PeerError::TooLong);
                             fetch.failed(clock.now());
@@ -117,11 +135,18 @@ impl Desk {
         }
     }
 
+    /// These have let a stage pass.
+    fn were_slow(&self, peers: &[&Arc<str>]) {
+        let rest_ms = u64::try_from(self.house.settings.slow_rest.as_millis()).unwrap_or(u64::MAX);
+        let until = self.house.clock.now() + rest_ms;
+        peers.iter().for_each(|peer| self.slow.remember(peer, until));
+    }
+
     async fn attempt<'a>(
         &self,
         peer: &'a Arc<str>,
         errand: &Errand,
-    ) -> Result<Response<Bytes>, (&'a Arc<str>, PeerError)> {
+    ) -> Result<(&'a Arc<str>, Response<Bytes>), (&'a Arc<str>, PeerError)> {
         let mut response =
             self.pool.ask(peer, &errand.bytes, errand.is_head).await.map_err(|error| (peer, error))?;
         if !errand.is_answered_by(&response) {
@@ -132,7 +157,7 @@ impl Desk {
         let name = answer::text(peer);
         response.headers_mut().insert(PROXIED_TO, name.clone());
         response.headers_mut().insert(SEQUINS_PROXIED_TO, name);
-        Ok(response)
+        Ok((peer, response))
     }
 }
 

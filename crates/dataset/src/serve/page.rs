@@ -113,7 +113,10 @@ fn summary(page: &mut String, status: &Value) {
         versions.iter().filter(is_so).count()
     };
     add(page, format_args!("<p class=\"soft\">{served} of {} datasets are served", datasets.len()));
-    add(page, format_args!(" by {} nodes", of(status, "nodes").len()));
+    match of(status, "nodes").len() {
+        1 => *page += " by 1 node",
+        nodes => add(page, format_args!(" by {nodes} nodes")),
+    }
     for (state, word, class) in
         [("BUILDING", "being loaded", "soft"), ("HELD", "held", "warn"), ("ERROR", "not loaded", "bad")]
     {
@@ -242,9 +245,9 @@ fn of_version(page: &mut String, name: &str, version: &Value) {
     fact(page, "on disk, over all replicas", size(nodes().map(|node| number(node, "bytes")).sum()), "");
     *page += "</div>";
     squares(page, version);
-    *page += "<table><tr><th>node<th>state<th>partitions<th>keys<th>bytes<th>in flight<th>loading</tr>";
+    *page += "<div class=\"wide\"><table><tr><th>node<th>state<th>partitions<th>keys<th>bytes<th>in flight<th>loading</tr>";
     nodes().for_each(|node| of_node(page, node));
-    *page += "</table></article>";
+    *page += "</table></div></article>";
 }
 
 /// Whether clients of any node get it.

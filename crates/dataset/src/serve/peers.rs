@@ -8,6 +8,7 @@ use crate::limits;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use partage_core::time::Millis;
 use partage_dialer::Dialer;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,6 +88,32 @@ impl Pool {
             self.put(peer, stream);
         }
         Ok(response)
+    }
+}
+
+/// Peers that let a stage pass without an answer, and until when they are asked after the others; of one thread.
+#[derive(Debug, Default)]
+pub struct Slow(Mutex<BTreeMap<Arc<str>, Millis>>);
+
+impl Slow {
+    /// Whether that peer was slow lately.
+    pub fn is(&self, peer: &str, now: Millis) -> bool {
+        let slow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slow.get(peer).is_some_and(|until| now < *until)
+    }
+
+    /// A peer was slow.
+    pub fn remember(&self, peer: &Arc<str>, until: Millis) {
+        let mut slow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !slow.contains_key(peer) && slow.len() >= limits::PEERS_KEPT {
+            slow.clear();
+        }
+        slow.insert(peer.clone(), until);
+    }
+
+    /// It has answered again.
+    pub fn forget(&self, peer: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(peer);
     }
 }
 

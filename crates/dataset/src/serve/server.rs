@@ -1,7 +1,7 @@
 //! Listens, and spreads connections over threads.
 
 use super::own::Orders;
-use super::peers::Pool;
+use super::peers::{Pool, Slow};
 use super::refusal::Refusal;
 use super::{full, quick};
 use crate::catalogue::{Catalogue, Dataset, Reading};
@@ -29,6 +29,8 @@ pub struct Settings {
     pub threads: usize,
     /// When peers are asked, and for how long.
     pub fetch: FetchSettings,
+    /// For how long a peer that was slow is asked after the others.
+    pub slow_rest: Duration,
     /// Connections at a time.
     pub connections: usize,
     /// How long a connection may ask nothing before it is closed.
@@ -48,6 +50,7 @@ impl Default for Settings {
         Settings {
             threads: 0,
             fetch: FetchSettings::default(),
+            slow_rest: limits::SLOW_REST,
             connections: limits::CONNECTIONS,
             idle: limits::IDLE,
             waiting: limits::WAITING,
@@ -169,12 +172,14 @@ fn caught_up(
 pub struct Desk {
     pub house: Arc<House>,
     pub pool: Pool,
+    pub slow: Slow,
     draws: AtomicU64,
 }
 
 impl Desk {
     fn new(house: Arc<House>) -> Desk {
-        Desk { house, pool: Pool::default(), draws: AtomicU64::new(crate::entropy::seed()) }
+        let draws = AtomicU64::new(crate::entropy::seed());
+        Desk { house, pool: Pool::default(), slow: Slow::default(), draws }
     }
 
     /// Another number each time.

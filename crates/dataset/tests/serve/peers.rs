@@ -315,3 +315,21 @@ fn d5_and_s14_while_versions_change_under_readers() {
         over.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_peer_that_was_slow_is_asked_after_the_others_for_a_while() {
+    // A stage so short that the deaf one costs little, and a rest that does not end.
+    let fetch = FetchSettings { stage_ms: 20, total_ms: 20_000 };
+    let rest = std::time::Duration::from_secs(3_600);
+    let settings = Settings { threads: 1, fetch, slow_rest: rest, ..Settings::default() };
+    let town = Town::with(2, &settings);
+    town.serve("names", "v1", &one("value"), &[&[1]]);
+    let (deaf, asked) = stranger(b"");
+    known_at(&town, 0, &[deaf, town.address(1)]);
+    for _ in 0..100 {
+        assert_eq!(town.get(0, "/names/key00000").text(), "value");
+    }
+    // Without a memory it would be the first of every second request.
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((1..=10).contains(&asked), "asked {asked} times");
+}
