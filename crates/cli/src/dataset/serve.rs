@@ -187,6 +187,7 @@ impl ServeArgs {
         options.keep = file.keep_s.map_or(options.keep, Duration::from_secs);
         options.refresh =
             file.refresh_s.map_or(options.refresh, Duration::from_secs).max(Duration::from_secs(1));
+        let args = self.coordination.clone().or(file.coordination.clone().unwrap_or_default());
         options.session_ttl = args.session_or(options.session_ttl)?;
         options.throttle = Throttle::new(file.load_bytes_s.unwrap_or(0));
         options.load_at_once = file.load_at_once.unwrap_or(options.load_at_once).max(1);
