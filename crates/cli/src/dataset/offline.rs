@@ -9,6 +9,7 @@ use partage_core::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{self, Progress};
 use partage_dataset::source::Source;
 use partage_engine::readonly::{ReadError, Reader};
+use partage_wire::dataset::Manifest;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,22 +84,8 @@ impl BuildArgs {
         options.memory_bytes = self.memory_mib.saturating_mul(1 << 20);
         options.at_once = self.at_once.unwrap_or(options.at_once).max(1);
         let counters = Arc::new(Progress::default());
-        let bar = progress::bar(&format!("building {dataset} {version}"), output.is_json());
-        let watching = {
-            let (counters, bar) = (counters.clone(), bar.clone());
-            tokio::spawn(async move {
-                loop {
-                    let seen = counters.seen();
-                    bar.set_length(seen.bytes_in_all);
-                    bar.set_position(seen.bytes);
-                    tokio::time::sleep(TICK).await;
-                }
-            })
-        };
-        let built = build::build_all(&source, (&dataset, &version), &out, &options, &counters).await;
-        watching.abort();
-        bar.finish_and_clear();
-        let manifest = built.map_err(Failure::failed)?;
+        let built = build_watched(&source, (&dataset, &version), &out, &options, &counters, output.is_json());
+        let manifest = built.await?;
         let built = out.join(dataset.as_str()).join(version.as_str());
         let (folder, lists) = match &target {
             None => (built.display().to_string(), built.clone()),
@@ -131,6 +118,33 @@ impl BuildArgs {
         }
         Ok(())
     }
+}
+
+/// Builds, and shows how far it is.
+async fn build_watched(
+    source: &Source,
+    which: (&DatasetName, &VersionName),
+    out: &Path,
+    options: &build::Options,
+    counters: &Arc<Progress>,
+    is_quiet: bool,
+) -> Result<Manifest, Failure> {
+    let bar = progress::bar(&format!("building {} {}", which.0, which.1), is_quiet);
+    let watching = {
+        let (counters, bar) = (counters.clone(), bar.clone());
+        tokio::spawn(async move {
+            loop {
+                let seen = counters.seen();
+                bar.set_length(seen.bytes_in_all);
+                bar.set_position(seen.bytes);
+                tokio::time::sleep(TICK).await;
+            }
+        })
+    };
+    let built = build::build_all(source, which, out, options, counters).await;
+    watching.abort();
+    bar.finish_and_clear();
+    built.map_err(Failure::failed)
 }
 
 /// A folder to build in that goes with its handle.
