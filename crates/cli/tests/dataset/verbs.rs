@@ -112,7 +112,7 @@ fn a_node_is_asked_from_the_first_version_to_the_last() {
     assert_eq!(node.ask(&["get", "../colours", "red"]).code, 4, "no such dataset");
     let list = node.ask(&["list"]);
     assert!(list.code == 0 && list.out.contains("colours") && list.out.contains("text/plain"), "{list:?}");
-    assert_eq!(node.ask(&["list", "--json"]).json()["nodes"][&node.address]["coordination"], "connected");
+    assert_eq!(node.ask(&["list", "--json"]).json()["nodes"][&node.address]["coordination"], "unused");
 
     let scan = node.ask(&["scan", "colours", "--from", "c"]);
     assert_eq!((scan.code, scan.out.as_str()), (0, "green\t#0f0\nred\t#f00\n"));
@@ -343,17 +343,6 @@ fn what_is_built_to_a_url_is_a_version_at_once_and_only_once() {
     assert!(added.code == 0 && added.out.contains("version 1: 2 files, 2 partitions"), "{added:?}");
     let nowhere = dataset(&["build", "colours", "--source", &at, "--out", &url, "--work-dir", "/nowhere"]);
     assert!(nowhere.code != 0, "{nowhere:?}");
-}
-
-#[test]
-fn a_node_without_a_coordination_service_says_that_it_uses_none() {
-    let shop = Shop::new();
-    shop.write("1", &FIRST);
-    let node = shop.node();
-    eventually("it serves", || node.ask(&["get", "colours", "red"]).code == 0);
-    let told = node.ask(&["list", "--json"]).json();
-    let standing = told["nodes"].as_object().unwrap().values().next().unwrap().clone();
-    assert_eq!(standing["coordination"], "unused", "{told}");
 }
 
 #[test]
