@@ -63,11 +63,8 @@ impl Refusal {
 
     /// 400: the key lacks the column that says where it is, or has too many.
     pub fn not_that_many_columns(name: &str, columns: u8) -> Refusal {
-        let text = format!(
-            "dataset {name} is divided by one of the {columns} columns of its keys: give all of them, in their order, with \
-             %00%01 between two"
-        );
-        Refusal::bad("key_columns", text)
+        let what = format!("dataset {name} is divided by one of the {columns} columns of its keys");
+        Refusal::bad("key_columns", what, "give all of them, in their order, with %00%01 between two")
     }
 
     /// 503: a store file lost bytes while an answer was copied from one. The next lookup finds which.
