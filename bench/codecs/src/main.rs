@@ -147,7 +147,7 @@ fn look_up(find: &mut dyn FnMut(u64, &mut Vec<u8>) -> Done<()>, round: usize) ->
         let number = mix(at + (round * LOOKUPS) as u64) % KEYS;
         let began = now();
         find(number, &mut out)?;
-        times.push(began.elapsed().as_nanos() as u64);
+        times.push(now().duration_since(began).as_nanos() as u64);
         if out.len() > 1 << 19 {
             out.clear();
         }
