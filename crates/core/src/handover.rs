@@ -314,10 +314,15 @@ fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight)
         return Ok(());
     }
     edit.step(id, ready.placement, ReplicaState::Live)?;
-    if let Some(old) = replaced.filter(|r| r.state.is_staying()) {
+    let replaced = replaced.filter(|r| r.state.is_staying());
+    if let Some(old) = &replaced {
         edit.leave(id, old.placement)?;
     }
-    if leads { edit.lead(id, ready.placement) } else { Ok(()) }
+    if leads {
+        edit.lead(id, ready.placement)?;
+    }
+    let was_copy = replaced.is_some_and(|old| old.state == ReplicaState::Live);
+    if sight.is_durable() && was_copy { edit.go_on_without(id) } else { Ok(()) }
 }
 
 fn replaced_has_failed(replaced: Option<&Replica>, sight: &dyn Sight) -> bool {

@@ -67,6 +67,7 @@ impl From<&BeatError> for Refusal {
             BeatError::Unknown(_) => ("not_registered", Retry::Register),
             BeatError::NotYet(_) => ("register_again", Retry::Register),
             BeatError::Ended { .. } => ("ended", Retry::AsNew),
+            BeatError::OnTrust(_) => ("on_trust", Retry::Needless),
             BeatError::WrongToken(_) => ("wrong_token", Retry::AsNew),
             BeatError::Skips { .. } => ("malformed", Retry::Never),
             BeatError::Late { .. } => ("late", Retry::Needless),

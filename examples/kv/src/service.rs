@@ -107,7 +107,10 @@ impl Service {
     /// `Live` must have it on their disks: each of them may lead next. One that is gone is `Live` no longer soon.
     pub async fn replicate(&self, guard: &Guard, record: &Record) -> Result<(), NotOnAll> {
         let assignment = guard.assignment();
-        let takes = |peer: &&Peer| peer.shard == assignment.shard() && takes_writes(peer, assignment.state);
+        // It is to lead on under a later epoch, without a copy that this write counts on.
+        let is_late = assignment.role == Role::Leader && assignment.epoch != guard.epoch();
+        let takes =
+            |peer: &&Peer| peer.shard == assignment.shard() && takes_writes(peer, assignment.state, is_late);
         let mut records = BytesMut::new();
         record.put(&mut records);
         let records = records.freeze();
@@ -125,10 +128,7 @@ impl Service {
             }
         });
         let live: Vec<bool> = join_all(sent).await.into_iter().flatten().collect();
-        // It is to lead on under a later epoch, as there are fewer copies: those of this write's epoch are not known any more.
-        let is_late = assignment.role == Role::Leader && assignment.epoch != guard.epoch();
-        let (took, of) =
-            (1 + live.iter().filter(|took| **took).count(), 1 + live.len() + usize::from(is_late));
+        let (took, of) = (1 + live.iter().filter(|took| **took).count(), 1 + live.len());
         if assignment.brief.durable && took < of { Err(NotOnAll { took, of }) } else { Ok(()) }
     }
 
@@ -214,12 +214,13 @@ fn has_data(peer: &&Peer) -> bool {
     matches!(peer.state, ReplicaState::Live | ReplicaState::Unload)
 }
 
-/// Whether a peer has to have a write of a leader in state `own`. The last ones of a shard that was split or merged are let
+/// Whether a peer has to have a write of a leader in state `own`, which `is_late` when it came in before the order that lets a
+/// copy leave. The last ones of a shard that was split or merged are let
 /// out while all of its replicas are in `Unload`, and its parts fetch them from any of these.
-fn takes_writes(peer: &Peer, own: ReplicaState) -> bool {
+fn takes_writes(peer: &Peer, own: ReplicaState, is_late: bool) -> bool {
     match peer.state {
         ReplicaState::Load | ReplicaState::Live => true,
-        ReplicaState::Unload => own == ReplicaState::Unload,
+        ReplicaState::Unload => own == ReplicaState::Unload || is_late,
         ReplicaState::UnloadFinal => false,
     }
 }

@@ -284,7 +284,7 @@ pub fn replicate(
 ) -> Outcome {
     let name = &order.replica.keyspace;
     let life = scene.oracles.storage.life_of(key.keyspace, order.replica.shard);
-    // It is to lead on under a later epoch, with other copies than those of the request's.
+    // It is to lead on under a later epoch, without a copy that the request counts on.
     let is_late = order.role == Role::Leader && order.epoch != epoch;
     let disks = &mut scene.oracles.storage.disks;
     let Some(row) = disks.write(&order.replica, epoch, key, write) else { return Outcome::Refused };
@@ -292,12 +292,12 @@ pub fn replicate(
     let takes = |peer: &&Peer| {
         let counts = match peer.state {
             ReplicaState::Load | ReplicaState::Live => true,
-            ReplicaState::Unload => order.state == ReplicaState::Unload,
+            ReplicaState::Unload => order.state == ReplicaState::Unload || is_late,
             ReplicaState::UnloadFinal => false,
         };
         peer.shard == order.replica.shard && counts
     };
-    let mut on_all = !is_late;
+    let mut on_all = true;
     for peer in order.peers.iter().filter(takes) {
         let Some(other) = crate::coordinator::node_at(&peer.address) else {
             on_all = false;

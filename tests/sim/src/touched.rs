@@ -260,6 +260,7 @@ impl World {
                 let term = Leap::at(leap_ms).beyond(self.store.term);
                 self.scene.oracles.lineage.insert(cluster);
                 self.scene.oracles.maps.recalled(self.scene.now, &records);
+                self.scene.oracles.carried_elsewhere(&self.store.records, &records);
                 self.store = Store::of(cluster, term, records);
                 self.stop_coordinators();
                 self.start_coordinators();

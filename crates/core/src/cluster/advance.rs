@@ -314,6 +314,11 @@ impl Cluster {
             }
         }
         let failed = old.is_some_and(|old| keyspace.notice_failures(at, old, &self.settings));
+        if keyspace.record.keyspace.durable {
+            let is_new = |r: &&Replica| old.is_none_or(|old| old.replica(r.placement).is_none());
+            let replicas = keyspace.map.shard(id).into_iter().flat_map(|shard| &shard.replicas);
+            keyspace.never_led.extend(replicas.filter(is_new).map(|r| r.placement));
+        }
         let fresh = taken_on(old, keyspace.map.shard(id));
         keyspace.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
         if !keyspace.unsettled.contains(&id) && keyspace.blocked.remove(&id) {

@@ -493,7 +493,12 @@ fn remove(
         }
         _ => {}
     }
-    Ok(edit.leave(shard, placement)?)
+    let is_copy = edit.shard(shard)?.live().any(is_it);
+    edit.leave(shard, placement)?;
+    if is_copy && keyspace.record.keyspace.durable {
+        edit.go_on_without(shard)?;
+    }
+    Ok(())
 }
 
 impl KeyspaceState {

@@ -164,6 +164,7 @@ impl Cluster {
         }
         self.check_return(at, &id, session)?;
         let Some(node) = self.nodes.get_mut(&id) else { return Err(ended) };
+        node.is_on_trust |= node.record.session.is_none();
         if node.record.session.is_none() || node.record.spec != spec {
             node.signs.answered &= node.record.spec.address == spec.address;
             (node.record.spec, node.record.session) = (spec, Some(session));
@@ -333,6 +334,9 @@ impl Cluster {
         }
         self.check_token(at, id, session)?;
         let node = self.nodes.get_mut(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
+        if node.is_on_trust && !node.signs.lease.is_over(at.now) {
+            return Err(BeatError::OnTrust(id.clone()));
+        }
         node.signs.left = true;
         node.record.left = true;
         node.signs.lease.give_up();

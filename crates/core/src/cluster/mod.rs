@@ -206,7 +206,8 @@ pub struct KeyspaceState {
     unmeasured_since: Option<Millis>,
     /// When replicas, or the lead, were given to their nodes, for the last `poison_window_ms`; not stored.
     taken: BTreeMap<PlacementId, (ShardId, Millis)>,
-    /// Stored replicas that began anew as followers under this coordinator, and have not led since. Not stored.
+    /// Replicas of a durable keyspace that were placed, or began anew as followers, under this coordinator, and have not led
+    /// since. Not stored.
     never_led: BTreeSet<PlacementId>,
     /// The copies of each shard that are older than the restore of this coordinator's state, as nodes have named them; not
     /// stored.
@@ -269,6 +270,9 @@ pub struct NodeState {
     kept_told: bool,
     /// When the coordinator last said that a message for it came without its token.
     wrong_token_told: Option<Millis>,
+    /// Its token was lost, and another one is taken for it since. Not stored: the process that registered is refused with its
+    /// next beat, and begins anew.
+    is_on_trust: bool,
 }
 
 /// The cluster as its coordinator sees it.

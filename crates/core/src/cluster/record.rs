@@ -557,6 +557,7 @@ impl NodeState {
             emptied_told: record.drain.as_ref().is_some_and(|drain| drain.has_begun()),
             kept_told: false,
             wrong_token_told: None,
+            is_on_trust: false,
             told: match (left, ended) {
                 (true, _) => Health::Left,
                 (false, true) => Health::Down,

@@ -10,8 +10,7 @@
 //! | is of a shard that the map does not know       | the same, with what the shard holds                          |
 //!
 //! A copy that has served since the restore is compared with nothing. An earlier one is *overtaken* when somebody has named
-//! a later one. Those that go on without a copy do so under a later epoch, so copies of one epoch have the same writes, but
-//! where one of them left on purpose and was not deleted yet.
+//! a later one. Those that go on without a copy do so under a later epoch, so copies of one epoch have the same writes.
 
 use super::stored::{Nodes, Seen, has_ended};
 use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
@@ -98,17 +97,28 @@ impl KeyspaceState {
         if !self.record.keyspace.durable || self.record.lost.is_none() {
             return;
         }
+        let has_data = matches!(report.phase, Phase::Ready | Phase::Serving | Phase::Unloading);
+        let served = report.served.take().filter(|_| has_data);
+        let kept = served.map(|Served { epoch, bounds }| Kept {
+            epoch,
+            bounds: Some(bounds),
+            store: 0,
+            damaged: false,
+            since: Millis(0),
+        });
         let placement = report.replica.placement;
-        let is_copy =
-            |shard: &&Shard| shard.replica(placement).is_some_and(|r| r.state == ReplicaState::Live);
-        let Some(shard) = self.map.shard(report.replica.shard).filter(is_copy) else { return };
+        let Some(shard) = self.map.shard(report.replica.shard) else {
+            // What the shards of the map were split or merged into since the backup: a later copy than theirs.
+            return kept.into_iter().for_each(|kept| self.note_stored(node, &report.replica, &kept));
+        };
+        if shard.replica(placement).is_none_or(|r| r.state != ReplicaState::Live) {
+            return;
+        }
         if self.overtaken.contains(&placement) {
             report.phase = Phase::Dropped;
         }
-        let has_data = matches!(report.phase, Phase::Ready | Phase::Serving | Phase::Unloading);
-        let Some(Served { epoch, bounds }) = report.served.take().filter(|_| has_data) else { return };
-        let is_old = self.was_restored_since(shard, epoch);
-        let kept = Kept { epoch, bounds: Some(bounds), store: 0, damaged: false, since: Millis(0) };
+        let Some(kept) = kept else { return };
+        let is_old = self.was_restored_since(shard, kept.epoch);
         self.note_stored(node, &report.replica, &kept);
         if is_old && !all_were_heard {
             self.unproven.insert(report.replica.shard);

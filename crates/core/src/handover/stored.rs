@@ -147,9 +147,7 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<
         };
     }
     lead_by_survivor(edit, id, sight)?;
-    if !planted::is(Planted::EpochOfSurvivors) {
-        edit.go_on_without(id)?;
-    }
+    edit.go_on_without(id)?;
     for replica in ended {
         let shard = edit.shard(id)?;
         let Some(replica) = shard.replica(replica.placement).filter(|r| is_out(r)).cloned() else {

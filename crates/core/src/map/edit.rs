@@ -8,6 +8,7 @@ use crate::id::{Epoch, Incarnation, PlacementId, ShardId, TransactionId};
 use crate::lifecycle::{IllegalStep, ReplicaState};
 use crate::limits;
 use crate::name::NodeId;
+use crate::planted::{self, Planted};
 use crate::sharding::Bounds;
 use std::collections::BTreeMap;
 
@@ -350,11 +351,12 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// The shard goes on without some of its copies: under a later epoch, so that each of those that go on can tell that it is
-    /// later than they are. A change of leader in the same commit says that already.
+    /// A durable shard goes on without some of its copies: under a later epoch, by which its copies can be told from those. A
+    /// change of leader in the same commit does that already.
     pub fn go_on_without(&mut self, id: ShardId) -> Result<(), EditError> {
         let before = self.base.shards.get(&id).map(|shard| shard.epoch);
-        if before == Some(self.shard(id)?.epoch) { self.raise_epoch(id) } else { Ok(()) }
+        let has_changed = before != Some(self.shard(id)?.epoch) || planted::is(Planted::EpochOfSurvivors);
+        if has_changed { Ok(()) } else { self.raise_epoch(id) }
     }
 
     fn raise_epoch(&mut self, id: ShardId) -> Result<(), EditError> {

@@ -30,9 +30,11 @@
 //! to follow or to leave has carried that out when its last request is answered (and, leaving, when
 //! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
 
+mod patience;
 mod restored;
 mod word;
 
+pub use patience::Patience;
 pub use word::NoHeir;
 
 use crate::exchange::{DropReason, Order, Peer, Permission, Phase, Served, Stored};
@@ -93,33 +95,6 @@ pub enum Task {
     Drain,
     /// Requests that are still inside have run out of time: end them, then say [`Holding::drained`].
     Evict,
-}
-
-/// How long callbacks and last requests may take, and how failures are spaced. Milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// For `load`: data may be large.
-    pub load_ms: u64,
-    /// For `serve`, `unload` and `drop`.
-    pub callback_ms: u64,
-    /// For the last requests.
-    pub drain_ms: u64,
-    /// Before the second try; doubles with each further one.
-    pub retry_ms: u64,
-    /// Longest rest between tries.
-    pub retry_max_ms: u64,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
-            load_ms: 600_000,
-            callback_ms: 10_000,
-            drain_ms: 10_000,
-            retry_ms: 200,
-            retry_max_ms: 10_000,
-        }
-    }
 }
 
 /// One replica as its worker holds it.

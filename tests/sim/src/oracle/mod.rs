@@ -135,6 +135,23 @@ impl Oracles {
         }
     }
 
+    /// A backup is restored. Of what is carried and lies on no disk the book promises nothing where the backup names another
+    /// leader than the last map: the data is where the backup does not look (docs/src/backup.md; seed 21868).
+    pub fn carried_elsewhere(&mut self, before: &Records, restored: &Records) {
+        let maps = restored.keyspaces.iter().filter(|(record, _)| !record.keyspace.durable);
+        for (record, map) in maps {
+            let name = &record.keyspace.name;
+            let is_carried = |space: &Space| space.is_carried && space.keyspace.name == *name;
+            let last = before.keyspaces.iter().find(|(record, _)| record.keyspace.name == *name);
+            let Some((_, last)) = last.filter(|_| self.spaces.iter().any(is_carried)) else { continue };
+            let leader = |shard: &Shard| shard.leader().map(|leader| leader.placement);
+            let is_there = |shard: &Shard| last.shard(shard.id).and_then(leader) == leader(shard);
+            for shard in map.shards().filter(|shard| !is_there(shard)) {
+                self.keys_of(name, &shard.bounds).into_iter().for_each(|key| self.data.give_up(key));
+            }
+        }
+    }
+
     fn keys_of(&self, name: &KeyspaceName, bounds: &Bounds) -> Vec<KeyAt> {
         let spaces = self.spaces.iter().enumerate().filter(|(_, space)| space.keyspace.name == *name);
         spaces
