@@ -16,12 +16,13 @@
 //! Refusals of workers have kinds of their own; see [`crate::http`].
 
 use crate::mind::{Gone, NotStored, Unanswered};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use partage_core::cluster::admin::AdminError;
 use partage_wire::Malformed;
 use partage_wire::json::ErrorBody;
 use std::collections::HashMap;
+use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -45,6 +46,8 @@ pub(crate) struct Failed {
     pub(crate) status: StatusCode,
     code: Code,
     pub(crate) body: ErrorBody,
+    /// In whole seconds.
+    retry_after_s: Option<u64>,
 }
 
 impl Failed {
@@ -52,18 +55,32 @@ impl Failed {
     pub(crate) fn of(body: ErrorBody) -> Failed {
         let row = KINDS.into_iter().find(|(kind, ..)| *kind == body.error.kind);
         let (_, status, code) = row.unwrap_or(("", StatusCode::INTERNAL_SERVER_ERROR, Code::Internal));
-        Failed { status, code, body }
+        Failed { status, code, body, retry_after_s: None }
     }
 
     /// An error of HTTP alone.
     pub(crate) fn http(status: StatusCode, body: ErrorBody) -> Failed {
-        Failed { status, code: Code::Internal, body }
+        Failed { status, code: Code::Internal, body, retry_after_s: None }
     }
 
     /// A change whose outcome nobody knows.
     pub(crate) fn unknown(why: impl std::fmt::Display) -> Failed {
         let help = "before you ask again, look whether it was done: `partage status`, `partage plan list`";
         Failed::of(ErrorBody::new("unknown", format!("{why}: it may have been done; {help}"), help))
+    }
+
+    /// The same, and when the request is worth another try.
+    pub(crate) fn retry_after(self, rest: Duration) -> Failed {
+        Failed { retry_after_s: Some(rest.as_millis().div_ceil(1_000) as u64), ..self }
+    }
+
+    /// The answer over HTTP, with the error in that form.
+    pub(crate) fn answer(&self, body: impl IntoResponse) -> Response {
+        let mut response = (self.status, body).into_response();
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
     }
 
     pub(crate) fn malformed(field: &str, why: impl std::fmt::Display) -> Failed {
@@ -73,7 +90,7 @@ impl Failed {
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
-        (self.status, axum::Json(self.body)).into_response()
+        self.answer(axum::Json(&self.body))
     }
 }
 

@@ -66,6 +66,7 @@ pub struct Glance {
     quarantined: usize,
     storage_full: bool,
     wrong_tokens: u64,
+    newcomers_refused: u64,
 }
 
 struct KeyspaceGlance {
@@ -97,6 +98,7 @@ impl Glance {
             quarantined: cluster.faults().quarantine.len(),
             storage_full: cluster.storage_problem().is_some(),
             wrong_tokens: cluster.wrong_tokens(),
+            newcomers_refused: cluster.newcomers_refused(),
         }
     }
 
@@ -114,6 +116,9 @@ impl Glance {
         gauge(registry, "storage_full", help, self.storage_full.into());
         let help = "Messages in the name of a node that came without its token, since this coordinator leads";
         gauge(registry, "wrong_tokens", help, usize::try_from(self.wrong_tokens).unwrap_or(usize::MAX));
+        let help = "Registrations refused as their address had sent too many, since this coordinator leads";
+        let refused = usize::try_from(self.newcomers_refused).unwrap_or(usize::MAX);
+        gauge(registry, "registrations_refused", help, refused);
         self.register_unserved(registry);
         type Read = fn(&KeyspaceGlance) -> usize;
         let gauges: [(&str, &str, Read); 10] = [

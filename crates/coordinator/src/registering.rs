@@ -6,6 +6,7 @@
 use crate::mind::{Mind, Unanswered, drawn};
 use partage_core::cluster::{RegisterError, Registration, Welcome};
 use partage_core::id::SessionDigest;
+use partage_door::Peer;
 use partage_wire::Token;
 
 /// What a worker is told that was taken in.
@@ -18,11 +19,13 @@ pub(crate) struct Registered {
     pub session: SessionDigest,
 }
 
-/// Takes a worker in, or back.
+/// Takes a worker in, or back, that asks from that address.
 pub(crate) async fn register(
     mind: &Mind,
     mut registration: Registration,
+    from: Option<Peer>,
 ) -> Result<Result<Registered, RegisterError>, Unanswered> {
+    registration.from = from.map(Peer::origin);
     let token = registration.incarnation.is_none().then(|| Token::of(drawn()));
     if let Some(token) = &token {
         registration.session = token.digest();

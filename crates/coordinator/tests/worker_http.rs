@@ -9,7 +9,9 @@ use bytes::Bytes;
 use door::{Door, Hand, PATIENCE, told, until};
 use http_body_util::Full;
 use hyper::Request;
+use partage_core::limits;
 use partage_core::settings::Settings;
+use partage_wire::proto::{self, worker_client::WorkerClient};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -215,6 +217,82 @@ async fn z1_a_message_without_the_token_ends_silences_and_moves_no_node() {
     assert!(metrics.contains("\npartage_coordinator_wrong_tokens 7\n"), "{metrics}");
     a.go_on(&door, 0).await;
     assert_eq!(door.read("/v1/keyspaces/kv/shards").await, before, "nothing has changed");
+}
+
+/// A fleet behind one address starts; a stranger who registers on and on is stopped, over both protocols, and nobody else
+/// notices it.
+#[tokio::test]
+async fn z2_one_address_registers_a_fleet_and_no_more() {
+    let door = Door::with(unhurried()).await;
+    let mut a = Hand::join(&door, "a").await;
+    door.done(create("kv", 4)).await;
+    until(&door, &mut [&mut a], |s| s["shards"]["led"] == 4).await;
+    let before = door.read("/v1/keyspaces/kv/shards").await;
+    let begun = Instant::now();
+    let ghost =
+        |number: u64| json!({ "id": format!("ghost-{number}"), "address": format!("10.0.0.7:{number}") });
+    let mut taken = 1;
+    let refused = loop {
+        let (status, answer) = door.post("/v1/worker/register", &ghost(taken)).await;
+        if status != 200 {
+            break told(status, &answer);
+        }
+        taken += 1;
+        let most = limits::NEWCOMERS + begun.elapsed().as_millis() as u64 / limits::NEWCOMER_MS + 1;
+        assert!(taken <= most, "{taken} were taken in");
+    };
+    assert!(taken >= limits::NEWCOMERS, "a fleet is let in: {taken} were");
+    assert_eq!((refused.0, refused.1.as_str()), (429, "too_many"), "{}", refused.2);
+    let is_refused = async || {
+        let request =
+            Request::post(door.url("/v1/worker/register")).header("content-type", "application/json");
+        let request = request.body(Full::from(ghost(60_000).to_string())).unwrap();
+        door.answer(request).await
+    };
+    // Room comes back each tenth of a second: it may have just come.
+    let answer = loop {
+        let answer = is_refused().await;
+        if answer.status() == 429 {
+            break answer;
+        }
+    };
+    assert_eq!(answer.headers()["retry-after"], "1");
+
+    let channel = tonic::transport::Endpoint::new(door.url("")).unwrap().connect().await.unwrap();
+    let (send, messages) = mpsc::channel(8);
+    let mut over_grpc = WorkerClient::new(channel)
+        .attend(tokio_stream::wrappers::ReceiverStream::new(messages))
+        .await
+        .unwrap()
+        .into_inner();
+    let kind = loop {
+        let spec = proto::NodeSpec {
+            id: "ghost-0".into(),
+            address: "10.0.0.7:61000".into(),
+            capacity: Some(1.0),
+            ..Default::default()
+        };
+        let register = proto::Register { spec: Some(spec), ..Default::default() };
+        let message = Some(proto::from_worker::Message::Register(register));
+        send.send(proto::FromWorker { message }).await.unwrap();
+        match over_grpc.message().await.unwrap().unwrap().message.unwrap() {
+            proto::to_worker::Message::Refused(refused) => break refused.kind,
+            proto::to_worker::Message::Welcome(_) | proto::to_worker::Message::Orders(_) => {}
+        }
+    };
+    assert_eq!(kind, "too_many");
+
+    a.register_again(&door).await;
+    a.go_on(&door, 0).await;
+    assert_eq!(door.read("/v1/keyspaces/kv/shards").await, before, "nothing has changed");
+    let request = Request::get(door.url("/metrics")).body(Full::default()).unwrap();
+    let metrics = door.send(request).await.1;
+    let counted =
+        metrics.lines().find_map(|line| line.strip_prefix("partage_coordinator_registrations_refused "));
+    assert!(counted.unwrap().parse::<u64>().unwrap() >= 3, "{metrics}");
+    let events = door.read("/v1/events").await.to_string();
+    let lines = events.matches("registers more nodes than one address may").count();
+    assert!(lines as u64 <= 1 + begun.elapsed().as_secs() / 60 && lines > 0, "{lines} lines");
 }
 
 #[tokio::test]

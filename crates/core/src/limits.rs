@@ -70,6 +70,19 @@ pub const UNUSED_NODE_MS: u64 = 60_000;
 /// Most nodes that have ended and hold nothing which are remembered, however short ago they ended.
 pub const ENDED_NODES: usize = 100;
 
+/// New processes that may register from one address at once: a fleet behind one translated address that starts anew.
+pub const NEWCOMERS: u64 = 1_000;
+
+/// After how many milliseconds there is room for one more of them: a hundred workers in a minute, six times over. Of nodes
+/// that never beat, no more than those and [`NEWCOMERS`] of one address are remembered at a time.
+pub const NEWCOMER_MS: u64 = 100;
+
+/// Addresses whose new processes are counted each for itself: a few hundred kilobytes.
+pub const NEWCOMER_ADDRESSES: usize = 4_096;
+
+/// Until a coordinator says again, in milliseconds, that it refuses new processes.
+pub const NEWCOMERS_TOLD_MS: u64 = 60_000;
+
 /// Most nodes in one cluster: the largest fleet that is measured, times four.
 pub const NODES: usize = 40_000;
 

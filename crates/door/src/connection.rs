@@ -18,7 +18,7 @@ use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::Cursor;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
@@ -54,6 +54,31 @@ where
     async fn answer(&self, request: Request<Brought>) -> Response<B> {
         self.0.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
     }
+}
+
+/// Where a request comes from, as the connection says and not its headers: among the extensions of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
+
+impl Peer {
+    /// Who is counted as one: an address of IPv4, or the network of an address of IPv6, since a network of /64 is the
+    /// least that one machine is given.
+    pub fn origin(self) -> String {
+        match self.0.to_canonical() {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        }
+    }
+}
+
+/// The two addresses of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    peer: Peer,
+    local: IpAddr,
 }
 
 /// A connection on its way from the thread that accepted it to the one that serves it.
@@ -139,10 +164,11 @@ impl Door {
         stop: watch::Receiver<bool>,
     ) -> std::io::Result<()> {
         let in_reserve = arrival.is_in_reserve();
-        let Arrival { stream, local, place, .. } = arrival;
+        let Arrival { stream, peer, local, place } = arrival;
         let is_h2 = self.is_h2(&stream, &read).await?;
+        let ends = Ends { peer: Peer(peer.ip()), local };
         if !in_reserve {
-            return self.connection(stream, read, (is_h2, local, true), service, stop).await;
+            return self.connection(stream, read, (is_h2, ends, true), service, stop).await;
         }
         if is_h2 {
             // It may ask for much at a time. Commands use HTTP/1.1.
@@ -150,7 +176,7 @@ impl Door {
                 .refused(Reason::Connections, &"all places for connections are taken: one was closed");
             return Ok(());
         }
-        let served = self.connection(stream, read, (false, local, false), service, stop);
+        let served = self.connection(stream, read, (false, ends, false), service, stop);
         let served = tokio::time::timeout(limits::RESERVE_TIME, served).await.unwrap_or(Ok(()));
         drop(place);
         served
@@ -180,7 +206,7 @@ impl Door {
         &self,
         stream: TcpStream,
         read: Bytes,
-        (is_h2, local, keep_alive): (bool, IpAddr, bool),
+        (is_h2, ends, keep_alive): (bool, Ends, bool),
         service: impl Service,
         mut stop: watch::Receiver<bool>,
     ) -> std::io::Result<()> {
@@ -192,7 +218,7 @@ impl Door {
         let service = service_fn(move |request: Request<Incoming>| {
             let (door, service) = (door.clone(), service.clone());
             let visit = Visit::new(asked.begin(), door.settings().budget.clone(), door.counts().clone());
-            async move { Ok::<_, Infallible>(door.visit(request, local, service, Arc::new(visit)).await) }
+            async move { Ok::<_, Infallible>(door.visit(request, ends, service, Arc::new(visit)).await) }
         });
         let builder = self.builder(is_h2, keep_alive);
         // On HTTP/2 there is more to hear than requests.
@@ -252,16 +278,17 @@ impl Door {
     async fn visit<S: Service>(
         &self,
         request: Request<Incoming>,
-        local: IpAddr,
+        ends: Ends,
         service: S,
         visit: Arc<Visit>,
     ) -> Response<Given<S::Body>> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let version = parts.version;
-        if let Err(refusal) = self.guest().admit(&parts, local) {
+        if let Err(refusal) = self.guest().admit(&parts, ends.local) {
             self.counts().refused(refusal.reason, &refusal);
             return refused(&refusal, version);
         }
+        parts.extensions.insert(ends.peer);
         let rate = (self.role().bodies, self.settings().body_bytes_s);
         let body = Brought::new(body, visit.clone(), &parts.headers, rate);
         let answer = service.answer(Request::from_parts(parts, body)).await;
@@ -284,4 +311,19 @@ fn refused<B>(refusal: &Refusal, version: Version) -> Response<Given<B>> {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_machine_is_one_origin_however_many_addresses_it_has() {
+        let origin = |address: &str| Peer(address.parse().unwrap()).origin();
+        assert_eq!(origin("10.0.0.7"), "10.0.0.7");
+        assert_eq!(origin("::ffff:10.0.0.7"), "10.0.0.7");
+        assert_eq!(origin("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+        assert_eq!(origin("2001:db8:1:2::1"), origin("2001:db8:1:2:ffff::9"));
+        assert_ne!(origin("2001:db8:1:2::1"), origin("2001:db8:1:3::1"));
+    }
 }

@@ -30,7 +30,7 @@ mod usage;
 pub use admit::{Changes, Guest, has_dot_segment};
 pub use body::Brought;
 pub use budget::Budget;
-pub use connection::{Arrival, Handed, Service, Tower};
+pub use connection::{Arrival, Handed, Peer, Service, Tower};
 pub use hosts::Hosts;
 pub use refusal::{Counts, Reason, Refusal};
 

@@ -56,6 +56,7 @@ impl From<&RegisterError> for Refusal {
             RegisterError::Ended { .. } => ("ended", Retry::AsNew),
             RegisterError::WrongToken(_) => ("wrong_token", Retry::AsNew),
             RegisterError::Full => ("full", Retry::Later),
+            RegisterError::TooMany { .. } => ("too_many", Retry::Later),
         };
         Refusal::new(kind, error, retry)
     }

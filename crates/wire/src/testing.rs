@@ -227,6 +227,7 @@ pub fn registrations() -> impl Strategy<Value = Registration> {
         cluster: cluster.map(ClusterId),
         stored,
         known,
+        from: None,
     })
 }
 

@@ -75,7 +75,8 @@ impl World {
         // And registers nodes that there are not: they beat never.
         let ghost = format!("{GHOST}{}", scene.draw.between(1, GHOSTS));
         let ghost = NodeId::new(&ghost).expect("a plain word is a name");
-        let ghost = Registration::new(NodeSpec::new(ghost.clone(), format!("{ghost}:1")));
+        let ghost = NodeSpec::new(ghost.clone(), format!("{ghost}:1"));
+        let ghost = Registration { from: Some("10.6.6.6".to_owned()), ..Registration::new(ghost) };
         for coordinator in &self.coordinators {
             let forged = [
                 Message::Register(ghost.clone()),

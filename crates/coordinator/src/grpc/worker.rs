@@ -9,6 +9,7 @@ use partage_core::cluster::Registration;
 use partage_core::exchange::{Beat, Orders};
 use partage_core::id::{Incarnation, SessionDigest};
 use partage_core::name::NodeId;
+use partage_door::Peer;
 use partage_wire::proto::worker_server::Worker;
 use partage_wire::proto::{self, FromWorker, ToWorker, from_worker, to_worker};
 use partage_wire::{Malformed, Refusal, Retry};
@@ -36,9 +37,11 @@ impl Worker for WorkerDoor {
         &self,
         request: Request<Streaming<FromWorker>>,
     ) -> Result<Response<Self::AttendStream>, Status> {
+        let from = request.extensions().get::<Peer>().copied();
         let (out, answers) = mpsc::channel(limits::WORKER_MESSAGES);
         let mind = self.mind.clone();
-        let session = Session { mind, out, incarnation: None, session: SessionDigest::default(), sent: 0 };
+        let (incarnation, session) = (None, SessionDigest::default());
+        let session = Session { mind, out, from, incarnation, session, sent: 0 };
         tokio::spawn(session.run(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(answers)))
     }
@@ -56,6 +59,7 @@ impl From<Gone> for Over {
 struct Session {
     mind: Mind,
     out: mpsc::Sender<Result<ToWorker, Status>>,
+    from: Option<Peer>,
     incarnation: Option<Incarnation>,
     /// Of the process that has registered on this stream: what comes on it speaks for that one, and for no other (Z1).
     session: SessionDigest,
@@ -115,7 +119,7 @@ impl Session {
 
     async fn register(&mut self, registration: Registration, tray: &mut Option<Tray>) -> Result<(), Over> {
         let node = registration.spec.id.clone();
-        match crate::registering::register(&self.mind, registration).await {
+        match crate::registering::register(&self.mind, registration, self.from).await {
             Err(Unanswered::Gone(gone)) => Err(gone.into()),
             Err(Unanswered::NotStored(why)) => self.not_stored(&why).await,
             Ok(Ok(Registered { welcome, token, session })) => {

@@ -11,6 +11,7 @@
 //! | `name_taken`, `address_taken`, `full`     | 409    | try again later          |
 //! | `other_cluster`                           | 409    | keep all, ask its own    |
 //! | `late`                                    | 409    | nothing: go on           |
+//! | `too_many`                                | 429    | after `retry-after`      |
 //! | `not_registered`, `register_again`        | 428    | register, as it is       |
 //! | `ended`, `unknown_node`, `wrong_token`    | 410    | keep data, register anew |
 
@@ -20,14 +21,15 @@ use crate::failed::Failed;
 use crate::limits;
 use crate::mind::Gone;
 use crate::registering::Registered;
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use partage_core::cluster::{BeatError, RegisterError, Registration};
 use partage_core::exchange::{Beat, Orders};
 use partage_core::id::Incarnation;
 use partage_core::name::NodeId;
+use partage_door::Peer;
 use partage_wire::json::{self, ErrorBody};
 use partage_wire::{Refusal, Retry, Token, lines};
 use std::time::Duration;
@@ -42,10 +44,12 @@ use tokio::time::timeout;
         (status = 409, body = ErrorBody, description = "the name or the address is taken, or no room"),
         (status = 410, body = ErrorBody, description = "that incarnation has ended, or the token is not its own"),
         (status = 428, body = ErrorBody, description = "register again, as it is"),
+        (status = 429, body = ErrorBody, description = "the address has registered too many: try again after `retry-after`"),
     )
 )]
 pub(super) async fn register(
     State(doors): State<Doors>,
+    from: Option<Extension<Peer>>,
     headers: HeaderMap,
     form: Result<Body<json::Register>, Failed>,
 ) -> Result<Response, Unheard> {
@@ -53,7 +57,8 @@ pub(super) async fn register(
     let heard = async {
         let Body(form) = form?;
         let registration = Registration::try_from(form)?;
-        Ok(crate::registering::register(&doors.mind, registration).await??)
+        Ok(crate::registering::register(&doors.mind, registration, from.map(|Extension(peer)| peer))
+            .await??)
     };
     let registered: Registered = heard.await.map_err(|failed| Unheard { failed, plain })?;
     let Registered { welcome, token, .. } = registered;
@@ -168,7 +173,7 @@ pub(super) struct Unheard {
 impl IntoResponse for Unheard {
     fn into_response(self) -> Response {
         match self.plain {
-            true => (self.failed.status, lines::error(&self.failed.body)).into_response(),
+            true => self.failed.answer(lines::error(&self.failed.body)),
             false => self.failed.into_response(),
         }
     }
@@ -176,7 +181,14 @@ impl IntoResponse for Unheard {
 
 impl From<RegisterError> for Failed {
     fn from(error: RegisterError) -> Failed {
-        Refusal::from(&error).into()
+        let refusal = Refusal::from(&error);
+        match error {
+            RegisterError::TooMany { wait_ms, .. } => {
+                let failed = Failed::http(StatusCode::TOO_MANY_REQUESTS, (&refusal).into());
+                failed.retry_after(Duration::from_millis(wait_ms))
+            }
+            _ => refusal.into(),
+        }
     }
 }
 

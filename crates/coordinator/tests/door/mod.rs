@@ -68,8 +68,12 @@ impl Door {
         format!("http://{}{path}", self.coordinator.address())
     }
 
+    pub async fn answer(&self, request: Request<Full<Bytes>>) -> hyper::Response<hyper::body::Incoming> {
+        self.client.request(request).await.unwrap()
+    }
+
     pub async fn send(&self, request: Request<Full<Bytes>>) -> (u16, String) {
-        let answer = self.client.request(request).await.unwrap();
+        let answer = self.answer(request).await;
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())

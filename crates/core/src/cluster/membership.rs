@@ -79,7 +79,7 @@ impl NodeState {
 impl Cluster {
     /// Takes a worker in, or back.
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
-        let Registration { spec, incarnation, session, cluster, stored, known } = registration;
+        let Registration { spec, incarnation, session, cluster, stored, known, from } = registration;
         spec.check()?;
         let is_other = |theirs: &ClusterId| {
             !self.identity().is_or_continues(*theirs) && !planted::is(Planted::AnyCluster)
@@ -104,6 +104,7 @@ impl Cluster {
             }
             _ => {}
         }
+        self.admit_from(at, from.as_deref())?;
         let incarnation = self.record.next_incarnation;
         self.record.next_incarnation = incarnation.next();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));

@@ -34,6 +34,7 @@
 //! | which nodes are forgotten                       | `forget.rs`     |
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | how a node is found quickly by its name         | `numbered.rs`   |
+//! | how many may register from one address         | `newcomers.rs`  |
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
@@ -56,6 +57,7 @@ mod kept;
 mod meanwhile;
 mod membership;
 pub mod moves;
+mod newcomers;
 pub mod node_detail;
 mod numbered;
 mod observed;
@@ -320,6 +322,8 @@ pub struct Cluster {
     all_were_heard: bool,
     /// Messages in the name of a node that came without its token; not stored.
     wrong_tokens: u64,
+    /// New processes by where they come from; not stored.
+    newcomers: newcomers::Newcomers,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
     /// The keyspace that the last decision had no room for.

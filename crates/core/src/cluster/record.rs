@@ -395,6 +395,7 @@ impl Cluster {
             ahead: Default::default(),
             inherited: false,
             wrong_tokens: 0,
+            newcomers: Default::default(),
             leases_before: Granted::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,
             losses: Losses::default(),

@@ -32,13 +32,16 @@ pub struct Registration {
     pub stored: Vec<Stored>,
     /// The latest maps that it was given orders by: a coordinator that has older ones does not take it in.
     pub known: Vec<Known>,
+    /// The address from which it came, as the driver saw it; none where that is not known.
+    pub from: Option<String>,
 }
 
 impl Registration {
     /// Of a new process that has nothing stored.
     pub fn new(spec: NodeSpec) -> Registration {
         let session = SessionDigest::default();
-        Registration { spec, incarnation: None, session, cluster: None, stored: vec![], known: vec![] }
+        let (stored, known) = (vec![], vec![]);
+        Registration { spec, incarnation: None, session, cluster: None, stored, known, from: None }
     }
 }
 
@@ -151,6 +154,18 @@ pub enum RegisterError {
     /// More than [`limits::NODES`].
     #[error("the cluster has {limit} nodes, the most it can have: remove dead ones first", limit = limits::NODES)]
     Full,
+    /// Too many new processes came from one address.
+    #[error(
+        "{from} has registered {most} nodes, and may register one more each {each} ms: try again in {wait_ms} ms",
+        most = limits::NEWCOMERS,
+        each = limits::NEWCOMER_MS
+    )]
+    TooMany {
+        /// The address.
+        from: String,
+        /// Until there is room, in milliseconds.
+        wait_ms: u64,
+    },
 }
 
 /// A beat that is refused.

@@ -150,6 +150,7 @@ impl Worker {
             cluster: self.cluster,
             stored: self.holdings.values().filter_map(Holding::as_stored).collect(),
             known: self.keyspaces.values().map(KeyspaceBrief::known).collect(),
+            from: None,
         }
     }
 

@@ -43,6 +43,7 @@ impl TryFrom<proto::Register> for Registration {
             cluster: (!form.cluster.is_empty()).then(|| form.cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", Stored::try_from)?,
             known: each(form.known, "known", Known::try_from)?,
+            from: None,
         })
     }
 }

@@ -154,6 +154,7 @@ impl TryFrom<Register> for cluster::Registration {
             cluster: form.cluster.map(|cluster| cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", TryInto::try_into)?,
             known: each(form.known, "known", TryInto::try_into)?,
+            from: None,
         })
     }
 }
