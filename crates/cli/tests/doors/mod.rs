@@ -181,8 +181,8 @@ impl Doors {
         let last = said.lines().rev().find(|line| line.starts_with('{'));
         let form: Value =
             serde_json::from_str(last.unwrap_or_else(|| panic!("{arguments:?}: {said}"))).unwrap();
-        let text = |field: &str| form[field].as_str().map(str::to_owned);
-        let (kind, message) = (text("kind").unwrap_or_default(), text("error").unwrap());
+        let text = |field: &str| form["error"][field].as_str().map(str::to_owned);
+        let (kind, message) = (text("kind").unwrap_or_default(), text("message").unwrap());
         (code, Some(Told { kind, message, help: text("help") }))
     }
 
