@@ -125,8 +125,8 @@ impl Failure {
         let text = if json {
             let kind = self.kind.as_deref().unwrap_or(self.exit.word());
             let help = self.help.as_deref().unwrap_or("");
-            // A message ends with its way out, here as everywhere.
-            let message = match self.what.ends_with(help) {
+            // A message ends with its way out, here as everywhere. What a server says is passed on as it is.
+            let message = match self.kind.is_some() || self.what.ends_with(help) {
                 true => self.what.clone(),
                 false => format!("{}: {help}", self.what),
             };
