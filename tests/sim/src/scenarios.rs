@@ -101,6 +101,15 @@ pub fn refused_orders_give_no_lease() -> Outcome {
     fails_if(worker.lease().holds(Millis(40)), "O1: a worker has a lease from orders that it refused")
 }
 
+/// The orders that renew a lease are long on their way: the coordinator counts from when it sent them at the latest, so the worker
+/// counts from when it asked (O4).
+pub fn a_lease_counts_from_the_beat_that_asked_for_it() -> Outcome {
+    let mut worker = ordered_worker();
+    let _nothing_to_do = worker.ordered(Millis(900), leased(6, 5));
+    fails_if(!worker.lease().holds(Millis(910)), "the scenario gives no lease")?;
+    fails_if(worker.lease().holds(Millis(1_030)), "O4: a worker counts its lease from when the answer came")
+}
+
 /// An incarnation that has ended has no lease (O6).
 pub fn an_end_ends_the_lease() -> Outcome {
     let mut worker = ordered_worker();
