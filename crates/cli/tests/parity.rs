@@ -607,6 +607,13 @@ async fn a_bad_question_is_told_in_the_same_words() {
     let over_http = doors.get("/v1/plans/99").await.unwrap_err();
     let over_grpc = doors.admin.get_plan(proto::GetPlanRequest { plan: 99 }).await.unwrap_err();
     assert_eq!(word_of(over_grpc), over_http);
+    // What is no name names nothing, and is not answered as if nothing had happened to it.
+    for what in ["node", "keyspace"] {
+        let over_http = doors.get(&format!("/v1/events?{what}=a%2Fb")).await.unwrap_err();
+        assert_eq!((over_http.kind.as_str(), over_http.message.contains(what)), ("malformed", true));
+        let (code, by_shell) = doors.shell(&["events", &format!("--{what}"), "a/b"]);
+        assert_eq!((code, by_shell.unwrap().message), (2, over_http.message));
+    }
     // Keys of no bytes are keys.
     assert!(doors.get("/v1/explain/kv?key=").await.is_ok());
     let request = proto::ExplainRequest { keyspace: "kv".into(), key: vec![] };

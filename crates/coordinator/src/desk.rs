@@ -100,7 +100,7 @@ impl Desk {
     }
 
     pub(crate) async fn node(&self, node: &str, limit: Option<usize>) -> Result<NodeDetail, Failed> {
-        let id: NodeId = node.parse().map_err(|error| Failed::malformed("node", error))?;
+        let id = node_id(node)?;
         let limit = page_limit(limit)?;
         Ok(self.mind.call(move |cluster, at| cluster.node_detail(at, &id, limit)).await??)
     }
@@ -188,6 +188,8 @@ impl Desk {
     pub(crate) async fn events(&self, asked: EventPage) -> Result<Events, Failed> {
         let limit = page_limit(asked.limit)?;
         let after = asked.after.as_deref().map(str::parse).transpose()?;
+        asked.keyspace.as_deref().map(name).transpose()?;
+        asked.node.as_deref().map(node_id).transpose()?;
         self.mind.call(|_, _| ()).await?;
         Ok(self.herald.events().page(&asked, after, limit))
     }
@@ -206,6 +208,10 @@ impl Desk {
 
 fn name(keyspace: &str) -> Result<KeyspaceName, Failed> {
     keyspace.parse().map_err(|error| Failed::malformed("keyspace", error))
+}
+
+fn node_id(node: &str) -> Result<NodeId, Failed> {
+    node.parse().map_err(|error| Failed::malformed("node", error))
 }
 
 fn page_limit(asked: Option<usize>) -> Result<usize, Failed> {
