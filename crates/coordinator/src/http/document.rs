@@ -30,7 +30,7 @@ const HEX_64: &str = "^[0-9a-fA-F]{64}$";
 const HEX_40: &str = "^[0-9a-fA-F]{40}$";
 const HEX_32: &str = "^[0-9a-fA-F]{32}$";
 const HEX: &str = "^([0-9a-fA-F]{2})*$";
-const PLACE: &str = "^[0-9]+-[0-9]+$";
+const PLACE: &str = "^[0-9]{1,19}-[0-9]{1,19}$";
 const NAME: &str = "^[A-Za-z0-9_:@+-][A-Za-z0-9_.:@+-]*$";
 
 fn all<T: Display + Copy>(values: &[T]) -> Only {
