@@ -126,11 +126,10 @@ impl Failure {
             let kind = self.kind.as_deref().unwrap_or(self.exit.word());
             let help = self.help.as_deref().unwrap_or("");
             // A message ends with its way out, here as everywhere. What a server says is passed on as it is.
-            let message = match self.kind.is_some() || self.what.ends_with(help) {
-                true => self.what.clone(),
-                false => format!("{}: {help}", self.what),
+            let mut body = match self.kind {
+                Some(_) => ErrorBody::new(kind, &self.what, help),
+                None => ErrorBody::told(kind, &self.what, help),
             };
-            let mut body = ErrorBody::new(kind, message, help);
             body.error.exit_code = Some(self.exit as u8);
             String::from_utf8_lossy(&body.bytes()).into_owned()
         } else {

@@ -123,7 +123,7 @@ impl From<Gone> for Failed {
 impl From<NotStored> for Failed {
     fn from(error: NotStored) -> Failed {
         let way_out = error.way_out();
-        Failed::of(ErrorBody::new("not_stored", format!("{error}: {way_out}"), way_out))
+        Failed::of(ErrorBody::told("not_stored", error, way_out))
     }
 }
 

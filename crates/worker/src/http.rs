@@ -267,8 +267,7 @@ impl Sharded {
             Aim::Unsharded => return answer(inner, Request::from_parts(parts, body)).await,
             Aim::Bad(why) => {
                 let help = "mend the request";
-                let body = ErrorBody::new("malformed", told(&why, help), help);
-                return self.refusal(StatusCode::BAD_REQUEST, body);
+                return self.refusal(StatusCode::BAD_REQUEST, ErrorBody::told("malformed", why, help));
             }
         };
         let access = target.access.unwrap_or_else(|| access_of(&parts.method));
@@ -407,7 +406,7 @@ impl Sharded {
                 let text = format!(
                     "the connection to the owner, node {node}, broke: the request may have been carried out"
                 );
-                self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::new("broken", told(&text, LOOK), LOOK))
+                self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::told("broken", text, LOOK))
             }
         }
     }
@@ -422,7 +421,7 @@ impl Sharded {
                 (format!("this node has no shard of keyspace {keyspace} for the key"), "ask for a newer map")
             }
         };
-        let mut body = ErrorBody::new("misdirected", told(&text, help), help);
+        let mut body = ErrorBody::told("misdirected", text, help);
         body.error.owner = owner
             .map(|(node, address)| Box::new(Owner { node: node.to_owned(), address: address.to_owned() }));
         let mut response = self.refusal(StatusCode::MISDIRECTED_REQUEST, body);
@@ -438,7 +437,7 @@ impl Sharded {
     }
 
     fn unavailable(&self, kind: &str, text: &str, help: &str) -> Response {
-        let body = ErrorBody::new(kind, told(text, help), help);
+        let body = ErrorBody::told(kind, text, help);
         let mut response = self.refusal(StatusCode::SERVICE_UNAVAILABLE, body);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         response
@@ -449,11 +448,6 @@ impl Sharded {
         response.headers_mut().insert(NODE, value(self.worker.node().as_str()));
         response
     }
-}
-
-/// What is wrong, and the way out.
-fn told(text: &str, help: &str) -> String {
-    format!("{text}: {help}")
 }
 
 async fn answer<S>(inner: S, request: Request) -> Response

@@ -73,7 +73,7 @@ impl BuildArgs {
             build::may_publish(target, (&dataset, &version)).await.map_err(Failure::failed)?;
         }
         // Of a URL, what is built goes when it has been brought there.
-        let (out, _work) = match &target {
+        let (out, work) = match &target {
             None => (PathBuf::from(&self.out), None),
             Some(_) => {
                 let work = work_dir(self.work_dir.as_deref())?;
@@ -85,8 +85,13 @@ impl BuildArgs {
         options.at_once = self.at_once.unwrap_or(options.at_once).max(1);
         let counters = Arc::new(Progress::default());
         let built = build_watched(&source, (&dataset, &version), &out, &options, &counters, output.is_json());
-        let manifest = built.await?;
+        let manifest = built.await;
         let built = out.join(dataset.as_str()).join(version.as_str());
+        if manifest.is_err() && counters.seen().rejected > 0 {
+            // The failure names the list of bad rows: it stays where it is.
+            work.map(tempfile::TempDir::keep);
+        }
+        let manifest = manifest?;
         let (folder, lists) = match &target {
             None => (built.display().to_string(), built.clone()),
             Some(target) => {

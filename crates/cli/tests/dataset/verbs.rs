@@ -321,6 +321,28 @@ fn bad_rows_are_left_out_told_and_listed_as_the_flags_say() {
     assert!(list.contains("\"line\":3") && list.lines().count() == 1, "{list}");
 }
 
+/// What a failure names is there to be read, also where the build was on its way to a URL.
+#[test]
+fn where_there_are_too_many_bad_rows_the_list_of_them_stays() {
+    let shop = Shop::new();
+    shop.write("1", &["id,v\n1,a\n2\n3\n"]);
+    let (at, work) = (shop.at(), shop.path("work"));
+    for (out, to) in ["out", "bucket"].map(|out| (out, shop.path(out))) {
+        fs::create_dir_all(&work).unwrap();
+        fs::create_dir_all(&to).unwrap();
+        let to = if out == "out" { to.display().to_string() } else { format!("file://{}", to.display()) };
+        let common =
+            ["build", "colours", "--source", &at, "--out", &to, "--work-dir", work.to_str().unwrap()];
+        let failed =
+            dataset(&[&common[..], &["--key", "id", "--value", "v", "--max-bad-rows", "1"]].concat());
+        assert_eq!(failed.code, 1, "{failed:?}");
+        let list = failed.err.split_whitespace().map(|word| word.trim_end_matches([':', ',']));
+        let list = list.into_iter().find(|word| word.ends_with("_rejects.jsonl"));
+        let list = fs::read_to_string(list.unwrap_or_else(|| panic!("{failed:?}")));
+        assert_eq!(list.unwrap_or_else(|error| panic!("{error}: {failed:?}")).lines().count(), 2);
+    }
+}
+
 #[test]
 fn what_is_built_to_a_url_is_a_version_at_once_and_only_once() {
     let shop = Shop::new();

@@ -31,6 +31,7 @@ use hyper::body::Frame;
 use partage_door::Brought;
 use partage_engine::readonly::{Losses, Value};
 use partage_wire::at_least::AT_LEAST;
+use partage_wire::json::ErrorBody;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -374,7 +375,7 @@ impl Asked {
 
 /// Why a key of several has no answer, as errors look.
 fn trouble(kind: &str, what: &str, way_out: &str) -> serde_json::Value {
-    serde_json::json!({ "kind": kind, "message": format!("{what}: {way_out}"), "help": way_out })
+    serde_json::json!(ErrorBody::told(kind, what, way_out).error)
 }
 
 /// Text as it is; bytes that are no text as `<name>_base64`.

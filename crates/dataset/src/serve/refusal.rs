@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use partage_core::dataset::fetch::Failure;
+use partage_wire::json::told;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -31,10 +32,8 @@ impl Refusal {
         what: impl fmt::Display,
         way_out: impl Into<Cow<'static, str>>,
     ) -> Refusal {
-        let (way_out, mut text) = (way_out.into(), what.to_string());
-        if !text.ends_with(&*way_out) {
-            text = format!("{text}: {way_out}");
-        }
+        let way_out = way_out.into();
+        let text = told(what, &way_out);
         Refusal { status, kind, text, way_out, allow: None }
     }
 

@@ -28,8 +28,7 @@ pub fn page(house: &House, path: &str) -> Option<Response<AnswerBody>> {
 
 /// An error of the proxy itself: what is wrong, and the way out.
 pub fn refused(status: StatusCode, kind: &str, what: &str, way_out: &str) -> Response<AnswerBody> {
-    let message = if way_out.is_empty() { what.to_owned() } else { format!("{what}: {way_out}") };
-    bytes(status, "application/json", ErrorBody::new(kind, message, way_out).bytes())
+    bytes(status, "application/json", ErrorBody::told(kind, what, way_out).bytes())
 }
 
 fn value(status: StatusCode, value: &Value) -> Response<AnswerBody> {

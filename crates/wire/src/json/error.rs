@@ -5,6 +5,7 @@ use partage_core::cluster::admin::{AdminError, Kind};
 use partage_core::suggest;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use utoipa::ToSchema;
 
 /// Body of every answer that is not a success: of coordinators, workers, routers, dataset nodes, the door before each
@@ -52,11 +53,22 @@ impl ErrorBody {
         }
     }
 
+    /// An error of that kind: what is wrong, and the way out, with which the message ends.
+    pub fn told(kind: &str, what: impl Display, way_out: &str) -> ErrorBody {
+        ErrorBody::new(kind, told(what, way_out), way_out)
+    }
+
     /// The same, as it is sent.
     pub fn bytes(&self) -> Vec<u8> {
         // Strings and numbers can always be written.
         serde_json::to_vec(self).unwrap_or_default()
     }
+}
+
+/// A message: what is wrong, and the way out, once. Without a way out it is what is wrong.
+pub fn told(what: impl Display, way_out: &str) -> String {
+    let what = what.to_string();
+    if what.ends_with(way_out) { what } else { format!("{what}: {way_out}") }
 }
 
 impl From<&Malformed> for ErrorBody {

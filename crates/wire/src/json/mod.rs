@@ -37,7 +37,7 @@ pub use coordinators::{Coordinator, Coordinators};
 pub use dump::{
     Dump, DumpCluster, DumpDrain, DumpKeyspace, DumpMap, DumpNode, DumpReplica, DumpShard, Reading,
 };
-pub use error::{ErrorBody, ErrorDetail, Owner, parse};
+pub use error::{ErrorBody, ErrorDetail, Owner, parse, told};
 pub use event::{Event, EventPlace, Events};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
 pub use pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
