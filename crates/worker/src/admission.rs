@@ -273,8 +273,8 @@ impl Guard {
         self.permit.replica.shard
     }
 
-    /// The replica as the newest order describes it: its bounds, its peers. Where that order has another epoch than
-    /// [`Guard::epoch`], its peers are not the copies that a write of this request counts on: the outcome of the write is unknown.
+    /// The replica as the newest order describes it: its bounds, its peers. Where that order has a later epoch than
+    /// [`Guard::epoch`], copies leave: a durable write of this request counts on the peers in `Unload`, too.
     pub fn assignment(&self) -> Arc<Assignment> {
         self.inside.assignment()
     }

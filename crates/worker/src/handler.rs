@@ -181,9 +181,11 @@ pub trait Handler: Send + Sync + 'static {
     /// are not durable) every replica of it is lost, and it begins empty.
     async fn load(&self, shard: &Assignment, sources: &[Peer]) -> Result<(), Failure>;
 
-    /// Begins to serve, or goes on in another role or epoch. A follower that goes on under a later epoch is asked in durable
-    /// keyspaces only: store the epoch, it says how late the copy is should all others be lost. In exclusive mode nobody else leads when a
+    /// Begins to serve, or goes on in another role or epoch. In exclusive mode nobody else leads when a
     /// leader is asked. `shard.peers` names former owners, which still have what was written last.
+    ///
+    /// The worker asks a follower that goes on under a later epoch in durable keyspaces only. The service stores the epoch: it
+    /// says how late the copy is, should all others be lost.
     async fn serve(&self, shard: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure>;
 
     /// Stops whatever runs for the shard. No request is inside, and none comes. `successors` serve it next.

@@ -11,6 +11,7 @@
 //! | `name_taken`, `address_taken`, `full`     | 409    | try again later          |
 //! | `other_cluster`                           | 409    | keep all, ask its own    |
 //! | `late`                                    | 409    | nothing: go on           |
+//! | `on_trust`                                | 409    | stop; the lease runs out |
 //! | `too_many`                                | 429    | after `retry-after`      |
 //! | `not_registered`, `register_again`        | 428    | register, as it is       |
 //! | `ended`, `unknown_node`, `wrong_token`    | 410    | keep data, register anew |

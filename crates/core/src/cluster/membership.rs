@@ -335,7 +335,7 @@ impl Cluster {
         }
         self.check_token(at, id, session)?;
         let node = self.nodes.get_mut(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
-        if node.is_on_trust && !node.signs.lease.is_over(at.now) {
+        if node.is_on_trust && node.held() > 0 && !node.signs.lease.is_over(at.now) {
             return Err(BeatError::OnTrust(id.clone()));
         }
         node.signs.left = true;

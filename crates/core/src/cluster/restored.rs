@@ -109,7 +109,10 @@ impl KeyspaceState {
         let placement = report.replica.placement;
         let Some(shard) = self.map.shard(report.replica.shard) else {
             // What the shards of the map were split or merged into since the backup: a later copy than theirs.
-            return kept.into_iter().for_each(|kept| self.note_stored(node, &report.replica, &kept));
+            if let Some(kept) = kept {
+                self.note_stored(node, &report.replica, &kept);
+            }
+            return;
         };
         if shard.replica(placement).is_none_or(|r| r.state != ReplicaState::Live) {
             return;

@@ -4,7 +4,8 @@
 //! incarnation. Every later message of that process comes with the token: in the message, or as the stream on which the
 //! process has registered. So nobody else renews its lease, reports for it, ends it, or moves it to another address (Z1).
 //! Where the digest was lost with the node's record, the first who comes back as that incarnation is taken for it: to end what
-//! lives would be worse. Who is taken on trust cannot leave before the lease is over: the process that registered may serve.
+//! lives would be worse. A process that is taken on trust does not end the lease by leaving while the node holds replicas: the
+//! process that registered may serve them.
 
 use super::{Cluster, Moment, NodeState};
 use crate::event::{About, EventKind};
@@ -196,7 +197,8 @@ pub enum BeatError {
     /// Its token was taken on trust, as the one of its registration was lost: it may beat, and does not end the lease.
     #[error(
         "the token with which node {0} registered was lost with the cluster's state, and this one was taken on trust: such a \
-         process does not end its lease by leaving. Stop it: its shards move when it has been silent for long enough"
+         process does not end its lease by leaving while it holds shards. Drain the node first, or stop the process: its \
+         shards move when it has been silent for long enough"
     )]
     OnTrust(NodeId),
     /// Its number is so far above the last one that later ones could not follow; nothing was taken from it.

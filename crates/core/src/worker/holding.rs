@@ -399,6 +399,9 @@ impl Holding {
         let Gate::Open(role, epoch) = self.gate else { return self.open(now) };
         match (role, self.order.role) {
             _ if epoch == self.order.epoch && role == self.order.role => {
+                if self.durable && self.order.granted && self.served < epoch {
+                    return self.open(now);
+                }
                 self.note_served();
                 self.carry_out()
             }

@@ -494,6 +494,35 @@ fn d1_a_durable_replica_waits_for_its_leader_before_it_loads() {
     );
 }
 
+/// After a restore the epochs that the copies have stored say which is the latest, so the service of a durable follower is told
+/// of each, once it is granted; requests come in meanwhile.
+#[test]
+fn d10_a_durable_follower_stores_each_epoch_before_it_reports_it() {
+    for durable in [true, false] {
+        let mut fixture = Fixture { durable, ..Fixture::new() };
+        let serve = |epoch| Callback::Serve(Role::Follower, Epoch(epoch));
+        let peers = order(ReplicaState::Unload, Role::Follower, 3, true).peers;
+        fixture.order(0, Order { peers, ..order(ReplicaState::Load, Role::Follower, 3, true) });
+        fixture.worker.returned(Millis(1), &replica(), Callback::Load, Ok(()));
+        assert_eq!(
+            fixture.order(1, order(ReplicaState::Live, Role::Follower, 3, true)),
+            [Task::Call(serve(3))]
+        );
+        fixture.worker.returned(Millis(2), &replica(), serve(3), Ok(()));
+        assert_eq!(fixture.reported(), (Phase::Serving, Epoch(3)));
+        let told = |epoch| if durable { vec![Task::Call(serve(epoch))] } else { vec![] };
+        assert_eq!(fixture.order(3, order(ReplicaState::Live, Role::Follower, 4, true)), told(4));
+        let before = if durable { 3 } else { 4 };
+        assert_eq!(fixture.reported(), (Phase::Serving, Epoch(before)), "the gate stays open");
+        fixture.worker.returned(Millis(4), &replica(), serve(4), Ok(()));
+        assert_eq!(fixture.reported(), (Phase::Serving, Epoch(4)));
+        // Its leader waits for what it has ended, and it for its leader.
+        assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Follower, 5, false)), []);
+        assert_eq!(fixture.reported(), (Phase::Serving, Epoch(5)));
+        assert_eq!(fixture.order(6, order(ReplicaState::Live, Role::Follower, 5, true)), told(5));
+    }
+}
+
 fn with_stored(damaged: bool) -> Fixture {
     let stored = Stored {
         replica: replica(),

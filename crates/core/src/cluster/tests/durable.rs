@@ -650,3 +650,23 @@ fn l8_a_drain_moves_the_only_replica_that_a_shard_is_to_keep() {
         }
     }
 }
+
+/// A follower is moved: those that go on can be told from it by their epoch, also when its node keeps what it has. The
+/// leader leads on, and a follower that never led is not waited for.
+#[test]
+fn d10_a_copy_that_is_moved_away_is_earlier_than_those_that_go_on() {
+    let mut town = town_of(3, durable(1, 2));
+    let shard = town.map().shards().next().unwrap().clone();
+    let leader = shard.leader().unwrap().clone();
+    let follower = shard.live().find(|r| r.placement != leader.placement).unwrap().clone();
+    let free = ["n0", "n1", "n2"].map(node).into_iter().find(|n| shard.live().all(|r| r.node != *n)).unwrap();
+    let from = follower.node.clone();
+    let command = Command::MoveShard { keyspace: name(), shard: shard.id, from, to: free.clone() };
+    town.cluster.command(town.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    town.run(5_000);
+    let now = town.map().shard(shard.id).unwrap().clone();
+    assert!(now.live().any(|r| r.node == free) && now.live().count() == 2, "{now:?}");
+    assert_eq!(now.leader().map(|r| r.placement), Some(leader.placement));
+    assert!(now.epoch > shard.epoch, "{now:?}");
+    assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
+}
