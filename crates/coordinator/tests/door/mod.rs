@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 /// How long anything may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -143,14 +144,21 @@ pub struct Hand {
     pub hangs: Option<Value>,
     /// What it has stored and no order is about.
     pub stored: Vec<Value>,
-    /// The coordinator checks that something listens there.
-    listener: TcpListener,
+    address: String,
+    /// Answers at the address until the hand is dropped: the coordinator checks that somebody does.
+    answers: JoinSet<()>,
 }
 
 impl Hand {
     pub async fn join(door: &Door, node: &str) -> Hand {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Hand::start(door, node, vec![], listener).await
+        let (address, mut answers) = (listener.local_addr().unwrap().to_string(), JoinSet::new());
+        answers.spawn(async move {
+            loop {
+                drop(listener.accept().await);
+            }
+        });
+        Hand::start(door, node, vec![], (address, answers)).await
     }
 
     /// The same node as a new process, which finds on its disk what the former one held.
@@ -159,11 +167,15 @@ impl Hand {
         stored.extend(self.orders.values().map(|order| {
             json!({ "replica": order["replica"], "bounds": order["bounds"], "epoch": order["epoch"] })
         }));
-        Hand::start(door, &self.node, stored, self.listener).await
+        Hand::start(door, &self.node, stored, (self.address, self.answers)).await
     }
 
-    async fn start(door: &Door, node: &str, stored: Vec<Value>, listener: TcpListener) -> Hand {
-        let address = listener.local_addr().unwrap().to_string();
+    async fn start(
+        door: &Door,
+        node: &str,
+        stored: Vec<Value>,
+        (address, answers): (String, JoinSet<()>),
+    ) -> Hand {
         let mut wanted = json!({ "id": node, "address": address });
         if !stored.is_empty() {
             wanted["stored"] = json!(stored);
@@ -173,14 +185,24 @@ impl Hand {
         let incarnation = welcome["incarnation"].as_u64().unwrap();
         let token = welcome["token"].as_str().unwrap().to_owned();
         let (node, orders) = (node.to_owned(), Default::default());
-        Hand { node, incarnation, token, sequence: 0, applied: 0, orders, hangs: None, stored, listener }
+        Hand {
+            node,
+            incarnation,
+            token,
+            sequence: 0,
+            applied: 0,
+            orders,
+            hangs: None,
+            stored,
+            address,
+            answers,
+        }
     }
 
     /// The same process, which has found another leader.
     pub async fn register_again(&mut self, door: &Door) {
-        let address = self.listener.local_addr().unwrap().to_string();
         let form = json!({
-            "id": self.node, "address": address, "incarnation": self.incarnation, "token": self.token,
+            "id": self.node, "address": self.address, "incarnation": self.incarnation, "token": self.token,
         });
         let (status, welcome) = door.post("/v1/worker/register", &form).await;
         assert_eq!((status, welcome["incarnation"].as_u64()), (200, Some(self.incarnation)), "{welcome}");

@@ -407,8 +407,9 @@ impl Cluster {
             waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
         };
         let granted = ready(&keyspace.ungranted, &|shard| {
-            let is_heard = |leader: &Replica| !keyspace.is_unheard(&self.nodes, leader);
-            shard.leader().is_some_and(is_heard) && handover::is_granted(shard, &keyspace.map, &sight)
+            let may_begin =
+                |leader: &Replica| !keyspace.is_unheard(&self.nodes, leader) && !keyspace.has_lost(leader);
+            shard.leader().is_some_and(may_begin) && handover::is_granted(shard, &keyspace.map, &sight)
         });
         let announced = ready(&keyspace.unannounced, &|shard| self.is_announced(keyspace, shard));
         let followed = ready(&keyspace.unfollowed, &|shard| !self.follows_later(keyspace, shard));

@@ -296,7 +296,7 @@ impl Cluster {
         // What the map does not name is ordered away by the answer to this beat; its data is kept until it may go.
         let Some(keyspace) = keyspace.filter(is_here) else { return self.take_kept(at, node, report) };
         let mut report = report;
-        keyspace.note_live_copy(&mut report, node, self.all_were_heard);
+        keyspace.note_live_copy(&mut report, node, (&self.nodes, self.all_were_heard));
         let before = keyspace.observed.get(&placement);
         let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
         let load =

@@ -94,7 +94,7 @@ use crate::brake::Losses;
 use crate::event::{About, Actor, Event, EventKind, event};
 use crate::exchange::ReplicaKey;
 use crate::health::Signs;
-use crate::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::id::{Generation, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
@@ -216,6 +216,8 @@ pub struct KeyspaceState {
     named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), restored::Named>>,
     /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
     unproven: BTreeSet<ShardId>,
+    /// Of which map they were last looked at.
+    compared_at: Option<Generation>,
     /// Copies on processes that live, without which others have gone on since: they count for nothing until they have
     /// loaded.
     overtaken: BTreeSet<PlacementId>,
@@ -320,6 +322,8 @@ pub struct Cluster {
     all_are_back: bool,
     /// Every node has been heard since this coordinator started, or could have been: see [`Cluster::prove`].
     all_were_heard: bool,
+    /// The nodes that had not been heard when unproven copies were last compared; not stored.
+    unheard: Option<BTreeSet<NodeId>>,
     /// Messages in the name of a node that came without its token; not stored.
     wrong_tokens: u64,
     /// New processes by where they come from; not stored.

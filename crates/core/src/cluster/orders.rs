@@ -317,8 +317,11 @@ impl Cluster {
                 // come back since, and has been told to stop in the same breath.
                 _ if leads => !keyspace.ungranted.contains(&shard.id),
                 ReplicaState::Load => !keyspace.unannounced.contains(&shard.id),
+                // What is known to be no copy must not store an epoch that would make it one again for the next coordinator.
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {
-                    !self.follows_later(keyspace, shard) && !keyspace.is_unheard(&self.nodes, replica)
+                    !self.follows_later(keyspace, shard)
+                        && !keyspace.is_unheard(&self.nodes, replica)
+                        && !keyspace.has_lost(replica)
                 }
             },
             peers: self.peers(keyspace, shard, replica),

@@ -123,8 +123,8 @@ impl LostIds {
             || (self.placements.0..self.placements.1).contains(&key.placement)
     }
 
-    /// Those of `map` when it went on to `leapt`, and those of before. A part of a split or merge that prepares in the map
-    /// may have come to serve since, and have become others.
+    /// Those of `map` when it went on to `leapt`, and those of before. What a split or merge was forming in `map` is not in
+    /// `leapt`: it may have come to serve since.
     fn between(before: Option<LostIds>, map: &ShardMap, leapt: &ShardMap) -> LostIds {
         let forming = map.shards().filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
         let first = forming.map(|shard| shard.id).min().unwrap_or(map.next_shard());
@@ -406,6 +406,7 @@ impl Cluster {
             waiting: false,
             all_are_back: false,
             all_were_heard: false,
+            unheard: None,
             next_in_turn: None,
             round: Default::default(),
             slice: Default::default(),
@@ -510,6 +511,7 @@ impl KeyspaceState {
             never_led: BTreeSet::new(),
             named_copies: BTreeMap::new(),
             unproven: BTreeSet::new(),
+            compared_at: None,
             overtaken: BTreeSet::new(),
             excused: BTreeMap::new(),
             footprint: Default::default(),

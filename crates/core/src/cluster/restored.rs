@@ -23,6 +23,7 @@ use crate::name::NodeId;
 use crate::node::Health;
 use crate::sharding::{Bounds, geometry};
 use crate::time::Millis;
+use std::collections::BTreeSet;
 
 /// A copy that a node has named.
 #[derive(Debug, Clone, Default)]
@@ -55,8 +56,9 @@ impl KeyspaceState {
     ) -> impl Iterator<Item = (&'a NodeId, ReplicaKey)> {
         let own = self.named_copies.get_key_value(&shard.id).into_iter();
         let forgotten = self.record.lost.map(|lost| self.named_copies.range(lost.shards.0..lost.shards.1));
-        // What it comes from hands its writes over, and is waited for in its own right.
-        let others = forgotten.into_iter().flatten().filter(|(id, _)| !shard.parents().contains(id));
+        // What the map has is compared with its own copies; what a shard comes from hands its writes over.
+        let others = forgotten.into_iter().flatten().filter(|(id, _)| self.map.shard(**id).is_none());
+        let others = others.filter(|(id, _)| !shard.parents().contains(id));
         let stored = own.chain(others);
         let named =
             stored.flat_map(|(id, copies)| copies.iter().map(move |(copy, named)| (*id, copy, named)));
@@ -84,6 +86,11 @@ impl KeyspaceState {
         self.unproven.contains(&shard)
     }
 
+    /// Whether others have gone on without a copy on a process that lives.
+    pub(super) fn is_overtaken(&self, replica: &Replica) -> bool {
+        self.overtaken.contains(&replica.placement)
+    }
+
     /// Whether the process of a copy has not said under which epoch it has served, while that may be before a restore. Until
     /// then no order may let it serve under another one.
     pub(super) fn is_unheard(&self, nodes: &Nodes, replica: &Replica) -> bool {
@@ -91,9 +98,33 @@ impl KeyspaceState {
         was_restored && nodes.get(&replica.node).is_some_and(|node| node.sequence == 0)
     }
 
+    /// The copies of a restored shard on nodes of which nothing was heard since this coordinator began: any of them may be later
+    /// than those that were.
+    fn unheard_copies<'a>(&'a self, nodes: &'a Nodes, shard: &'a Shard) -> impl Iterator<Item = &'a Replica> {
+        let named = self.named_copies.get(&shard.id);
+        let is_named =
+            move |r: &Replica| named.is_some_and(|all| all.contains_key(&(r.node.clone(), r.placement)));
+        shard.live().filter(move |r| self.is_unheard(nodes, r) && !is_named(r))
+    }
+
+    /// Those of them whose processes have ended, where the others are not compared without them.
+    pub(super) fn missing_copies<'a>(
+        &'a self,
+        nodes: &'a Nodes,
+        shard: &'a Shard,
+    ) -> impl Iterator<Item = &'a Replica> {
+        let waits = self.unproven.contains(&shard.id);
+        self.unheard_copies(nodes, shard).filter(move |r| waits && has_ended(nodes, r))
+    }
+
     /// Takes in what a process that lives says of a copy, where the coordinator's state was restored. A copy that has not
     /// served since the restore may be one that others went on without, as its process was cut off.
-    pub(super) fn note_live_copy(&mut self, report: &mut Report, node: &NodeId, all_were_heard: bool) {
+    pub(super) fn note_live_copy(
+        &mut self,
+        report: &mut Report,
+        node: &NodeId,
+        (nodes, all_were_heard): (&Nodes, bool),
+    ) {
         if !self.record.keyspace.durable || self.record.lost.is_none() {
             return;
         }
@@ -121,9 +152,10 @@ impl KeyspaceState {
             report.phase = Phase::Dropped;
         }
         let Some(kept) = kept else { return };
+        let is_open = !all_were_heard || self.unheard_copies(nodes, shard).next().is_some();
         let is_old = self.was_restored_since(shard, kept.epoch);
         self.note_stored(node, &report.replica, &kept);
-        if is_old && !all_were_heard {
+        if is_old && is_open {
             self.unproven.insert(report.replica.shard);
             self.note_waiting(report.replica.shard);
         }
@@ -140,6 +172,27 @@ impl KeyspaceState {
             !has_ended(nodes, r) && named.filter(is_old).is_some_and(later)
         };
         shard.live().filter(is_overtaken).map(|r| r.placement).collect()
+    }
+
+    /// Compares the copies of those unproven shards of which every copy in the map was heard.
+    fn compare(&mut self, nodes: &Nodes) {
+        let is_open = |id: &ShardId| {
+            self.map.shard(*id).is_some_and(|shard| self.unheard_copies(nodes, shard).next().is_some())
+        };
+        let (open, proven): (BTreeSet<ShardId>, BTreeSet<ShardId>) =
+            self.unproven.iter().copied().partition(is_open);
+        for shard in proven.iter().filter_map(|id| self.map.shard(*id)) {
+            for placement in self.find_overtaken(nodes, shard) {
+                let epoch = self.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
+                self.observed.insert(placement, Observed::new(Phase::Dropped, epoch, None));
+                self.overtaken.insert(placement);
+            }
+        }
+        self.unproven = open;
+        for id in proven {
+            self.note_news(id);
+            self.note_waiting(id);
+        }
     }
 }
 
@@ -160,30 +213,29 @@ impl Cluster {
     }
 
     /// When every node has said what it has, or was not heard for as long as it takes to declare one dead, compares the
-    /// copies on processes that live through a restore. Returns when to look again.
+    /// copies on processes that live through a restore. A shard with a copy in the map on a node that was not heard waits for
+    /// that node, however long: it may be the latest. Returns when to look again.
     pub(super) fn prove(&mut self, at: Moment) -> Millis {
-        if self.all_were_heard {
+        if !self.all_were_heard {
+            let end = self.started + self.settings.dead_after_ms;
+            let is_heard = |node: &NodeState| node.record.ended || node.sequence > 0;
+            self.all_were_heard = at.now >= end || self.nodes.values().all(is_heard);
+            if !self.all_were_heard {
+                return end;
+            }
+        }
+        if self.keyspaces.values().all(|keyspace| keyspace.unproven.is_empty()) {
             return Millis::NEVER;
         }
-        let end = self.started + self.settings.dead_after_ms;
-        let is_heard = |node: &NodeState| node.record.ended || node.sequence > 0;
-        self.all_were_heard = at.now >= end || self.nodes.values().all(is_heard);
-        if !self.all_were_heard {
-            return end;
-        }
-        for keyspace in self.keyspaces.values_mut() {
-            let shards = std::mem::take(&mut keyspace.unproven);
-            for id in &shards {
-                let Some(shard) = keyspace.map.shard(*id) else { continue };
-                for placement in keyspace.find_overtaken(&self.nodes, shard) {
-                    let epoch = keyspace.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
-                    keyspace.observed.insert(placement, Observed::new(Phase::Dropped, epoch, None));
-                    keyspace.overtaken.insert(placement);
-                }
-            }
-            for id in shards {
-                keyspace.note_news(id);
-                keyspace.note_waiting(id);
+        let unheard = self.nodes.values().filter(|node| node.sequence == 0);
+        let unheard: BTreeSet<NodeId> = unheard.map(|node| node.record.spec.id.clone()).collect();
+        let has_changed = self.unheard.as_ref() != Some(&unheard);
+        self.unheard = Some(unheard);
+        for keyspace in self.keyspaces.values_mut().filter(|keyspace| !keyspace.unproven.is_empty()) {
+            let now = keyspace.map.generation();
+            if has_changed || keyspace.compared_at != Some(now) {
+                keyspace.compared_at = Some(now);
+                keyspace.compare(&self.nodes);
             }
         }
         Millis::NEVER
@@ -193,10 +245,11 @@ impl Cluster {
     pub(super) fn overtaken(&self, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> String {
         let Replica { node, placement, .. } = replica;
         let key = keyspace.key_of(shard.id, *placement);
-        let kept = self.nodes.get(node).and_then(|state| state.kept.get(&key));
-        let epoch = kept.map(|kept| kept.epoch).unwrap_or_default();
+        let kept = self.nodes.get(node).and_then(|state| state.kept.get(&key)).map(|kept| kept.epoch);
+        let named = || keyspace.named_copies.get(&shard.id)?.get(&(node.clone(), *placement));
+        let epoch = kept.or_else(|| Some(named()?.epoch)).unwrap_or_default();
         let later = keyspace.later_copies(shard, epoch).next();
         let later = later.map(|(other, key)| format!(" than {} of {} on {other}", key.placement, key.shard));
-        format!("{node} has {placement} stored, which is older{}", later.unwrap_or_default())
+        format!("{node} has {placement}, which is older{}", later.unwrap_or_default())
     }
 }

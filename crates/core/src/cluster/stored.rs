@@ -270,11 +270,16 @@ impl KeyspaceState {
         handover::is_reported_lost(replica, phase)
     }
 
-    /// Whether a shard has data, and none of those that have it, or a part of it, lives.
+    /// Whether a shard has data, and none of those that have it, or a part of it, lives; or it is not known whether those that
+    /// live have all of it.
     pub(super) fn waits_for_copy(&self, nodes: &Nodes, shard: &Shard) -> bool {
         let is_durable = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
         let no_copy_lives = || shard.live().all(|r| has_ended(nodes, r) || self.has_lost(r));
-        is_durable && (no_copy_lives() || self.parents_away(nodes, shard).next().is_some())
+        let some_are_away = || {
+            self.parents_away(nodes, shard).next().is_some()
+                || self.missing_copies(nodes, shard).next().is_some()
+        };
+        is_durable && (no_copy_lives() || some_are_away())
     }
 
     /// The leader of a shard with data which never begins to serve, or gets no lease, if no other process is known to have all
@@ -492,11 +497,12 @@ impl Cluster {
         let hung = keyspace.hung_copy(&self.nodes, at.now, shard).map(|leader| {
             format!("only {} may lead it, and does not serve: restart that process", leader.node)
         });
-        let lost = shard.staying().filter(|r| keyspace.has_lost(r)).map(|r| {
-            let Replica { node, placement, .. } = r;
-            format!(
-                "{node} has nothing of {placement}, which it dropped before the cluster's state was restored"
-            )
+        let lost = shard.staying().filter(|r| keyspace.has_lost(r)).map(|r| match keyspace.is_overtaken(r) {
+            true => self.overtaken(keyspace, shard, r),
+            false => format!(
+                "{} has nothing of {}, which it dropped before the cluster's state was restored",
+                r.node, r.placement
+            ),
         });
         ended
             .map(sentence)

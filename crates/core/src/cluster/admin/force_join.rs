@@ -45,6 +45,7 @@ impl Cluster {
         let lives = |r: &Replica| !state.has_ended(r.incarnation) && r.node == *node && !keyspace.has_lost(r);
         let summary = match shard.live().find(|r| lives(r)) {
             Some(replica) => {
+                warnings.extend(self.give_missing_up(keyspace, shard, replica, &mut edit)?);
                 format!("let shard {id} of keyspace {name} go on as {} on {node}", replica.placement)
             }
             None => {
@@ -141,6 +142,31 @@ impl Cluster {
             problem: format!("node {node} has the data of shard {} as {placement}", shard.id),
             way_out: format!("`partage shard force-join --node {node}` goes on with that"),
         })
+    }
+
+    /// A shard goes on as `chosen`, without the copies on nodes that have not been heard since the cluster's state was restored.
+    /// Returns what may be missing by that.
+    fn give_missing_up(
+        &self,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+        chosen: &Replica,
+        edit: &mut Edit<'_>,
+    ) -> Result<Vec<String>, AdminError> {
+        let mut told = Vec::new();
+        for Replica { node, placement, incarnation, .. } in keyspace.missing_copies(&self.nodes, shard) {
+            edit.begin_anew(shard.id, *placement, *incarnation, ReplicaState::Load)?;
+            told.push(format!(
+                "{placement} on {node} may be a later copy: what only it has may be missing, and is gone when it comes back \
+                 and copies from {}",
+                chosen.placement
+            ));
+        }
+        if !told.is_empty() {
+            edit.lead(shard.id, chosen.placement)?;
+            edit.go_on_without(shard.id)?;
+        }
+        Ok(told)
     }
 
     /// What a shard was split or merged from is waited for no longer. Returns what may be missing by that.

@@ -244,6 +244,42 @@ fn d1_d10_parts_that_live_processes_have_are_later_copies_of_the_whole() {
     }
 }
 
+/// The backup was taken while shards were being split. The parts have served since; a node that was cut off before has the
+/// whole, and its process lives through the restore. So it is with the next coordinator, which knows nothing of this one's
+/// comparison.
+#[test]
+fn d1_d10_parts_that_were_forming_in_the_backup_are_later_copies_of_the_whole() {
+    let mut town = town_of(3, durable(4, 2));
+    reshard(&mut town, 8).unwrap();
+    let forms = |shard: &Shard| matches!(shard.stage(), Stage::Forming(_));
+    while !town.map().shards().any(forms) {
+        town.run(BEAT_MS);
+    }
+    let backup = town.disk.clone();
+    let on_n0 = |shard: &&Shard| shard.is_serving() && shard.live().any(|r| r.node == node("n0"));
+    let had: Vec<ShardId> = town.map().shards().filter(on_n0).map(|shard| shard.id).collect();
+    assert!(!had.is_empty());
+    town.cut_off.insert(node("n0"));
+    town.run(40_000);
+    let served = town.served();
+    let serve = |shard: &Shard| shard.is_serving() && served.contains(&shard.id);
+    assert!(town.map().len() == 8 && town.map().shards().all(serve), "others lead: {:#?}", town.notices);
+    let parts = town.disks.as_ref().unwrap().data.len();
+    town.cut_off.clear();
+    let mut town = restore(town, backup);
+    for _ in 0..2 {
+        let served = town.served();
+        for shard in &had {
+            assert!(!served.contains(shard), "{shard}: {:#?}", town.map().shard(*shard));
+        }
+        let told: Vec<String> = had.iter().map(|shard| waits_for(&town, *shard)).collect();
+        assert!(told.iter().any(|told| told.contains("older than")), "{told:#?}");
+        town = town.restart_coordinator();
+        town.run(10_000);
+    }
+    assert!(town.disks.as_ref().unwrap().data.len() >= parts, "what was a part is kept");
+}
+
 /// The leader's process was cut off, and lives through the restore: it says that it has everything, and others have gone on
 /// without it, whose processes begin anew.
 #[test]
@@ -265,6 +301,44 @@ fn d1_a_leader_that_was_cut_off_when_others_went_on_does_not_lead_after_a_restor
     town.run(20_000);
     assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
     assert!(town.is_at_rest(2), "{leader} has caught up: {:#?}", town.map());
+}
+
+/// The same, and those that went on without it do not come back before they are declared dead: what it has may be old.
+#[test]
+fn d1_d10_a_copy_waits_for_those_that_the_backup_names_and_a_person_may_choose_it() {
+    let restored = || {
+        let mut town = town_of(3, durable(1, 2));
+        let backup = town.disk.clone();
+        let leader = town.map().shards().next().and_then(Shard::leader).unwrap().node.clone();
+        town.cut_off.insert(leader.clone());
+        town.run(20_000);
+        assert_eq!(town.served().len(), 1, "another leads: {:#?}", town.notices);
+        let others: Vec<usize> = (0..3).filter(|at| spec(*at).id != leader).collect();
+        others.iter().for_each(|at| kill(&mut town, *at));
+        town.cut_off.clear();
+        let town = restore(town, backup);
+        let shard = town.map().shards().next().unwrap();
+        assert!(town.served().is_empty(), "{:#?}", town.map());
+        let told = waits_for(&town, shard.id);
+        assert!(told.contains("it waits for n"), "{told}");
+        let status = town.cluster.status(town.at());
+        assert!(format!("{:?}", status.problems).contains("1 shard waits for n"), "{:?}", status.problems);
+        assert_eq!((status.shards.waiting, status.shards.led), (1, 0));
+        (shard.id, leader, others, town)
+    };
+    let (_, leader, others, mut town) = restored();
+    others.iter().for_each(|at| start(&mut town, *at));
+    town.run(20_000);
+    assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
+    assert!(town.is_at_rest(2), "{leader} has caught up: {:#?}", town.map());
+
+    let (shard, leader, _, mut town) = restored();
+    town.disks.as_mut().unwrap().give_up(shard);
+    let now = town.map().generation().sequence;
+    let warnings = force_join(&mut town, shard, leader.as_str(), now).unwrap();
+    assert!(format!("{warnings:?}").contains("may be a later copy"), "{warnings:?}");
+    town.run(10_000);
+    assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
 }
 
 /// A process that lives and has dropped the data is no copy to go on with.

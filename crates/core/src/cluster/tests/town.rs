@@ -469,8 +469,9 @@ impl Town {
     /// Shards that a live worker really serves as leader.
     pub fn served(&self) -> BTreeSet<ShardId> {
         let held = self.workers.values().flat_map(|worker| &worker.holds);
-        let serving =
-            held.filter(|(_, (order, phase))| order.role == Role::Leader && *phase == Phase::Serving);
+        let serving = held.filter(|(_, (order, phase))| {
+            order.role == Role::Leader && order.granted && *phase == Phase::Serving
+        });
         serving.map(|(key, _)| key.shard).collect()
     }
 
