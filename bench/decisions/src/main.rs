@@ -24,7 +24,7 @@ const SHARDS_A_NODE: u64 = 100;
 const BEATS: &str = "beats: ";
 
 /// One look at every replica.
-const FLOOR: &str = "floor: one pass";
+const FLOOR: &str = "floor: one look";
 
 /// What a dry run does after the copy, on a thread of its own: no beat waits for it.
 const DRY_RUN: &str = "dry run: the plan";

@@ -1,6 +1,6 @@
 //! `bench-up` measures how long `partage up` takes until it is ready: see the README.
 
-use bench_gauge::{Durations, complain, core_seconds_of, now, option, say};
+use bench_gauge::{Durations, complain, core_seconds_ever_of, now, option, say};
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ impl Times {
         let mut line = String::new();
         BufReader::new(begun.0.stdout.take().ok_or_else(piped)?).read_line(&mut line)?;
         self.ready.push(now() - began);
-        self.core.push(Duration::from_secs_f64(core_seconds_of(begun.0.id())));
+        self.core.push(Duration::from_secs_f64(core_seconds_ever_of(begun.0.id())));
         serde_json::from_str::<serde_json::Value>(&line)
             .map_err(|_| io::Error::other(format!("{} was not ready: {line:?}", program.display())))?;
         drop(begun);

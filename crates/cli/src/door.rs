@@ -78,8 +78,9 @@ pub fn settings() -> Settings {
     Settings { files: files::for_connections(files::raise()), ..Settings::default() }
 }
 
-/// From here on, folders that the process makes are for its user alone (0700), and files too (0600): state has names, data
-/// and tokens in it.
-pub fn keep_state_private() {
+/// What every role does first. From here on, folders that the process makes are for its user alone (0700), and files too
+/// (0600): state has names, data and tokens in it. And memory that a burst has used goes back to the system.
+pub fn prepare_process() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    crate::memory::give_back_when_idle();
 }

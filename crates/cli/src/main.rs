@@ -18,6 +18,7 @@ mod door;
 mod draw;
 mod http;
 mod keys;
+mod memory;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
 mod output;
 mod restore;

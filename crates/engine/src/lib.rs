@@ -5,4 +5,5 @@
 //! dataset service's business.
 
 pub mod limits;
+pub mod memory;
 pub mod readonly;

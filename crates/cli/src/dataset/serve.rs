@@ -3,7 +3,7 @@
 use super::neighbours::{self, Beginning, Here};
 use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
-use crate::door::{DoorArgs, keep_state_private};
+use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
 use crate::role::{asked_to_stop, left, log, read};
 use clap::Args;
@@ -94,7 +94,7 @@ impl ServeArgs {
     /// Runs until it is asked to stop, then leaves.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
-        keep_state_private();
+        prepare_process();
         let file: DatasetNodeFile = read(self.config.as_deref())?;
         let no_source =
             || Failure::usage("the node has no source: give --source URL, or source in its configuration");

@@ -2,7 +2,7 @@
 
 use super::{asked_to_stop, log, read};
 use crate::coordination::CoordinationArgs;
-use crate::door::{DoorArgs, keep_state_private};
+use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_coordinator::{Backing, Config, Coordinator, keeps_maps};
@@ -45,7 +45,7 @@ impl CoordinatorArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
-        keep_state_private();
+        prepare_process();
         let config = self.settled()?;
         match &config.backing {
             Backing::Memory => say("no --data-dir: the state is in memory, and gone when this process ends"),

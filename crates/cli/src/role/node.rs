@@ -2,7 +2,7 @@
 //! `examples/kv`, which is there to be copied: a service of your own links the SDK the same way.
 
 use super::{asked_to_stop, left, log, read};
-use crate::door::{DoorArgs, keep_state_private};
+use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_kv::{Config, Node, StartError};
@@ -47,7 +47,7 @@ impl NodeArgs {
     /// Runs until it is asked to stop, then leaves.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
-        keep_state_private();
+        prepare_process();
         let file: NodeFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
         let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");

@@ -1,7 +1,7 @@
 //! `partage router`: an HTTP reverse proxy that knows which node has a key.
 
 use super::{asked_to_stop, log, read};
-use crate::door::{DoorArgs, keep_state_private};
+use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_router::proxy::{self, KeyFrom, KeyspaceFrom, Rule};
@@ -58,7 +58,7 @@ impl RouterArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
-        keep_state_private();
+        prepare_process();
         let (coordinators, options, config) = self.settled()?;
         let router = Router::connect(coordinators, options).await;
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;

@@ -117,7 +117,7 @@ fn write(folder: &Path) -> std::io::Result<()> {
         return Ok(());
     }
     fs::create_dir_all(&dataset)?;
-    let settings = "format = \"jsonl\"\nkey = \"package\"\nlayout = \"ordered\"\ncompression = \"zstd\"\n\
+    let settings = "format = \"jsonl\"\nkey = \"package\"\nlayout = \"ordered\"\n\
                     content_type = \"application/json\"\n";
     fs::write(dataset.join(partage_dataset::settings::FILE), settings)?;
     let lines: Vec<String> = BufReader::new(GzDecoder::new(PACKAGES)).lines().collect::<Result<_, _>>()?;

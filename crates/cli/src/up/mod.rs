@@ -78,7 +78,7 @@ impl UpArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         // Warnings would be read past: what happens is to be watched with the commands.
         log(false, "error");
-        crate::door::keep_state_private();
+        crate::door::prepare_process();
         self.check_ports()?;
         say(&self.begins());
         let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
