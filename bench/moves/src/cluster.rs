@@ -41,15 +41,24 @@ pub async fn coordinator(dir: &Path) -> Result<Coordinator, String> {
     Coordinator::start(config).await.map_err(|error| error.to_string())
 }
 
+/// What a shard of the keyspace is kept in.
+#[derive(Debug, Clone, Copy)]
+pub struct Copies {
+    /// Of each shard.
+    pub replicas: u32,
+    /// Whether they outlive processes: then the leader waits for followers to take in each change of them.
+    pub durable: bool,
+}
+
 /// Creates the keyspace: exclusive, of that many slots, everything else as it is by default.
-pub async fn create(admin: &Admin, slots: u32) -> Result<(), String> {
+pub async fn create(admin: &Admin, slots: u32, copies: Copies) -> Result<(), String> {
     let keyspace = Keyspace {
         name: KEYSPACE.to_owned(),
         kind: None,
         sharding: Sharding::Fixed { hash: "xxh3-64".to_owned(), shards: slots },
         partition_key: None,
         ownership: Some("exclusive".to_owned()),
-        replicas: Some(1),
+        replicas: Some(copies.replicas),
         policy: None,
         mode: None,
         spread: None,
@@ -57,7 +66,7 @@ pub async fn create(admin: &Admin, slots: u32) -> Result<(), String> {
         throttle: Default::default(),
         resharding: Default::default(),
         dataset_replication: None,
-        durable: false,
+        durable: copies.durable,
     };
     admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false }).await
 }

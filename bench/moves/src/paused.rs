@@ -5,7 +5,7 @@
 //! believed to be its own, by the clock of the machine, which they share.
 
 use crate::beliefs::{Beliefs, Owner};
-use crate::cluster::{self, UnderWay};
+use crate::cluster::{self, Copies, UnderWay};
 use bench_gauge::{Admin, option, say};
 use partage_worker::{Access, Entrance};
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
     runtime()?.block_on(async move {
         let coordinator = cluster::coordinator(dir.path()).await?;
         let admin = Admin::new(coordinator.address());
-        cluster::create(&admin, slots).await?;
+        cluster::create(&admin, slots, Copies { replicas: 1, durable: false }).await?;
         let mut workers = Vec::new();
         for number in 0..3 {
             workers.push(start(&program, number, coordinator.address(), slots)?);

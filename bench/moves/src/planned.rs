@@ -1,7 +1,7 @@
 //! First convergence, then a drain, a join and a leave under a steady load.
 
 use crate::beliefs::Beliefs;
-use crate::cluster::{self, UnderWay};
+use crate::cluster::{self, Copies, UnderWay};
 use crate::requests::{Outcome, Town, client, random};
 use crate::{follow, probe};
 use bench_gauge::{Admin, CoreTime, memory_bytes, now, option, say};
@@ -26,6 +26,7 @@ struct Sizes {
     slots: u32,
     per_s: f64,
     aimed_per_s: f64,
+    copies: Copies,
 }
 
 /// Threads of that name, so that their time on a core can be told apart.
@@ -45,6 +46,10 @@ pub fn run(words: &[String]) -> Result<(), String> {
         slots: option(words, "--shards", 10_000) as u32,
         per_s: option(words, "--requests", 2_000) as f64,
         aimed_per_s: option(words, "--aimed", 200) as f64,
+        copies: Copies {
+            replicas: option(words, "--replicas", 1) as u32,
+            durable: words.iter().any(|word| word == "--durable"),
+        },
     };
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let (home, field, crowd) = (runtime("coordinator")?, runtime("workers")?, runtime("clients")?);
@@ -68,7 +73,7 @@ async fn measure(
     let address = coordinator.address();
     let admin = Admin::new(address);
     let under_way = Arc::new(UnderWay::default());
-    cluster::create(&admin, sizes.slots).await?;
+    cluster::create(&admin, sizes.slots, sizes.copies).await?;
     let keys = cluster::keys(sizes.slots);
     let before = CoreTime::now();
     let start = now();

@@ -190,6 +190,33 @@ const TWO_WAYS: [(&str, &str, &str); 8] = [
     ),
 ];
 
+/// What no service hears of, as it cannot be read.
+#[test]
+fn a_request_that_cannot_be_read_is_told_what_is_wrong_with_it() {
+    let up = up();
+    let long = "a".repeat(100_000);
+    let many: String = (0..200).map(|number| format!("x-{number}: v\r\n")).collect();
+    let wrong = [
+        (
+            400,
+            "cannot be read",
+            "GET /packages/x HTTP/1.1\r\nhost: localhost\r\nno header\r\n\r\n".to_owned(),
+        ),
+        (414, "the path is too long", format!("GET /{long} HTTP/1.1\r\nhost: localhost\r\n\r\n")),
+        (431, "headers are too long", format!("GET / HTTP/1.1\r\nhost: localhost\r\n{many}\r\n")),
+    ];
+    for door in DOORS {
+        for (status, what, request) in &wrong {
+            let (told, answer) = say(&up.at(door), request);
+            assert_eq!(told, *status, "{door}: {answer}");
+            let body: serde_json::Value =
+                serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+            assert!(body["error"]["message"].to_string().contains(what), "{door}: {answer}");
+            assert!(!body["error"]["help"].as_str().unwrap().is_empty(), "{door}: {answer}");
+        }
+    }
+}
+
 /// Bodies in chunks that are none: no length, one byte too many, a length below nothing, a chunk without its end.
 const CHUNKS: [&str; 5] = [
     "xyz\r\nabc\r\n0\r\n\r\n",
@@ -274,29 +301,48 @@ fn p99(mut times: Vec<Duration>) -> Duration {
     times[times.len() * 99 / 100]
 }
 
+/// The least that any server must do: takes a connection, reads something, answers. In this process, so it waits for the
+/// same cores.
+fn bare_server() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { continue };
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    address
+}
+
 /// See Z3. Of so many unfinished bodies and silent connections the process takes at most so much memory, and goes on. What
 /// it keeps of the memory is told, not judged: that is the allocator's, which gives back when it likes.
 fn is_not_exhausted(bodies: usize, silent: usize) {
     let up = up();
-    let value = |name: &str| {
+    let read = |at: &str| {
         let began = Instant::now();
-        let status = ask(&up.at("dataset"), &format!("GET /packages/{name}"), "host: localhost\r\n");
+        let status = ask(at, "GET /packages/libc6", "host: localhost\r\n");
         assert_eq!(status, 200, "healthy requests go on");
         began.elapsed()
     };
+    let (ours, bare) = (up.at("dataset"), bare_server().to_string());
     up.status();
-    let calm = p99((0..500).map(|_| value("libc6")).collect());
+    let [calm, calm_bare] = [&ours, &bare].map(|at| p99((0..500).map(|_| read(at)).collect()));
     let before = up.memory_mib();
     let (coordinator, dataset) = (up.at("coordinator"), up.at("dataset"));
     let connect = |at: &String| TcpStream::connect(at).ok();
     let quiet: Vec<_> = (0..silent).map(|number| connect([&coordinator, &dataset][number % 2])).collect();
     let mut senders = unfinished(&coordinator, "POST /v1/commands", bodies);
     senders.extend(unfinished(&dataset, "POST /packages", bodies / 10));
-    let (mut most, mut slowest, mut times) = (0, Duration::ZERO, Vec::new());
+    let (mut most, mut slowest, mut times, mut times_bare) = (0, Duration::ZERO, Vec::new(), Vec::new());
     loop {
         most = most.max(up.memory_mib());
         slowest = slowest.max(up.status());
-        times.extend((0..20).map(|_| value("libc6")));
+        for _ in 0..20 {
+            times.push(read(&ours));
+            times_bare.push(read(&bare));
+        }
         if senders.iter().all(std::thread::JoinHandle::is_finished) {
             break;
         }
@@ -328,10 +374,11 @@ fn is_not_exhausted(bodies: usize, silent: usize) {
         std::thread::sleep(Duration::from_millis(200));
         after = up.memory_mib();
     }
-    let (strained, count) = (p99(times.clone()), times.len());
+    let (count, strained, strained_bare) = (times.len(), p99(times), p99(times_bare));
     println!(
         "memory: {before} MiB before, at most {most} MiB, {after} MiB after; `partage status` at most {slowest:?}; the 99th of a \
-         hundred reads: {calm:?} before, {strained:?} of {count} meanwhile"
+         hundred reads: {calm:?} before, {strained:?} of {count} meanwhile; of a bare server beside it: {calm_bare:?} before, \
+         {strained_bare:?} meanwhile"
     );
 }
 

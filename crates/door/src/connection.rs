@@ -5,6 +5,7 @@ use crate::crowd::Place;
 use crate::limits;
 use crate::patient::Patient;
 use crate::refusal::{Reason, Refusal};
+use crate::unreadable::Answering;
 use crate::usage::{Heard, Patience, Usage, Useless};
 use crate::{Door, Ending};
 use bytes::Bytes;
@@ -212,7 +213,10 @@ impl Door {
     ) -> std::io::Result<()> {
         let usage = Usage::new();
         let (rest, write) = stream.into_split();
+        // On HTTP/2 there is more to hear than requests, and more to write than answers.
+        let asked_by_line = if is_h2 { Usage::new() } else { usage.clone() };
         let write = Patient::new(write, self.role().write);
+        let write = Answering::new(write, asked_by_line.clone(), self.counts().clone());
         let stream = tokio::io::join(Cursor::new(read).chain(rest), write);
         let (door, asked) = (self.clone(), usage.clone());
         let service = service_fn(move |request: Request<Incoming>| {
@@ -221,8 +225,7 @@ impl Door {
             async move { Ok::<_, Infallible>(door.visit(request, ends, service, Arc::new(visit)).await) }
         });
         let builder = self.builder(is_h2, keep_alive);
-        // On HTTP/2 there is more to hear than requests.
-        let heard = Heard::new(stream, if is_h2 { Usage::new() } else { usage.clone() });
+        let heard = Heard::new(stream, asked_by_line);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(heard), service));
         let role = self.role();
         let patience = Patience { idle: role.idle, head: self.settings().head, stalled: role.stalled };

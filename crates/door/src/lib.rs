@@ -25,6 +25,7 @@ pub mod limits;
 mod listen;
 mod patient;
 mod refusal;
+mod unreadable;
 mod usage;
 
 pub use admit::{Changes, Guest, has_dot_segment};

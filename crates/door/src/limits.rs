@@ -56,7 +56,11 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Length of the first bytes by which HTTP/2 is told from HTTP/1.
 pub const PREFACE: &[u8; 3] = b"PRI";
 
+/// Longest answer of hyper's own to a request that cannot be read, in bytes.
+pub const UNREADABLE_ANSWER: usize = 256;
+
 /// Longest name in an `Origin` or `Host` that a message repeats.
 pub const SHOWN: usize = 200;
+
 /// Connections of one listener at a time, whatever an operator says: all are waited for with one call, which counts to 2³².
 pub const UNDER_WAY: u32 = 1 << 24;

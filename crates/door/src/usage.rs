@@ -17,7 +17,9 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Usage {
     began: Instant,
-    /// Requests that have come and are not answered to the end.
+    /// Requests that have come.
+    begun: AtomicU64,
+    /// Those that are not answered to the end.
     open: AtomicU64,
     /// When something moved last.
     moved: AtomicU64,
@@ -52,6 +54,7 @@ impl Usage {
     pub(crate) fn new() -> Arc<Usage> {
         Arc::new(Usage {
             began: Instant::now(),
+            begun: AtomicU64::new(0),
             open: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             head: AtomicU64::new(0),
@@ -64,10 +67,16 @@ impl Usage {
 
     /// A request has come. It is open until what is returned is dropped.
     pub(crate) fn begin(self: &Arc<Usage>) -> Open {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         self.head.store(0, Ordering::Relaxed);
         self.touch();
         Open(self.clone())
+    }
+
+    /// How many requests have come, and how many of those are not answered to the end.
+    pub(crate) fn requests(&self) -> (u64, u64) {
+        (self.begun.load(Ordering::Relaxed), self.open.load(Ordering::Relaxed))
     }
 
     /// Something moves.
