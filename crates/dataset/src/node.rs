@@ -25,6 +25,7 @@ mod presence;
 mod refreshing;
 mod remembering;
 mod trouble;
+mod warnings;
 mod watching;
 
 use crate::catalogue::{Catalogue, NodeCard};

@@ -32,6 +32,7 @@ pub struct Doings {
     pub(crate) damaged: Family<Labels, Counter>,
     pub(crate) source_errors: Family<Labels, Counter>,
     pub(crate) unheard: Family<Labels, Counter>,
+    pub(crate) unlisted: Family<Labels, Gauge>,
     pub(crate) refreshes: Counter,
     pub(crate) published: Gauge,
 }
@@ -81,6 +82,11 @@ impl Doings {
             let counter = self.unheard.get_or_create(&vec![("reason", reason.to_owned())]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
+    }
+
+    /// So many versions that peers have are not listed by the own source.
+    pub fn unlisted(&self, dataset: &DatasetName, versions: usize) {
+        self.unlisted.get_or_create(&of(dataset)).set(versions as i64);
     }
 
     /// So many keys are published in the coordination service.

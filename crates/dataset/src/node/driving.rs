@@ -137,7 +137,7 @@ impl Driver {
                     self.hands.show_progress();
                     self.hands.mend();
                     self.show_coordinator();
-                    self.hands.tell_overdue(&self.machine);
+                    self.hands.warnings.tell(&self.machine, &self.hands.catalogue);
                     self.hands.catalogue.doings().unheard(coordination.refused());
                 }
             }

@@ -4,6 +4,7 @@ use super::keyspace::Keyspaces;
 use super::loading::{Inspected, Loader, Loading, Wanted, Which};
 use super::presence::Outbox;
 use super::remembering;
+use super::warnings::Warnings;
 use super::{Handle, Known, NodeOptions};
 use crate::catalogue::{Catalogue, Dataset, Load, Neighbours, NodeCard, Options, Place, State, Version};
 use crate::clock::unix_seconds;
@@ -32,8 +33,7 @@ pub struct Hands {
     pub inspected: BTreeMap<Which, Arc<Inspected>>,
     pub settings: BTreeMap<DatasetName, DatasetSettings>,
     pub keyspaces: Keyspaces,
-    /// Orders that were told of as not followed.
-    overdue: BTreeMap<DatasetName, VersionName>,
+    pub warnings: Warnings,
     /// The partitions that are published, by version: they share a key.
     held: BTreeMap<Which, Held>,
     loads: BTreeMap<Which, Loading>,
@@ -66,7 +66,7 @@ impl Hands {
             inspected: BTreeMap::new(),
             settings: BTreeMap::new(),
             keyspaces: Keyspaces::default(),
-            overdue: BTreeMap::new(),
+            warnings: Warnings::default(),
             held: BTreeMap::new(),
             loads: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -448,23 +448,6 @@ impl Hands {
         }
         version.set_state(state);
         version.set_partitions_to_load(known.wanted() as u32);
-    }
-
-    /// Says once of each order that it is not followed, as the own source does not have the version.
-    pub fn tell_overdue(&mut self, machine: &Machine) {
-        for (dataset, shelf) in machine.shelves() {
-            match shelf.overdue() {
-                None => drop(self.overdue.remove(dataset)),
-                Some(version) if self.overdue.get(dataset) == Some(version) => {}
-                Some(version) => {
-                    tracing::warn!(
-                        %dataset, %version,
-                        "the order for this version is not followed: the source does not have it; put it there, or give another order"
-                    );
-                    self.overdue.insert(dataset.clone(), version.clone());
-                }
-            }
-        }
     }
 
     /// Clients get the same version, by a later order.

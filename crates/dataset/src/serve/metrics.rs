@@ -139,6 +139,11 @@ fn of_the_driver(house: &House, registry: &mut Registry) {
         "Datagrams of gossip that were not heard, by the reason",
         doings.unheard,
     );
+    registry.register(
+        "versions_unlisted",
+        "Versions that peers have and the source of this node does not list",
+        doings.unlisted,
+    );
     registry.register("presence_keys", "Keys published in the coordination service", doings.published);
     let troubles = house.catalogue.troubles();
     let failing: Family<Labels, Gauge> = Family::default();

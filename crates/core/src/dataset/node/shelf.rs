@@ -215,6 +215,12 @@ impl Shelf {
         self.pin.version.as_ref().filter(|_| self.waiting == Some(Waiting::Over))
     }
 
+    /// The versions that peers have and the own source does not list: clients do not get them from this node (Z5).
+    pub fn unlisted(&self) -> impl Iterator<Item = &VersionName> {
+        let is_unlisted = |version: &Version| !version.is_own() && !version.holders.is_empty();
+        self.versions.iter().filter(move |(_, version)| is_unlisted(version)).map(|(name, _)| name)
+    }
+
     /// The versions that clients may get next, the best first; with what is served itself, if it may be resumed.
     fn ahead(&self) -> Vec<VersionName> {
         let may = |name: &&VersionName| self.is_ahead(name) && self.serving() != Some(*name);

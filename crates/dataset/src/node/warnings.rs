@@ -1,0 +1,84 @@
+//! What a node logs once of what others want of it and its own source does not have (Z5).
+
+use crate::catalogue::Catalogue;
+use partage_core::dataset::node::Node as Machine;
+use partage_core::dataset::{DatasetName, VersionName};
+use partage_core::time::Millis;
+use std::collections::BTreeMap;
+
+/// A source lists a version to some nodes a moment before it does to others: for so long nothing is said of that.
+const UNLISTED_MS: u64 = 30_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Warnings {
+    /// Orders that are not followed.
+    overdue: BTreeMap<DatasetName, VersionName>,
+    /// Datasets of which peers have versions that the own source does not list: since when, and whether that was logged.
+    unlisted: BTreeMap<DatasetName, (Millis, bool)>,
+}
+
+impl Warnings {
+    /// Logs what is new.
+    pub fn tell(&mut self, machine: &Machine, catalogue: &Catalogue) {
+        let now = catalogue.clock().now();
+        for (dataset, shelf) in machine.shelves() {
+            self.tell_overdue(dataset, shelf.overdue());
+            let unlisted: Vec<&VersionName> = shelf.unlisted().collect();
+            catalogue.doings().unlisted(dataset, unlisted.len());
+            self.tell_unlisted(dataset, &unlisted, now);
+        }
+    }
+
+    fn tell_overdue(&mut self, dataset: &DatasetName, overdue: Option<&VersionName>) {
+        match overdue {
+            None => drop(self.overdue.remove(dataset)),
+            Some(version) if self.overdue.get(dataset) == Some(version) => {}
+            Some(version) => {
+                tracing::warn!(
+                    %dataset, %version,
+                    "the order for this version is not followed: the source does not have it; put it there, or give another order"
+                );
+                self.overdue.insert(dataset.clone(), version.clone());
+            }
+        }
+    }
+
+    /// Returns whether it logs anything.
+    fn tell_unlisted(&mut self, dataset: &DatasetName, unlisted: &[&VersionName], now: Millis) -> bool {
+        let Some(last) = unlisted.last() else {
+            self.unlisted.remove(dataset);
+            return false;
+        };
+        let (since, is_told) = self.unlisted.entry(dataset.clone()).or_insert((now, false));
+        if *is_told || now.since(*since) < UNLISTED_MS {
+            return false;
+        }
+        *is_told = true;
+        tracing::warn!(
+            %dataset, version = %last, versions = unlisted.len(),
+            "peers have versions that the source of this node does not list: clients do not get them here; do all nodes read \
+             the same source?"
+        );
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn z5_versions_of_another_source_are_logged_once_and_not_at_once() {
+        let (mut warnings, dataset) = (Warnings::default(), DatasetName::new("packages").unwrap());
+        let version = VersionName::new("day-9").unwrap();
+        let mut told = |versions: &[&VersionName], at| warnings.tell_unlisted(&dataset, versions, Millis(at));
+        assert!(!told(&[&version], 0), "its own source may list it in a moment");
+        assert!(!told(&[&version], 29_999));
+        assert!(told(&[&version], 30_000));
+        assert!(!(31..1_000).any(|second| told(&[&version], second * 1_000)));
+        assert!(!told(&[], 1_000_000));
+        assert!(!told(&[&version], 1_001_000));
+        assert!(told(&[&version], 1_031_000), "once more, as it was over");
+    }
+}
