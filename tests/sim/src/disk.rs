@@ -13,7 +13,7 @@ use crate::scene::Scene;
 use partage_core::exchange::{Order, Peer, ReplicaKey, Stored};
 use partage_core::id::{Epoch, PlacementId, ShardId};
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::Role;
+use partage_core::map::{Replica, Role, Shard};
 use partage_core::name::KeyspaceName;
 use partage_core::planted::{self, Planted};
 use partage_core::sharding::Bounds;
@@ -54,6 +54,8 @@ pub struct Disks {
     pub running: BTreeMap<usize, u32>,
     /// Until when processes stand still.
     pub asleep: BTreeMap<usize, True>,
+    /// What was on disks that were lost.
+    lost: BTreeSet<ReplicaKey>,
 }
 
 /// How a write or a read at a leader ended.
@@ -97,7 +99,11 @@ impl Disks {
 
     /// A disk is lost, or nothing on it can be read any more. Says whether anything was on it.
     pub fn lose(&mut self, node: usize, is_damaged: bool) -> bool {
-        let before = self.copies.values().filter(|copy| copy.node == node).count();
+        let on_it =
+            self.copies.iter().filter(|(_, copy)| copy.node == node).map(|(replica, _)| replica.clone());
+        let before = self.lost.len();
+        self.lost.extend(on_it);
+        let has_lost = self.lost.len() > before;
         if !is_damaged {
             self.copies.retain(|_, copy| copy.node != node);
         }
@@ -105,7 +111,17 @@ impl Disks {
             (copy.is_damaged, copy.caught_up) = (true, None);
             copy.rows.clear();
         }
-        before > 0
+        has_lost
+    }
+
+    /// Whether every copy that the map names of a shard was on a disk that was lost. The disk of a node is lost only while others
+    /// have its copies; but the coordinator may let those go before it hears of that (seed 3206 with --durable).
+    pub fn are_lost(&self, name: &KeyspaceName, shard: &Shard) -> bool {
+        let is_lost = |r: &Replica| {
+            let key = ReplicaKey { keyspace: name.clone(), shard: shard.id, placement: r.placement };
+            self.lost.contains(&key) && self.copies.get(&key).is_none_or(|copy| copy.is_damaged)
+        };
+        shard.is_serving() && shard.live().next().is_some() && shard.live().all(is_lost)
     }
 
     /// The rows of a key in one life, on all disks.

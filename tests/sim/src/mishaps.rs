@@ -37,6 +37,7 @@ impl World {
                 }
             }
             Kind::CrashLoop => {
+                self.scene.count("crash loops");
                 let times = self.scene.draw.between(3, 10);
                 self.crash_again(node, times);
             }

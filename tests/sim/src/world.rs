@@ -314,7 +314,9 @@ impl World {
     pub fn unfinished(&self) -> Vec<Finding> {
         let oracles = &self.scene.oracles;
         let (now, stuck) = (self.scene.now, self.stuck());
-        let mut findings = liveness::owned(oracles, &self.scene.bad, now, &stuck, self.person);
+        let loops = self.scene.exercised.get("crash loops").copied().unwrap_or(0);
+        let people = (self.person, liveness::blamed_by_chance(loops as usize));
+        let mut findings = liveness::owned(oracles, &self.scene.bad, now, &stuck, people);
         findings.extend(liveness::informed(oracles, self.scene.now, &self.routers));
         findings
     }
