@@ -330,11 +330,13 @@ fn is_not_exhausted(bodies: usize, silent: usize) {
     up.status();
     let [calm, calm_bare] = [&ours, &bare].map(|at| p99((0..500).map(|_| read(at)).collect()));
     let before = up.memory_mib();
-    let (coordinator, dataset) = (up.at("coordinator"), up.at("dataset"));
-    let connect = |at: &String| TcpStream::connect(at).ok();
-    let quiet: Vec<_> = (0..silent).map(|number| connect([&coordinator, &dataset][number % 2])).collect();
+    let (coordinator, dataset, router) = (up.at("coordinator"), up.at("dataset"), up.at("router"));
+    let doors = [&coordinator, &dataset, &router];
+    let quiet: Vec<_> = (0..silent).map(|number| TcpStream::connect(doors[number % 3]).ok()).collect();
     let mut senders = unfinished(&coordinator, "POST /v1/commands", bodies);
-    senders.extend(unfinished(&dataset, "POST /packages", bodies / 10));
+    for at in [&dataset, &router] {
+        senders.extend(unfinished(at, "POST /packages", bodies / 10));
+    }
     let (mut most, mut slowest, mut times, mut times_bare) = (0, Duration::ZERO, Vec::new(), Vec::new());
     loop {
         most = most.max(up.memory_mib());

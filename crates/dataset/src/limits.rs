@@ -250,3 +250,6 @@ pub const UPLOADS_AT_ONCE: usize = 4;
 /// For how long a peer that let a stage pass is asked after the others: a node that is short of breath has it back by then,
 /// and one that hangs costs one request in as many.
 pub const SLOW_REST: Duration = Duration::from_secs(10);
+
+/// For how long a node gathers the shards that it is ordered to load before it begins: those of one plan come within it.
+pub const ORDERS_GATHER: Duration = Duration::from_millis(20);

@@ -216,7 +216,7 @@ impl Door {
         // On HTTP/2 there is more to hear than requests, and more to write than answers.
         let asked_by_line = if is_h2 { Usage::new() } else { usage.clone() };
         let write = Patient::new(write, self.role().write);
-        let write = Answering::new(write, asked_by_line.clone(), self.counts().clone());
+        let write = Answering::new(write, (!is_h2).then(|| usage.clone()), self.counts().clone());
         let stream = tokio::io::join(Cursor::new(read).chain(rest), write);
         let (door, asked) = (self.clone(), usage.clone());
         let service = service_fn(move |request: Request<Incoming>| {

@@ -5,7 +5,7 @@
 
 use super::admin::DrainProgress;
 use super::status::Summary;
-use super::{Cluster, Moment};
+use super::{Cluster, Moment, NodeState};
 use crate::limits;
 use crate::name::NodeId;
 use crate::node::Health;
@@ -46,7 +46,9 @@ impl Cluster {
         }
         if let Some(why) = &summary.brake {
             let what = format!("the brake is on, so the coordinator moves nothing by itself: {why}");
-            told.push(problem(what, "look at the nodes and the network, then `partage brake release`"));
+            let undrain = self.undrain(at).map(|undrain| format!("; {undrain}")).unwrap_or_default();
+            let way_out = format!("look at the nodes and the network{undrain}, then `partage brake release`");
+            told.push(problem(what, way_out));
         }
         let no_nodes = self.no_nodes_problem(summary);
         let has_nodes = no_nodes.is_none();
@@ -66,6 +68,29 @@ impl Cluster {
             told.extend(lacking(summary));
         }
         told
+    }
+
+    /// How the nodes could take shards again that are up and drained. A drain outlives its process: only a person ends it.
+    pub(super) fn undrain(&self, at: Moment) -> Option<String> {
+        let is_kept_free = |node: &&NodeState| {
+            node.record.drain.is_some() && node.signs.health(at.now, &self.settings) == Health::Up
+        };
+        let drained: Vec<&str> =
+            self.nodes.values().filter(is_kept_free).map(|node| node.record.spec.id.as_str()).collect();
+        let named = drained.iter().take(limits::NAMES_SHOWN).copied().collect::<Vec<_>>().join(", ");
+        let more = if drained.len() > limits::NAMES_SHOWN { " and others" } else { "" };
+        let are = if drained.len() == 1 { "is" } else { "are" };
+        (!drained.is_empty()).then(|| {
+            format!("{named}{more} {are} drained, and nothing goes there before `partage node undrain NODE`")
+        })
+    }
+
+    /// Why a shard goes nowhere, and the ways out.
+    pub(super) fn no_candidate(&self, at: Moment) -> String {
+        let undrain = self.undrain(at).map(|undrain| format!(" ({undrain})")).unwrap_or_default();
+        format!(
+            "no other node may take it: add a node, relax its constraints, or lower its replicas{undrain}"
+        )
     }
 
     /// Shards, and no node at all: that explains all that they lack.
@@ -135,7 +160,10 @@ fn waiting_problem(summary: &Summary) -> Option<Problem> {
             "bring back the disk of a node that had one (`partage explain` names them), or choose",
         ),
         false => (
-            format!("{waits} for {}{more}, which hold the only copies of their data", awaited.join(", ")),
+            format!(
+                "{waits} for {}{more}, which hold the only copies of their data, or may hold later ones",
+                awaited.join(", ")
+            ),
             "start these nodes again with their disks; where a disk is lost, choose",
         ),
     };

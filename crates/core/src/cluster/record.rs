@@ -123,8 +123,8 @@ impl LostIds {
             || (self.placements.0..self.placements.1).contains(&key.placement)
     }
 
-    /// Those of `map` when it went on to `leapt`, and those of before. What a split or merge was forming in `map` is not in
-    /// `leapt`: it may have come to serve since.
+    /// Those of `map` when it went on to `leapt`, and those of before. What a split or merge was forming in `map` may have come
+    /// to serve since, and have become others.
     fn between(before: Option<LostIds>, map: &ShardMap, leapt: &ShardMap) -> LostIds {
         let forming = map.shards().filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
         let first = forming.map(|shard| shard.id).min().unwrap_or(map.next_shard());
@@ -290,7 +290,12 @@ impl Records {
         let used = (shards.max().unwrap_or_default(), placements.max().unwrap_or_default());
         cluster.leap_ids(leap, used);
         let leapt = self.keyspaces.into_iter().map(|(record, map)| {
-            let leapt = map.clone().after_loss(leap);
+            let mut leapt = map.clone().after_loss(leap);
+            let mut record = record;
+            if record.keyspace.durable {
+                leapt = leapt.without_forming();
+                record.rules.retain(|id, _| leapt.shard(*id).is_some());
+            }
             (KeyspaceRecord { lost: Some(LostIds::between(record.lost, &map, &leapt)), ..record }, leapt)
         });
         self.keyspaces = leapt.collect();

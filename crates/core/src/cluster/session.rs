@@ -103,8 +103,8 @@ pub enum RegisterError {
     /// It is of another cluster, or this coordinator's state was emptied.
     #[error(
         "node {node} is of cluster {theirs}, and this coordinator of cluster {ours}: give the worker the \
-         coordinators of its own cluster; if the state of those is lost, restore it from a backup. Nothing of \
-         what the worker holds was touched"
+         coordinators of its own cluster; if the state of those is lost, restore it from a backup; if there is none, \
+         start the worker anew, which then keeps its data apart. Nothing of what the worker holds was touched"
     )]
     OtherCluster {
         /// The node.
@@ -130,9 +130,10 @@ pub enum RegisterError {
         /// The worker's.
         theirs: Generation,
     },
-    /// A node of that name is not known: it was removed.
+    /// A node of that name is not known: it was removed, or never registered.
     #[error(
-        "node {node} is not known here, it was removed: stop serving, keep the data, and register as a new process"
+        "node {node} is not known here: it was removed, or never registered: stop serving, keep the data, and register as a new \
+         process"
     )]
     Unknown {
         /// The node.

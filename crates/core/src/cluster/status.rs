@@ -309,9 +309,7 @@ impl Cluster {
         let aside = keyspace.record.rules.get(&shard.id).and_then(|rule| rule.set_aside.as_ref());
         let why = match aside {
             Some(why) => format!("it is set aside ({why}): release it when that is mended"),
-            None if self.candidates(at, keyspace, shard, None).next().is_none() => {
-                "no other node may take it: add a node, relax its constraints, or lower its replicas".into()
-            }
+            None if self.candidates(at, keyspace, shard, None).next().is_none() => self.no_candidate(at),
             None if keyspace.record.keyspace.mode == Mode::Manual => {
                 "its keyspace is in mode manual: place it yourself, or set another mode".into()
             }

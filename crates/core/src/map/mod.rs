@@ -218,12 +218,8 @@ impl ShardMap {
     /// The same map where later ones may have been lost: its counters, its epochs and its generation go on beyond what
     /// can have been given out (M5, O2, M2). Routers take a later map only; one that went back they would refuse for
     /// ever. A keyspace that has had no map yet has none to go on from.
-    ///
-    /// What a split or a merge was forming is left out: it may have come to serve since, and be later than its parents. So
-    /// its copies count as those of any shard that this map does not know, and none of them is deleted as an abandoned one.
     #[must_use]
     pub fn after_loss(mut self, leap: Leap) -> ShardMap {
-        self.shards.retain(|_, shard| !matches!(shard.stage(), Stage::Forming(_)));
         for shard in self.shards.values_mut() {
             shard.epoch = Epoch(leap.beyond(shard.epoch.0));
         }
@@ -234,6 +230,15 @@ impl ShardMap {
             self.parent = Some(self.generation);
             self.generation = Generation { sequence, ..self.generation };
         }
+        self
+    }
+
+    /// The same map without what splits and merges are forming. It may have come to serve since, where later maps were lost,
+    /// and be later than its parents: so its copies count as those of any shard that the map does not know, and none of
+    /// them is deleted as an abandoned one.
+    #[must_use]
+    pub fn without_forming(mut self) -> ShardMap {
+        self.shards.retain(|_, shard| !matches!(shard.stage(), Stage::Forming(_)));
         self
     }
 

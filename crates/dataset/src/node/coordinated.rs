@@ -11,6 +11,7 @@
 
 use super::driving::Input;
 use crate::catalogue::{Catalogue, Version};
+use crate::limits;
 use partage_core::dataset::shards::{LOAD_MS, partitions_of};
 use partage_core::dataset::{Address, DatasetName};
 use partage_core::sharding::Slot;
@@ -145,6 +146,8 @@ impl Handler for Holder {
     async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
         let (dataset, slot) = self.meant(shard)?;
         self.stays.held().insert(shard.replica.clone(), (dataset.clone(), slot));
+        // Shards that are ordered together load together: each load reads the whole version.
+        tokio::time::sleep(limits::ORDERS_GATHER).await;
         self.tell(&dataset).await?;
         let (told, ready) = oneshot::channel();
         let input = Input::Await(dataset, slot, told);

@@ -172,7 +172,13 @@ pub(crate) fn checked(load: Load) -> Result<Load, Malformed> {
         let why = format!("has {} entries: send the heaviest {HOT_KEYS}", load.profile.hot_keys().len());
         return Err(Malformed::new("hot_keys", why));
     }
-    load.check().map_err(|error| Malformed::new(error.metric, &error))?;
+    let field = |metric| match metric {
+        "requests" => "requests_per_s",
+        "cpu" => "cpu_ms_per_s",
+        "bytes" => "size_bytes",
+        other => other,
+    };
+    load.check().map_err(|error| Malformed::new(field(error.metric), &error))?;
     Ok(load)
 }
 

@@ -75,7 +75,7 @@ fn a_beat_with_reports_is_read_and_a_wrong_one_names_its_field() {
     let hot = &read.reports[0].load.as_ref().unwrap().profile.hot_keys()[0].key;
     assert_eq!(hot.as_bytes(), [0, 255]);
     assert_eq!(beat("srving", 1.0).unwrap_err().field, "reports[0].phase");
-    assert_eq!(beat("serving", -1.0).unwrap_err().field, "reports[0].load.requests");
+    assert_eq!(beat("serving", -1.0).unwrap_err().field, "reports[0].load.requests_per_s");
 }
 
 #[test]

@@ -271,7 +271,8 @@ mod tests {
 
         /// What is found of L5, or that shards are not settled.
         fn found(&self) -> Vec<String> {
-            let found = owned(&self.oracles, &BTreeSet::new(), 2, &BTreeSet::new(), false);
+            let found =
+                owned(&self.oracles, &BTreeSet::new(), 2, &BTreeSet::new(), (false, blamed_by_chance(0)));
             let texts = found.into_iter().map(|(_, text)| text);
             texts.filter(|text| text.contains("not settled") || text.contains("set aside")).collect()
         }

@@ -106,3 +106,22 @@ fn nodes_that_a_new_coordinator_never_hears_are_silent_once_they_would_count_as_
     assert_eq!((silent.shards.unheard, silent.shards.unserved()), (0, lost), "{:?}", silent.shards);
     assert!(silent.problems.iter().any(|one| one.what.contains("a, b, c are down")), "{:?}", silent.problems);
 }
+
+/// A drain outlives the process for which it was asked: who looks at the brake must not take the node for one that helps.
+#[test]
+fn k18_nodes_that_are_up_and_drained_are_named_where_nothing_else_could_take_shards() {
+    let mut town = Town::new(keyspace(8), slots(8));
+    ["a", "c"].iter().for_each(|name| town.join(name));
+    town.run(20_000);
+    town.drain("c");
+    town.run(20_000);
+    town.kill("a");
+    town.run(20_000);
+    let told: Vec<_> = status(&town).problems.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("the brake is on"), "{told:?}");
+    assert!(told[0].contains("c is drained") && told[0].contains("partage node undrain"), "{told:?}");
+    town.undrain("c");
+    town.run(1_000);
+    let told: Vec<_> = status(&town).problems.iter().map(ToString::to_string).collect();
+    assert!(!told[0].contains("undrain"), "{told:?}");
+}

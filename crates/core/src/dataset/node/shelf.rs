@@ -217,7 +217,9 @@ impl Shelf {
 
     /// The versions that peers have and the own source does not list: clients do not get them from this node (Z5).
     pub fn unlisted(&self) -> impl Iterator<Item = &VersionName> {
-        let is_unlisted = |version: &Version| !version.is_own() && !version.holders.is_empty();
+        let was_listed = self.was_listed;
+        let is_unlisted =
+            move |version: &Version| was_listed && !version.is_own() && !version.holders.is_empty();
         self.versions.iter().filter(move |(_, version)| is_unlisted(version)).map(|(name, _)| name)
     }
 
