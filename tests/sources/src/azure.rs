@@ -81,6 +81,7 @@ impl Azurite {
     }
 
     fn store(&self) -> MicrosoftAzure {
+        crate::have_cryptography();
         MicrosoftAzureBuilder::new()
             .with_account(ACCOUNT)
             .with_access_key(KEY)

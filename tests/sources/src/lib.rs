@@ -22,6 +22,16 @@ pub mod tree;
 
 use partage_dataset::source::Settings;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+/// A client of a store needs it even where nothing is encrypted, and a test may be the first that makes one.
+fn have_cryptography() {
+    static CHOSEN: Once = Once::new();
+    CHOSEN.call_once(|| {
+        // The product may have been quicker, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
 
 /// A file of what `./test` has installed for itself.
 #[expect(clippy::disallowed_methods, reason = "where programs are is a matter of the machine")]

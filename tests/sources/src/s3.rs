@@ -43,6 +43,7 @@ impl Moto {
     }
 
     fn store(&self) -> AmazonS3 {
+        crate::have_cryptography();
         AmazonS3Builder::new()
             .with_endpoint(format!("http://127.0.0.1:{}", self.port))
             .with_allow_http(true)
