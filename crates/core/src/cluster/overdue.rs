@@ -407,7 +407,9 @@ impl Cluster {
                 // Followers begin when their leader has what its parents had. One that was to lead before lets go first.
                 ReplicaState::Live if debt.role == Role::Follower => {
                     let begins_later = keyspace.inherits(shard) && !keyspace.has_source(seen, shard);
-                    begins_later && !keyspace.holds_up(debt.shard, replica)
+                    // Nor does one that may be older than copies which the coordinator has not heard of since a restore.
+                    (begins_later || keyspace.is_unproven(shard.id))
+                        && !keyspace.holds_up(debt.shard, replica)
                 }
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
             });
