@@ -402,7 +402,13 @@ impl Cluster {
                         && !shard.leader().is_some_and(|leader| keyspace.leads(&self.nodes, leader));
                 let is_best = |replicas: Vec<&Replica>| self.has_best_copy(id, keyspace, shard, &replicas);
                 let hands_over = || handover::handing_over(shard).collect();
-                shard.had_data() && (has_left || is_best(shard.staying().collect()) || is_best(hands_over()))
+                // What it has may be later than what lives: others are chosen shard by shard (`force-join`), with what may be missing.
+                let is_missing = || keyspace.missing_copies(&self.nodes, shard).any(|r| r.node == *id);
+                shard.had_data()
+                    && (has_left
+                        || is_missing()
+                        || is_best(shard.staying().collect())
+                        || is_best(hands_over()))
             };
             let shards = keyspace.hosted.on(id).filter_map(|shard| keyspace.map.shard(shard));
             shards.into_iter().find(is_last).map(|shard| (name, shard.id))

@@ -332,7 +332,14 @@ fn d1_d10_a_copy_waits_for_those_that_the_backup_names_and_a_person_may_choose_i
     assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
     assert!(town.is_at_rest(2), "{leader} has caught up: {:#?}", town.map());
 
-    let (shard, leader, _, mut town) = restored();
+    let (shard, leader, others, mut town) = restored();
+    // To forget the node that is awaited would be to go on without it, unsaid.
+    let told = waits_for(&town, shard);
+    let awaited =
+        others.iter().map(|at| spec(*at).id).find(|id| told.contains(&format!("waits for {id}"))).unwrap();
+    let (at, forget) = (town.at(), Command::RemoveNode { node: awaited });
+    let refused = town.cluster.command(at, TransactionId([8; 20]), "mia", forget, false);
+    assert!(refused.is_err(), "{refused:?}");
     town.disks.as_mut().unwrap().give_up(shard);
     let now = town.map().generation().sequence;
     let warnings = force_join(&mut town, shard, leader.as_str(), now).unwrap();
