@@ -349,13 +349,17 @@ impl Cluster {
     }
 
     /// A coordinator that was asleep itself has heard nobody meanwhile: that says nothing about the nodes.
-    /// What it owes them is the time by which it woke late; leases run on regardless.
+    /// What it owes them is the time by which it woke late; leases run on regardless. Short sleeps add up, so each counts
+    /// for nodes that is longer than a busy machine is late.
     pub(super) fn excuse_own_silence(&mut self, at: Moment) {
         let late_ms = at.now.since(self.promised);
-        if late_ms < self.settings.heartbeat_ms || planted::is(Planted::OwnSleep) {
+        if late_ms < self.settings.heartbeat_ms.div_ceil(8) || planted::is(Planted::OwnSleep) {
             return;
         }
         self.nodes.values_mut().for_each(|node| node.signs.excuse(at.now, late_ms));
+        if late_ms < self.settings.heartbeat_ms {
+            return;
+        }
         self.excuse_debts(at, late_ms);
         self.notice(
             false,

@@ -154,6 +154,23 @@ fn r6_a_coordinator_that_slept_does_not_take_its_own_silence_for_theirs() {
     assert!(town.is_at_rest(1) && town.counts().len() == 2, "who is really dead is still found out");
 }
 
+/// Each of them is shorter than what is told of; a half of each is seen.
+#[test]
+fn r6_short_sleeps_of_a_coordinator_add_up() {
+    let mut town = town_of(3, keyspace(12), 12);
+    let generation = town.map().generation();
+    let sleep_ms = 2 * settings().heartbeat_ms - 1;
+    let times = settings().dead_after_ms.div_ceil(sleep_ms) + 1;
+    assert!(times * settings().heartbeat_ms < settings().dead_after_ms);
+    for _ in 0..times {
+        town.now += sleep_ms;
+        town.decide();
+    }
+    town.run(2_000);
+    assert_eq!(town.map().generation(), generation, "{:#?}", town.notices);
+    assert_eq!(told(&town, "is dead"), 0, "{:#?}", town.notices);
+}
+
 #[test]
 fn r5_a_shard_that_kills_its_owners_is_set_aside_after_three() {
     let mut town = town_of(20, keyspace(60), 60);
