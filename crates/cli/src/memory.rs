@@ -4,7 +4,7 @@
 use rustix::param::page_size;
 use std::time::Duration;
 
-/// How often it is looked.
+/// How often the process looks at its memory.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// So much more than after the last time, and an eighth of that, is worth giving back.

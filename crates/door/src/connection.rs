@@ -213,8 +213,6 @@ impl Door {
     ) -> std::io::Result<()> {
         let usage = Usage::new();
         let (rest, write) = stream.into_split();
-        // On HTTP/2 there is more to hear than requests, and more to write than answers.
-        let asked_by_line = if is_h2 { Usage::new() } else { usage.clone() };
         let write = Patient::new(write, self.role().write);
         let write = Answering::new(write, (!is_h2).then(|| usage.clone()), self.counts().clone());
         let stream = tokio::io::join(Cursor::new(read).chain(rest), write);
@@ -225,7 +223,8 @@ impl Door {
             async move { Ok::<_, Infallible>(door.visit(request, ends, service, Arc::new(visit)).await) }
         });
         let builder = self.builder(is_h2, keep_alive);
-        let heard = Heard::new(stream, asked_by_line);
+        // On HTTP/2 there is more to hear than requests.
+        let heard = Heard::new(stream, if is_h2 { Usage::new() } else { usage.clone() });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(heard), service));
         let role = self.role();
         let patience = Patience { idle: role.idle, head: self.settings().head, stalled: role.stalled };

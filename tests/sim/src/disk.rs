@@ -99,11 +99,10 @@ impl Disks {
 
     /// A disk is lost, or nothing on it can be read any more. Says whether anything was on it.
     pub fn lose(&mut self, node: usize, is_damaged: bool) -> bool {
-        let on_it =
-            self.copies.iter().filter(|(_, copy)| copy.node == node).map(|(replica, _)| replica.clone());
-        let before = self.lost.len();
+        let on_it = self.copies.iter().filter(|(_, copy)| copy.node == node);
+        let on_it: Vec<ReplicaKey> = on_it.map(|(replica, _)| replica.clone()).collect();
+        let has_lost = !on_it.is_empty();
         self.lost.extend(on_it);
-        let has_lost = self.lost.len() > before;
         if !is_damaged {
             self.copies.retain(|_, copy| copy.node != node);
         }

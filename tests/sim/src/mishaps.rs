@@ -37,7 +37,9 @@ impl World {
                 }
             }
             Kind::CrashLoop => {
-                self.scene.count("crash loops");
+                if !self.nodes[node].is_down() {
+                    self.scene.count("crash loops");
+                }
                 let times = self.scene.draw.between(3, 10);
                 self.crash_again(node, times);
             }

@@ -46,8 +46,8 @@ impl Cluster {
         }
         if let Some(why) = &summary.brake {
             let what = format!("the brake is on, so the coordinator moves nothing by itself: {why}");
-            let undrain = self.undrain(at).map(|undrain| format!("; {undrain}")).unwrap_or_default();
-            let way_out = format!("look at the nodes and the network{undrain}, then `partage brake release`");
+            let undrain = self.undrain(at).map(|undrain| format!(" ({undrain})")).unwrap_or_default();
+            let way_out = format!("look at the nodes and the network, then `partage brake release`{undrain}");
             told.push(problem(what, way_out));
         }
         let no_nodes = self.no_nodes_problem(summary);
