@@ -442,7 +442,7 @@ impl Task {
             replies.drain(..).for_each(|reply| reply(Err(not_stored.clone())));
             return Err(if error.is_full() { Ended::Full(not_stored) } else { error.into() });
         }
-        self.cluster.listened(self.clock.moment());
+        self.cluster.listen(self.clock.moment());
         Ok(begun.elapsed())
     }
 
@@ -493,19 +493,35 @@ impl Meanwhile<'_> {
     /// `changing`. Beats that cannot be answered now wait.
     async fn answers<T>(&mut self, changing: &BTreeSet<NodeId>, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
+        // What a beat says, the next one does not say again: none overtakes another of its node.
+        let mut held: BTreeSet<NodeId> = self.waiting.iter().map(|call| call.beat.node.clone()).collect();
+        let heartbeat = Duration::from_millis(self.cluster.settings().heartbeat_ms);
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + heartbeat, heartbeat);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let urgent = tokio::select! {
                 done = &mut work => return done,
+                _ = ticks.tick() => {
+                    self.cluster.listen(self.clock.moment());
+                    continue;
+                }
                 Some(urgent) = self.beats.recv(), if self.waiting.len() < limits::CALLS => urgent,
             };
             match (urgent, moment(self.lead, self.clock)) {
+                (Urgent::Beat(call), _) if held.contains(&call.beat.node) => self.waiting.push(call),
                 (Urgent::Beat(BeatCall { beat, answer }), Ok(at)) => {
                     match self.cluster.beat_meanwhile(at, beat, changing) {
                         Ok(orders) => drop(answer.send(Ok(orders))),
-                        Err(beat) => self.waiting.push(BeatCall { beat, answer }),
+                        Err(beat) => {
+                            held.insert(beat.node.clone());
+                            self.waiting.push(BeatCall { beat, answer });
+                        }
                     }
                 }
-                (Urgent::Beat(call), Err(_)) => self.waiting.push(call),
+                (Urgent::Beat(call), Err(_)) => {
+                    held.insert(call.beat.node.clone());
+                    self.waiting.push(call);
+                }
                 (Urgent::Resume { registration, answer }, Ok(at)) => {
                     drop(answer.send(self.cluster.resume_meanwhile(at, *registration)));
                 }

@@ -30,7 +30,7 @@ use partage_core::time::Millis;
 const BELIEVED: u64 = 970;
 
 /// Most messages that wait while a transaction is under way; more are dropped, as a full socket would.
-const INBOX: usize = 1_024;
+pub const INBOX: usize = 1_024;
 
 /// Decisions in a row without a pause that are taken for a loop.
 const SPINS: u32 = 200;
@@ -360,6 +360,11 @@ impl Coordinator {
         }
         let leads = self.leads(scene.now);
         match &mut self.leading {
+            Some(leading) if leads && leading.computing.is_none() && leading.under_way.is_some() => {
+                let (here, moment) = (Place::Coordinator(self.at), self.clock.moment(scene.now));
+                let finding = leading.take_in_meanwhile(scene, here, moment, (from, via, message));
+                finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+            }
             Some(leading) if leads => {
                 if leading.inbox.len() < INBOX {
                     leading.inbox.push_back((from, via, message));
@@ -484,6 +489,8 @@ impl Coordinator {
             let takes = scene.draw.around(self.disk.takes);
             let (coordinator, process) = (self.at, self.process);
             scene.after(takes, Event::Commits { coordinator, process, number });
+            self.listen_again(scene, number);
+            self.answer_meanwhile(scene);
             return false;
         }
         leading.release(scene, here, &mut self.publisher, now, outbox);
@@ -492,6 +499,33 @@ impl Coordinator {
             return false;
         }
         true
+    }
+
+    /// What came while the decision was computed is answered as far as it can be while the transaction is under way.
+    fn answer_meanwhile(&mut self, scene: &mut Scene) {
+        let (here, moment) = (Place::Coordinator(self.at), self.clock.moment(scene.now));
+        let Some(leading) = &mut self.leading else { return };
+        for incoming in std::mem::take(&mut leading.inbox) {
+            let finding = leading.take_in_meanwhile(scene, here, moment, incoming);
+            finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+        }
+    }
+
+    fn listen_again(&mut self, scene: &mut Scene, number: u64) {
+        let now = self.clock.read(scene.now);
+        let at = self.clock.when(now + self.settings.heartbeat_ms, scene.now);
+        let (coordinator, process) = (self.at, self.process);
+        scene.at(at, Event::Listens { coordinator, process, number });
+    }
+
+    /// A heartbeat has gone by while a transaction is under way.
+    pub fn listens(&mut self, scene: &mut Scene, number: u64) {
+        let moment = self.clock.moment(scene.now);
+        let Some(leading) = &mut self.leading else { return };
+        if leading.under_way.as_ref().is_some_and(|under_way| under_way.number == number) {
+            leading.cluster.listen(moment);
+            self.listen_again(scene, number);
+        }
     }
 
     fn set_timer(&mut self, scene: &mut Scene, wake: Millis) {
@@ -537,10 +571,11 @@ impl Coordinator {
 
     /// The coordinator hears how the transaction ended.
     pub fn committed(&mut self, scene: &mut Scene, store: &mut Store, number: u64) {
-        let (leads, now) = (self.leads(scene.now), self.clock.read(scene.now));
-        let here = Place::Coordinator(self.at);
+        let (leads, moment) = (self.leads(scene.now), self.clock.moment(scene.now));
+        let (here, now) = (Place::Coordinator(self.at), moment.now);
         let Some(leading) = &mut self.leading else { return };
         let Some(under_way) = leading.under_way.take_if(|u| u.number == number) else { return };
+        leading.cluster.listen(moment);
         match under_way.outcome {
             _ if !leads => {
                 self.step_down(scene, store, "its session ended while a transaction was under way");

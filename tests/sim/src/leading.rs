@@ -2,14 +2,14 @@
 //! told.
 
 use crate::clock::{MS, True};
-use crate::coordinator::node_at;
+use crate::coordinator::{INBOX, node_at};
 use crate::message::{Message, Place, Via};
 use crate::mishaps::is_ghost;
 use crate::oracle::Finding;
 use crate::publisher::Publisher;
 use crate::scene::Scene;
 use crate::store::Committed;
-use partage_core::cluster::{Cluster, Moment, Observed, Outbox, Write};
+use partage_core::cluster::{Cluster, Moment, Observed, Outbox, Welcome, Write};
 use partage_core::exchange::{Beat, Orders, ReplicaKey};
 use partage_core::id::Incarnation;
 use partage_core::name::NodeId;
@@ -112,37 +112,22 @@ impl Leading {
     /// Takes in a message. What overtakes another counts, and the other no more (W1).
     pub fn take_in(&mut self, moment: Moment, seen: Seen, (from, via, message): Incoming) -> Option<Finding> {
         let mut finding = None;
-        let stream = match via {
-            Via::Stream(stream) => Some(stream),
-            Via::Post(_) => None,
-        };
         let answer = match message {
             Message::Register(registration) => {
                 let id = registration.spec.id.clone();
                 match self.cluster.register(moment, registration) {
                     Ok(welcome) => {
-                        let heard = self.heard.get(&id).filter(|h| h.incarnation == welcome.incarnation);
-                        let sequence = heard.map_or(0, |heard| heard.sequence);
-                        let heard = Heard { incarnation: welcome.incarnation, sequence, seen };
-                        self.heard.insert(id.clone(), heard);
-                        self.workers.insert(id, (from, stream, 0));
+                        self.registered(id, &welcome, seen, (from, via));
                         Message::Welcome(welcome)
                     }
                     Err(error) => Message::NotRegistered(error),
                 }
             }
             Message::Beat(beat) => {
-                let (id, applied) = (beat.node.clone(), beat.applied);
-                let heard = Heard { incarnation: beat.incarnation, sequence: beat.sequence, seen };
-                let of_others = reports_of_others(&self.cluster, &beat);
+                let before = Before::of(&self.cluster, &beat, seen);
                 match self.cluster.beat(moment, beat) {
                     Ok(orders) => {
-                        let before = self.heard.insert(id.clone(), heard);
-                        finding = before.and_then(|before| overtaken(&id, before, heard));
-                        finding = finding.or(taken_from_strangers(&self.cluster, &id, of_others));
-                        if let Some(worker) = self.workers.get_mut(&id) {
-                            worker.2 = applied;
-                        }
+                        finding = self.heard_beat(before);
                         Message::Orders(orders)
                     }
                     Err(error) => Message::BeatRefused(error),
@@ -162,6 +147,73 @@ impl Leading {
         };
         self.answers.push((from, via, answer));
         finding
+    }
+
+    /// Answers what need not wait for the transaction that is under way, as the driver does; the rest goes to the inbox.
+    pub fn take_in_meanwhile(
+        &mut self,
+        scene: &mut Scene,
+        here: Place,
+        moment: Moment,
+        (from, via, message): Incoming,
+    ) -> Option<Finding> {
+        let seen = (scene.now, scene.stood_still(here));
+        let mut finding = None;
+        let waits = |other: &Incoming| other.0 == from && matches!(other.2, Message::Beat(_));
+        let outcome = match (message, &self.under_way) {
+            (message @ Message::Beat(_), _) if self.inbox.iter().any(waits) => Err(message),
+            (Message::Beat(beat), Some(under_way)) => {
+                let before = Before::of(&self.cluster, &beat, seen);
+                match self.cluster.beat_meanwhile(moment, beat, &under_way.outbox.orders) {
+                    Ok(orders) => {
+                        finding = self.heard_beat(before);
+                        Ok(Message::Orders(orders))
+                    }
+                    Err(beat) => Err(Message::Beat(beat)),
+                }
+            }
+            (Message::Register(registration), Some(_)) => {
+                let id = registration.spec.id.clone();
+                match self.cluster.resume_meanwhile(moment, registration) {
+                    Ok(welcome) => {
+                        self.registered(id, &welcome, seen, (from, via));
+                        Ok(Message::Welcome(welcome))
+                    }
+                    Err(registration) => Err(Message::Register(*registration)),
+                }
+            }
+            (message, _) => Err(message),
+        };
+        match outcome {
+            Ok(answer) => {
+                scene.count("messages answered during a transaction");
+                self.answer(scene, here, (from, via, answer));
+            }
+            Err(message) if self.inbox.len() < INBOX => self.inbox.push_back((from, via, message)),
+            Err(_) => {}
+        }
+        finding
+    }
+
+    fn registered(&mut self, id: NodeId, welcome: &Welcome, seen: Seen, (from, via): (Place, Via)) {
+        let stream = match via {
+            Via::Stream(stream) => Some(stream),
+            Via::Post(_) => None,
+        };
+        let heard = self.heard.get(&id).filter(|heard| heard.incarnation == welcome.incarnation);
+        let sequence = heard.map_or(0, |heard| heard.sequence);
+        self.heard.insert(id.clone(), Heard { incarnation: welcome.incarnation, sequence, seen });
+        self.workers.insert(id, (from, stream, 0));
+    }
+
+    /// A beat was taken in.
+    fn heard_beat(&mut self, Before { id, applied, heard, of_others }: Before) -> Option<Finding> {
+        let last = self.heard.insert(id.clone(), heard);
+        let finding = last.and_then(|last| overtaken(&id, last, heard));
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.2 = applied;
+        }
+        finding.or_else(|| taken_from_strangers(&self.cluster, &id, of_others))
     }
 
     /// Asks announced addresses for a sign of life, and gives up on those that were asked long ago.
@@ -219,15 +271,19 @@ impl Leading {
         now: Millis,
         outbox: Outbox,
     ) {
-        for (to, via, message) in std::mem::take(&mut self.answers) {
-            if let (Place::Node(node), Message::Orders(orders)) = (to, &message) {
-                self.ordered(scene, node, orders);
-            }
-            scene.send(here, to, via, message);
+        for answer in std::mem::take(&mut self.answers) {
+            self.answer(scene, here, answer);
         }
         self.order(scene, here, &outbox.orders);
         publisher.release(&self.cluster, outbox.maps, now);
         publisher.publish(scene, here, Some(&self.cluster));
+    }
+
+    fn answer(&self, scene: &mut Scene, here: Place, (to, via, message): Incoming) {
+        if let (Place::Node(node), Message::Orders(orders)) = (to, &message) {
+            self.ordered(scene, node, orders);
+        }
+        scene.send(here, to, via, message);
     }
 
     /// Sends nodes what has changed of their orders.
@@ -254,6 +310,22 @@ impl Leading {
         let gives = gives && !planted::is(Planted::O10);
         let finding = scene.oracles.gives(scene.now, self.term).filter(|_| gives);
         finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+    }
+}
+
+/// What is known of a beat before it is taken in.
+struct Before {
+    id: NodeId,
+    applied: u64,
+    heard: Heard,
+    of_others: Vec<(ReplicaKey, Option<Observed>)>,
+}
+
+impl Before {
+    fn of(cluster: &Cluster, beat: &Beat, seen: Seen) -> Before {
+        let heard = Heard { incarnation: beat.incarnation, sequence: beat.sequence, seen };
+        let of_others = reports_of_others(cluster, beat);
+        Before { id: beat.node.clone(), applied: beat.applied, heard, of_others }
     }
 }
 

@@ -174,6 +174,8 @@ pub enum Event {
     Commits { coordinator: usize, process: u32, number: u64 },
     /// Its outcome is known to the coordinator.
     Committed { coordinator: usize, process: u32, number: u64 },
+    /// A heartbeat has gone by while the transaction is under way.
+    Listens { coordinator: usize, process: u32, number: u64 },
     /// A coordinator asks for its session, and who leads.
     SessionAsked { coordinator: usize, process: u32 },
     /// That reaches the store.

@@ -398,6 +398,7 @@ impl World {
             | Event::HeldAgain { node, process, .. } => (Place::Node(*node), Some(*process)),
             Event::Decided { coordinator, process, .. }
             | Event::Committed { coordinator, process, .. }
+            | Event::Listens { coordinator, process, .. }
             | Event::Attended { coordinator, process, .. }
             | Event::SessionAsked { coordinator, process } => {
                 (Place::Coordinator(*coordinator), Some(*process))
@@ -475,6 +476,7 @@ impl World {
             event @ (Event::Decided { .. }
             | Event::Commits { .. }
             | Event::Committed { .. }
+            | Event::Listens { .. }
             | Event::SessionAsked { .. }
             | Event::Attends { .. }
             | Event::Attended { .. }) => self.coordinate(event),
@@ -504,6 +506,9 @@ impl World {
             }
             Event::Decided { coordinator, number, .. } => {
                 self.coordinators[coordinator].decided(scene, store, number);
+            }
+            Event::Listens { coordinator, number, .. } => {
+                self.coordinators[coordinator].listens(scene, number);
             }
             Event::Committed { coordinator, number, .. } => {
                 self.coordinators[coordinator].committed(scene, store, number);

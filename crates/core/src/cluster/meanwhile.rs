@@ -125,13 +125,17 @@ impl Cluster {
         self.storage_problem = why;
     }
 
-    /// The driver waited for a commit until now, and took in every beat that arrived meanwhile. Nodes that have not
-    /// registered yet could not: for them it was asleep.
-    pub fn listened(&mut self, at: Moment) {
-        let late_ms = at.now.since(self.promised);
-        let unheard = self.nodes.values_mut().filter(|node| !node.registered);
-        unheard.for_each(|node| node.signs.excuse(at.now, late_ms));
+    /// The driver waits for a commit, and takes in the beats that arrive. It calls this once in a heartbeat, and when the
+    /// commit is over: a call that comes later than that says for how long the process itself was asleep, or computed.
+    ///
+    /// Nodes that have not registered yet could not during the commit, so all of it is no silence of theirs.
+    pub fn listen(&mut self, at: Moment) {
+        self.excuse_own_silence(at, at.now.since(self.listened + self.settings.heartbeat_ms));
+        let waited_ms = at.now.since(self.promised);
+        let unregistered = self.nodes.values_mut().filter(|node| !node.registered);
+        unregistered.for_each(|node| node.signs.excuse(at.now, waited_ms));
         self.promised = self.promised.max(at.now);
+        self.listened = at.now;
     }
 }
 

@@ -351,8 +351,7 @@ impl Cluster {
     /// A coordinator that was asleep itself has heard nobody meanwhile: that says nothing about the nodes.
     /// What it owes them is the time by which it woke late; leases run on regardless. Short sleeps add up, so each counts
     /// for nodes that is longer than a busy machine is late.
-    pub(super) fn excuse_own_silence(&mut self, at: Moment) {
-        let late_ms = at.now.since(self.promised);
+    pub(super) fn excuse_own_silence(&mut self, at: Moment, late_ms: u64) {
         if late_ms < self.settings.heartbeat_ms.div_ceil(8) || planted::is(Planted::OwnSleep) {
             return;
         }

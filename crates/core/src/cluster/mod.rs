@@ -305,6 +305,8 @@ pub struct Cluster {
     leases_before: Millis,
     /// When this coordinator said that it would look again.
     promised: Millis,
+    /// When it last decided, or listened during a commit.
+    listened: Millis,
     /// Nodes that were given up lately.
     losses: Losses,
     /// Dead nodes that a person has given up by releasing the brake, and that the next decisions bury. Not stored: another
@@ -377,7 +379,8 @@ impl Cluster {
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         let before = self.work;
-        self.excuse_own_silence(at);
+        self.excuse_own_silence(at, at.now.since(self.promised));
+        self.listened = at.now;
         self.forget_longest_lease(at);
         let wake = self.watch_over(at);
         self.wake_unproven(at);

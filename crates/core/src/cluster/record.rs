@@ -403,6 +403,7 @@ impl Cluster {
             newcomers: Default::default(),
             leases_before: Granted::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,
+            listened: at.now,
             losses: Losses::default(),
             written_off: BTreeSet::new(),
             deaths: Default::default(),

@@ -14,7 +14,7 @@
 //! gives each node the whole time again.
 
 use super::restored::all_are_back;
-use super::{Cluster, Kept, KeyspaceState, Moment, NodeState};
+use super::{Cluster, Kept, KeyspaceState, Moment, NodeState, Observed};
 use crate::exchange::{Phase, ReplicaKey};
 use crate::handover::{self, Copy, Sight};
 use crate::id::{Incarnation, PlacementId, ShardId};
@@ -286,8 +286,12 @@ impl KeyspaceState {
     /// of that: none may lead in its place.
     pub(super) fn hung_copy<'a>(&self, nodes: &Nodes, now: Millis, shard: &'a Shard) -> Option<&'a Replica> {
         let may_be_copied = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
-        let cannot_act = |r: &Replica| has_ended(nodes, r) || self.has_lost(r);
-        let others_ended =
+        let has_failed = |r: &Replica| {
+            let phase = self.observed.get(&r.placement).map(Observed::phase);
+            matches!(phase, Some(Phase::Failed(_)))
+        };
+        let cannot_act = |r: &Replica| has_ended(nodes, r) || self.has_lost(r) || has_failed(r);
+        let others_cannot =
             |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || cannot_act(r));
         let is_exclusive = self.record.keyspace.ownership == Ownership::Exclusive;
         let gets_no_lease = |leader: &Replica| {
@@ -295,7 +299,7 @@ impl KeyspaceState {
         };
         let does_not_serve = |leader: &&Replica| self.has_hung_leader(shard) || gets_no_lease(leader);
         let leader = shard.leader().filter(|leader| may_be_copied && does_not_serve(leader));
-        leader.filter(|leader| others_ended(leader) && !has_ended(nodes, leader))
+        leader.filter(|leader| others_cannot(leader) && !has_ended(nodes, leader))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::cluster::Registration;
 use crate::cluster::admin::Command;
 use crate::id::{ClusterId, TransactionId};
 use crate::name::NodeId;
-use crate::node::NodeSpec;
+use crate::node::{Health, NodeSpec};
 use crate::time::Millis;
 use std::collections::BTreeSet;
 
@@ -50,8 +50,43 @@ fn l1_a_lease_is_renewed_while_a_commit_is_under_way_and_says_nothing_of_what_is
     let pushed = town.cluster.orders_since(&some, applied, None).unwrap();
     assert!(pushed.version > applied && !pushed.changed.is_empty());
     // And the renewal counts: it is no silence that the node was not heard during the commit.
-    town.cluster.listened(at);
+    town.cluster.listen(at);
     assert!(!town.cluster.nodes()[&some].signs.lease.is_over(later(&town, 2 * settings().lease_ms - 10).now));
+}
+
+/// The process was paused in the middle of a commit, and hears of it when it wakes, or when the commit is over.
+#[test]
+fn r6_a_coordinator_that_slept_during_a_commit_does_not_take_its_own_silence_for_theirs() {
+    for wakes_before_its_end in [false, true] {
+        let (mut town, _) = amid_a_commit();
+        town.now += settings().dead_after_ms + 1_000;
+        if wakes_before_its_end {
+            town.cluster.listen(town.at());
+            town.now += 10;
+        }
+        town.cluster.listen(town.at());
+        town.cluster.decide(town.at(), TransactionId([78; 20]));
+        let status = town.cluster.status(town.at());
+        assert_eq!(status.nodes.get(&Health::Down), None, "{:#?}", town.cluster.take_outbox().notices);
+        assert_eq!((status.nodes.get(&Health::Up), &status.brake), (Some(&3), &None), "{status:?}");
+    }
+}
+
+/// It was awake during a long commit, and one node says nothing.
+#[test]
+fn r6_a_node_that_is_silent_during_a_commit_is_declared_dead() {
+    let (mut town, _) = amid_a_commit();
+    let until = town.now + settings().dead_after_ms + 1_000;
+    while town.now < until {
+        town.now += settings().heartbeat_ms;
+        for id in ["a", "b"] {
+            let beat = town.next_beat(&node(id));
+            town.cluster.beat_meanwhile(town.at(), beat, &BTreeSet::new()).unwrap();
+        }
+        town.cluster.listen(town.at());
+    }
+    town.cluster.decide(town.at(), TransactionId([78; 20]));
+    assert_eq!(town.cluster.status(town.at()).nodes.get(&Health::Down), Some(&1));
 }
 
 #[test]
