@@ -14,7 +14,7 @@ use crate::message::{Message, Place, Publication, Via};
 use crate::scene::Scene;
 use partage_core::cluster::Cluster;
 use partage_core::exchange::KeyspaceBrief;
-use partage_core::id::Generation;
+use partage_core::id::{Generation, ShardId};
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
 use partage_core::publication::{Board, Kept, Since};
@@ -42,6 +42,8 @@ struct Subscriber {
     place: Place,
     /// The board has sent it everything once.
     is_current: bool,
+    /// It was told a horizon.
+    vouched: bool,
     keyspaces: BTreeMap<KeyspaceName, Subscription>,
     /// Which addresses it has heard of.
     nodes: u64,
@@ -122,7 +124,8 @@ impl Publisher {
     pub fn subscribe(&mut self, from: Place, stream: u64, has: &BTreeMap<KeyspaceName, Generation>) {
         let subscription = |has: &Generation| Subscription { has: Some(*has), under_way: false };
         let keyspaces = has.iter().map(|(name, has)| (name.clone(), subscription(has))).collect();
-        self.subscribers.insert(stream, Subscriber { place: from, is_current: false, keyspaces, nodes: 0 });
+        let subscriber = Subscriber { place: from, is_current: false, vouched: false, keyspaces, nodes: 0 };
+        self.subscribers.insert(stream, subscriber);
     }
 
     /// A subscriber has taken what it was sent.
@@ -210,8 +213,10 @@ impl Publisher {
             if !self.is_current && !subscriber.is_current {
                 continue;
             }
+            let mut withholds = false;
             for name in board.keyspaces() {
                 let held = subscriber.keyspaces.entry(name.clone()).or_default();
+                withholds |= board.since(name, held.has) == Since::Whole && whole(name).is_none();
                 let Some(publication) = lacks(board, name, held, subscriber.nodes, &whole) else { continue };
                 held.under_way = true;
                 subscriber.nodes = publication.nodes.version;
@@ -219,7 +224,7 @@ impl Publisher {
                 scene.send(here, subscriber.place, Via::Stream(*stream), message);
             }
             // Last: with it goes the word that all keyspaces below a horizon have been sent, or are gone.
-            let has = |held: &Subscription| held.has.is_some() && !held.under_way;
+            let has = |held: &Subscription| held.has.is_some() && !held.under_way && !withholds;
             let gone = subscriber
                 .keyspaces
                 .iter()
@@ -233,8 +238,11 @@ impl Publisher {
                     Message::Deleted(name, board.horizon()),
                 );
             }
-            if !std::mem::replace(&mut subscriber.is_current, true) {
-                scene.send(here, subscriber.place, Via::Stream(*stream), Message::Current(board.horizon()));
+            let horizon = if withholds { ShardId(0) } else { board.horizon() };
+            let is_first = !std::mem::replace(&mut subscriber.is_current, true);
+            if is_first || !subscriber.vouched && horizon > ShardId(0) {
+                subscriber.vouched = horizon > ShardId(0);
+                scene.send(here, subscriber.place, Via::Stream(*stream), Message::Current(horizon));
             }
         }
     }

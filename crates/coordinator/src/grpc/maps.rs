@@ -50,6 +50,8 @@ impl MapsDoor {
             spread_ms: reconnect::router_spread_ms(0),
             identity: None,
             begun: false,
+            withholds: false,
+            vouched: false,
             due: VecDeque::new(),
         };
         let messages = stream::unfold(session, |mut session| async {
@@ -115,6 +117,11 @@ struct Session {
     /// The cluster that it was told of.
     identity: Option<ClusterIdentity>,
     begun: bool,
+    /// A keyspace is on the board, and this coordinator has no map of it to send: it led until the next leader put that
+    /// keyspace in quarantine. Until that has ended nothing is said of what is gone: it would be said of that one, too.
+    withholds: bool,
+    /// Whether it was told a horizon.
+    vouched: bool,
     /// Found and not taken yet; the bytes are everybody's.
     due: VecDeque<Bytes>,
 }
@@ -129,7 +136,11 @@ impl Session {
             if self.begun {
                 self.bell.changed().await.ok()?;
                 self.tell_cluster();
+                let horizon = self.publisher.horizon();
                 self.look().await.ok()?;
+                if !(self.vouched || self.withholds) && horizon > ShardId(0) {
+                    self.vouch(horizon);
+                }
                 self.tell_spread();
             } else {
                 self.publisher.current().await;
@@ -138,12 +149,18 @@ impl Session {
                 let horizon = self.publisher.horizon();
                 self.look().await.ok()?;
                 self.begun = true;
-                let news = MapNews::Current(horizon);
-                let everything = MapEvent { news, nodes: vec![], forgotten: vec![] };
-                self.due.extend(encoded(&everything));
+                self.vouch(horizon);
                 self.tell_spread();
             }
         }
+    }
+
+    /// Says that everything was sent, and with it that all keyspaces below the horizon were, or are gone.
+    fn vouch(&mut self, horizon: ShardId) {
+        let horizon = if self.withholds { ShardId(0) } else { horizon };
+        self.vouched = horizon > ShardId(0);
+        let news = MapNews::Current(horizon);
+        self.due.extend(encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }));
     }
 
     /// Says which cluster this is, before anything else.
@@ -178,8 +195,12 @@ impl Session {
             // A whole map may be a little older than the latest: then its changes follow at once.
             let mut more = false;
             let horizon = self.publisher.horizon();
+            self.withholds = false;
             // What is gone comes last: with it goes the word that all keyspaces below the horizon are sent, or are gone.
             for (name, since) in self.publisher.lacks(&self.only, &self.has) {
+                if since == Since::Deleted && self.withholds {
+                    continue;
+                }
                 more |= self.catch_up(name, since, horizon).await?;
             }
             if !more {
@@ -214,8 +235,11 @@ impl Session {
                     self.briefed.insert(name.clone());
                     Ok(self.has.insert(name, map.to) != Some(map.to))
                 }
-                // Deleted since: the bell says so.
-                None => Ok(false),
+                // Deleted since, and the bell says so; or in quarantine.
+                None => {
+                    self.withholds = true;
+                    Ok(false)
+                }
             },
             Since::Deleted => {
                 self.has.remove(&name);
@@ -231,12 +255,63 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::id::ShardId;
+    use partage_core::exchange::KeyspaceBrief;
+    use partage_core::hash::HashFunction;
+    use partage_core::id::{ShardId, TransactionId};
+    use partage_core::keyspace::{KeyspaceKind, Ownership};
+    use partage_core::map::ShardMap;
     use partage_core::routing::table::RouteTable;
+    use partage_core::sharding::{PartitionKey, Sharding, Slot};
     use std::sync::Mutex;
 
     fn about_nothing(news: MapNews) -> MapEvent {
         MapEvent { news, nodes: vec![], forgotten: vec![] }
+    }
+
+    /// A map of one shard, and what publishes it.
+    fn map() -> (ShardMap, KeyspaceBrief) {
+        let name = KeyspaceName::new("pages").unwrap();
+        let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 };
+        let mut map = ShardMap::empty(name.clone(), sharding, PartitionKey::default());
+        let mut edit = map.edit();
+        edit.create_shard(Slot::all(1)[0].clone()).unwrap();
+        let diff = edit.commit(TransactionId([1; 20]));
+        map.apply(&diff).unwrap();
+        let brief = KeyspaceBrief {
+            name,
+            sharding,
+            partition_key: PartitionKey::default(),
+            ownership: Ownership::Exclusive,
+            generation: map.generation(),
+            first_shard: ShardId(1),
+            durable: false,
+            kind: KeyspaceKind::App,
+        };
+        (map, brief)
+    }
+
+    /// Seen in the simulator (seed 40135, touched and durable): a coordinator had led, and stood by while the next leader had a
+    /// keyspace in quarantine. It had no map of that to send, and told another that all keyspaces were sent; that one told routers
+    /// that the keyspace is gone.
+    #[tokio::test]
+    async fn m2_d11_what_is_on_the_board_and_cannot_be_sent_is_vouched_for_when_it_can() {
+        let (map, brief) = map();
+        let mut table = RouteTable::default();
+        table.change(Some(brief.clone()), true, &map.whole()).unwrap();
+        let changed = |brief| MapNews::Changed { brief, resync: true, diff: Box::new(map.whole()) };
+        let publisher = Arc::new(Publisher::default());
+        let number = publisher.stand_by(Arc::new(Mutex::new(RouteTable::default())));
+        publisher.pass_on(number, &table, about_nothing(changed(Some(brief.clone()))));
+        publisher.pass_on(number, &table, about_nothing(MapNews::Current(ShardId(7))));
+        let empty = Arc::new(Mutex::new(RouteTable::default()));
+        let number = publisher.stand_by(empty.clone());
+        publisher.pass_on(number, &RouteTable::default(), about_nothing(MapNews::Current(ShardId(0))));
+        let mut stream = MapsDoor::new(publisher.clone()).watch(WatchRequest::default()).unwrap();
+        assert_next(&mut stream, MapNews::Current(ShardId(0))).await;
+        empty.lock().unwrap().change(Some(brief.clone()), true, &map.whole()).unwrap();
+        publisher.pass_on(number, &table, about_nothing(MapNews::Nothing));
+        assert_next(&mut stream, changed(Some(brief))).await;
+        assert_next(&mut stream, MapNews::Current(ShardId(7))).await;
     }
 
     async fn assert_next(stream: &mut BoxStream<'static, Result<Bytes, Status>>, news: MapNews) {

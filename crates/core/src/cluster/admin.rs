@@ -39,7 +39,7 @@ pub use nodes::{DrainProgress, DrainStatus};
 
 use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Notice, Write};
 use crate::event::{Actor, Event, event};
-use crate::id::{PlanId, ShardId, TransactionId};
+use crate::id::{PlacementId, PlanId, ShardId, TransactionId};
 use crate::map::{MapDiff, Shard};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::{Origin, Plan, Planned, ShownPlan};
@@ -82,6 +82,8 @@ enum Effect {
     GiveUp(KeyspaceName),
     Keyspace(KeyspaceRecord),
     Map(MapDiff),
+    /// The next map, in which a person has chosen that copy of that shard.
+    GoOnWith(ShardId, PlacementId, MapDiff),
     /// The next map; a person has given up the data of that shard.
     GiveUpShard(ShardId, MapDiff),
     Node(NodeRecord),
@@ -227,6 +229,13 @@ impl Cluster {
                 }
             }
             Effect::Map(diff) => self.take_map(at, diff, None),
+            Effect::GoOnWith(shard, placement, diff) => {
+                let name = diff.keyspace.clone();
+                self.take_map(at, diff, None);
+                if let Some(keyspace) = self.keyspaces.get_mut(&name) {
+                    keyspace.note_chosen(shard, placement);
+                }
+            }
             Effect::GiveUpShard(shard, diff) => self.take_map(at, diff, Some(shard)),
             Effect::Node(record) => {
                 self.outbox.writes.push(Write::Node(record.clone()));

@@ -281,6 +281,7 @@ impl Cluster {
     fn follow_up(&mut self, at: Moment, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         keyspace.note_child(id, old);
+        keyspace.compare_again(id);
         keyspace.note_steps(at, id, old);
         let new = keyspace.map.shard(id);
         keyspace.hosted.note(id, old, new);

@@ -94,7 +94,7 @@ use crate::brake::Losses;
 use crate::event::{About, Actor, Event, EventKind, event};
 use crate::exchange::ReplicaKey;
 use crate::health::Signs;
-use crate::id::{Generation, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, NodeId};
@@ -216,8 +216,8 @@ pub struct KeyspaceState {
     named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), restored::Named>>,
     /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
     unproven: BTreeSet<ShardId>,
-    /// Of which map they were last looked at.
-    compared_at: Option<Generation>,
+    /// Those of them of which something has changed since they were last looked at.
+    to_compare: BTreeSet<ShardId>,
     /// Copies on processes that live, without which others have gone on since: they count for nothing until they have
     /// loaded.
     overtaken: BTreeSet<PlacementId>,

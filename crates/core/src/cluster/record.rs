@@ -517,7 +517,7 @@ impl KeyspaceState {
             never_led: BTreeSet::new(),
             named_copies: BTreeMap::new(),
             unproven: BTreeSet::new(),
-            compared_at: None,
+            to_compare: BTreeSet::new(),
             overtaken: BTreeSet::new(),
             excused: BTreeMap::new(),
             footprint: Default::default(),

@@ -78,6 +78,29 @@ impl KeyspaceState {
             let named = of_shard.entry((node.clone(), replica.placement)).or_default();
             named.epoch = named.epoch.max(kept.epoch);
             named.bounds = kept.bounds.clone().or(named.bounds.take());
+            self.compare_again(replica.shard);
+        }
+    }
+
+    /// Under which epoch a copy has served last, as its node has named it since the restore.
+    pub(super) fn named_epoch(&self, shard: ShardId, replica: &Replica) -> Option<Epoch> {
+        let named = self.named_copies.get(&shard)?.get(&(replica.node.clone(), replica.placement))?;
+        Some(named.epoch)
+    }
+
+    /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch.
+    pub(super) fn note_chosen(&mut self, id: ShardId, placement: PlacementId) {
+        let Some(shard) = self.map.shard(id).filter(|_| self.record.lost.is_some()) else { return };
+        let Some(replica) = shard.replica(placement) else { return };
+        let key = (replica.node.clone(), placement);
+        let chosen = Named { epoch: shard.epoch, bounds: Some(shard.bounds.clone()) };
+        self.named_copies.entry(id).or_default().insert(key, chosen);
+    }
+
+    /// What the comparison of a shard's copies rests on has changed.
+    pub(super) fn compare_again(&mut self, shard: ShardId) {
+        if self.unproven.contains(&shard) {
+            self.to_compare.insert(shard);
         }
     }
 
@@ -157,6 +180,7 @@ impl KeyspaceState {
         self.note_stored(node, &report.replica, &kept);
         if is_old && is_open {
             self.unproven.insert(report.replica.shard);
+            self.to_compare.insert(report.replica.shard);
             self.note_waiting(report.replica.shard);
         }
     }
@@ -165,22 +189,19 @@ impl KeyspaceState {
     /// have a later one.
     fn find_overtaken(&self, nodes: &Nodes, shard: &Shard) -> Vec<PlacementId> {
         let is_overtaken = |r: &&Replica| {
-            let named =
-                self.named_copies.get(&shard.id).and_then(|all| all.get(&(r.node.clone(), r.placement)));
-            let is_old = |named: &&Named| self.was_restored_since(shard, named.epoch);
-            let later = |named: &Named| self.later_copies(shard, named.epoch).next().is_some();
-            !has_ended(nodes, r) && named.filter(is_old).is_some_and(later)
+            let is_old = |epoch: &Epoch| self.was_restored_since(shard, *epoch);
+            let later = |epoch: Epoch| self.later_copies(shard, epoch).next().is_some();
+            !has_ended(nodes, r) && self.named_epoch(shard.id, r).filter(is_old).is_some_and(later)
         };
         shard.live().filter(is_overtaken).map(|r| r.placement).collect()
     }
 
-    /// Compares the copies of those unproven shards of which every copy in the map was heard.
-    fn compare(&mut self, nodes: &Nodes) {
+    /// Compares the copies of those `shards` of which every copy in the map was heard.
+    fn compare(&mut self, nodes: &Nodes, shards: BTreeSet<ShardId>) {
         let is_open = |id: &ShardId| {
             self.map.shard(*id).is_some_and(|shard| self.unheard_copies(nodes, shard).next().is_some())
         };
-        let (open, proven): (BTreeSet<ShardId>, BTreeSet<ShardId>) =
-            self.unproven.iter().copied().partition(is_open);
+        let proven: Vec<ShardId> = shards.into_iter().filter(|id| !is_open(id)).collect();
         for shard in proven.iter().filter_map(|id| self.map.shard(*id)) {
             for placement in self.find_overtaken(nodes, shard) {
                 let epoch = self.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
@@ -188,8 +209,8 @@ impl KeyspaceState {
                 self.overtaken.insert(placement);
             }
         }
-        self.unproven = open;
         for id in proven {
+            self.unproven.remove(&id);
             self.note_news(id);
             self.note_waiting(id);
         }
@@ -232,11 +253,9 @@ impl Cluster {
         let has_changed = self.unheard.as_ref() != Some(&unheard);
         self.unheard = Some(unheard);
         for keyspace in self.keyspaces.values_mut().filter(|keyspace| !keyspace.unproven.is_empty()) {
-            let now = keyspace.map.generation();
-            if has_changed || keyspace.compared_at != Some(now) {
-                keyspace.compared_at = Some(now);
-                keyspace.compare(&self.nodes);
-            }
+            let changed = std::mem::take(&mut keyspace.to_compare);
+            let shards = if has_changed { keyspace.unproven.clone() } else { changed };
+            keyspace.compare(&self.nodes, shards);
         }
         Millis::NEVER
     }
@@ -246,8 +265,7 @@ impl Cluster {
         let Replica { node, placement, .. } = replica;
         let key = keyspace.key_of(shard.id, *placement);
         let kept = self.nodes.get(node).and_then(|state| state.kept.get(&key)).map(|kept| kept.epoch);
-        let named = || keyspace.named_copies.get(&shard.id)?.get(&(node.clone(), *placement));
-        let epoch = kept.or_else(|| Some(named()?.epoch)).unwrap_or_default();
+        let epoch = kept.or_else(|| keyspace.named_epoch(shard.id, replica)).unwrap_or_default();
         let later = keyspace.later_copies(shard, epoch).next();
         let later = later.map(|(other, key)| format!(" than {} of {} on {other}", key.placement, key.shard));
         format!("{node} has {placement}, which is older{}", later.unwrap_or_default())

@@ -43,26 +43,29 @@ impl Cluster {
         let mut edit = keyspace.map.edit();
         let mut warnings = self.give_parents_up(keyspace, shard, &mut edit)?;
         let lives = |r: &Replica| !state.has_ended(r.incarnation) && r.node == *node && !keyspace.has_lost(r);
-        let summary = match shard.live().find(|r| lives(r)) {
+        let (chosen, summary) = match shard.live().find(|r| lives(r)) {
             Some(replica) => {
                 warnings.extend(self.give_missing_up(keyspace, shard, replica, &mut edit)?);
-                format!("let shard {id} of keyspace {name} go on as {} on {node}", replica.placement)
+                warnings.extend(keyspace.later_than(shard, replica));
+                let placement = replica.placement;
+                (placement, format!("let shard {id} of keyspace {name} go on as {placement} on {node}"))
             }
             None => {
                 let (placement, kept) = self.stored_of(keyspace, shard, state)?;
                 warnings.extend(self.may_be_missing(at, keyspace, shard, (placement, kept)));
                 warnings.extend(given_up_there(shard, placement, state));
                 choose(&mut edit, shard, placement, state)?;
-                format!(
+                let summary = format!(
                     "let shard {id} of keyspace {name} go on with what {node} has stored as {placement}, of epoch {}",
                     kept.epoch
-                )
+                );
+                (placement, summary)
             }
         };
         let diff = edit.commit(transaction);
         let findings = check::diff(&keyspace.map, &diff).into_iter();
         no_finding(findings.chain(check::keeps_data(&keyspace.map, &diff)))?;
-        Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::Map(diff)]) })
+        Ok(Intent { warnings, ..Intent::new(summary, vec![Effect::GoOnWith(id, chosen, diff)]) })
     }
 
     /// A new shard takes the keys. It has never had data, so it is placed by itself; what nodes still have of the former
@@ -310,13 +313,7 @@ impl Cluster {
             Epoch(0) => "everything that was acknowledged before it had copied".to_owned(),
             epoch => format!("what was acknowledged since epoch {epoch}"),
         };
-        let mut told = Vec::new();
-        if let Some((node, key)) = keyspace.later_copies(shard, kept.epoch).next() {
-            told.push(format!(
-                "{} of shard {} on {node} is a later copy: {since} may be missing",
-                key.placement, key.shard
-            ));
-        }
+        let mut told: Vec<String> = keyspace.later_copy(shard, kept.epoch, &since).into_iter().collect();
         let copy = |r: &Replica| self.sight(keyspace, at.now).copy(shard, r);
         match shard.live().find(|r| r.placement == placement).map(copy) {
             Some(Copy::Unproven) => told.push(format!(
@@ -340,6 +337,21 @@ impl Cluster {
             }
         }
         told
+    }
+}
+
+impl KeyspaceState {
+    /// That others have a later copy of a shard than one of that epoch.
+    fn later_copy(&self, shard: &Shard, epoch: Epoch, since: &str) -> Option<String> {
+        let (node, key) = self.later_copies(shard, epoch).next()?;
+        let ReplicaKey { placement, shard, .. } = key;
+        Some(format!("{placement} of shard {shard} on {node} is a later copy: {since} may be missing"))
+    }
+
+    /// The same of a copy on a process that lives, where the coordinator's state was restored.
+    fn later_than(&self, shard: &Shard, replica: &Replica) -> Option<String> {
+        let epoch = self.named_epoch(shard.id, replica)?;
+        self.later_copy(shard, epoch, &format!("what was acknowledged since epoch {epoch}"))
     }
 }
 

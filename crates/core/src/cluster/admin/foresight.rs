@@ -62,7 +62,7 @@ impl Cluster {
                 Effect::Create(record, _) | Effect::Keyspace(record) => {
                     touched.insert(record.keyspace.name.clone());
                 }
-                Effect::Map(diff) | Effect::GiveUpShard(_, diff) => {
+                Effect::Map(diff) | Effect::GoOnWith(.., diff) | Effect::GiveUpShard(_, diff) => {
                     touched.insert(diff.keyspace.clone());
                 }
                 Effect::Node(_) | Effect::DropNode(_) | Effect::ReleaseBrake => {

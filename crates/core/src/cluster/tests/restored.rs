@@ -348,6 +348,60 @@ fn d1_d10_a_copy_waits_for_those_that_the_backup_names_and_a_person_may_choose_i
     assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
 }
 
+/// A person knows that others have a later copy, and goes on with an earlier one: the comparison does not overrule them, whether a
+/// process holds what they chose, or a disk.
+#[test]
+fn d10_what_a_person_has_chosen_is_not_overtaken_by_a_later_copy_that_they_were_told_of() {
+    for lives in [true, false] {
+        let mut town = town_of(3, durable(1, 2));
+        let backup = town.disk.clone();
+        let shard = town.map().shards().next().unwrap().clone();
+        let leader = shard.leader().unwrap().node.clone();
+        let at = |id: &NodeId| (0..3).find(|at| spec(*at).id == *id).unwrap();
+        let third = (0..3).find(|at| shard.live().all(|r| r.node != spec(*at).id)).unwrap();
+        let other = shard.live().map(|r| at(&r.node)).find(|other| *other != at(&leader)).unwrap();
+        if lives {
+            town.cut_off.insert(leader.clone());
+        } else {
+            kill(&mut town, at(&leader));
+        }
+        town.run(2 * REPLACE_AFTER_MS);
+        assert_eq!(town.served().len(), 1, "another leads: {:#?}", town.notices);
+        kill(&mut town, other);
+        kill(&mut town, third);
+        town.cut_off.clear();
+        let mut town = restore(town, backup);
+        if !lives {
+            start(&mut town, at(&leader));
+        }
+        // It has what was written since, and the backup does not name it.
+        start(&mut town, third);
+        town.run(10_000);
+        assert!(town.served().is_empty(), "{:#?}", town.map());
+        if town.cluster.brake().is_some() {
+            let at = town.at();
+            town.cluster.command(at, TransactionId([8; 20]), "mia", Command::ReleaseBrake, false).unwrap();
+            town.run(5_000);
+        }
+        town.disks.as_mut().unwrap().give_up(shard.id);
+        let now = town.map().generation().sequence;
+        let join = Command::ForceJoinShard {
+            keyspace: name(),
+            shard: shard.id,
+            node: leader.clone(),
+            generation: now,
+        };
+        let answer = town.cluster.command(town.at(), TransactionId([9; 20]), "mia", join, true);
+        let warned = answer.unwrap().warnings.join("; ");
+        assert!(warned.contains("is a later copy"), "{lives}: {warned}");
+        force_join(&mut town, shard.id, leader.as_str(), now).unwrap();
+        town.run(10_000);
+        assert_eq!(town.served().len(), 1, "{lives}: {:#?} {:#?}", town.notices, town.map());
+        let led_by = town.map().shards().next().unwrap().leader().unwrap().node.clone();
+        assert_eq!(led_by, leader, "{lives}");
+    }
+}
+
 /// A process that lives and has dropped the data is no copy to go on with.
 #[test]
 fn d10_what_a_live_process_has_dropped_cannot_be_chosen() {

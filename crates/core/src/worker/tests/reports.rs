@@ -102,7 +102,7 @@ fn b11_a_load_that_gets_on_is_reported_with_the_next_beat() {
         let reports = fixture.worker.beat(Millis(now)).unwrap().reports;
         reports.iter().map(|report| report.progress).collect::<Vec<_>>()
     };
-    assert_eq!(progress(&mut fixture, 2), [], "there is nothing new");
+    assert_eq!(progress(&mut fixture, 2), [0u32; 0], "there is nothing new");
     fixture.worker.progressed(Millis(3), &replica());
     fixture.worker.progressed(Millis(4), &replica());
     assert!(!fixture.worker.has_news(), "it hurries no beat");
@@ -110,5 +110,5 @@ fn b11_a_load_that_gets_on_is_reported_with_the_next_beat() {
     fixture.done(7, Callback::Load);
     assert_eq!(progress(&mut fixture, 8), [2]);
     fixture.worker.progressed(Millis(9), &replica());
-    assert_eq!(progress(&mut fixture, 10), [], "nothing loads any more");
+    assert_eq!(progress(&mut fixture, 10), [0u32; 0], "nothing loads any more");
 }
