@@ -13,12 +13,15 @@ use std::time::Duration;
 /// How long an answer may take: a plan of a million shards is made in less.
 pub const ANSWER: Duration = Duration::from_secs(30);
 
-/// A `host:port`, and nothing else.
+/// A `host:port`, also as the `http://host:port` that `partage up` prints.
 pub fn address(text: &str) -> Result<String, String> {
-    let bare = text.split_once("://").map_or(text, |(_, rest)| rest).trim_end_matches('/');
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    let bare = rest.strip_suffix('/').unwrap_or(rest);
     match bare.parse::<Authority>() {
-        Ok(authority) if authority.port_u16().is_some() && bare == text => Ok(text.to_owned()),
-        Ok(authority) if authority.port_u16().is_some() => Err(format!("give host:port alone: {bare}")),
+        Ok(authority) if authority.port_u16().is_some() && scheme == "http" => Ok(bare.to_owned()),
+        Ok(authority) if authority.port_u16().is_some() => {
+            Err(format!("{scheme} is not spoken there: give host:port alone: {bare}"))
+        }
         Ok(_) | Err(_) => Err("give host:port, such as 127.0.0.1:7400".to_owned()),
     }
 }

@@ -8,7 +8,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Of this process.
 #[expect(clippy::disallowed_methods, reason = "all arguments are libFuzzer's")]
@@ -28,6 +28,20 @@ fn write_seeds() {
     written.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
 }
 
+/// What the last panic said. libFuzzer's own hook ends the process with each; but the product catches those of the library that
+/// reads Parquet, which gives up damaged files so.
+static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
+
+static HOOK: LazyLock<()> = LazyLock::new(|| {
+    std::panic::set_hook(Box::new(|panic| {
+        *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
+    }));
+});
+
 fuzz_target!(init: write_seeds(), |data: &[u8]| {
-    (TARGET.parse)(data);
+    LazyLock::force(&HOOK);
+    if std::panic::catch_unwind(|| (TARGET.parse)(data)).is_err() {
+        eprintln!("{}", LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner));
+        std::process::abort();
+    }
 });

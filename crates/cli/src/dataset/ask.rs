@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use partage_core::dataset::VersionName;
 use partage_dataset::serve::VERSION;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Between two looks at how far loading is.
@@ -268,6 +268,13 @@ impl StatusArgs {
             }
         }
         output.text(&rows.to_string());
+        let pinned: BTreeSet<&String> = dataset.pinned.values().collect();
+        for version in pinned {
+            output.text(&format!(
+                "pinned to {version}: `partage dataset rollback {} --latest` follows the latest version again",
+                self.dataset
+            ));
+        }
         troubles(&dataset.nodes, output);
         errors(&self.dataset, &dataset, &dataset.nodes, output);
         Ok(())
@@ -395,6 +402,10 @@ impl RollbackArgs {
 impl GetArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        if self.key.is_empty() {
+            let what = format!("the key is empty: `partage dataset scan {}` lists keys", self.dataset);
+            return Err(Failure::usage(what));
+        }
         let path = format!("/{}/{}", segment(&self.dataset), segment_of(self.key.as_bytes()));
         let reply = self.door.answer(Method::GET, &path, Bytes::new()).await?;
         let version = reply.headers.get(VERSION).and_then(|version| version.to_str().ok());

@@ -79,6 +79,9 @@ pub struct Dataset {
     /// Nodes that cannot read it from the source, and why.
     #[serde(default)]
     pub source_errors: BTreeMap<String, Trouble>,
+    /// The version that each node was ordered to give to clients, where it was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pinned: BTreeMap<String, String>,
     /// Folders that are no versions, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,

@@ -312,7 +312,7 @@ impl KeyspaceState {
             return Ok(shard);
         }
         Err(AdminError::Conflict {
-            problem: format!("shard {id} of keyspace {} is {:?}", self.record.keyspace.name, shard.stage()),
+            problem: format!("shard {id} of keyspace {} is {}", self.record.keyspace.name, shard.stage()),
             way_out: "wait until its split, merge or removal has ended, and look it up again".into(),
         })
     }

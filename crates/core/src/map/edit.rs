@@ -48,7 +48,7 @@ pub enum EditError {
         state: ReplicaState,
     },
     /// A stage that the operation does not fit.
-    #[error("shard {shard} is {stage:?}: {}", self.way_out())]
+    #[error("shard {shard} is {stage}: {}", self.way_out())]
     WrongStage {
         /// Which shard.
         shard: ShardId,

@@ -102,6 +102,19 @@ pub enum Stage {
     Removing,
 }
 
+/// For people: what follows on "shard s2 is".
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |family: &Family| family.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match self {
+            Stage::Forming(_) => write!(f, "forming: the split or merge that makes it has not ended"),
+            Stage::Serving => write!(f, "serving"),
+            Stage::Closing(children) => write!(f, "closing: its keys are in {} now", named(children)),
+            Stage::Removing => write!(f, "being removed"),
+        }
+    }
+}
+
 /// The unit of placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {

@@ -2,7 +2,7 @@
 
 use super::stripes::Inside;
 use super::version::Version;
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use partage_core::dataset::name::{DatasetName, VersionName};
 use partage_core::time::Millis;
 use std::collections::BTreeMap;
@@ -101,6 +101,8 @@ struct Versions {
 pub struct Dataset {
     name: DatasetName,
     versions: ArcSwap<Versions>,
+    /// The version that a person has ordered for clients.
+    pinned: ArcSwapOption<VersionName>,
 }
 
 impl Dataset {
@@ -108,12 +110,22 @@ impl Dataset {
     pub fn new(name: DatasetName, options: Options) -> Result<Dataset, NotTaken> {
         let options = Arc::new(options.checked(&name)?);
         let versions = Versions { options, ..Versions::default() };
-        Ok(Dataset { name, versions: ArcSwap::from_pointee(versions) })
+        Ok(Dataset { name, versions: ArcSwap::from_pointee(versions), pinned: ArcSwapOption::empty() })
     }
 
     /// Its name.
     pub fn name(&self) -> &DatasetName {
         &self.name
+    }
+
+    /// The version that a person has ordered for clients, as `partage dataset rollback` does; none = the latest.
+    pub fn pinned(&self) -> Option<Arc<VersionName>> {
+        self.pinned.load_full()
+    }
+
+    /// Says which that is.
+    pub fn set_pinned(&self, version: Option<VersionName>) {
+        self.pinned.store(version.map(Arc::new));
     }
 
     /// How it is served.

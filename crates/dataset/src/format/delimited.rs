@@ -182,9 +182,21 @@ impl Delimited {
         if !std::mem::take(&mut self.is_row_read) && !self.read_row()? {
             return Ok(false);
         }
+        self.has_key()?;
         self.write_key();
         self.write_value()?;
         Ok(true)
+    }
+
+    /// A row whose key is empty is most likely one that has none: databases write null so. Of several columns one may be.
+    fn has_key(&self) -> Result<(), Failure> {
+        match self.key.first() {
+            Some(first) if self.key.iter().all(|column| self.row[*column].is_empty()) => {
+                let column = self.names[*first].clone();
+                Err(self.failure(Reason::KeyValue { column, found: "empty" }))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -139,6 +139,11 @@ pub enum Reason {
         /// The column.
         column: String,
     },
+    /// A file of JSON that is no JSON Lines.
+    #[error(
+        "the file is one JSON list, and each line is to be one object: `jq -c '.[]'` writes each element of it on a line"
+    )]
+    JsonList,
     /// A row whose key says nothing.
     #[error("the key, {column:?}, is {found}; a key is text, a number, a truth value or bytes")]
     KeyValue {

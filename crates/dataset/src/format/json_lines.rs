@@ -23,6 +23,8 @@ pub struct JsonLines {
     source: &'static str,
     lines: BufReader<Box<dyn Read + Send>>,
     number: u64,
+    /// No line was read yet.
+    is_first: bool,
     line: Vec<u8>,
     most_bytes: usize,
     /// The key's columns, then those of the value.
@@ -45,6 +47,7 @@ impl JsonLines {
             source: text.source,
             lines: BufReader::with_capacity(READ_BYTES, text.stream),
             number: 0,
+            is_first: true,
             line: Vec::new(),
             most_bytes: options.most_bytes,
             columns: key.iter().chain(&columns.values).cloned().collect(),
@@ -111,6 +114,10 @@ impl Records for JsonLines {
             Ok(false) => return Ok(None),
             Ok(true) => {}
             Err(reason) => return Err(Failure::new(Place::Line(self.number), reason).of(&self.file)),
+        }
+        // No row of its own: with a tolerance for bad rows those lines of it would be taken that happen to be objects.
+        if std::mem::take(&mut self.is_first) && self.line.starts_with(b"[") {
+            return Err(Failure::new(Place::Line(self.number), Reason::JsonList).of(&self.file));
         }
         if let Err(reason) = self.read_row() {
             return Err(Failure::new(Place::Line(self.number), reason).of(&self.file));

@@ -135,6 +135,19 @@ fn what_is_missing_is_named_with_its_place() {
             "f.jsonl: line 1: the key, \"k\", is null; a key is text, a number, a truth value or bytes",
         ),
         (
+            "f.csv",
+            "k,v\na,1\n,2",
+            columns("k", &["v"]),
+            "f.csv: line 3: the key, \"k\", is empty; a key is text, a number, a truth value or bytes",
+        ),
+        (
+            "f.json",
+            "[{\"k\":1},\n{\"k\":2}]",
+            columns("k", &[]),
+            "f.json: line 1: the file is one JSON list, and each line is to be one object: `jq -c '.[]'` writes each element \
+             of it on a line",
+        ),
+        (
             "f.jsonl",
             "{\"k\":1} 2",
             columns("k", &[]),
@@ -218,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn csv_comes_back(rows in prop::collection::vec((".{0,9}", ".{0,20}"), 0..20), packed in 0..3) {
+    fn csv_comes_back(rows in prop::collection::vec((".{1,9}", ".{0,20}"), 0..20), packed in 0..3) {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(["v", "k"]).unwrap();
         for (key, value) in &rows {

@@ -229,6 +229,7 @@ impl Driver {
             // What doing something tells at once: that a version went, or that it is used.
             events.extend(self.hands.act(&self.machine, effects).await);
         }
+        self.hands.show_pins(&self.machine);
         self.answer();
     }
 

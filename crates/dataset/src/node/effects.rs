@@ -451,6 +451,16 @@ impl Hands {
     }
 
     /// Clients get the same version, by a later order.
+    /// Shows which versions a person has ordered.
+    pub(super) fn show_pins(&self, machine: &Machine) {
+        for dataset in self.catalogue.datasets().iter() {
+            let ordered = machine.shelf(dataset.name()).and_then(|shelf| shelf.pin().version.clone());
+            if dataset.pinned().as_deref() != ordered.as_ref() {
+                dataset.set_pinned(ordered);
+            }
+        }
+    }
+
     fn show_order(&self, machine: &Machine, dataset: &DatasetName) {
         let Some(shown) = self.catalogue.dataset(dataset.as_str()) else { return };
         let (Some(now), order) = (shown.read(), order(machine, dataset)) else { return };

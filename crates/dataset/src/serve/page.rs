@@ -1,6 +1,7 @@
 //! The status page for people: no script, nothing from elsewhere, and every text escaped.
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// Squares that are shown for a version; of more partitions only the counts are.
@@ -171,9 +172,24 @@ fn trouble(page: &mut String, told: &Value) {
     add(page, format_args!("since {}, {times}: <code>{}</code>", Text(since), Text(word(told, "error"))));
 }
 
+/// The versions that nodes were ordered to give to clients: one, but for a moment.
+fn pinned(one: &Value) -> BTreeSet<&str> {
+    one["pinned"].as_object().into_iter().flatten().filter_map(|(_, version)| version.as_str()).collect()
+}
+
 fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
     add(page, format_args!("<section><header><h2><a href=\"/{0}\">{0}</a></h2>", Text(name)));
     add(page, format_args!("<span class=\"soft\">{}</span></header>", Text(word(one, "content_type"))));
+    for version in pinned(one) {
+        let (dataset, version) = (Text(name), Text(version));
+        add(
+            page,
+            format_args!(
+                "<article><b>Pinned to {version}</b>: <code>partage dataset rollback {dataset} --latest</code> follows \
+                 the latest version again</article>"
+            ),
+        );
+    }
     let errors = one["source_errors"].as_object().into_iter().flatten();
     // What is wrong with all of the source is said above; a dataset may have had a trouble of its own before.
     let own = errors.filter(|(node, told)| nodes[node.as_str()]["source_error"] != **told);

@@ -197,7 +197,12 @@ fn one(house: &House, dataset: &Dataset, me: &str) -> Value {
             (version.name().to_string(), told)
         })
         .collect();
-    json!({ "content_type": dataset.options().content_type, "versions": versions, "source_errors": {} })
+    let mut told =
+        json!({ "content_type": dataset.options().content_type, "versions": versions, "source_errors": {} });
+    if let Some(pinned) = dataset.pinned() {
+        told["pinned"] = json!({ me: pinned.as_str() });
+    }
+    told
 }
 
 fn node(house: &House, version: &Arc<Version>, current: Option<&Arc<Version>>, me: &str) -> Value {
@@ -303,7 +308,11 @@ fn merge(status: &mut Value, told: &Value, path: &str) {
             }
             continue;
         }
-        add(&mut ours["source_errors"], &one["source_errors"]);
+        for of_nodes in ["source_errors", "pinned"] {
+            if one[of_nodes].is_object() {
+                add(&mut ours[of_nodes], &one[of_nodes]);
+            }
+        }
         for (version, theirs) in one["versions"].as_object().into_iter().flatten() {
             let ours = &mut ours["versions"][version];
             if !ours.is_object() {
