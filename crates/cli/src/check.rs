@@ -198,8 +198,13 @@ fn dump(path: &Path) -> Result<Look, Failure> {
             }
             Err(error) => Reading { problems: vec![error.to_string()], ..Reading::default() },
         }
-    } else {
+    } else if bytes.trim_ascii_start().starts_with(b"{") {
         Reading::of(&bytes)
+    } else {
+        let what = format!("{} is no dump and no backup of a cluster", path.display());
+        return Err(Failure::usage(what).help(
+            "`partage backup --to FILE` makes a backup, and GET /v1/dump of a coordinator gives a dump",
+        ));
     };
     let findings = Findings {
         sound: problems.is_empty(),
