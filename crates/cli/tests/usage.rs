@@ -114,7 +114,6 @@ fn mistakes_are_json_where_json_was_asked_for() {
 #[test]
 fn addresses_and_ports_that_cannot_be_say_what_can() {
     for (address, says) in [
-        ("http://127.0.0.1:7400", "127.0.0.1:7400"),
         ("https://127.0.0.1:7400/", "https is not spoken there: give host:port alone: 127.0.0.1:7400"),
         ("localhost", "give host:port, such as 127.0.0.1:7400"),
         ("", "give host:port"),

@@ -375,9 +375,10 @@ impl RollbackArgs {
             self.version.as_ref().filter(|version| !dataset.versions.contains_key(*version))
         {
             let known: Vec<_> = dataset.versions.keys().map(String::as_str).collect();
-            let what =
-                format!("no node has version {version} of dataset {name}: there are {}", known.join(", "));
-            say(&format!("warning: {what}; it is loaded from the source, if that has it"));
+            say(&format!(
+                "no node has version {version} of dataset {name} now (they have {}): each loads it first, if the source has it",
+                known.join(", ")
+            ));
         }
         let summary = format!("clients of dataset {name} get {to} instead of {now}");
         if !self.dry_run {
