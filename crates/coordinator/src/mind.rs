@@ -5,7 +5,9 @@ use crate::limits;
 use crate::store::{Store, StoreError};
 use crate::trays::{Tray, Trays};
 use partage_coordination::LeaderLease;
-use partage_core::cluster::{Ahead, BeatError, Cluster, Moment, Outbox, Registration, Welcome, Write};
+use partage_core::cluster::{
+    Ahead, BeatError, Cluster, Moment, Outbox, Pending, Registration, Welcome, Write,
+};
 use partage_core::event::{About, Event, EventKind, event};
 use partage_core::exchange::{Beat, Orders};
 use partage_core::id::TransactionId;
@@ -383,7 +385,8 @@ impl Task {
             let next = self.room_looked_for + limits::ROOM_AGAIN_MS;
             if self.clock.now() < next || !self.has_room(full.room_bytes.unwrap_or(0)).await {
                 self.audience.looked(&self.cluster, self.clock.now(), calls);
-                return Ok(self.room_looked_for + limits::ROOM_AGAIN_MS);
+                let again = self.room_looked_for + limits::ROOM_AGAIN_MS;
+                return Ok(if self.waiting.is_empty() { again } else { self.clock.now() });
             }
             self.full = None;
             self.cluster.set_storage_problem(None);
@@ -403,17 +406,19 @@ impl Task {
             let at = self.moment()?;
             wake = self.cluster.decide(at, transaction());
             let mut outbox = self.cluster.take_outbox();
-            let mut is_slow = false;
+            let mut comes_first = false;
             if !outbox.writes.is_empty() {
-                let took =
-                    self.commit(std::mem::take(&mut outbox.writes), &outbox.orders, &mut replies).await?;
+                let pending = Pending::of(&outbox);
+                let Committed { took, has_heard } =
+                    self.commit(std::mem::take(&mut outbox.writes), &pending, &mut replies).await?;
                 self.audience.committed(took);
-                is_slow = took >= limits::SLOW_COMMIT;
+                comes_first = took >= limits::SLOW_COMMIT || has_heard;
             }
             self.let_out(outbox);
             replies.drain(..).for_each(|reply| reply(Ok(())));
-            if is_slow || !self.beats.is_empty() || !self.inbox.is_empty() {
-                // Who has called meanwhile comes first; then it goes on.
+            let waits = !(self.beats.is_empty() && self.inbox.is_empty() && self.waiting.is_empty());
+            if comes_first || waits {
+                // What beats have said meanwhile, and who has called, comes first; then it goes on.
                 return Ok(wake.min(at.now));
             }
             if wake > at.now {
@@ -423,18 +428,19 @@ impl Task {
         Ok(wake)
     }
 
-    /// Makes `writes` durable, which change the orders of the nodes `changing`, and answers beats meanwhile.
+    /// Makes `writes` durable, and answers beats meanwhile.
     async fn commit(
         &mut self,
         writes: Vec<Write>,
-        changing: &BTreeSet<NodeId>,
+        pending: &Pending,
         replies: &mut Vec<Reply>,
-    ) -> Result<Duration, Ended> {
+    ) -> Result<Committed, Ended> {
         let begun = tokio::time::Instant::now();
         let commit = self.store.prepare(writes, &self.cluster)?;
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
-        let mut meanwhile = Meanwhile { cluster, lead, clock: *clock, beats, waiting };
-        let outcome = meanwhile.answers(changing, store.carry_out(commit)).await;
+        let mut meanwhile = Meanwhile::new(cluster, lead, *clock, (beats, waiting));
+        let outcome = meanwhile.answers(pending, store.carry_out(commit)).await;
+        let has_heard = meanwhile.has_heard;
         if let Err(error) = outcome {
             let Some(not_stored) = NotStored::of(&error, self.store.tried_bytes()) else {
                 return Err(error.into());
@@ -443,14 +449,16 @@ impl Task {
             return Err(if error.is_full() { Ended::Full(not_stored) } else { error.into() });
         }
         self.cluster.listen(self.clock.moment());
-        Ok(begun.elapsed())
+        Ok(Committed { took: begun.elapsed(), has_heard })
     }
 
     /// Whether a commit of so many bytes would find room now; answers beats meanwhile.
     async fn has_room(&mut self, bytes: u64) -> bool {
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
-        let mut meanwhile = Meanwhile { cluster, lead, clock: *clock, beats, waiting };
-        let has_room = meanwhile.answers(&BTreeSet::new(), store.has_room(bytes)).await.is_ok();
+        cluster.has_listened(clock.moment());
+        let mut meanwhile = Meanwhile::new(cluster, lead, *clock, (beats, waiting));
+        let has_room = meanwhile.answers(&Pending::default(), store.has_room(bytes)).await.is_ok();
+        self.cluster.listen(self.clock.moment());
         self.room_looked_for = self.clock.now();
         has_room
     }
@@ -479,6 +487,13 @@ impl Task {
     }
 }
 
+/// A commit that is done.
+struct Committed {
+    took: Duration,
+    /// Whether a beat was taken in meanwhile.
+    has_heard: bool,
+}
+
 /// What it takes to answer beats while the store is at work.
 struct Meanwhile<'a> {
     cluster: &'a mut Cluster,
@@ -486,15 +501,27 @@ struct Meanwhile<'a> {
     clock: Clock,
     beats: &'a mut mpsc::Receiver<Urgent>,
     waiting: &'a mut Vec<BeatCall>,
+    /// Nodes of which a beat waits that will be taken in. What it says, the next one does not say again: none overtakes it.
+    held: BTreeSet<NodeId>,
+    has_heard: bool,
 }
 
-impl Meanwhile<'_> {
-    /// Answers beats, and who comes back, until the store has done its `work`, which changes the orders of the nodes
-    /// `changing`. Beats that cannot be answered now wait.
-    async fn answers<T>(&mut self, changing: &BTreeSet<NodeId>, work: impl Future<Output = T>) -> T {
+impl<'a> Meanwhile<'a> {
+    fn new(
+        cluster: &'a mut Cluster,
+        lead: &'a LeaderLease,
+        clock: Clock,
+        (beats, waiting): (&'a mut mpsc::Receiver<Urgent>, &'a mut Vec<BeatCall>),
+    ) -> Meanwhile<'a> {
+        let will_be_taken = |call: &&BeatCall| cluster.will_take(&call.beat);
+        let held = waiting.iter().filter(will_be_taken).map(|call| call.beat.node.clone()).collect();
+        Meanwhile { cluster, lead, clock, beats, waiting, held, has_heard: false }
+    }
+
+    /// Answers beats, and who comes back, until the store has done its `work`, which is `pending`. Beats that cannot be
+    /// answered now wait.
+    async fn answers<T>(&mut self, pending: &Pending, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
-        // What a beat says, the next one does not say again: none overtakes another of its node.
-        let mut held: BTreeSet<NodeId> = self.waiting.iter().map(|call| call.beat.node.clone()).collect();
         let heartbeat = Duration::from_millis(self.cluster.settings().heartbeat_ms);
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + heartbeat, heartbeat);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -508,20 +535,17 @@ impl Meanwhile<'_> {
                 Some(urgent) = self.beats.recv(), if self.waiting.len() < limits::CALLS => urgent,
             };
             match (urgent, moment(self.lead, self.clock)) {
-                (Urgent::Beat(call), _) if held.contains(&call.beat.node) => self.waiting.push(call),
+                (Urgent::Beat(call), _) if self.held.contains(&call.beat.node) => self.wait(call),
                 (Urgent::Beat(BeatCall { beat, answer }), Ok(at)) => {
-                    match self.cluster.beat_meanwhile(at, beat, changing) {
-                        Ok(orders) => drop(answer.send(Ok(orders))),
-                        Err(beat) => {
-                            held.insert(beat.node.clone());
-                            self.waiting.push(BeatCall { beat, answer });
+                    match self.cluster.beat_meanwhile(at, beat, pending) {
+                        Ok(orders) => {
+                            self.has_heard = true;
+                            drop(answer.send(Ok(orders)));
                         }
+                        Err(beat) => self.wait(BeatCall { beat, answer }),
                     }
                 }
-                (Urgent::Beat(call), Err(_)) => {
-                    held.insert(call.beat.node.clone());
-                    self.waiting.push(call);
-                }
+                (Urgent::Beat(call), Err(_)) => self.wait(call),
                 (Urgent::Resume { registration, answer }, Ok(at)) => {
                     drop(answer.send(self.cluster.resume_meanwhile(at, *registration)));
                 }
@@ -530,6 +554,16 @@ impl Meanwhile<'_> {
                 }
             }
         }
+    }
+}
+
+impl Meanwhile<'_> {
+    /// The beat is taken in, or refused, when the store is done.
+    fn wait(&mut self, call: BeatCall) {
+        if self.cluster.will_take(&call.beat) {
+            self.held.insert(call.beat.node.clone());
+        }
+        self.waiting.push(call);
     }
 }
 

@@ -41,8 +41,8 @@ pub enum MapNews {
     },
     /// It is gone, if its shards began below that: the coordinator may lag behind, and not know a later one of that name yet.
     Deleted(KeyspaceName, ShardId),
-    /// Everything that there was when the stream began has been sent: said once on each stream. Keyspaces whose shards
-    /// begin below that are among it, or are gone.
+    /// Everything that there was when the stream began has been sent: said once on each stream, and once more with a horizon
+    /// where the first had none (0). Keyspaces whose shards begin below that are among it, or are gone.
     Current(ShardId),
     /// Over how long routers spread, in milliseconds, when this coordinator is lost.
     Spread(u64),

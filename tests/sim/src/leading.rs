@@ -9,7 +9,7 @@ use crate::oracle::Finding;
 use crate::publisher::Publisher;
 use crate::scene::Scene;
 use crate::store::Committed;
-use partage_core::cluster::{Cluster, Moment, Observed, Outbox, Welcome, Write};
+use partage_core::cluster::{Cluster, Moment, Observed, Outbox, Pending, Welcome, Write};
 use partage_core::exchange::{Beat, Orders, ReplicaKey};
 use partage_core::id::Incarnation;
 use partage_core::name::NodeId;
@@ -159,12 +159,15 @@ impl Leading {
     ) -> Option<Finding> {
         let seen = (scene.now, scene.stood_still(here));
         let mut finding = None;
-        let waits = |other: &Incoming| other.0 == from && matches!(other.2, Message::Beat(_));
+        let waits = |other: &Incoming| {
+            other.0 == from && matches!(&other.2, Message::Beat(beat) if self.cluster.will_take(beat))
+        };
+        let is_held = self.inbox.iter().any(waits);
         let outcome = match (message, &self.under_way) {
-            (message @ Message::Beat(_), _) if self.inbox.iter().any(waits) => Err(message),
+            (message @ Message::Beat(_), _) if is_held => Err(message),
             (Message::Beat(beat), Some(under_way)) => {
                 let before = Before::of(&self.cluster, &beat, seen);
-                match self.cluster.beat_meanwhile(moment, beat, &under_way.outbox.orders) {
+                match self.cluster.beat_meanwhile(moment, beat, &Pending::of(&under_way.outbox)) {
                     Ok(orders) => {
                         finding = self.heard_beat(before);
                         Ok(Message::Orders(orders))

@@ -117,8 +117,8 @@ struct Session {
     /// The cluster that it was told of.
     identity: Option<ClusterIdentity>,
     begun: bool,
-    /// A keyspace is on the board, and this coordinator has no map of it to send: it led until the next leader put that
-    /// keyspace in quarantine. Until that has ended nothing is said of what is gone: it would be said of that one, too.
+    /// A keyspace is on the board, and this coordinator has no map of it to send: it led before, and has not heard of it from the
+    /// next leader, which may have it in quarantine. Until then nothing is said of what is gone: it would be said of that one, too.
     withholds: bool,
     /// Whether it was told a horizon.
     vouched: bool,
@@ -235,7 +235,7 @@ impl Session {
                     self.briefed.insert(name.clone());
                     Ok(self.has.insert(name, map.to) != Some(map.to))
                 }
-                // Deleted since, and the bell says so; or in quarantine.
+                // Deleted since, and the bell says so; or not heard of from the next leader yet.
                 None => {
                     self.withholds = true;
                     Ok(false)

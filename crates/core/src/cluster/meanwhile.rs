@@ -6,9 +6,10 @@
 //!
 //! | the beat                                                    | its answer                                   |
 //! |-------------------------------------------------------------|----------------------------------------------|
-//! | of a node whose orders the commit does not change           | as ever: lease and orders, which are durable |
+//! | of a node whose orders the commit does not change           | as ever: lease and orders, which are durable, at the generation before the commit |
 //! | of a node whose orders the commit changes                   | the lease alone; the orders follow the commit |
 //! | of a node whose lease is over, or that gets none, or whose beat is refused | waits for the commit          |
+//! | of a node of which an earlier one waits that will be taken in | waits, too: what a beat says, the next one does not say again |
 //!
 //! A worker that has lost its leader comes back with the incarnation that it has, and only then beats. It is taken in at
 //! once, where it is as it was: an incarnation that a worker knows of is durable, and its return changes nothing that is
@@ -18,25 +19,41 @@
 //! answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
 //! away what it held. Reports are taken in at once; nothing of them is stored.
 
-use super::{Cluster, Moment, NodeState, Registration, Welcome};
+use super::{Cluster, Moment, NodeState, Outbox, Registration, Welcome};
 use crate::exchange::{Beat, Orders};
-use crate::name::NodeId;
-use std::collections::BTreeSet;
+use crate::id::Generation;
+use crate::name::{KeyspaceName, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a commit changes that is under way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// Nodes whose orders it changes.
+    pub nodes: BTreeSet<NodeId>,
+    /// Keyspaces whose maps it changes, each with the generation that is durable.
+    pub maps: BTreeMap<KeyspaceName, Generation>,
+}
+
+impl Pending {
+    /// What becomes durable with that outbox.
+    pub fn of(outbox: &Outbox) -> Pending {
+        let mut maps = BTreeMap::new();
+        for diff in &outbox.maps {
+            // The first change of a keyspace says what was there before.
+            maps.entry(diff.keyspace.clone()).or_insert(diff.from);
+        }
+        Pending { nodes: outbox.orders.clone(), maps }
+    }
+}
 
 impl Cluster {
-    /// Takes in a beat while a commit is under way that changes the orders of the nodes `changing`; or gives it back,
-    /// untouched, when it has to wait until the commit is over.
+    /// Takes in a beat while a commit is under way; or gives it back, untouched, when it has to wait until the commit is over.
     ///
     /// # Errors
     /// The beat itself, which has to wait.
-    pub fn beat_meanwhile(
-        &mut self,
-        at: Moment,
-        beat: Beat,
-        changing: &BTreeSet<NodeId>,
-    ) -> Result<Orders, Beat> {
+    pub fn beat_meanwhile(&mut self, at: Moment, beat: Beat, pending: &Pending) -> Result<Orders, Beat> {
         let Some(node) = self.nodes.get(&beat.node) else { return Err(beat) };
-        let is_changing = changing.contains(&beat.node);
+        let is_changing = pending.nodes.contains(&beat.node);
         // A worker that has confirmed no version would read an answer without orders as "hold nothing".
         if !node.keeps_its_lease(at, &beat) || (is_changing && beat.applied == 0) {
             return Err(beat);
@@ -49,7 +66,7 @@ impl Cluster {
             incarnation,
             version,
             base,
-            keyspaces,
+            mut keyspaces,
             changed,
             removed,
             permissions: _,
@@ -58,6 +75,12 @@ impl Cluster {
         } = orders;
         // What may be deleted follows from maps that are not durable yet: the next beat says it.
         let permissions = Vec::new();
+        // A worker keeps the generation that it was told of: should the commit fail, there is no such map (M3).
+        for brief in &mut keyspaces {
+            if let Some(durable) = pending.maps.get(&brief.name) {
+                brief.generation = *durable;
+            }
+        }
         if !is_changing {
             return Ok(Orders {
                 cluster,
@@ -110,6 +133,15 @@ impl Cluster {
         self.register(at, registration).map_err(|_| Box::new(again))
     }
 
+    /// Whether a beat that waits for the end of the commit will be taken in: it is of the session that the node has now, and
+    /// none of later ones of it was.
+    pub fn will_take(&self, beat: &Beat) -> bool {
+        self.nodes.get(&beat.node).is_some_and(|node| {
+            let is_current = node.record.incarnation == beat.incarnation && !node.record.ended;
+            is_current && node.registered && node.is_session(beat.session) && beat.sequence > node.sequence
+        })
+    }
+
     /// Whether everything that the cluster has decided is in an outbox that the driver has taken.
     pub fn is_stored(&self) -> bool {
         self.outbox.writes.is_empty()
@@ -128,12 +160,18 @@ impl Cluster {
     /// The driver waits for a commit, and takes in the beats that arrive. It calls this once in a heartbeat, and when the
     /// commit is over: a call that comes later than that says for how long the process itself was asleep, or computed.
     ///
-    /// Nodes that have not registered yet could not during the commit, so all of it is no silence of theirs.
+    /// Of the nodes that have not registered yet only those could during the commit that are as they were, so all of it is no
+    /// silence of theirs.
     pub fn listen(&mut self, at: Moment) {
         self.excuse_own_silence(at, at.now.since(self.listened + self.settings.heartbeat_ms));
         let waited_ms = at.now.since(self.promised);
         let unregistered = self.nodes.values_mut().filter(|node| !node.registered);
         unregistered.for_each(|node| node.signs.excuse(at.now, waited_ms));
+        self.has_listened(at);
+    }
+
+    /// The driver has taken in beats until now, and decided nothing: it can store nothing.
+    pub fn has_listened(&mut self, at: Moment) {
         self.promised = self.promised.max(at.now);
         self.listened = at.now;
     }

@@ -81,6 +81,7 @@ mod work;
 pub use ahead::{Ahead, Witness, note};
 pub use faults::StoredFaults;
 pub use kept::Kept;
+pub use meanwhile::Pending;
 pub use observed::Observed;
 pub use packed::PackedMap;
 pub use problems::Problem;

@@ -88,7 +88,8 @@ impl KeyspaceState {
         Some(named.epoch)
     }
 
-    /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch.
+    /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch. Not stored: should
+    /// another coordinator lead before it has, and hear of a later copy, a person is asked again.
     pub(super) fn note_chosen(&mut self, id: ShardId, placement: PlacementId) {
         let Some(shard) = self.map.shard(id).filter(|_| self.record.lost.is_some()) else { return };
         let Some(replica) = shard.replica(placement) else { return };

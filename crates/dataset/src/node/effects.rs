@@ -450,7 +450,6 @@ impl Hands {
         version.set_partitions_to_load(known.wanted() as u32);
     }
 
-    /// Clients get the same version, by a later order.
     /// Shows which versions a person has ordered.
     pub(super) fn show_pins(&self, machine: &Machine) {
         for dataset in self.catalogue.datasets().iter() {
@@ -461,6 +460,7 @@ impl Hands {
         }
     }
 
+    /// Clients get the same version, by a later order.
     fn show_order(&self, machine: &Machine, dataset: &DatasetName) {
         let Some(shown) = self.catalogue.dataset(dataset.as_str()) else { return };
         let (Some(now), order) = (shown.read(), order(machine, dataset)) else { return };

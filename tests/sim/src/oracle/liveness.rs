@@ -52,7 +52,13 @@ pub fn owned(
         }
         let is_bad = |shard: &Shard| is_aside(shard) && (!is_person || has_bad(shard));
         let is_stuck = |shard: &Shard| has_only_stuck(space, shard, stuck);
-        let is_lost = |shard: &Shard| oracles.storage.disks.are_lost(name, shard);
+        let disks = &oracles.storage.disks;
+        let is_lost = |shard: &Shard| {
+            let mut parents = shard.parents().iter().filter_map(|parent| map.shard(*parent));
+            disks.are_lost(name, shard)
+                || disks.are_last_writes_lost(name, shard)
+                || shard.is_serving() && parents.any(|parent| disks.are_last_writes_lost(name, parent))
+        };
         let waits_for_person = |shard: &Shard| is_bad(shard) || is_stuck(shard) || is_lost(shard);
         for key in 0..space.keys.len() {
             let (at, shard) = (KeyAt { keyspace, key }, map.find(&space.keys[key]));
