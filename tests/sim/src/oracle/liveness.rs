@@ -143,6 +143,7 @@ pub fn leaks(oracles: &Oracles, node: &Node, stuck: &BTreeSet<&NodeId>) -> Vec<F
         let is_unserved = |shard: &Shard| {
             shard.leader().is_none() && oracles.maps.is_aside(&replica.keyspace, shard.id)
                 || space.is_some_and(|space| has_only_stuck(space, shard, stuck))
+                || oracles.storage.disks.are_last_writes_lost(&replica.keyspace, shard)
         };
         // Whoever forgot that it was given out lets nobody delete it.
         let may_be_only = oracles.maps.is_forgotten(replica) || oracles.maps.is_given_up(replica);
