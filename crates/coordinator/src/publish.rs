@@ -144,11 +144,6 @@ impl Publisher {
             }
             MapNews::Deleted(keyspace, horizon) => board.pass_on_end(&keyspace, horizon),
             MapNews::Current(horizon) => {
-                // What was put on the board before, by an earlier leader, and is not among it.
-                let gone = board.keyspaces().filter(|name| table.brief(name).is_none()).cloned();
-                for name in gone.collect::<Vec<_>>() {
-                    board.pass_on_end(&name, horizon);
-                }
                 board.pass_on_horizon(horizon);
                 self.current.send_replace(true);
             }

@@ -185,10 +185,6 @@ impl Publisher {
                 self.board.pass_on_end(name, *horizon);
             }
             Message::Current(horizon) => {
-                let gone = self.board.keyspaces().filter(|name| self.table.brief(name).is_none()).cloned();
-                for name in gone.collect::<Vec<_>>() {
-                    self.board.pass_on_end(&name, *horizon);
-                }
                 self.board.pass_on_horizon(*horizon);
                 self.is_current = true;
             }
