@@ -70,6 +70,9 @@ impl JsonLines {
                 return Ok(false);
             }
             if count > self.most_bytes {
+                if self.is_first && is_list(&self.line) {
+                    return Err(Reason::JsonList);
+                }
                 return Err(Reason::record_too_long(count as u64, self.most_bytes));
             }
             if self.number == 1 && self.line.starts_with(b"\xef\xbb\xbf") {
@@ -116,7 +119,7 @@ impl Records for JsonLines {
             Err(reason) => return Err(Failure::new(Place::Line(self.number), reason).of(&self.file)),
         }
         // No row of its own: with a tolerance for bad rows those lines of it would be taken that happen to be objects.
-        if std::mem::take(&mut self.is_first) && self.line.starts_with(b"[") {
+        if std::mem::take(&mut self.is_first) && is_list(&self.line) {
             return Err(Failure::new(Place::Line(self.number), Reason::JsonList).of(&self.file));
         }
         if let Err(reason) = self.read_row() {
@@ -125,6 +128,12 @@ impl Records for JsonLines {
         let value = if self.columns.len() == self.key_columns { &self.line } else { &self.value };
         Ok(Some((&self.key, value)))
     }
+}
+
+/// Whether a file that begins so is one JSON list. A line of a log may begin with a bracket, too.
+fn is_list(line: &[u8]) -> bool {
+    let inner = line.strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
+    inner.is_some_and(|inner| inner.first().is_none_or(|first| b"[{]".contains(first)))
 }
 
 /// The fields of these columns, as they stand in the line.

@@ -433,7 +433,10 @@ mod tests {
                 "store_check": { "bytes": 1024, "bytes_in_all": 2048 },
             } },
             "dbs": {
-                "a": { "versions": { "1": version }, "source_errors": { "n": trouble, "m": trouble } },
+                "a": {
+                    "versions": { "1": version }, "source_errors": { "n": trouble, "m": trouble },
+                    "pinned": { "n": "day-1", "m": "day-1" },
+                },
                 "b": { "versions": {}, "source_errors": { "n": own } },
             },
         });
@@ -444,6 +447,7 @@ mod tests {
             "1 of 3 partitions, 1.0 KiB of 4.0 KiB",
             "The source cannot be read",
             "7 times: <code>403",
+            "<b>Pinned to day-1</b>: <code>partage dataset rollback a --latest</code>",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }

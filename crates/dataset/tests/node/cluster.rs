@@ -109,9 +109,17 @@ async fn an_order_to_go_back_reaches_all_nodes_and_is_taken_back() {
     assert!(told.contains("it has v1, v2"), "{told}");
     town.nodes[&1].pin(&dataset(), Some(&version("v1"))).unwrap();
     town.all_serve("v1").await;
+    // Each node tells of the order, in every node's answer.
+    for node in [1, 2] {
+        let pinned = town.json(node, &format!("/{}", dataset())).await["pinned"].clone();
+        let versions: Vec<_> =
+            pinned.as_object().into_iter().flatten().map(|(_, version)| version.clone()).collect();
+        assert_eq!(versions, ["v1", "v1"], "{pinned}");
+    }
     town.write("v3");
     town.nodes[&2].pin(&dataset(), None).unwrap();
     town.all_serve("v3").await;
+    assert!(town.json(1, &format!("/{}", dataset())).await["pinned"].is_null());
     let seen = town.end().await;
     assert!(
         seen.iter().all(|seen| seen == &["v1", "v2", "v1", "v3"] || seen == &["v1", "v2", "v1", "v2", "v3"]),
