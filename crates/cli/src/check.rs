@@ -201,7 +201,9 @@ fn dump(path: &Path) -> Result<Look, Failure> {
     } else if bytes.trim_ascii_start().starts_with(b"{") {
         Reading::of(&bytes)
     } else {
-        let what = format!("{} is no dump and no backup of a cluster", path.display());
+        let named =
+            if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+        let what = format!("{named} is no dump and no backup of a cluster");
         return Err(Failure::usage(what).help(
             "`partage backup --to FILE` makes a backup, and GET /v1/dump of a coordinator gives a dump",
         ));
@@ -247,6 +249,7 @@ async fn root(target: &Target) -> Result<Look, Failure> {
 /// Makes a data directory of what can be saved. One that was sound is copied. All else is older than what was
 /// last acted upon, and goes on far beyond it.
 fn save(look: &Look, to: &Path) -> Result<(), Failure> {
+    crate::door::keep_to_user();
     let (cluster, entries, version) = match &look.report {
         Some(report) if look.findings.sound => (report.cluster, report.entries.clone(), report.version),
         Some(report) => {

@@ -81,6 +81,11 @@ pub fn settings() -> Settings {
 /// What every role does first. From here on, folders that the process makes are for its user alone (0700), and files too
 /// (0600): state has names, data and tokens in it. And memory that a burst has used goes back to the system.
 pub fn prepare_process() {
-    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    keep_to_user();
     crate::memory::give_back_when_idle();
+}
+
+/// What every command does first that writes state: the first half of that.
+pub fn keep_to_user() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }

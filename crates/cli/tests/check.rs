@@ -260,5 +260,8 @@ async fn a_dump_is_checked_from_a_file_or_stdin_and_can_be_begun_from() {
         assert!(problems.contains(expected), "{expected} in:\n{problems}");
     }
     assert_eq!(check(&["/nowhere"], None).0, 2);
-    assert_eq!(check(&["-"], Some("")).0, 1);
+    // Nothing, and what was never a dump, is a wrong call: there is nothing in it to save.
+    assert_eq!(check(&["-"], Some("")).0, 2);
+    assert_eq!(check(&["-"], Some("no coordinator answers")).0, 2);
+    assert_eq!(check(&["-"], Some("{\"keyspaces\": [")).0, 1, "cut off");
 }

@@ -444,13 +444,43 @@ fn state_is_for_its_user_alone() {
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&state), 0o700);
-    let files: Vec<_> = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(!files.is_empty());
-    for path in files {
-        let most = if path.is_dir() { 0o700 } else { 0o600 };
-        assert_eq!(mode(&path), most, "{}", path.display());
-    }
+    let is_private = |folder: &std::path::Path| {
+        assert_eq!(mode(folder), 0o700, "{}", folder.display());
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(!files.is_empty());
+        for path in files {
+            let most = if path.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(&path), most, "{}", path.display());
+        }
+    };
+    is_private(&state);
+    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let backup = dir.path().join("backup");
+    let run = |arguments: &[&std::ffi::OsStr]| {
+        let ran = Command::new(PARTAGE).args(arguments).output().unwrap();
+        assert!(ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    };
+    let coordinator = told["coordinator"].as_str().unwrap_or_else(|| panic!("{told}"));
+    run(&[
+        "backup".as_ref(),
+        "--coordinator".as_ref(),
+        coordinator.as_ref(),
+        "--to".as_ref(),
+        backup.as_ref(),
+    ]);
+    assert_eq!(mode(&backup), 0o600);
     process.kill().unwrap();
     process.wait().unwrap();
+    // So are those that other commands write.
+    let (restored, saved) = (dir.path().join("restored"), dir.path().join("saved"));
+    run(&[
+        "restore".as_ref(),
+        backup.as_ref(),
+        "--no-wait".as_ref(),
+        "--data-dir".as_ref(),
+        restored.as_ref(),
+    ]);
+    is_private(&restored);
+    run(&["check".as_ref(), state.as_ref(), "--save-to".as_ref(), saved.as_ref()]);
+    is_private(&saved);
 }

@@ -19,9 +19,9 @@ pub const WAITING: usize = 4_096;
 /// answers are all in memory.
 pub const SIDE_BY_SIDE: usize = 8;
 
-/// How long a client may take for the rest of a request's head: what a bad mobile line needs, and no longer, since its
-/// connection is one of [`CONNECTIONS`].
-pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client of HTTP/2 may take to answer a ping: what a bad mobile line needs, and no longer, since its connection is
+/// one of [`CONNECTIONS`].
+pub const PING: Duration = Duration::from_secs(10);
 
 /// How long a client may take none of what is written to it. It holds a connection meanwhile, and maybe a version that
 /// is to be removed.

@@ -242,7 +242,7 @@ impl Door {
                     }
                 }
                 Useless::Head => {
-                    self.counts().refused(Reason::SlowHead, &"the head of a request came too slowly");
+                    self.refuse_slow_head();
                     return Ok(());
                 }
                 Useless::Stalled => {

@@ -199,6 +199,16 @@ impl Door {
         Hold(Held::new(self.settings().budget.clone()))
     }
 
+    /// How long the head of a request may take.
+    pub fn head_limit(&self) -> Duration {
+        self.settings().head
+    }
+
+    /// The head of a request took longer than that.
+    pub fn refuse_slow_head(&self) {
+        self.counts().refused(Reason::SlowHead, &"the head of a request came too slowly");
+    }
+
     /// How often what was refused.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.0.counts

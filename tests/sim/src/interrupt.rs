@@ -35,7 +35,7 @@ const SHAPE: Shape = Shape {
     faulty: 0,
     calm: 0,
     stuck: false,
-    person: false,
+    person: None,
     leaders: false,
     durable: false,
     touched: false,

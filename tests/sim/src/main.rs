@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 const USAGE: &str =
-    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--durable] [--touched] [--person] [--words N] [--plant INVARIANT]
+    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--durable] [--touched] [--person | --nobody] [--words N] [--plant INVARIANT]
        sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
@@ -66,7 +66,8 @@ fn arguments() -> Result<Arguments, String> {
                 found.shape = Shape { stuck, leaders, person, durable, touched, ..Shape::SMALL };
             }
             "--stuck" => found.shape.stuck = true,
-            "--person" => found.shape.person = true,
+            "--person" => found.shape.person = Some(true),
+            "--nobody" => found.shape.person = Some(false),
             "--leaders" => found.shape.leaders = true,
             "--durable" => found.shape.durable = true,
             "--touched" => found.shape.touched = true,
@@ -274,7 +275,11 @@ fn tell(report: &Report, arguments: &Arguments) {
             }
             let small = if shape.nodes == Shape::SMALL.nodes { " --small" } else { "" };
             let stuck = if shape.stuck { " --stuck" } else { "" };
-            let person = if shape.person { " --person" } else { "" };
+            let person = match shape.person {
+                Some(true) => " --person",
+                Some(false) => " --nobody",
+                None => "",
+            };
             let leaders = if shape.leaders { " --leaders" } else { "" };
             let durable = if shape.durable { " --durable" } else { "" };
             let touched = if shape.touched { " --touched" } else { "" };

@@ -21,8 +21,8 @@ pub struct Shape {
     pub calm: True,
     /// Two workers get stuck, for ever: see [`Stuck`](crate::stuck::Stuck).
     pub stuck: bool,
-    /// A person is at hand in every run, not in a few.
-    pub person: bool,
+    /// Whether a person is at hand in every run, or in none; else in a few.
+    pub person: Option<bool>,
     /// Three coordinators, and nothing but they and their store have faults: nobody else is to notice.
     pub leaders: bool,
     /// There is a keyspace whose data lies on disks, and all processes are killed at once, often.
@@ -40,7 +40,7 @@ impl Shape {
         faulty: 60 * SECOND,
         calm: 105 * SECOND,
         stuck: false,
-        person: false,
+        person: None,
         leaders: false,
         durable: false,
         touched: false,

@@ -104,7 +104,9 @@ impl World {
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
         let mut world = World { kinds, asks: !shape.leaders, ..world };
         world.strangers = Draw::new(!seed ^ 1).chance(shape::STRANGERS);
-        world.person = shape.person || world.scene.draw.chance(shape::PERSON) || shape.touched;
+        let by_chance = shape.person != Some(true) && world.scene.draw.chance(shape::PERSON);
+        // Who has touched the coordination state is a person, and mends what the status names.
+        world.person = shape.person.unwrap_or(by_chance) || shape.touched;
         let cost = Cost::drawn(&mut world.scene.draw);
         world.coordinators.iter_mut().for_each(|coordinator| coordinator.cost = cost);
         if shape.touched {

@@ -190,10 +190,14 @@ pub async fn serve(desk: &Desk, arrival: Arrival) -> std::io::Result<End> {
             }
             // Who has begun a request must end it in time; who has not may take its time.
             false => {
-                let until = *until.get_or_insert_with(|| tokio::time::Instant::now() + limits::HEAD_TIMEOUT);
+                let limit = desk.house.door.head_limit();
+                let until = *until.get_or_insert_with(|| tokio::time::Instant::now() + limit);
                 match tokio::time::timeout_at(until, line.arrival.stream.read_buf(&mut input)).await {
                     Ok(read) => read?,
-                    Err(_) => return Ok(End::Closed),
+                    Err(_) => {
+                        desk.house.door.refuse_slow_head();
+                        return Ok(End::Closed);
+                    }
                 }
             }
         };

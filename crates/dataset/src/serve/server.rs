@@ -350,7 +350,7 @@ fn door(settings: &Settings, address: SocketAddr) -> Door {
         stalled: Some(limits::WRITE_TIMEOUT),
         write: limits::WRITE_TIMEOUT,
         head_bytes: limits::HEAD_BYTES,
-        ping: limits::HEAD_TIMEOUT,
+        ping: limits::PING,
         streams: limits::STREAMS,
         ending: Ending::After(limits::CLOSING),
         ..Role::default()
