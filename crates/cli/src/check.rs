@@ -249,7 +249,7 @@ async fn root(target: &Target) -> Result<Look, Failure> {
 /// Makes a data directory of what can be saved. One that was sound is copied. All else is older than what was
 /// last acted upon, and goes on far beyond it.
 fn save(look: &Look, to: &Path) -> Result<(), Failure> {
-    crate::door::keep_to_user();
+    crate::door::make_state_private();
     let (cluster, entries, version) = match &look.report {
         Some(report) if look.findings.sound => (report.cluster, report.entries.clone(), report.version),
         Some(report) => {

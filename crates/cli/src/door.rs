@@ -78,14 +78,14 @@ pub fn settings() -> Settings {
     Settings { files: files::for_connections(files::raise()), ..Settings::default() }
 }
 
-/// What every role does first. From here on, folders that the process makes are for its user alone (0700), and files too
-/// (0600): state has names, data and tokens in it. And memory that a burst has used goes back to the system.
+/// What every role does first: its state is private, and memory that a burst has used goes back to the system.
 pub fn prepare_process() {
-    keep_to_user();
+    make_state_private();
     crate::memory::give_back_when_idle();
 }
 
-/// What every command does first that writes state: the first half of that.
-pub fn keep_to_user() {
+/// From here on, folders that the process makes are for its user alone (0700), and files too (0600): state has names, data and
+/// tokens in it. Commands that write state call this before they do.
+pub fn make_state_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }

@@ -38,7 +38,7 @@ pub struct RestoreArgs {
 impl RestoreArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        crate::door::keep_to_user();
+        crate::door::make_state_private();
         let backing = self.backing()?;
         let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", self.file.display()));
         let bytes = std::fs::read(&self.file).map_err(unreadable)?;

@@ -501,8 +501,10 @@ struct Meanwhile<'a> {
     clock: Clock,
     beats: &'a mut mpsc::Receiver<Urgent>,
     waiting: &'a mut Vec<BeatCall>,
-    /// Nodes of which a beat waits that will be taken in. What it says, the next one does not say again: none overtakes it.
+    /// Nodes with a beat that waits and that the cluster will take. The node's next beat does not repeat what that one says, so
+    /// none overtakes it.
     held: BTreeSet<NodeId>,
+    /// Whether the cluster has taken a beat in.
     has_heard: bool,
 }
 
@@ -518,7 +520,15 @@ impl<'a> Meanwhile<'a> {
         Meanwhile { cluster, lead, clock, beats, waiting, held, has_heard: false }
     }
 
-    /// Answers beats, and who comes back, until the store has done its `work`, which is `pending`. Beats that cannot be
+    /// The cluster takes the beat in, or refuses it, when the store is done.
+    fn wait(&mut self, call: BeatCall) {
+        if self.cluster.will_take(&call.beat) {
+            self.held.insert(call.beat.node.clone());
+        }
+        self.waiting.push(call);
+    }
+
+    /// Answers beats, and workers that come back, until the store has done its `work`, which is `pending`. Beats that cannot be
     /// answered now wait.
     async fn answers<T>(&mut self, pending: &Pending, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
@@ -554,16 +564,6 @@ impl<'a> Meanwhile<'a> {
                 }
             }
         }
-    }
-}
-
-impl Meanwhile<'_> {
-    /// The beat is taken in, or refused, when the store is done.
-    fn wait(&mut self, call: BeatCall) {
-        if self.cluster.will_take(&call.beat) {
-            self.held.insert(call.beat.node.clone());
-        }
-        self.waiting.push(call);
     }
 }
 

@@ -124,10 +124,10 @@ impl Leading {
                 }
             }
             Message::Beat(beat) => {
-                let before = Before::of(&self.cluster, &beat, seen);
+                let taken = TakenBeat::of(&self.cluster, &beat, seen);
                 match self.cluster.beat(moment, beat) {
                     Ok(orders) => {
-                        finding = self.heard_beat(before);
+                        finding = self.heard_beat(taken);
                         Message::Orders(orders)
                     }
                     Err(error) => Message::BeatRefused(error),
@@ -166,10 +166,10 @@ impl Leading {
         let outcome = match (message, &self.under_way) {
             (message @ Message::Beat(_), _) if is_held => Err(message),
             (Message::Beat(beat), Some(under_way)) => {
-                let before = Before::of(&self.cluster, &beat, seen);
+                let taken = TakenBeat::of(&self.cluster, &beat, seen);
                 match self.cluster.beat_meanwhile(moment, beat, &Pending::of(&under_way.outbox)) {
                     Ok(orders) => {
-                        finding = self.heard_beat(before);
+                        finding = self.heard_beat(taken);
                         Ok(Message::Orders(orders))
                     }
                     Err(beat) => Err(Message::Beat(beat)),
@@ -210,7 +210,7 @@ impl Leading {
     }
 
     /// A beat was taken in.
-    fn heard_beat(&mut self, Before { id, applied, heard, of_others }: Before) -> Option<Finding> {
+    fn heard_beat(&mut self, TakenBeat { id, applied, heard, of_others }: TakenBeat) -> Option<Finding> {
         let last = self.heard.insert(id.clone(), heard);
         let finding = last.and_then(|last| overtaken(&id, last, heard));
         if let Some(worker) = self.workers.get_mut(&id) {
@@ -316,19 +316,19 @@ impl Leading {
     }
 }
 
-/// What is known of a beat before it is taken in.
-struct Before {
+/// What the oracles need of a beat that the cluster takes in, noted before it does.
+struct TakenBeat {
     id: NodeId,
     applied: u64,
     heard: Heard,
     of_others: Vec<(ReplicaKey, Option<Observed>)>,
 }
 
-impl Before {
-    fn of(cluster: &Cluster, beat: &Beat, seen: Seen) -> Before {
+impl TakenBeat {
+    fn of(cluster: &Cluster, beat: &Beat, seen: Seen) -> TakenBeat {
         let heard = Heard { incarnation: beat.incarnation, sequence: beat.sequence, seen };
         let of_others = reports_of_others(cluster, beat);
-        Before { id: beat.node.clone(), applied: beat.applied, heard, of_others }
+        TakenBeat { id: beat.node.clone(), applied: beat.applied, heard, of_others }
     }
 }
 

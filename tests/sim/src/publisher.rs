@@ -42,7 +42,7 @@ struct Subscriber {
     place: Place,
     /// The board has sent it everything once.
     is_current: bool,
-    /// It was told a horizon.
+    /// The board has told it a horizon.
     vouched: bool,
     keyspaces: BTreeMap<KeyspaceName, Subscription>,
     /// Which addresses it has heard of.

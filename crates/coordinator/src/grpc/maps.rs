@@ -117,10 +117,11 @@ struct Session {
     /// The cluster that it was told of.
     identity: Option<ClusterIdentity>,
     begun: bool,
-    /// A keyspace is on the board, and this coordinator has no map of it to send: it led before, and has not heard of it from the
-    /// next leader, which may have it in quarantine. Until then nothing is said of what is gone: it would be said of that one, too.
+    /// A keyspace is on the board, and this coordinator has no map of it to send: it led before, and the next leader, which may
+    /// have the keyspace in quarantine, has not sent it. Until then the session names no keyspace that is gone: with that word
+    /// the router would take this one for gone, too.
     withholds: bool,
-    /// Whether it was told a horizon.
+    /// Whether this coordinator has told the router a horizon.
     vouched: bool,
     /// Found and not taken yet; the bytes are everybody's.
     due: VecDeque<Bytes>,

@@ -182,14 +182,15 @@ impl Delimited {
         if !std::mem::take(&mut self.is_row_read) && !self.read_row()? {
             return Ok(false);
         }
-        self.has_key()?;
+        self.check_key()?;
         self.write_key();
         self.write_value()?;
         Ok(true)
     }
 
-    /// A row whose key is empty is most likely one that has none: databases write null so. Of several columns one may be.
-    fn has_key(&self) -> Result<(), Failure> {
+    /// Refuses a row whose key is empty: databases write null so, and the row most likely has none. Of several columns one may be
+    /// empty.
+    fn check_key(&self) -> Result<(), Failure> {
         match self.key.first() {
             Some(first) if self.key.iter().all(|column| self.row[*column].is_empty()) => {
                 let column = self.names[*first].clone();
