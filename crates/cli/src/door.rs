@@ -67,6 +67,7 @@ impl DoorArgs {
             first_byte: seconds(file.first_byte_s, default.first_byte),
             head: seconds(file.head_s, default.head),
             body_bytes_s: file.body_bytes_s.unwrap_or(default.body_bytes_s),
+            body_window: default.body_window,
             budget: budget.unwrap_or(default.budget),
             files: default.files,
         }

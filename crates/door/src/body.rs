@@ -6,7 +6,7 @@
 use crate::Bodies;
 use crate::budget::{Budget, Held};
 use crate::limits;
-use crate::refusal::{Counts, Reason, Refusal};
+use crate::refusal::{Counts, Reason, Refusal, millis};
 use crate::usage::Open;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
@@ -74,9 +74,8 @@ impl Brought {
         inner: Incoming,
         visit: Arc<Visit>,
         headers: &HeaderMap,
-        rate: (Bodies, u64),
+        (bodies, pace): (Bodies, Pace),
     ) -> Brought {
-        let (bodies, bytes_s) = rate;
         let exact = inner.size_hint().exact();
         let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
         let keeping = match bodies {
@@ -90,7 +89,7 @@ impl Brought {
             Keeping::Answer => exact.is_some_and(|bytes| bytes <= limits::SMALL_BODY),
             Keeping::Piece | Keeping::Message(_) => true,
         };
-        Brought { inner, visit, keeping, is_small, pace: Pace::new(bytes_s), failed: None }
+        Brought { inner, visit, keeping, is_small, pace, failed: None }
     }
 
     /// All of it will be in memory until the request is answered, also where the door took it to be passed on.
@@ -186,8 +185,10 @@ impl Body for Brought {
 
 /// Whether a body comes fast enough.
 #[derive(Debug)]
-struct Pace {
+pub(crate) struct Pace {
     bytes_s: u64,
+    /// Over which that is measured.
+    length: Duration,
     /// In this window.
     came: u64,
     /// The end of the window; none before anybody has waited.
@@ -195,8 +196,8 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(bytes_s: u64) -> Pace {
-        Pace { bytes_s, came: 0, window: None }
+    pub(crate) fn new(bytes_s: u64, length: Duration) -> Pace {
+        Pace { bytes_s, length, came: 0, window: None }
     }
 
     fn came(&mut self, bytes: u64) {
@@ -205,15 +206,16 @@ impl Pace {
 
     /// Ready when too little has come in a window in which something was awaited.
     fn poll_too_slow(&mut self, context: &mut Context<'_>, awaited: bool) -> Poll<()> {
-        let least = self.bytes_s.saturating_mul(limits::BODY_WINDOW.as_secs());
-        let window = self.window.get_or_insert_with(|| Box::pin(tokio::time::sleep(limits::BODY_WINDOW)));
+        let length = self.length;
+        let least = self.bytes_s.saturating_mul(millis(length)) / 1_000;
+        let window = self.window.get_or_insert_with(|| Box::pin(tokio::time::sleep(length)));
         loop {
             ready!(window.as_mut().poll(context));
             if awaited && self.came < least {
                 return Poll::Ready(());
             }
             self.came = 0;
-            window.as_mut().reset(Instant::now() + Duration::from_millis(1) + limits::BODY_WINDOW);
+            window.as_mut().reset(Instant::now() + Duration::from_millis(1) + length);
         }
     }
 }
@@ -332,7 +334,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_come_is_too_slow_and_one_that_comes_is_not() {
-        let mut pace = Pace::new(10);
+        let mut pace = Pace::new(10, limits::BODY_WINDOW);
         let began = Instant::now();
         for _ in 0..5 {
             pace.came(100);
@@ -341,7 +343,7 @@ mod tests {
         }
         std::future::poll_fn(|context| pace.poll_too_slow(context, true)).await;
         assert!(began.elapsed() < limits::BODY_WINDOW * 8);
-        let mut idle = Pace::new(10);
+        let mut idle = Pace::new(10, limits::BODY_WINDOW);
         let waited = std::future::poll_fn(|context| idle.poll_too_slow(context, false));
         tokio::time::timeout(limits::BODY_WINDOW * 9, waited).await.unwrap_err();
     }

@@ -1,6 +1,6 @@
 //! One connection, from its first byte to its end.
 
-use crate::body::{Brought, Given, Visit};
+use crate::body::{Brought, Given, Pace, Visit};
 use crate::crowd::Place;
 use crate::limits;
 use crate::patient::Patient;
@@ -140,9 +140,11 @@ impl Door {
             self.counts().refused(reason, &message);
             None
         };
+        let mut first = [0];
         tokio::select! {
             biased;
-            ready = arrival.stream.readable() => ready.ok()?,
+            // The runtime may take a new socket for readable that is not: only a byte, or the end, tells.
+            peeked = arrival.stream.peek(&mut first) => { peeked.ok()?; }
             () = arrival.place.displaced() => return None,
             () = tokio::time::sleep(self.settings().first_byte) => {
                 return refuse(Reason::Silent, "a connection said nothing and was closed");
@@ -291,8 +293,8 @@ impl Door {
             return refused(&refusal, version);
         }
         parts.extensions.insert(ends.peer);
-        let rate = (self.role().bodies, self.settings().body_bytes_s);
-        let body = Brought::new(body, visit.clone(), &parts.headers, rate);
+        let pace = Pace::new(self.settings().body_bytes_s, self.settings().body_window);
+        let body = Brought::new(body, visit.clone(), &parts.headers, (self.role().bodies, pace));
         let answer = service.answer(Request::from_parts(parts, body)).await;
         match visit.broken() {
             // Whatever the service makes of it, all doors say the same.

@@ -63,6 +63,8 @@ pub struct Settings {
     pub head: Duration,
     /// Bytes a second that a body must come with.
     pub body_bytes_s: u64,
+    /// Over how long that rate is measured.
+    pub body_window: Duration,
     /// Bytes of bodies in memory.
     pub budget: Arc<Budget>,
 }
@@ -78,6 +80,7 @@ impl Default for Settings {
             first_byte: limits::FIRST_BYTE,
             head: limits::HEAD,
             body_bytes_s: limits::BODY_BYTES_S,
+            body_window: limits::BODY_WINDOW,
             budget: Arc::default(),
         }
     }

@@ -103,10 +103,11 @@ impl Usage {
             let rested = Duration::from_nanos(self.now().saturating_sub(since));
             let rest = match most {
                 Some(most) if rested >= most => return useless,
-                Some(most) => (most - rested).min(limits::LOOK),
+                Some(most) => most - rested,
                 None => limits::LOOK,
             };
-            tokio::time::sleep(rest).await;
+            // A head may begin meanwhile, and must not take much longer than it may.
+            tokio::time::sleep(rest.min(limits::LOOK).min(patience.head)).await;
         }
     }
 }
