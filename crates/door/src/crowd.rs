@@ -25,6 +25,7 @@ pub(crate) struct Crowd {
     places: usize,
     per_address: usize,
     silent: usize,
+    reserve: usize,
     state: Mutex<State>,
     /// As in `state`, to be read without it.
     open: AtomicUsize,
@@ -58,12 +59,18 @@ enum Stands {
 }
 
 impl Crowd {
-    pub(crate) fn new(places: usize, per_address: usize) -> Arc<Crowd> {
+    /// Of at most `places`, and of no more files than `files`, whatever stands of each connection: a place, the reserve, or
+    /// silence. None said for one address: half of the places.
+    pub(crate) fn new(places: usize, per_address: Option<usize>, files: usize) -> Arc<Crowd> {
+        let reserve = limits::RESERVE.min(files / 4).max(1);
+        let files = files.saturating_sub(reserve);
+        let places = places.min((files / 5 * 4).max(files.saturating_sub(limits::SILENT))).max(1);
         let silent = limits::SILENT.min(places / 4).max(1);
         Arc::new(Crowd {
-            places: places.max(1),
-            per_address: per_address.max(1),
+            places,
+            per_address: per_address.unwrap_or(places.div_ceil(2)).max(1),
             silent,
+            reserve,
             state: Mutex::default(),
             open: AtomicUsize::new(0),
         })
@@ -82,11 +89,7 @@ impl Crowd {
     pub(crate) fn enter(self: &Arc<Crowd>, address: IpAddr) -> (Place, bool) {
         let (end, displaced) = oneshot::channel();
         let mut state = self.state();
-        let displaces = state.silent.len() >= self.silent;
-        if displaces && let Some((_, oldest)) = state.silent.pop_front() {
-            // It may have gone by itself.
-            let _ = oldest.send(());
-        }
+        let displaces = state.silent.len() >= self.silent && state.displace();
         state.next += 1;
         let number = state.next;
         state.silent.push_back((number, end));
@@ -96,10 +99,23 @@ impl Crowd {
         (Place { crowd: self.clone(), address: address.to_canonical(), stands }, displaces)
     }
 
-    fn leave_silent(state: &mut State, number: u64) {
+    /// The oldest silent one must go, if there is one.
+    pub(crate) fn displace(&self) -> bool {
+        self.state().displace()
+    }
+}
+
+impl State {
+    fn displace(&mut self) -> bool {
+        let oldest = self.silent.pop_front();
+        // It may have gone by itself.
+        oldest.is_some_and(|(_, end)| end.send(()).is_ok())
+    }
+
+    fn leave_silent(&mut self, number: u64) {
         // Mostly one of the last.
-        if let Some(at) = state.silent.iter().rposition(|(one, _)| *one == number) {
-            state.silent.remove(at);
+        if let Some(at) = self.silent.iter().rposition(|(one, _)| *one == number) {
+            self.silent.remove(at);
         }
     }
 }
@@ -122,7 +138,7 @@ impl Place {
     pub(crate) fn speak(&mut self) -> Result<(), Reason> {
         let Stands::Silent { number, .. } = self.stands else { return Ok(()) };
         let mut state = self.crowd.state();
-        Crowd::leave_silent(&mut state, number);
+        state.leave_silent(number);
         let of_address = state.of_address.get(&self.address).copied().unwrap_or(0);
         let full = if state.taken >= self.crowd.places {
             Some(Reason::Connections)
@@ -137,7 +153,7 @@ impl Place {
                 *state.of_address.entry(self.address).or_default() += 1;
                 Stands::Placed
             }
-            Some(_) if state.reserve < limits::RESERVE => {
+            Some(_) if state.reserve < self.crowd.reserve => {
                 state.reserve += 1;
                 Stands::Reserve
             }
@@ -160,7 +176,7 @@ impl Drop for Place {
         self.crowd.open.fetch_sub(1, Ordering::Relaxed);
         let mut state = self.crowd.state();
         match self.stands {
-            Stands::Silent { number, .. } => Crowd::leave_silent(&mut state, number),
+            Stands::Silent { number, .. } => state.leave_silent(number),
             Stands::Placed => {
                 state.taken -= 1;
                 if let Some(count) = state.of_address.get_mut(&self.address) {
@@ -191,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_silent_connection_gives_way_and_no_place_is_lost() {
-        let crowd = Crowd::new(8, 8);
+        let crowd = Crowd::new(8, Some(8), usize::MAX);
         let (mut first, displaces) = crowd.enter(ip(1));
         assert!(!displaces);
         let (mut second, _) = crowd.enter(ip(1));
@@ -209,8 +225,18 @@ mod tests {
     }
 
     #[test]
+    fn connections_take_no_more_files_than_they_may_whatever_they_do() {
+        for files in [6, 32, 100, 1_000, 3_584, 10_000, 1 << 20] {
+            let crowd = Crowd::new(1 << 24, None, files);
+            let all = crowd.places + crowd.silent + crowd.reserve;
+            assert!(all <= files && all * 10 >= files * 7, "{all} of {files}");
+        }
+        assert_eq!(Crowd::new(200, None, 10_000).places, 200);
+    }
+
+    #[test]
     fn one_address_has_its_share_and_whoever_finds_no_place_the_reserve() {
-        let crowd = Crowd::new(4, 2);
+        let crowd = Crowd::new(4, None, usize::MAX);
         let mut places: Vec<_> = [1, 1, 2, 3].map(|last| placed(&crowd, last).unwrap()).into();
         assert!(places.iter().all(|place| !place.is_in_reserve()));
         for _ in 0..limits::RESERVE {

@@ -185,10 +185,9 @@ impl Door {
         let mut hosts = Hosts::new(settings.allowed_hosts.iter().map(String::as_str));
         role.announced.iter().for_each(|address| hosts.add_announced(address));
         let files = settings.files / role.files_each.max(1);
-        let places = settings.connections.unwrap_or(role.connections).min(files).max(1);
-        let per_address = settings.connections_per_address.unwrap_or(places.div_ceil(2));
+        let places = settings.connections.unwrap_or(role.connections);
         let guest = Guest { hosts, origins: settings.allowed_origins.clone(), changes: role.changes };
-        let crowd = Crowd::new(places, per_address);
+        let crowd = Crowd::new(places, settings.connections_per_address, files);
         Door(Arc::new(Inner { role, guest, settings, crowd, counts: Arc::default() }))
     }
 
@@ -258,6 +257,11 @@ impl Door {
 
     fn settings(&self) -> &Settings {
         &self.0.settings
+    }
+
+    /// Has a connection that has said nothing give its file back.
+    fn displace(&self) -> bool {
+        self.0.crowd.displace()
     }
 
     fn enter(&self, address: IpAddr) -> (Place, bool) {

@@ -32,7 +32,8 @@ pub const BODY_WINDOW: Duration = Duration::from_secs(10);
 /// ones a second this is 100 ms. A further one displaces the oldest.
 pub const SILENT: usize = 1_024;
 
-/// Places beyond the limit, for one request each: so that a person gets in to see why all others are taken.
+/// Places beyond the limit, for one request each: so that a person gets in to see why all others are taken. A quarter of the
+/// files of connections where those are few.
 pub const RESERVE: usize = 64;
 
 /// How long a connection in the reserve may last.

@@ -22,6 +22,7 @@ impl Door {
                 Err(error) => {
                     self.counts()
                         .refused(Reason::Files, &format_args!("a connection was not accepted: {error}"));
+                    self.displace();
                     tokio::time::sleep(limits::ACCEPT_PAUSE).await;
                 }
             }

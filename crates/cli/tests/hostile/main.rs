@@ -7,6 +7,9 @@
     reason = "a test fails where it cannot go on"
 )]
 
+mod files;
+mod names;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -14,14 +17,14 @@ use std::time::{Duration, Instant};
 
 const PARTAGE: &str = env!("CARGO_BIN_EXE_partage");
 
-/// `partage up`, until it is dropped.
-struct Up {
+/// A process, until it is dropped.
+struct Running {
     process: Child,
     told: serde_json::Value,
     log: tempfile::NamedTempFile,
 }
 
-impl Drop for Up {
+impl Drop for Running {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.process.kill();
@@ -29,23 +32,22 @@ impl Drop for Up {
     }
 }
 
-fn up() -> Up {
+fn running(command: &mut Command) -> Running {
     let log = tempfile::NamedTempFile::new().unwrap();
-    let mut process = Command::new(PARTAGE)
-        .args(["--json", "up", "--port", "0", "--nodes", "1"])
-        .env("RUST_LOG", "warn")
-        .stdout(Stdio::piped())
-        .stderr(log.reopen().unwrap())
-        .spawn()
-        .unwrap();
+    let command = command.env("RUST_LOG", "warn").stdout(Stdio::piped()).stderr(log.reopen().unwrap());
+    let mut process = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let said = || std::fs::read_to_string(log.path()).unwrap_or_default();
     let told = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?} {}", said()));
-    Up { process, told, log }
+    Running { process, told, log }
 }
 
-impl Up {
+fn up() -> Running {
+    running(Command::new(PARTAGE).args(["--json", "up", "--port", "0", "--nodes", "1"]))
+}
+
+impl Running {
     fn at(&self, who: &str) -> String {
         let address = match who {
             "node" => &self.told["nodes"][0]["address"],
