@@ -37,8 +37,8 @@ impl DoorArgs {
         insecure: Option<bool>,
         file: &DoorFile,
     ) -> Result<Settings, Failure> {
-        let open = listen.iter().find(|at| !at.ip().to_canonical().is_loopback());
-        match (open, self.insecure || insecure.unwrap_or(false)) {
+        let open = listen.iter().find(|at| is_open(at));
+        match (open, self.is_insecure(insecure)) {
             (Some(at), false) => {
                 return Err(Failure::usage(format!(
                     "{at} can be reached from other machines, and there is no authentication yet: whoever connects can read and \
@@ -52,6 +52,31 @@ impl DoorArgs {
             (None, _) => {}
         }
         Ok(self.over(file))
+    }
+
+    /// Whether gossip may listen at `at`.
+    ///
+    /// # Errors
+    /// When others can send to it, it has no key, and nobody said that this is meant.
+    pub fn check_gossip(&self, at: SocketAddr, has_key: bool, insecure: Option<bool>) -> Result<(), Failure> {
+        if has_key || !is_open(&at) {
+            return Ok(());
+        }
+        if self.is_insecure(insecure) {
+            tracing::warn!("--insecure: gossip at {at} believes whoever can send datagrams to it");
+            return Ok(());
+        }
+        let what = format!(
+            "gossip at {at} can be reached from other machines, and without a key a node believes whoever sends to it"
+        );
+        Err(Failure::usage(what).help(
+            "give every node the same key with --gossip-key-file FILE (`gossip_key_file`): `openssl rand -hex 32 > FILE; chmod 600 \
+             FILE`; or say --insecure (`insecure = true`) on a network that is yours alone",
+        ))
+    }
+
+    fn is_insecure(&self, file: Option<bool>) -> bool {
+        self.insecure || file.unwrap_or(false)
     }
 
     fn over(self, file: &DoorFile) -> Settings {
@@ -72,6 +97,11 @@ impl DoorArgs {
             files: default.files,
         }
     }
+}
+
+/// Whether other machines can reach it.
+fn is_open(at: &SocketAddr) -> bool {
+    !at.ip().to_canonical().is_loopback()
 }
 
 /// The defaults, with as many files as the system lets the process have.

@@ -68,7 +68,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT")]
     gossip: Option<String>,
     /// A file with the key that gossip is sealed with, the same on every node: `openssl rand -hex 32 > FILE; chmod 600
-    /// FILE` [default: gossip is in the clear]
+    /// FILE` [default: gossip is in the clear, and at an address that others can reach it needs --insecure]
     #[arg(long, env = "PARTAGE_GOSSIP_KEY_FILE", value_name = "FILE")]
     gossip_key_file: Option<PathBuf>,
     /// A dataset that it serves; may be given again [default: all that the source has]
@@ -202,9 +202,19 @@ impl ServeArgs {
     }
 
     fn opened(&self, file: &DatasetNodeFile, listen: SocketAddr) -> Result<partage_door::Settings, Failure> {
+        let settings = self.door.clone().settled(&[listen], file.insecure, &file.door)?;
         let gossip = self.gossip.as_deref().or(file.gossip.as_deref()).map(gossip_at).transpose()?;
-        let listen: Vec<_> = [Some(listen), gossip].into_iter().flatten().collect();
-        self.door.clone().settled(&listen, file.insecure, &file.door)
+        // Under a coordinator it listens where clients connect, unless another address is named.
+        let gossips = self.target(file)?.is_none() && !self.coordinators(file).is_empty();
+        if let Some(at) = gossip.or(gossips.then_some(listen)) {
+            let has_key = self.gossip_key_file.is_some() || file.gossip_key_file.is_some();
+            self.door.check_gossip(at, has_key, file.insecure)?;
+        }
+        Ok(settings)
+    }
+
+    fn coordinators<'a>(&'a self, file: &'a DatasetNodeFile) -> &'a [String] {
+        if self.coordinator.is_empty() { &file.coordinators } else { &self.coordinator }
     }
 
     /// Its place under a coordinator, if it is to have one.
@@ -213,8 +223,10 @@ impl ServeArgs {
         file: &DatasetNodeFile,
         options: &NodeOptions,
     ) -> Result<Option<Membership>, Failure> {
-        let coordinators = [&self.coordinator, &file.coordinators].into_iter().find(|list| !list.is_empty());
-        let Some(coordinators) = coordinators.cloned() else { return Ok(None) };
+        let coordinators = self.coordinators(file).to_vec();
+        if coordinators.is_empty() {
+            return Ok(None);
+        }
         let computing = [
             ("--shard-id", options.seat.is_some()),
             ("dealing", file.dealing.is_some()),

@@ -8,6 +8,7 @@
 )]
 
 mod files;
+mod listen;
 mod names;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -396,38 +397,6 @@ fn z3_unfinished_bodies_and_silent_connections_exhaust_nothing() {
 #[ignore = "takes minutes, and half a gigabyte: ./test long"]
 fn z3_a_thousand_unfinished_bodies_and_ten_thousand_silent_connections_exhaust_nothing() {
     is_not_exhausted(1_000, 10_000);
-}
-
-#[test]
-fn where_others_could_connect_it_does_not_listen_unless_that_is_said() {
-    let roles: [&[&str]; 4] = [
-        &["coordinator", "--listen", "0.0.0.0:0"],
-        &["router", "--listen", "0.0.0.0:0"],
-        &["node", "--id", "n1", "--listen", "0.0.0.0:0"],
-        &["dataset", "serve", "--source", ".", "--listen", "127.0.0.1:0", "--gossip", "0.0.0.0:0"],
-    ];
-    for role in roles {
-        let dir = tempfile::tempdir().unwrap();
-        let mut child = Command::new(PARTAGE);
-        let child = child.args(role).current_dir(dir.path()).stderr(Stdio::piped()).stdout(Stdio::null());
-        let mut child = child.spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        let code = loop {
-            match child.try_wait().unwrap() {
-                Some(status) => break status.code(),
-                None if Instant::now() > until => {
-                    child.kill().unwrap();
-                    child.wait().unwrap();
-                    panic!("{role:?} listens");
-                }
-                None => std::thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!(code, Some(2), "{role:?}: {said}");
-        assert!(said.contains("--insecure"), "{role:?}: {said}");
-    }
 }
 
 #[cfg(unix)]
