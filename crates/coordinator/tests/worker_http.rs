@@ -175,6 +175,39 @@ async fn refusals_say_whether_to_try_again() {
     assert_eq!(answer["error"]["help"], "go_on");
 }
 
+/// The routes of workers that can answer 428 say so in the API document, and those that say so do.
+#[tokio::test]
+async fn a_worker_is_told_to_register_again_on_every_route_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = Door::on_disk(unhurried(), dir.path(), "127.0.0.1:0").await;
+    let mut a = Hand::join(&before, "a").await;
+    a.go_on(&before, 0).await;
+    before.coordinator.stop().await;
+    let door = Door::on_disk(unhurried(), dir.path(), "127.0.0.1:0").await;
+    let (status, answer) = door.post("/v1/worker/heartbeat", &a.beat()).await;
+    let (_, kind, _) = told(status, &answer);
+    assert_eq!(
+        (status, kind.as_str(), &answer["error"]["help"]),
+        (428, "register_again", &json!("register_again"))
+    );
+    let stranger = json!({ "node": "z", "incarnation": 1, "token": a.token });
+    let (status, answer) = door.post("/v1/worker/leave", &stranger).await;
+    let (_, kind, _) = told(status, &answer);
+    assert_eq!(
+        (status, kind.as_str(), &answer["error"]["help"]),
+        (428, "not_registered", &json!("register_again"))
+    );
+    let document = door.read("/v1/openapi.json").await;
+    let paths = document["paths"].as_object().unwrap().iter();
+    let say_so: Vec<&str> = paths
+        .filter(|(_, path)| !path["post"]["responses"]["428"].is_null())
+        .map(|(path, _)| path.as_str())
+        .collect();
+    assert_eq!(say_so, ["/v1/worker/heartbeat", "/v1/worker/leave"]);
+    a.register_again(&door).await;
+    a.go_on(&door, 0).await;
+}
+
 /// Seen before: a `leave` from anybody ended the lease of a node that lived, and all of its keys had two owners; a heartbeat of
 /// the highest number silenced the real ones.
 #[tokio::test]

@@ -73,6 +73,9 @@ pub struct NodeOptions {
     pub keep: Duration,
     /// How long it waits for its peers, when it is started again, before it gives clients what it has of what they had.
     pub resume: Duration,
+    /// How long it says nothing of versions that peers have and its own source does not list: a source lists a version to some
+    /// nodes a moment before it does to others.
+    pub unlisted: Duration,
     /// How often it looks for new versions.
     pub refresh: Duration,
     /// After how long the others take it for dead.
@@ -112,6 +115,7 @@ impl NodeOptions {
             stable: Duration::from_millis(NodeSettings::STABLE_MS),
             keep: Duration::from_millis(NodeSettings::KEEP_MS),
             resume: Duration::from_millis(NodeSettings::RESUME_MS),
+            unlisted: Duration::from_secs(30),
             refresh: Duration::from_secs(60),
             session_ttl: Duration::from_secs(10),
             throttle: Throttle::new(0),

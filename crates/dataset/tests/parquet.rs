@@ -97,16 +97,41 @@ fn damage_is_an_error_or_another_value_and_never_a_panic() {
     let options = columns("k", &["v"]);
     assert_eq!(read((file, bytes), &options).unwrap().len(), 2);
     for length in 0..bytes.len() {
-        read((file, &bytes[..length]), &options).unwrap_err();
+        let failure = read((file, &bytes[..length]), &options).unwrap_err();
+        // No longer than the mark at its beginning it may be anything.
+        let is_said = length <= 4 || matches!(failure.reason, Reason::CutOff { .. });
+        assert!(is_said, "{length} bytes: {failure}");
     }
     // What the library does over damage is its own; that it never takes us along is ours.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut noticed = 0;
+    let mut noticed = Vec::new();
     for bit in 0..8 * bytes.len() {
         let mut damaged = bytes.to_vec();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        noticed += u32::from(read((file, &damaged), &options).is_err());
+        noticed.extend(read((file, &damaged), &options).err());
     }
     let _ = std::panic::take_hook();
-    assert!(noticed > 1_000, "{noticed}");
+    assert!(noticed.len() > 1_000, "{}", noticed.len());
+    // As many bytes as ever are there: writing the file again from what was read would not help.
+    let cut_off = noticed.iter().find(|failure| matches!(failure.reason, Reason::CutOff { .. }));
+    assert!(cut_off.is_none(), "{cut_off:?}");
+}
+
+/// What is said of a flipped byte at `at`.
+fn flipped(at: usize) -> String {
+    let (file, bytes) = file!("small.parquet");
+    let mut damaged = bytes.to_vec();
+    damaged[at] ^= 0xff;
+    read((file, &damaged), &columns("k", &["v"])).unwrap_err().to_string()
+}
+
+#[test]
+fn a_flipped_byte_is_said_to_be_damage_and_not_that_the_file_is_cut_off() {
+    let (_, bytes) = file!("small.parquet");
+    // The header of the first page, the metadata at the end, their length, and the mark behind it.
+    for at in [4, bytes.len() - 40, bytes.len() - 6, bytes.len() - 1] {
+        let said = flipped(at);
+        assert!(said.contains("the file is damaged: write it again"), "byte {at}: {said}");
+        assert!(!said.contains("cut off"), "byte {at}: {said}");
+    }
 }

@@ -5,7 +5,7 @@ use backends::process::Process;
 use backends::{free_port, until};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as Key;
-use object_store::{ObjectStoreExt, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use partage_dataset::source::Settings;
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +28,7 @@ impl Moto {
         let mut command = Command::new(tool("python/bin/moto_server"));
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         let process = Process::start("moto", command, &folder.path().join("log"));
-        until("moto takes a bucket", || create_bucket(port)).await;
+        until("moto takes a bucket", || put_nothing(port, "/bucket")).await;
         Moto { port, _process: process, _folder: folder }
     }
 
@@ -60,6 +60,18 @@ impl Moto {
         self.store().put(&Key::parse(key).unwrap(), PutPayload::from(bytes)).await.unwrap();
     }
 
+    /// Puts an object without bytes whose key ends in a slash, as tools that know folders do to mark one.
+    pub async fn put_marker(&self, key: &str) {
+        let path = format!("/bucket/{key}/");
+        until("moto takes a marker", || put_nothing(self.port, &path)).await;
+    }
+
+    /// Whether it is listed beside what is in the folder.
+    pub async fn has_marker(&self, key: &str) -> bool {
+        let listed = self.store().list_with_delimiter(Some(&Key::parse(key).unwrap())).await.unwrap();
+        listed.objects.iter().any(|object| object.location.as_ref() == key)
+    }
+
     /// Puts all files of a folder below `prefix`.
     pub async fn put_all(&self, folder: &Path, prefix: &str) {
         for file in files_below(folder) {
@@ -68,9 +80,11 @@ impl Moto {
     }
 }
 
-async fn create_bucket(port: u16) -> Result<(), String> {
+/// Without the client of the object store, which takes slashes away.
+async fn put_nothing(port: u16, path: &str) -> Result<(), String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
-    let request = "PUT /bucket HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let request =
+        format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     let mut answer = String::new();
     stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
     stream.read_to_string(&mut answer).await.map_err(|error| error.to_string())?;

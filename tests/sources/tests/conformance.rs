@@ -113,6 +113,14 @@ async fn s3() {
     let (moto, folder) = (Moto::start().await, folder());
     moto.put_all(&sets(&folder), "data/sets").await;
     conforms(&moto.url("data/sets"), &Moto::settings()).await;
+    // Seen before: a version with such an object was an error.
+    for folder in
+        ["data/sets", "data/sets/words", "data/sets/words/1", "data/sets/words/2", "data/sets/words/3"]
+    {
+        moto.put_marker(folder).await;
+    }
+    assert!(moto.has_marker("data/sets/words/1").await);
+    conforms(&moto.url("data/sets"), &Moto::settings()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,7 @@ impl Running {
     }
 
     /// Lines of its log about a reason of refusal.
-    fn lines(&self, reason: &str) -> usize {
+    pub fn lines(&self, reason: &str) -> usize {
         let log = std::fs::read_to_string(self.log.path()).unwrap();
         log.lines().filter(|line| line.contains(&format!("reason=\"{reason}\""))).count()
     }

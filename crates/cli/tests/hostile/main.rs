@@ -335,6 +335,7 @@ fn is_not_exhausted(bodies: usize, silent: usize) {
     let before = up.memory_mib();
     let (coordinator, dataset, router) = (up.at("coordinator"), up.at("dataset"), up.at("router"));
     let doors = [&coordinator, &dataset, &router];
+    let began = Instant::now();
     let quiet: Vec<_> = (0..silent).map(|number| TcpStream::connect(doors[number % 3]).ok()).collect();
     let mut senders = unfinished(&coordinator, "POST /v1/commands", bodies);
     for at in [&dataset, &router] {
@@ -357,6 +358,9 @@ fn is_not_exhausted(bodies: usize, silent: usize) {
     let metrics =
         say(&coordinator, "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").1;
     assert!(!metrics.contains("{reason=\"bytes_in_flight\"} 0\n"), "some were refused for it: {metrics}");
+    // Three doors, each of which says it once in ten seconds.
+    let (lines, tens) = (up.lines("bytes_in_flight") as u64, 1 + began.elapsed().as_secs() / 10);
+    assert!(lines >= 1 && lines <= 3 * tens, "{lines} lines in {tens} times ten seconds");
     drop(senders.into_iter().map(|sender| sender.join().unwrap()).collect::<Vec<_>>());
     drop(quiet);
     // The streams of workers always hold some bytes; a body of this test would be more than a megabyte.

@@ -44,7 +44,6 @@ use tokio::time::timeout;
         (status = 400, body = ErrorBody, description = "malformed"),
         (status = 409, body = ErrorBody, description = "the name or the address is taken, or no room"),
         (status = 410, body = ErrorBody, description = "that incarnation has ended, or the token is not its own"),
-        (status = 428, body = ErrorBody, description = "register again, as it is"),
         (status = 429, body = ErrorBody, description = "the address has registered too many: try again after `retry-after`"),
     )
 )]
@@ -141,6 +140,7 @@ fn is_news(orders: &Orders, applied: u64) -> bool {
     responses(
         (status = 204, description = "it has left"),
         (status = 400, body = ErrorBody, description = "malformed"),
+        (status = 409, body = ErrorBody, description = "its token is taken on trust, and it holds shards"),
         (status = 410, body = ErrorBody, description = "that incarnation has ended, the node is not known, or the token is not its own"),
         (status = 428, body = ErrorBody, description = "register again, as it is"),
     )

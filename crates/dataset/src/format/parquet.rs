@@ -15,7 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::FileReader;
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
@@ -57,6 +59,7 @@ impl Parquet {
         is_whole(&mut copy).map_err(Failure::at_start)?;
         let (most_bytes, memory) = (*most_bytes, Memory::new(*most_bytes));
         let opened = guarded(|| Bounded::open(copy, Arc::clone(&memory))).map_err(Failure::at_start)?;
+        is_readable(opened.metadata()).map_err(Failure::at_start)?;
         let schema = opened.metadata().file_metadata().schema();
         let names = |schema: &Type| schema.get_fields().iter().map(|f| f.name().to_owned()).collect();
         let all: Vec<String> = names(schema);
@@ -275,7 +278,24 @@ fn of_library(error: ParquetError) -> Reason {
         ParquetError::NeedMoreData(bytes) => {
             damaged(format!("a footer of {bytes} bytes, more than there are"))
         }
-        error => Reason::Malformed { format: Format::Parquet, how: error.to_string() },
+        error @ ParquetError::NYI(_) => Reason::Malformed { format: Format::Parquet, how: error.to_string() },
+        ParquetError::General(how) => damaged(how),
+        ParquetError::External(error) => damaged(error.to_string()),
+        error => damaged(error.to_string()),
+    }
+}
+
+/// Whether all columns are compressed in a way that is read here: the library takes the others for damage.
+fn is_readable(metadata: &ParquetMetaData) -> Result<(), Reason> {
+    let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    let mut codecs = columns.map(ColumnChunkMetaData::compression);
+    match codecs.find(|codec| matches!(codec, Compression::BROTLI(_) | Compression::LZO)) {
+        Some(codec) => {
+            let how =
+                format!("its columns are compressed by {codec}, which is not read here; write it with zstd");
+            Err(Reason::Malformed { format: Format::Parquet, how })
+        }
+        None => Ok(()),
     }
 }
 

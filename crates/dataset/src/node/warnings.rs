@@ -1,17 +1,17 @@
 //! What a node logs once of what others want of it and its own source does not have (Z5).
 
+use super::NodeOptions;
 use crate::catalogue::Catalogue;
 use partage_core::dataset::node::Node as Machine;
 use partage_core::dataset::{DatasetName, VersionName};
 use partage_core::time::Millis;
 use std::collections::BTreeMap;
 
-/// A source lists a version to some nodes a moment before it does to others: for so long nothing is said of that.
-const UNLISTED_MS: u64 = 30_000;
-
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Warnings {
+    /// For how long nothing is said of a version that only others list.
+    unlisted_ms: u64,
     /// Orders that are not followed.
     overdue: BTreeMap<DatasetName, VersionName>,
     /// Datasets of which peers have versions that the own source does not list: since when, and whether that was logged.
@@ -19,6 +19,12 @@ pub struct Warnings {
 }
 
 impl Warnings {
+    /// Of a node with these options.
+    pub fn new(options: &NodeOptions) -> Warnings {
+        let unlisted_ms = u64::try_from(options.unlisted.as_millis()).unwrap_or(u64::MAX);
+        Warnings { unlisted_ms, overdue: BTreeMap::new(), unlisted: BTreeMap::new() }
+    }
+
     /// Logs what is new.
     pub fn tell(&mut self, machine: &Machine, catalogue: &Catalogue) {
         let now = catalogue.clock().now();
@@ -51,7 +57,7 @@ impl Warnings {
             return false;
         };
         let (since, is_told) = self.unlisted.entry(dataset.clone()).or_insert((now, false));
-        if *is_told || now.since(*since) < UNLISTED_MS {
+        if *is_told || now.since(*since) < self.unlisted_ms {
             return false;
         }
         *is_told = true;
@@ -70,7 +76,9 @@ mod tests {
 
     #[test]
     fn z5_versions_of_another_source_are_logged_once_and_not_at_once() {
-        let (mut warnings, dataset) = (Warnings::default(), DatasetName::new("packages").unwrap());
+        let dataset = DatasetName::new("packages").unwrap();
+        let options = NodeOptions::new(dataset.clone(), ([127, 0, 0, 1], 0).into(), ".".into());
+        let mut warnings = Warnings::new(&options);
         let version = VersionName::new("day-9").unwrap();
         let mut told = |versions: &[&VersionName], at| warnings.tell_unlisted(&dataset, versions, Millis(at));
         assert!(!told(&[&version], 0), "its own source may list it in a moment");

@@ -1,7 +1,7 @@
 //! Clusters of one and three nodes: empty, upgrading, joined late, left and come back to, and told to go back.
 
 use super::town::{FILES, Town, dataset, get, until, version};
-use partage_dataset::node::Node;
+use partage_dataset::node::{Node, NodeOptions};
 use partage_dataset::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -156,4 +156,30 @@ async fn a_dataset_that_is_removed_is_let_go_and_may_come_back() {
     for (_, node) in nodes {
         node.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z5_versions_of_another_source_are_counted_and_logged_once() {
+    super::log::listen();
+    let (mut town, others) = (Town::new(), Town::new());
+    town.write("v1");
+    others.write("day-9");
+    let options = |node| NodeOptions { unlisted: Duration::from_millis(500), ..town.options(node) };
+    let (own, foreign) = (options(1), options(2));
+    let source = Source::open(&others.source().display().to_string(), &BTreeMap::new()).unwrap();
+    town.start_with(1, own).await;
+    town.serves(1, "v1").await;
+    let unlisted = "partage_dataset_versions_unlisted{dataset=\"names\"}";
+    assert_eq!(town.metric(1, unlisted).await, 0.0);
+    town.start_silent(2, foreign, source).await;
+    until("it knows of the version that it cannot have", async || town.metric(1, unlisted).await == 1.0)
+        .await;
+    let lines = || super::log::count(&["the source of this node does not list", "day-9"]);
+    until("it says so", async || lines() == 1).await;
+    // It looks again and again meanwhile.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!((lines(), town.metric(1, unlisted).await), (1, 1.0));
+    town.stop(2).await;
+    until("the version is gone", async || town.metric(1, unlisted).await == 0.0).await;
+    assert_eq!(town.end().await, [["v1"]]);
 }

@@ -92,6 +92,16 @@ fn ranges_and_tags_spare_bytes() {
     let same = with(&format!("if-none-match: \"x\", W/{tag}"));
     assert_eq!((same.status, same.header("etag"), same.body.len()), (304, tag.as_str(), 0));
     assert_eq!(with("if-none-match: \"x\"").status, 200);
+    // Of the day when this node took the version up, of the day before and of one to come: a time says nothing of the value.
+    for day in ["Sun, 06 Nov 1994 08:49:37", "Sat, 05 Nov 1994 08:49:37", "Fri, 01 Jan 2100 00:00:00"] {
+        for method in ["GET", "HEAD"] {
+            let request = format!(
+                "{method} /names/key00007 HTTP/1.1\r\nhost: localhost\r\nif-modified-since: {day} GMT\r\n\r\n"
+            );
+            let answer = town.ask(0, &request);
+            assert_eq!((answer.status, answer.header("content-length")), (200, "6"), "{method} {day}");
+        }
+    }
     assert_eq!(with(&format!("range: bytes=0-0\r\nif-range: {tag}")).status, 206);
     assert_eq!(with("range: bytes=0-0\r\nif-range: \"x\"").status, 200);
 }
