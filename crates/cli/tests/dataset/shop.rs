@@ -104,13 +104,18 @@ impl Shop {
     }
 
     /// A node with that folder, by that command.
-    pub fn node_in(&self, data_dir: &Path, mut command: Command) -> Node {
+    pub fn node_in(&self, data_dir: &Path, command: Command) -> Node {
+        self.node_logging(data_dir, command, Stdio::null())
+    }
+
+    /// The same, with its log there.
+    pub fn node_logging(&self, data_dir: &Path, mut command: Command, log: Stdio) -> Node {
         let config = self.path("node.toml");
         // Alone, so there is nobody to wait for.
         fs::write(&config, "stable_s = 0\nrefresh_s = 1\nload_memory_mib = 2\nthreads = 1\n").unwrap();
         command.args(["dataset", "serve", "--listen", "127.0.0.1:0", "--json", "--source", &self.at()]);
         command.arg("--config").arg(config).arg("--data-dir").arg(data_dir);
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no node: {line:?}"));

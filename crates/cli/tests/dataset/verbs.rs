@@ -1,8 +1,9 @@
 //! Each verb: what it does, its `--json`, its exit codes, and its typical mistake.
 
-use super::shop::{Node, Shop, dataset, eventually};
+use super::shop::{Node, Shop, dataset, eventually, partage};
 use serde_json::{Value, json};
 use std::fs;
+use std::time::Duration;
 
 const FIRST: [&str; 2] = ["name,hex\nred,#f00\n", "name,hex\nblue,#00f\ngreen,#0f0\n"];
 const VERBS: [&str; 14] = [
@@ -206,6 +207,60 @@ fn a_version_and_a_source_that_cannot_be_read_are_told_by_list_and_status() {
     fs::write(&settings, before).unwrap();
     shop.write("2", &["name,hex\nred,#e00\nblue,#00e\n"]);
     eventually("it is mended", || node.ask(&["get", "colours", "red"]).out == "#e00" && errors().is_null());
+}
+
+/// Seen before: such folders were passed over without a word, and their authors waited for the version.
+#[test]
+fn a_folder_whose_name_is_no_version_is_told_by_add_by_status_and_in_the_log() {
+    let shop = Shop::new();
+    shop.write("1", &["name,hex\nred,f00\n"]);
+    let names = ["2024_final copy", "tmp.v1~"];
+    for name in names {
+        let folder = shop.source().join("colours").join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("part-0.csv"), "name,hex\nred,00f\n").unwrap();
+    }
+    // Those are for what is beside versions.
+    std::fs::create_dir(shop.source().join("colours/_temporary")).unwrap();
+    let why = |name: &str, found: char, at: usize| {
+        format!("the version {name:?} has {found:?} at byte {at}: use letters, digits, - and _ only")
+    };
+    let whys = [why(names[0], ' ', 10), why(names[1], '.', 3)];
+    let added = shop.add(&[]);
+    assert_eq!(added.code, 0, "{added:?}");
+    for why in &whys {
+        let warning = format!("warning: a folder is no version, and is passed over: {why}\n");
+        assert!(added.err.contains(&warning), "{added:?}");
+    }
+    assert!(!added.err.contains("_temporary"), "{added:?}");
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let node = shop.node_logging(&shop.path("node"), partage(), log.reopen().unwrap().into());
+    eventually("the version that is one is served", || node.version("1")["state"] == "ACTIVE");
+    let status = || node.ask(&["status", "colours"]);
+    assert_eq!(node.ask(&["status", "colours", "--json"]).json()["refused"], json!(whys));
+    for why in &whys {
+        let line = format!("colours: a folder is passed over: {why}");
+        let told = status();
+        assert!(told.out.lines().any(|said| said == line), "{told:?}");
+    }
+    let lines = |why: &str| {
+        let log = std::fs::read_to_string(log.path()).unwrap();
+        let quoted = why.replace('"', "\\\"");
+        log.lines().filter(|line| line.contains("is no version") && line.contains(&quoted)).count()
+    };
+    // It looks every second, and says what is new.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(
+        whys.each_ref().map(|why| lines(why)),
+        [1, 1],
+        "{}",
+        std::fs::read_to_string(log.path()).unwrap()
+    );
+    std::fs::rename(shop.source().join("colours").join(names[0]), shop.source().join("colours/2024_final"))
+        .unwrap();
+    eventually("a folder that got a name is a version", || node.version("2024_final")["state"] == "ACTIVE");
+    let told = status();
+    assert!(!told.out.contains(names[0]) && told.out.contains(names[1]), "{told:?}");
 }
 
 #[test]
