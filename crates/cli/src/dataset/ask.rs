@@ -1,23 +1,18 @@
 //! Verbs that ask a running node.
 
 use super::door::{NodeDoor, refusal};
-use super::progress;
 use super::told::{Cluster, Dataset, Standing, Version};
+use super::wait::Wait;
 use crate::http::{segment, segment_of};
 use crate::output::{Failure, Output, say};
 use bytes::Bytes;
 use clap::Args;
 use comfy_table::{Table, presets};
 use hyper::{Method, StatusCode};
-use indicatif::ProgressBar;
 use partage_core::dataset::VersionName;
 use partage_dataset::serve::VERSION;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// Between two looks at how far loading is.
-const LOOK: Duration = Duration::from_millis(300);
 
 /// `partage dataset list`
 #[derive(Debug, Args)]
@@ -58,17 +53,6 @@ pub struct RefreshArgs {
     wait: Wait,
 }
 
-/// Until loading is over.
-#[derive(Debug, Clone, Copy, Args)]
-struct Wait {
-    /// Wait until clients of every node get the latest version, or a node has an error
-    #[arg(long)]
-    wait: bool,
-    /// Seconds to wait at most
-    #[arg(long, default_value_t = 600, requires = "wait")]
-    at_most_s: u64,
-}
-
 /// `partage dataset rollback`
 #[derive(Debug, Args)]
 #[command(override_usage = "partage dataset rollback [OPTIONS] <DATASET> <VERSION|--latest>")]
@@ -82,10 +66,12 @@ pub struct RollbackArgs {
     #[arg(long)]
     latest: bool,
     /// Only say what would happen
-    #[arg(long)]
+    #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
     #[command(flatten)]
     door: NodeDoor,
+    #[command(flatten)]
+    wait: Wait,
 }
 
 /// `partage dataset get`
@@ -282,7 +268,7 @@ impl StatusArgs {
 }
 
 /// `3`, or `3 of 8` while some are lacking.
-fn of(ready: u64, wanted: u64) -> String {
+pub(super) fn of(ready: u64, wanted: u64) -> String {
     if ready < wanted { format!("{ready} of {wanted}") } else { ready.to_string() }
 }
 
@@ -316,54 +302,6 @@ impl RefreshArgs {
     }
 }
 
-impl Wait {
-    /// Until clients of every node get the latest version that is being taken up.
-    async fn until_served(self, door: &NodeDoor, name: &str, is_json: bool) -> Result<(), Failure> {
-        let bar = progress::bar(&format!("loading {name}"), is_json);
-        let served =
-            tokio::time::timeout(Duration::from_secs(self.at_most_s), is_served(door, name, &bar)).await;
-        let late = || {
-            let what = format!("dataset {name} is not served everywhere after {} s", self.at_most_s);
-            Failure::failed(what).help(format!("see `partage dataset status {name}`"))
-        };
-        bar.finish_and_clear();
-        served.map_err(|_| late())?
-    }
-}
-
-async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(), Failure> {
-    // What was there before the refresh is not what is waited for: a node looks within this.
-    tokio::time::sleep(LOOK).await;
-    loop {
-        let dataset = match look(door, name).await {
-            // A node that was just started does not know yet which datasets there are.
-            Err(failure) if failure.is_kind("starting") => {
-                tokio::time::sleep(LOOK).await;
-                continue;
-            }
-            looked => looked?,
-        };
-        let latest = dataset.versions.iter().next_back();
-        if let Some((version, at)) = latest {
-            if let Some((node, why)) = at.errors().next() {
-                return Err(Failure::failed(format!("version {version} at {node}: {why}")));
-            }
-            if let Some((_, why)) = at.holds().next() {
-                return Err(Failure::failed(format!("version {version} is held: {why}")));
-            }
-            let far = at.loading();
-            bar.set_length(far.bytes_in_all);
-            bar.set_position(far.bytes);
-            let partitions = of(far.partitions, far.partitions_in_all);
-            bar.set_message(format!("loading {name} {version}: {partitions} partitions,"));
-            if at.served_by() == at.nodes.len() && !at.is_building() {
-                return Ok(());
-            }
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
 impl RollbackArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
@@ -390,6 +328,12 @@ impl RollbackArgs {
                 }
                 None => self.door.ask(Method::DELETE, &path, Bytes::new()).await?,
             };
+        }
+        if self.wait.wait {
+            match &self.version {
+                Some(version) => self.wait.until_given(&self.door, name, version).await?,
+                None => self.wait.until_served(&self.door, name, output.is_json()).await?,
+            }
         }
         if output.is_json() {
             return output

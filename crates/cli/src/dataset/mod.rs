@@ -14,6 +14,7 @@ mod remove;
 mod serve;
 mod settings;
 mod told;
+mod wait;
 
 use crate::output::{Failure, Output};
 use clap::Subcommand;

@@ -2,6 +2,7 @@
 
 use super::ask::look;
 use super::door::NodeDoor;
+use super::wait::Most;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use bytes::Bytes;
@@ -21,9 +22,8 @@ pub struct ReleaseArgs {
     dataset: String,
     /// Which version
     version: String,
-    /// Seconds to wait at most until clients of every node get it
-    #[arg(long, default_value_t = 60)]
-    at_most_s: u64,
+    #[command(flatten)]
+    most: Most,
     #[command(flatten)]
     door: NodeDoor,
 }
@@ -44,17 +44,10 @@ impl ReleaseArgs {
         let path = format!("/-/pin/{}", segment(name));
         let order = format!("{path}?version={}", segment(version));
         self.door.ask(Method::POST, &order, Bytes::new()).await?;
-        let given = tokio::time::timeout(Duration::from_secs(self.at_most_s), self.is_given()).await;
-        match given {
-            Ok(given) => given?,
-            Err(_) => {
-                let what = format!("not every node gives version {version} after {} s", self.at_most_s);
-                let help = format!(
-                    "it stays pinned: `partage dataset rollback {name} --latest` follows the latest again"
-                );
-                return Err(Failure::failed(what).help(help));
-            }
-        }
+        let help =
+            format!("it stays pinned: `partage dataset rollback {name} --latest` follows the latest again");
+        let late = (format!("not every node gives version {version}"), help);
+        self.most.within(self.is_given(), late).await?;
         self.door.ask(Method::DELETE, &path, Bytes::new()).await?;
         if output.is_json() {
             return output.json(&json!({ "dataset": name, "version": version, "held": why }));

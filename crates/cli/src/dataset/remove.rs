@@ -3,25 +3,21 @@
 //! Under a coordinator it has a keyspace, which nodes delete when they read that. Here it is waited for: first no node
 //! serves the dataset any more, then the keyspace goes, so none of them creates it again.
 
+use super::ask::look;
 use super::door::NodeDoor;
 use super::origin::{From, toml};
 use super::settings::{kept, named, open, there};
+use super::wait::{Wait, let_go};
 use crate::client::Door;
 use crate::http::{address, segment};
 use crate::output::{Failure, Output, say};
-use bytes::Bytes;
 use clap::Args;
-use hyper::Method;
 use partage_core::dataset::DatasetName;
 use partage_dataset::settings::FILE;
 use partage_wire::config::DatasetFile;
 use partage_wire::json::{Command, Keyspace, Node};
 use serde::Deserialize;
 use serde_json::json;
-use std::time::Duration;
-
-/// Between two looks at whether a node has let go.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// `partage dataset remove`
 #[derive(Debug, Args)]
@@ -39,11 +35,13 @@ pub struct RemoveArgs {
         value_parser = address
     )]
     coordinator: Vec<String>,
-    /// Seconds to wait at most, with --coordinator
-    #[arg(long, default_value_t = 60)]
-    at_most_s: u64,
+    /// Which node knows who serves it, for --wait
+    #[command(flatten)]
+    node: NodeDoor,
+    #[command(flatten)]
+    wait: Wait,
     /// Only say what would happen
-    #[arg(long)]
+    #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
 }
 
@@ -70,6 +68,7 @@ impl RemoveArgs {
         }
         // Before anything is written: who names a coordinator that is away is told so while nothing has changed.
         let leaving = Leaving::find(&self.coordinator, &dataset).await?;
+        let serving = if self.wait.wait { serving(&self.node, &dataset).await? } else { vec![] };
         let file = DatasetFile { served: Some(false), ..before };
         let mut gone = None;
         if self.dry_run {
@@ -79,10 +78,9 @@ impl RemoveArgs {
         } else {
             source.write(&dataset, FILE, toml(&file)?.into()).await.map_err(Failure::failed)?;
             if let Some(leaving) = &leaving {
-                let seconds = self.at_most_s;
-                let left = tokio::time::timeout(Duration::from_secs(seconds), leaving.leave()).await;
-                gone = Some(left.unwrap_or_else(|_| Err(leaving.late(seconds)))?);
+                gone = Some(self.wait.most.within(leaving.leave(), leaving.late()).await?);
             }
+            self.wait.until_gone(&serving, dataset.as_str()).await?;
         }
         if output.is_json() {
             return output.json(&json!({
@@ -103,6 +101,17 @@ impl RemoveArgs {
             None => output.text(&format!("the coordinator has no keyspace {dataset}")),
         }
         Ok(())
+    }
+}
+
+/// The addresses of the nodes that serve the dataset, as one of them knows.
+async fn serving(door: &NodeDoor, dataset: &DatasetName) -> Result<Vec<String>, Failure> {
+    match look(door, dataset.as_str()).await {
+        Ok(told) => Ok(told.nodes.into_keys().collect()),
+        Err(failure) if failure.is_kind("no_dataset") => Ok(vec![]),
+        Err(failure) => {
+            Err(failure.help("nothing was written: --wait asks a node, named by --node HOST:PORT"))
+        }
     }
 }
 
@@ -133,7 +142,7 @@ impl Leaving {
             node.kinds.iter().any(|kind| kind == "dataset") && !["down", "left"].contains(&&*node.health)
         };
         for node in told.nodes.iter().filter(serves) {
-            if !self.let_go(node).await {
+            if !let_go(&node.address, self.dataset.as_str()).await {
                 say(&format!(
                     "warning: node {} at {} does not answer: if it lives and has not read its source since, it may create \
                      keyspace {} again, until the next look of any node",
@@ -142,27 +151,6 @@ impl Leaving {
             }
         }
         self.delete(false).await
-    }
-
-    /// Waits until a node does not serve the dataset; false if it does not answer.
-    async fn let_go(&self, node: &Node) -> bool {
-        let door = NodeDoor { node: vec![node.address.clone()] };
-        let here = format!("/{}?proxy=status", segment(self.dataset.as_str()));
-        loop {
-            // Each time: the look that goes on may have begun before the settings were written.
-            let asked = door.ask(Method::POST, "/-/refresh", Bytes::new()).await;
-            let told = match asked {
-                Ok(_) => door.ask(Method::GET, &here, Bytes::new()).await.map(drop),
-                Err(failure) => Err(failure),
-            };
-            match told {
-                Err(failure) if failure.is_kind("no_dataset") => return true,
-                Ok(()) => {}
-                Err(failure) if failure.is_kind("starting") => {}
-                Err(_) => return false,
-            }
-            tokio::time::sleep(LOOK).await;
-        }
     }
 
     /// Nodes may have been quicker.
@@ -181,11 +169,12 @@ impl Leaving {
         }
     }
 
-    fn late(&self, seconds: u64) -> Failure {
+    fn late(&self) -> (String, String) {
         let dataset = &self.dataset;
-        Failure::failed(format!("nodes have not let go of dataset {dataset} after {seconds} s")).help(format!(
+        let help = format!(
             "it is written that it is not served; nodes delete its keyspace when they read that. See `partage dataset status \
              {dataset}`, or ask again"
-        ))
+        );
+        (format!("nodes have not let go of dataset {dataset}"), help)
     }
 }

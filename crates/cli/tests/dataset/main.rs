@@ -5,3 +5,4 @@
 mod disk;
 mod shop;
 mod verbs;
+mod waits;
