@@ -137,7 +137,7 @@ async fn a_node_and_a_shard_show_each_other() {
         "presplit": { "type": "none" },
     });
     doors.command(&create, false).await.unwrap();
-    let listener = doors.takes_one_of("k").await;
+    let listener = doors.takes_one_of("k").await.listener;
     let address = listener.local_addr().unwrap().to_string();
     let node: Value = serde_json::from_str(&doors.text(&["--json", "node", "show", "w"])).unwrap();
     assert_eq!((&node["id"], &node["address"]), (&json!("w"), &json!(address)));
@@ -184,6 +184,49 @@ async fn waiting_ends_with_a_code_of_its_own_when_it_is_blocked_or_late() {
     let said = doors.text(&["node", "drain", "a", "--wait"]);
     assert!(said.contains("safe to stop: a"), "{said}");
     assert_eq!(doors.shell(&["node", "drain", "a", "--wait", "--dry-run"]).0, 2, "a dry run begins nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_is_done_when_every_node_has_taken_it_in() {
+    let doors = Doors::open().await;
+    for name in ["k", "l"] {
+        assert_eq!(doors.shell(&["keyspace", "create", name]), (0, None));
+    }
+    let mut taker = doors.takes_one_of("l").await;
+    while doors.get("/v1/keyspaces/k/shards").await.unwrap()["shards"][0]["replicas"] == json!([]) {
+        doors.beat_of(&mut taker, 0).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let delete = ["keyspace", "delete", "l", "--yes", "--wait"];
+    assert_eq!(
+        doors.shell(&["keyspace", "delete", "l", "--wait", "--dry-run"]).0,
+        2,
+        "a dry run begins nothing"
+    );
+    let (code, told) = doors.shell(&[&delete[..], &["--timeout", "1"]].concat());
+    let said = told.unwrap().message;
+    assert!(
+        code == 5 && said.contains("1 of 1 nodes have not given up yet") && said.contains("w is one"),
+        "{said}"
+    );
+    assert!(doors.get("/v1/keyspaces/l").await.is_err(), "it was deleted all the same");
+    let address = doors.address();
+    let waiting = std::thread::spawn(move || run(&address, &["keyspace", "delete", "k", "--yes", "--wait"]));
+    while doors.get("/v1/keyspaces/k").await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished(), "the node has not heard of it");
+    let ordered = doors.beat_of(&mut taker, 0).await["version"].as_u64().unwrap();
+    doors.beat_of(&mut taker, ordered).await;
+    let output = waiting.join().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("1 nodes have given up what they had of it"), "{said}");
+    assert_eq!(
+        doors.shell(&["keyspace", "delete", "kv", "--yes", "--wait"]),
+        (0, None),
+        "no node had any of it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,14 +4,16 @@ use super::confirm::Yes;
 use super::constraint::{Ahead, ConstraintArgs};
 use super::resharding::ReshardingArgs;
 use super::sharding::{Said, ShardingArgs};
-use super::wait::Wait;
+use super::wait::{Begun, Wait};
 use super::{begin, carry_out, keyspace_show, table};
 use crate::client::{Door, DryRun};
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
 use partage_core::placement::{DEFAULT_POLICY, POLICIES};
-use partage_wire::json::{Command, Constraint, Keyspace, KeyspaceChanges, Resharding, Sharding, Throttle};
+use partage_wire::json::{
+    Command, Constraint, Keyspace, KeyspaceChanges, Nodes, Resharding, Sharding, Throttle,
+};
 use serde::{Deserialize, Serialize};
 
 /// `partage keyspace …`
@@ -44,6 +46,8 @@ pub enum KeyspaceCommand {
         dry: DryRun,
         #[command(flatten)]
         yes: Yes,
+        #[command(flatten)]
+        wait: Wait,
     },
 }
 
@@ -195,10 +199,15 @@ impl KeyspaceCommand {
                 Ok(())
             }
             KeyspaceCommand::Update(args) => update(*args, output).await,
-            KeyspaceCommand::Delete { name, door, dry, yes } => {
-                let command = Command::DeleteKeyspace { keyspace: name };
+            KeyspaceCommand::Delete { name, door, dry, yes, wait } => {
+                let command = Command::DeleteKeyspace { keyspace: name.clone() };
                 yes.ask(&door, &command, dry.dry_run).await?;
-                carry_out(&door, output, command, dry.dry_run).await
+                let Nodes { mut nodes } = door.get("/v1/nodes").await?;
+                nodes.retain(|node| node.replicas.contains_key(&name));
+                carry_out(&door, output, command, dry.dry_run).await?;
+                output.flush();
+                let holders = nodes.into_iter().map(|node| node.id).collect();
+                wait.stay(&door, Begun::of_deletion(holders)).await
             }
         }
     }

@@ -4,7 +4,8 @@
 //! |--------------------|--------------------------------------------------|-----------------------------------------------|
 //! | a plan             | it is finished, and nothing of it was dropped    | it waits for a person, was refused or replaced |
 //! | a drain            | every node of it is safe to stop                 | the coordinator says so for [`BLOCKED_LOOKS`] looks |
-//! | neither            | for [`CALM_LOOKS`] looks every shard is served with the replicas that it wants, and nothing is on its way | a keyspace in mode manual is not |
+//! | a deletion         | every node that had a replica has taken in that it has none, or is gone | never |
+//! | none of these      | for [`CALM_LOOKS`] looks every shard is served with the replicas that it wants, and nothing is on its way | a keyspace in mode manual is not |
 //!
 //! Waiting changes nothing: who stops it, or loses patience, leaves the work going on.
 
@@ -15,7 +16,7 @@ use crate::http::segment;
 use crate::output::{Failure, say, say_over};
 use crate::role::asked_to_stop;
 use clap::Args;
-use partage_wire::json::{Answer, Command, Drains, Keyspace, Moves, Plan, Summary};
+use partage_wire::json::{Answer, Command, Drains, Keyspace, Moves, Node, Nodes, Plan, Summary};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct Wait {
 enum Rest {
     Keyspace(String),
     Cluster,
+    /// These have something to give up.
+    Nodes(Vec<String>),
     /// It is done at once.
     Nothing,
 }
@@ -116,6 +119,11 @@ impl Begun {
         Begun { plan: None, drains: vec![], rest: Rest::Cluster }
     }
 
+    /// That these nodes give up what they have of a keyspace.
+    pub fn of_deletion(holders: Vec<String>) -> Begun {
+        Begun { plan: None, drains: vec![], rest: Rest::Nodes(holders) }
+    }
+
     async fn look(&self, door: &Door) -> Result<Found, Failure> {
         if let Some(plan) = self.plan {
             return match door.get::<Plan>(&format!("/v1/plans/{plan}")).await {
@@ -132,6 +140,7 @@ impl Begun {
         match &self.rest {
             Rest::Keyspace(name) => of_keyspace(door, name).await,
             Rest::Cluster => Ok(of_cluster(&door.get::<Summary>("/v1/status").await?)),
+            Rest::Nodes(nodes) => Ok(of_deletion(nodes, &door.get::<Nodes>("/v1/nodes").await?)),
             Rest::Nothing => Ok(Found::Done("done".to_owned())),
         }
     }
@@ -139,7 +148,8 @@ impl Begun {
     /// Looks until it is done or over.
     async fn follow(&self, door: &Door, progress: &mut Progress) -> Result<(), Failure> {
         let (mut calm, mut blocked) = (0, 0);
-        let calm_looks = if self.plan.is_some() || !self.drains.is_empty() { 1 } else { CALM_LOOKS };
+        let is_told = self.plan.is_some() || !self.drains.is_empty() || matches!(self.rest, Rest::Nodes(_));
+        let calm_looks = if is_told { 1 } else { CALM_LOOKS };
         loop {
             match self.look(door).await {
                 Ok(Found::Done(text)) => {
@@ -278,6 +288,22 @@ async fn of_keyspace(door: &Door, name: &str) -> Result<Found, Failure> {
         }
     }
     Ok(Found::Going(text))
+}
+
+/// Whether all that held something have taken in that they do not any more; of who is down or has left nobody waits for it.
+fn of_deletion(holders: &[String], all: &Nodes) -> Found {
+    let is_left = |node: &&Node| {
+        holders.contains(&node.id) && !node.up_to_date && !["down", "left"].contains(&node.health.as_str())
+    };
+    let left: Vec<&str> = all.nodes.iter().filter(is_left).map(|node| node.id.as_str()).collect();
+    match left.as_slice() {
+        [] => Found::Done(format!("{} nodes have given up what they had of it", holders.len())),
+        [first, ..] => Found::Going(format!(
+            "{} of {} nodes have not given up yet what they have of it, {first} is one",
+            left.len(),
+            holders.len()
+        )),
+    }
 }
 
 fn of_cluster(status: &Summary) -> Found {

@@ -34,6 +34,13 @@ pub fn word_of(status: Status) -> Told {
     Told { kind: info.reason, message: status.message().to_owned(), help }
 }
 
+/// A node that beats when it is told to.
+pub struct Taker {
+    pub listener: TcpListener,
+    welcome: Value,
+    sequence: u64,
+}
+
 pub struct Doors {
     coordinator: Coordinator,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -84,25 +91,31 @@ impl Doors {
     }
 
     /// Node `w`, which answers at its address and beats until it is given a replica of `keyspace`.
-    pub async fn takes_one_of(&self, keyspace: &str) -> TcpListener {
+    pub async fn takes_one_of(&self, keyspace: &str) -> Taker {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let node = json!({ "id": "w", "address": address });
         let welcome = self.post("/v1/worker/register", &node).await.unwrap();
+        let mut taker = Taker { listener, welcome, sequence: 0 };
         let shards = format!("/v1/keyspaces/{keyspace}/shards");
-        for sequence in 1.. {
-            let beat = json!({
-                "node": "w", "incarnation": welcome["incarnation"], "token": welcome["token"], "sequence": sequence,
-                "sent_at_ms": sequence,
-            });
-            self.post("/v1/worker/heartbeat?wait_ms=0", &beat).await.unwrap();
+        loop {
+            self.beat_of(&mut taker, 0).await;
             if self.get(&shards).await.unwrap()["shards"][0]["replicas"] != json!([]) {
-                break;
+                return taker;
             }
-            assert!(sequence < 1_000, "it is given nothing");
+            assert!(taker.sequence < 1_000, "it is given nothing");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        listener
+    }
+
+    /// A beat of a node that has taken in that version of its orders. Gives what is ordered now.
+    pub async fn beat_of(&self, taker: &mut Taker, applied: u64) -> Value {
+        taker.sequence += 1;
+        let beat = json!({
+            "node": "w", "incarnation": taker.welcome["incarnation"], "token": taker.welcome["token"],
+            "sequence": taker.sequence, "sent_at_ms": taker.sequence, "applied": applied,
+        });
+        self.post("/v1/worker/heartbeat?wait_ms=0", &beat).await.unwrap()
     }
 
     /// Where the coordinator listens.

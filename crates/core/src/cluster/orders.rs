@@ -85,6 +85,11 @@ impl OrderBook {
         self.confirmed >= self.floor && !self.changed.contains_key(&(keyspace.clone(), shard))
     }
 
+    /// Whether the worker has taken in all that was ever different.
+    pub(super) fn is_taken_in(&self) -> bool {
+        self.confirmed == self.version
+    }
+
     /// From here on a worker that has an older version is given everything.
     fn forget_until(&mut self, version: u64) {
         self.floor = version;

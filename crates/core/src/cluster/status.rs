@@ -204,6 +204,8 @@ pub struct NodeRow {
     pub drain: Option<Drain>,
     /// It has asked to leave.
     pub leaving: bool,
+    /// It has taken in all its orders.
+    pub is_up_to_date: bool,
     /// Share of its capacity that foreground work takes.
     pub busy: f64,
     /// Replicas that it should hold, by keyspace.
@@ -416,6 +418,7 @@ pub(super) fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeR
         capacity: spec.capacity,
         drain: record.drain.clone(),
         leaving: node.leaving,
+        is_up_to_date: node.orders.is_taken_in(),
         busy: node.busy,
         replicas: BTreeMap::new(),
         leaders: 0,

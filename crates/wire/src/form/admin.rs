@@ -214,6 +214,7 @@ impl From<&NodeRow> for proto::NodeRow {
             requests_per_s,
             cpu_ms_per_s,
             size_bytes,
+            up_to_date: row.is_up_to_date,
         }
     }
 }

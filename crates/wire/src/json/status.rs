@@ -413,6 +413,9 @@ pub struct Node {
     pub draining: Option<String>,
     /// It has asked to leave.
     pub leaving: bool,
+    /// It has taken in all its orders: what it was told to give up, it does not serve any more.
+    #[serde(default)]
+    pub up_to_date: bool,
     /// Share of its capacity that foreground work takes.
     pub busy: f64,
     /// Replicas that it should hold, by keyspace.
@@ -443,6 +446,7 @@ impl From<&core::NodeRow> for Node {
             capacity: row.capacity,
             draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
             leaving: row.leaving,
+            up_to_date: row.is_up_to_date,
             busy: row.busy,
             replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
             leaders: row.leaders,
