@@ -4,7 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::io::Cursor;
+use std::sync::Arc;
 
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
 use partage_dataset::format::{Columns, FormatError, Options, Place, Reason, records};
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -80,6 +84,91 @@ fn types_are_json_where_they_are_not_text_or_bytes() {
         let failure = read(types, &columns(key, &["k"])).unwrap_err();
         assert_eq!(failure.place, Place::Row(1));
         assert!(matches!(failure.reason, Reason::KeyValue { found: f, .. } if f == found), "{failure}");
+    }
+}
+
+type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
+
+/// Writes the next column; of levels none where each row has a value.
+fn write<T: DataType>(
+    group: &mut Group<'_>,
+    values: &[T::T],
+    levels: Option<&[i16]>,
+    repeats: Option<&[i16]>,
+) {
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<T>().write_batch(values, levels, repeats).unwrap();
+    column.close().unwrap();
+}
+
+/// Rows with `user`, a struct of a number and a struct of texts; the second row has no user, and the third no number.
+fn of_users() -> Vec<u8> {
+    let schema = "message m { required binary k (UTF8); optional group user { optional int64 id; required group name { \
+                  required binary first (UTF8); optional binary last (UTF8); } } repeated group tags { required int64 n; } \
+                  required binary user.name (UTF8); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let texts = |texts: &[&str]| texts.iter().map(|text| ByteArray::from(*text)).collect::<Vec<_>>();
+    write::<ByteArrayType>(&mut group, &texts(&["a", "b", "c"]), None, None);
+    write::<Int64Type>(&mut group, &[7], Some(&[2, 0, 1]), None);
+    write::<ByteArrayType>(&mut group, &texts(&["Ada", "Alan"]), Some(&[1, 0, 1]), None);
+    write::<ByteArrayType>(&mut group, &texts(&["L."]), Some(&[2, 0, 1]), None);
+    write::<Int64Type>(&mut group, &[1, 2], Some(&[1, 1, 0, 0]), Some(&[0, 1, 0, 0]));
+    write::<ByteArrayType>(&mut group, &texts(&["x", "y", "z"]), None, None);
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn a_field_of_a_struct_is_named_by_its_path() {
+    let users = of_users();
+    let read = |key: &str, values: &[&str]| read(("users.parquet", &users), &columns(key, values));
+    let values = |values: &[&str]| -> Vec<String> {
+        let rows = read("k", values).unwrap();
+        rows.into_iter().map(|(_, value)| String::from_utf8(value).unwrap()).collect()
+    };
+    assert_eq!(values(&["user.id"]), ["7", "", ""]);
+    assert_eq!(values(&["user.name.last"]), ["L.", "", ""]);
+    // Beside the whole of it, and in the order in which they were named.
+    assert_eq!(
+        values(&["user.name.first", "user.id", "k", "tags"]),
+        [
+            r#"{"user.name.first":"Ada","user.id":7,"k":"a","tags":[{"n":1},{"n":2}]}"#,
+            r#"{"user.name.first":null,"user.id":null,"k":"b","tags":[]}"#,
+            r#"{"user.name.first":"Alan","user.id":null,"k":"c","tags":[]}"#,
+        ]
+    );
+    assert_eq!(
+        values(&["user", "user.id"])[0],
+        r#"{"user":{"id":7,"name":{"first":"Ada","last":"L."}},"user.id":7}"#
+    );
+    assert_eq!(values(&["user.name"]), ["x", "y", "z"], "a column of that very name goes before a field");
+    let rows = values(&[]);
+    assert!(
+        rows[0].starts_with(r#"{"k":"a","user":{"#) && rows[0].ends_with(r#""user.name":"x"}"#),
+        "{rows:?}"
+    );
+    // A key must be there in every row.
+    let failure = read("user.id", &["k"]).unwrap_err();
+    assert_eq!(failure.place, Place::Row(2));
+    assert!(failure.to_string().contains("the key, \"user.id\", is null"), "{failure}");
+    for several in ["tags.n", "user.none", "k.none"] {
+        let failure = read(several, &["k"]).unwrap_err().to_string();
+        assert!(failure.contains(&format!("no column {several:?}; there are k, user,")), "{failure}");
+    }
+}
+
+#[test]
+fn a_key_may_be_a_field_of_a_struct_and_lists_and_maps_have_no_fields() {
+    let types = file!("types.parquet");
+    assert_eq!(read(types, &columns("group.a", &["k"])).unwrap()[0], (b"x".to_vec(), b"1".to_vec()));
+    assert_eq!(read(types, &columns("k", &["group.b"])).unwrap()[0].1, br#"[{"c":1}]"#);
+    for inside in
+        ["group.b.c", "group.b.list", "list.list", "list.element", "map.p", "map.key_value", "map.key"]
+    {
+        let failure = read(types, &columns("k", &[inside])).unwrap_err().to_string();
+        assert!(failure.contains(&format!("no column {inside:?}; there are")), "{failure}");
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod bounded;
 mod page_header;
+mod paths;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -29,13 +30,14 @@ use super::input::Input;
 use super::recognise::Format;
 use super::{Options, Record, Records};
 use bounded::{Bounded, Memory, TooLarge};
+use paths::Columns;
 
 /// A file of rows with typed fields.
 pub struct Parquet {
     file: String,
     rows: RowIter<'static>,
-    /// Of those columns that are read.
-    names: Vec<String>,
+    /// Those that are read.
+    columns: Columns,
     key: Vec<usize>,
     values: Selection,
     number: u64,
@@ -61,19 +63,18 @@ impl Parquet {
         let opened = guarded(|| Bounded::open(copy, Arc::clone(&memory))).map_err(Failure::at_start)?;
         is_readable(opened.metadata()).map_err(Failure::at_start)?;
         let schema = opened.metadata().file_metadata().schema();
-        let names = |schema: &Type| schema.get_fields().iter().map(|f| f.name().to_owned()).collect();
-        let all: Vec<String> = names(schema);
-        let wanted = find(columns, &all).map_err(Failure::at_start)?;
-        let wanted = projection(schema, &wanted).map_err(Failure::at_start)?;
-        let names: Vec<String> = names(&wanted);
-        let (key, values) = find(columns, &names).map_err(Failure::at_start)?;
+        let all = Columns::of(schema);
+        let wanted = find(columns, &all.names).map_err(Failure::at_start)?;
+        let wanted = projection(schema, &all, &wanted).map_err(Failure::at_start)?;
+        let read = Columns::of(&wanted);
+        let (key, values) = find(columns, &read.names).map_err(Failure::at_start)?;
         let batch = opened.batch();
         let rows = guarded(|| RowIter::from_file_into(Box::new(opened)).project(Some(wanted)));
         let rows = rows.map_err(Failure::at_start)?.with_batch_size(batch);
         Ok(Parquet {
             file,
             rows,
-            names,
+            columns: read,
             key,
             values,
             number: 0,
@@ -88,34 +89,31 @@ impl Parquet {
     fn read_row(&mut self) -> Result<bool, Reason> {
         self.memory.next_row();
         let Some(row) = guarded(|| self.rows.next().transpose())? else { return Ok(false) };
-        let fields = fields(&row);
-        if fields.len() != self.names.len() {
-            return Err(damaged(format!("a row of {} columns, not {}", fields.len(), self.names.len())));
+        if row.len() != self.columns.top {
+            return Err(damaged(format!("a row of {} columns, not {}", row.len(), self.columns.top)));
         }
         self.key_bytes.clear();
         for (number, column) in self.key.iter().enumerate() {
-            let found = match fields[*column] {
+            let field = field(&self.columns, &row, *column)?;
+            let found = match field {
                 Field::Null => Some("null"),
                 Field::Group(_) | Field::MapInternal(_) => Some("an object"),
                 Field::ListInternal(_) => Some("a list"),
                 _ => None,
             };
             if let Some(found) = found {
-                return Err(Reason::KeyValue { column: self.names[*column].clone(), found });
+                return Err(Reason::KeyValue { column: self.columns.names[*column].clone(), found });
             }
             self.part.clear();
-            write_plain(&mut self.part, fields[*column])?;
+            write_plain(&mut self.part, field)?;
             add_to_key(&mut self.key_bytes, (number, self.key.len()), &self.part);
         }
         self.value_bytes.clear();
+        let (into, columns) = (&mut self.value_bytes, &self.columns);
         match &self.values {
-            Selection::One(column) => write_plain(&mut self.value_bytes, fields[*column])?,
-            Selection::Row => {
-                write_object(&mut self.value_bytes, &self.names, &fields, 0..self.names.len())?;
-            }
-            Selection::Several(columns) => {
-                write_object(&mut self.value_bytes, &self.names, &fields, columns.iter().copied())?;
-            }
+            Selection::One(column) => write_plain(into, field(columns, &row, *column)?)?,
+            Selection::Row => write_object(into, columns, &row, 0..columns.top)?,
+            Selection::Several(several) => write_object(into, columns, &row, several.iter().copied())?,
         }
         match self.key_bytes.len() + self.value_bytes.len() {
             bytes if bytes > self.most_bytes => Err(Reason::record_too_long(bytes as u64, self.most_bytes)),
@@ -154,30 +152,34 @@ fn copy(mut input: Input, temporary: Option<&Path>) -> Result<File, Failure> {
 }
 
 /// The columns that are wanted, in the order of the file.
-fn projection(schema: &Type, (key, values): &(Vec<usize>, Selection)) -> Result<Type, Reason> {
+fn projection(
+    schema: &Type,
+    columns: &Columns,
+    (key, values): &(Vec<usize>, Selection),
+) -> Result<Type, Reason> {
     let is_wanted = |column: usize| match values {
         Selection::Row => true,
         Selection::One(value) => column == *value || key.contains(&column),
         Selection::Several(values) => values.contains(&column) || key.contains(&column),
     };
-    let fields = schema.get_fields().iter().enumerate().filter(|(column, _)| is_wanted(*column));
-    let fields: Vec<Arc<Type>> = fields.map(|(_, field)| Arc::clone(field)).collect();
-    Type::group_type_builder(schema.name()).with_fields(fields).build().map_err(of_library)
+    columns.projection(schema, is_wanted).map_err(of_library)
 }
 
-fn fields(row: &Row) -> Vec<&Field> {
-    row.get_column_iter().map(|(_, field)| field).collect()
+fn field<'a>(columns: &Columns, row: &'a Row, column: usize) -> Result<&'a Field, Reason> {
+    let lacks =
+        || damaged(format!("a row that does not have {:?} as its schema says", columns.names[column]));
+    columns.field(row, column).ok_or_else(lacks)
 }
 
 fn write_object(
     into: &mut Vec<u8>,
-    names: &[String],
-    fields: &[&Field],
-    columns: impl Iterator<Item = usize>,
+    columns: &Columns,
+    row: &Row,
+    wanted: impl Iterator<Item = usize>,
 ) -> Result<(), Reason> {
     let mut object = Object::begin(into);
-    for column in columns {
-        write_json(object.field(&names[column]), fields[column])?;
+    for column in wanted {
+        write_json(object.field(&columns.names[column]), field(columns, row, column)?)?;
     }
     object.end();
     Ok(())
