@@ -224,3 +224,22 @@ fn a_flipped_byte_is_said_to_be_damage_and_not_that_the_file_is_cut_off() {
         assert!(!said.contains("cut off"), "byte {at}: {said}");
     }
 }
+
+#[test]
+fn a_compression_that_is_not_read_here_is_named_and_is_no_damage() {
+    let (file, bytes) = file!("small.parquet");
+    // The number of the codec is a byte of the metadata at the end: 4 for Brotli and 3 for LZO, doubled as Thrift has it.
+    for (codec, number) in [("BROTLI", 8), ("LZO", 6)] {
+        let changed = (bytes.len() / 2..bytes.len()).filter_map(|at| {
+            let mut changed = bytes.to_vec();
+            changed[at] = number;
+            Some(read((file, &changed), &columns("k", &["v"])).err()?.to_string())
+        });
+        let told: Vec<String> = changed.filter(|said| said.contains("are compressed by")).collect();
+        assert!(!told.is_empty(), "no byte is the codec");
+        assert!(
+            told.iter().all(|said| said.contains(codec) && said.ends_with("write it with zstd")),
+            "{told:?}"
+        );
+    }
+}
