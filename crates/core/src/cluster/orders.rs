@@ -418,6 +418,9 @@ pub(super) fn key((keyspace, shard, replica): Held<'_>) -> ReplicaKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::TransactionId;
+    use crate::map::ShardMap;
+    use crate::sharding::{Bounds, PartitionKey, Sharding};
     use proptest::prelude::*;
 
     fn named() -> KeyspaceName {
@@ -481,6 +484,50 @@ mod tests {
                     let lacks = gone.iter().filter(|(_, at)| base > 0 && **at > base);
                     prop_assert!(lacks.map(|(key, _)| key).all(|key| book.removed.contains_key(key)));
                 }
+            }
+        }
+    }
+
+    /// Shard 1 serves, 2 was split into 4, which serves, 3 is to be split into 5, and 6 is removed. Each has one replica.
+    fn in_every_stage() -> ShardMap {
+        let mut map = ShardMap::empty(named(), Sharding::Named, PartitionKey::Whole);
+        let bounds = |name: &str| Bounds::Name(name.parse().unwrap());
+        let mut edit = map.edit();
+        let [serves, split, stays] = ["a", "b", "c"].map(|name| edit.create_shard(bounds(name)).unwrap());
+        let [child] = edit.form_shards(vec![bounds("b")], &[split]).unwrap()[..] else { panic!("one child") };
+        let [forming] = edit.form_shards(vec![bounds("c")], &[stays]).unwrap()[..] else {
+            panic!("one child")
+        };
+        let removed = edit.create_shard(bounds("d")).unwrap();
+        for shard in [serves, split, stays, child, forming, removed] {
+            edit.add_replica(shard, &NodeId::new("n1").unwrap(), Incarnation(1), None).unwrap();
+        }
+        edit.switch(&[split], &[child]).unwrap();
+        edit.close(removed).unwrap();
+        let diff = edit.commit(TransactionId([1; 20]));
+        map.apply(&diff).unwrap();
+        map
+    }
+
+    /// D7. An order never says `Superseded`: no map names what a worker kept while it was away, so a permission lets that
+    /// go (`kept.rs`).
+    #[test]
+    fn d7_an_order_to_drop_says_whether_the_data_was_moved_or_deleted() {
+        let map = in_every_stage();
+        let reason = |shard: u64, state| {
+            let shard = map.shard(ShardId(shard)).unwrap();
+            drop_reason(shard, &Replica { state, ..shard.replicas[0].clone() })
+        };
+        for (shard, what, expected) in [
+            (1, "another replica serves it", DropReason::Moved),
+            (2, "the shards that it was split into serve", DropReason::Moved),
+            (4, "it came from a split, and has moved since", DropReason::Moved),
+            (5, "the split that it prepared for was given up", DropReason::Deleted),
+            (6, "its partition was deleted", DropReason::Deleted),
+        ] {
+            assert_eq!(reason(shard, ReplicaState::UnloadFinal), Some(expected), "{what}");
+            for state in [ReplicaState::Load, ReplicaState::Live, ReplicaState::Unload] {
+                assert_eq!(reason(shard, state), None, "in {state} nothing may be dropped yet: {what}");
             }
         }
     }
