@@ -368,3 +368,16 @@ impl Keyspace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The book promises five minutes: a machine that is started anew is back by then, and nothing was copied in vain.
+    #[test]
+    fn a_durable_replica_of_a_dead_node_is_waited_for_by_default_for_five_minutes() {
+        assert_eq!(Throttle::default().replace_after_ms, 5 * 60 * 1_000);
+        let keyspace = Keyspace::new(KeyspaceName::new("users").unwrap(), Sharding::KeyRange);
+        assert_eq!(keyspace.throttle, Throttle::default(), "a keyspace of which nothing is said");
+    }
+}

@@ -123,20 +123,32 @@ fn d10_the_last_replica_is_never_removed_and_its_shard_waits_for_its_node() {
 
 #[test]
 fn a_dead_nodes_replicas_count_no_more_and_are_replaced_when_the_time_is_over() {
-    let mut town = town_of(4, durable(8, 2));
+    is_replaced_after(REPLACE_AFTER_MS, durable(8, 2));
+}
+
+/// A keyspace of which nobody said how long a dead node is waited for.
+#[test]
+fn a_dead_nodes_replicas_are_replaced_after_five_minutes_where_nobody_said_otherwise() {
+    // Few shards: it is a long time in beats.
+    is_replaced_after(300_000, Keyspace { durable: true, replicas: 2, ..keyspace(2) });
+}
+
+/// A dead node's replicas in a keyspace with two replicas stay parked until `replace_after_ms` after its end.
+fn is_replaced_after(replace_after_ms: u64, keyspace: Keyspace) {
+    let mut town = town_of(4, keyspace);
     let of_n0 =
         |town: &Town| town.map().shards().flat_map(|s| &s.replicas).filter(|r| r.node == node("n0")).count();
     let held = of_n0(&town);
     assert!(held > 0);
     kill(&mut town, 0);
     town.run(5_000);
-    assert_eq!(town.served().len(), 8, "followers lead at once");
+    assert_eq!(town.served().len(), town.map().len(), "followers lead at once");
     let parked = |town: &Town| {
         let all = town.map().shards().flat_map(|s| s.replicas.iter().cloned().collect::<Vec<_>>());
         all.filter(|r| r.node == node("n0") && r.state == ReplicaState::Load).count()
     };
     assert_eq!((parked(&town), town.counts().get("n0")), (held, None), "it counts for nothing");
-    town.run(REPLACE_AFTER_MS - 15_000);
+    town.run(replace_after_ms - 15_000);
     assert_eq!(parked(&town), held, "and nothing is copied meanwhile: {:#?}", town.notices);
     town.run(20_000);
     assert_eq!(of_n0(&town), 0, "{:#?}", town.notices);
