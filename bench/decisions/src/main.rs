@@ -155,6 +155,11 @@ fn measure(scenario: Scenario, size: Size) -> Result<Calls, String> {
     town.pass(60_000)?;
     town.begin("nothing happens");
     town.pass(250)?;
+    town.begin("one shard is split");
+    town.split_one("one shard is split: the command")?;
+    town.pass(5_000)?;
+    town.begin("");
+    town.settle()?;
     for _ in 0..5 {
         town.look_once(FLOOR);
     }

@@ -1,7 +1,7 @@
 //! A cluster without network or disk whose workers answer at once, and the time on a core that each call costs.
 
 use partage_clock::thread_cpu;
-use partage_core::cluster::admin::{Command, Presplit};
+use partage_core::cluster::admin::{Command, Presplit, SplitAt};
 use partage_core::cluster::{Cluster, Moment, Records, Registration};
 use partage_core::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use partage_core::hash::HashFunction;
@@ -218,6 +218,20 @@ impl Town {
         let (at, transaction) = (self.at(), self.transaction());
         let cluster = &mut self.cluster;
         let (answer, ms) = timed(|| cluster.command(at, transaction, "bench", Command::ReleaseBrake, false));
+        self.note_as(event, ms);
+        answer.map_err(|error| error.to_string())?;
+        self.decide();
+        Ok(())
+    }
+
+    /// A person splits one shard. What the command costs is noted as that event.
+    pub fn split_one(&mut self, event: &str) -> Result<(), String> {
+        let (at, transaction) = (self.at(), self.transaction());
+        let keyspace = self.cluster.keyspaces().get(&self.name).ok_or("there is no keyspace")?;
+        let shard = keyspace.map.shards().next().ok_or("there is no shard")?.id;
+        let command = Command::SplitShard { keyspace: self.name.clone(), shard, at: SplitAt::Middle };
+        let cluster = &mut self.cluster;
+        let (answer, ms) = timed(|| cluster.command(at, transaction, "bench", command, false));
         self.note_as(event, ms);
         answer.map_err(|error| error.to_string())?;
         self.decide();
