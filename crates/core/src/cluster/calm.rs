@@ -11,10 +11,11 @@
 //! A crash loop of a whole release is over when the next release is out, and nobody should have to say so. What a
 //! shard explains ([`crate::poison`]) counts as one node, as it does for the brake.
 
-use super::{Cluster, Moment, Write};
+use super::{Cluster, Moment, NodeState, Write};
 use crate::brake;
 use crate::event::{About, EventKind};
 use crate::limits;
+use crate::name::NodeId;
 use crate::node::Health;
 use crate::time::Millis;
 
@@ -28,9 +29,13 @@ impl Cluster {
     pub(super) fn watch_unrest(&mut self, at: Moment) -> Millis {
         let window_ms = self.settings.brake_window_ms;
         let (died, next) = self.deaths.lately(at.now, window_ms);
-        let proven = self.nodes.values().filter(|node| !node.is_unproven() && !node.record.left);
+        // Who was started anew has held nothing yet as what it is now, and is one of those all the same.
+        let counts = |(id, node): &(&NodeId, &NodeState)| {
+            !node.record.left && (!node.is_unproven() || died.contains(*id))
+        };
+        let standing = self.nodes.iter().filter(counts).count();
         let counted = died.len() - self.explained_deaths(&died);
-        let why = brake::unrest(counted, proven.count(), &self.settings);
+        let why = brake::unrest(counted, standing, &self.settings);
         let began = why.is_some() && self.unrest.is_none();
         let ended = why.is_none() && self.unrest.is_some();
         if let Some(why) = why.as_ref().filter(|_| began) {

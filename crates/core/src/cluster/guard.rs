@@ -11,13 +11,18 @@ use crate::poison;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
-    /// Why automatic moves are stopped, in the whole cluster or in some keyspaces, if they are.
+    /// Why automatic moves are stopped, in the whole cluster or in some keyspaces, if they are; unrest stops all but repairs.
     pub fn brake(&self) -> Option<String> {
+        let all: Vec<String> = self.brakes().into_iter().chain(self.unrest.clone()).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    /// The brake of the cluster and those of keyspaces, without the unrest that ends by itself.
+    pub(super) fn brakes(&self) -> Vec<String> {
         let own = self.keyspaces.iter().filter_map(|(name, keyspace)| {
             Some(format!("keyspace {name}: {}", keyspace.record.brake.as_ref()?))
         });
-        let all: Vec<String> = self.record.brake.iter().chain(&self.unrest).cloned().chain(own).collect();
-        (!all.is_empty()).then(|| all.join("; "))
+        self.record.brake.iter().cloned().chain(own).collect()
     }
 
     /// Why nothing of a keyspace moves by itself.

@@ -44,12 +44,8 @@ impl Cluster {
             let what = format!("changes cannot be stored: {why}");
             told.push(problem(what, "make room there, and the coordinator makes changes again by itself"));
         }
-        if let Some(why) = &summary.brake {
-            let what = format!("the brake is on, so the coordinator moves nothing by itself: {why}");
-            let undrain = self.undrain(at).map(|undrain| format!(" ({undrain})")).unwrap_or_default();
-            let way_out = format!("look at the nodes and the network, then `partage brake release`{undrain}");
-            told.push(problem(what, way_out));
-        }
+        told.extend(self.brake_problem(at));
+        told.extend(self.unrest().map(unrest_problem));
         let no_nodes = self.no_nodes_problem(summary);
         let has_nodes = no_nodes.is_none();
         told.extend(no_nodes);
@@ -68,6 +64,15 @@ impl Cluster {
             told.extend(lacking(summary));
         }
         told
+    }
+
+    fn brake_problem(&self, at: Moment) -> Option<Problem> {
+        let brakes = self.brakes();
+        let why = brakes.join("; ");
+        let what = format!("the brake is on, so the coordinator moves nothing by itself: {why}");
+        let undrain = self.undrain(at).map(|undrain| format!(" ({undrain})")).unwrap_or_default();
+        let way_out = format!("look at the nodes and the network, then `partage brake release`{undrain}");
+        (!brakes.is_empty()).then(|| problem(what, way_out))
     }
 
     /// How the nodes could take shards again that are up and drained. A drain outlives its process: only a person ends it.
@@ -145,6 +150,15 @@ impl Cluster {
         let way_out = "start them again, or mend the network and the addresses that they announce";
         (!told.is_empty()).then(|| problem(format!("nodes that do not answer: {}", told.join("; ")), way_out))
     }
+}
+
+/// Nodes that were started anew, or died: no person has to release anything.
+fn unrest_problem(why: &str) -> Problem {
+    let what = format!("{why}, so the coordinator begins nothing by itself but repairs");
+    problem(
+        what,
+        "look at the release and the machines; when the nodes stay, other moves go on by themselves",
+    )
 }
 
 /// Shards whose data is on nodes that are away, or that have come back without it.

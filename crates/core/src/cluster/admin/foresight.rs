@@ -78,9 +78,12 @@ impl Cluster {
     /// What keeps the planner from planning anything at all.
     fn obstacles(&mut self, at: Moment) -> Vec<String> {
         let mut told = Vec::new();
-        if let Some(why) = self.brake() {
+        let brakes = self.brakes();
+        if !brakes.is_empty() {
+            let why = brakes.join("; ");
             told.push(format!("the brake is on ({why}): nothing moves by itself until it is released"));
         }
+        told.extend(self.unrest().map(|why| format!("{why}: nothing but repairs begins until they stay")));
         if self.waits_for_nodes(at) {
             told.push("too few nodes answer: nothing is planned until more than half of them do".into());
         }

@@ -59,6 +59,26 @@ fn k18_shards_of_dead_nodes_under_the_brake_are_not_served_whatever_the_map_says
     assert_eq!(braked.nodes[&Health::Down], 3);
 }
 
+/// Seen before: a person was told to release a brake that was not on.
+#[test]
+fn r5_after_a_restart_of_all_nodes_status_says_that_it_ends_by_itself() {
+    let mut town = six();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    names.iter().for_each(|name| town.kill(name));
+    names.iter().for_each(|name| town.join(name));
+    town.run(10_000);
+    let is_told = |what: &str| town.notices.iter().any(|notice| notice.starts_with(what));
+    assert!(is_told("3 of 6 nodes died or were started anew"), "{:?}", town.notices);
+    let served = status(&town);
+    assert_eq!((served.shards.led, town.cluster.record.brake.as_ref()), (48, None), "{:?}", town.notices);
+    let told: Vec<_> = served.problems.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("6 of 6 nodes died or were started anew within 60 s"), "{told:?}");
+    assert!(told[0].contains("nothing by itself but repairs") && told[0].contains("go on by themselves"));
+    assert!(told.len() == 1 && !told[0].contains("brake"), "{told:?}");
+    town.run(60_000);
+    assert_eq!(status(&town).problems.len(), 0, "{:?}", status(&town).problems);
+}
+
 #[test]
 fn shards_that_no_node_has_are_told_in_one_line() {
     let mut town = Town::new(keyspace(48), slots(48));
