@@ -77,6 +77,12 @@ fn check(arguments: &[&str], stdin: Option<&str>) -> (i32, Value, String) {
     (output.status.code().unwrap(), findings, said)
 }
 
+/// What a person is shown.
+fn in_text(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_partage")).args(arguments).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
 fn journal(dir: &Path) -> PathBuf {
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("journal-")).max().unwrap()
@@ -183,6 +189,9 @@ async fn a_file_that_was_cut_keeps_what_comes_before() {
     assert!(damage.into_iter().any(|d| d["what"].as_str().unwrap().contains("cut")), "{found}");
 }
 
+/// Keys whose values are damaged.
+const SPOILT: [&str; 3] = ["nodes/n1", "keyspaces/k1/record", "keyspaces/k2/map/head"];
+
 #[tokio::test]
 async fn records_that_are_damaged_inside_a_sound_file_are_listed_by_key_file_and_offset() {
     let _one = ONE.lock().await;
@@ -195,16 +204,14 @@ async fn records_that_are_damaged_inside_a_sound_file_are_listed_by_key_file_and
         *value.last_mut().unwrap() ^= 1;
         entry.value = value.into();
     };
-    spoil(&mut entries, "nodes/n1");
-    spoil(&mut entries, "keyspaces/k1/record");
-    spoil(&mut entries, "keyspaces/k2/map/head");
+    SPOILT.iter().for_each(|key| spoil(&mut entries, key));
     let spoiled = tempfile::tempdir().unwrap();
     salvage::save(spoiled.path(), report.cluster, &entries, report.version).unwrap();
 
     let (code, found, _) = check(&[spoiled.path().to_str().unwrap()], None);
     assert_eq!(code, 1);
     let problems = texts(&found["problems"]);
-    for key in ["nodes/n1", "keyspaces/k1/record", "keyspaces/k2/map/head"] {
+    for key in SPOILT {
         let named = |p: &&&str| p.contains(&format!("the stored value of {key} has the checksum"));
         let problem = problems.iter().find(named).unwrap_or_else(|| panic!("{key} in {problems:?}"));
         assert!(problem.contains("journal-") && problem.contains(" at byte "), "{problem}");
@@ -213,6 +220,24 @@ async fn records_that_are_damaged_inside_a_sound_file_are_listed_by_key_file_and
     assert_eq!(kept, ["k0", "k2"], "the map of k2 has one log only: {found}");
     assert_eq!(found["records"]["keyspaces"][1]["shards"], 4);
     assert_eq!(found["records"]["nodes"], 1);
+
+    let (code, found, _) = check(&[spoiled.path().to_str().unwrap(), "--show"], None);
+    assert_eq!(code, 1);
+    let shown = found["shown"].as_array().unwrap();
+    assert_eq!(shown.len(), entries.len(), "every key, and no other: {found}");
+    for one in shown {
+        let key = one["key"].as_str().unwrap();
+        let is_spoilt = SPOILT.contains(&key);
+        assert_eq!(one["readable"], !is_spoilt, "{one}");
+        assert_eq!(one["says"].as_str().unwrap().contains("has the checksum"), is_spoilt, "{one}");
+    }
+    let text = in_text(&["check", spoiled.path().to_str().unwrap(), "--show"]);
+    for key in SPOILT {
+        let (_, said) = text.split_once(&format!("\n{key}\n  version ")).unwrap_or_else(|| panic!("{text}"));
+        let second = said.lines().nth(1).unwrap();
+        assert!(second.starts_with(&format!("  CANNOT BE READ: the stored value of {key}")), "{second}");
+    }
+    assert_eq!(text.matches("CANNOT BE READ").count(), SPOILT.len(), "{text}");
 
     let saved = tempfile::tempdir().unwrap();
     check(&[spoiled.path().to_str().unwrap(), "--save-to", saved.path().to_str().unwrap()], None);
@@ -260,6 +285,7 @@ async fn a_dump_is_checked_from_a_file_or_stdin_and_can_be_begun_from() {
         assert!(problems.contains(expected), "{expected} in:\n{problems}");
     }
     assert_eq!(check(&["/nowhere"], None).0, 2);
+    assert_eq!(check(&["--show"], None).0, 2, "it is not said of what");
     // Nothing, and what was never a dump, is a wrong call: there is nothing in it to save.
     assert_eq!(check(&["-"], Some("")).0, 2);
     assert_eq!(check(&["-"], Some("no coordinator answers")).0, 2);
