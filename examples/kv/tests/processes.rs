@@ -226,6 +226,43 @@ async fn d10_nodes_that_come_back_with_damaged_files_and_with_an_empty_disk_serv
     }
 }
 
+/// R5: a release whose processes die a second after they have started, all of them, again and again. The brake is the one
+/// that every cluster has, and no person releases anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r5_a_crash_loop_of_every_process_sets_nothing_aside_and_everything_serves_within_ten_seconds() {
+    const ROUNDS: usize = 5;
+    let mut town = Town::start(&[]).await;
+    let nodes = ["n1", "n2", "n3"];
+    for node in nodes {
+        town.add(node, &[]).await;
+    }
+    town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 1 })).await;
+    town.serves("users", 12, Duration::from_secs(20)).await;
+    for round in 1..=ROUNDS {
+        for node in nodes {
+            town.node(node).signal("KILL");
+        }
+        for node in nodes {
+            town.restart(node).await;
+        }
+        for node in nodes {
+            town.registers(node, 1 + round).await;
+        }
+        sleep(Duration::from_millis(1_000)).await;
+    }
+    let begun = Instant::now();
+    town.serves("users", 12, Duration::from_secs(10)).await;
+    println!("{ROUNDS} rounds, served after {:?}", begun.elapsed());
+    let status = town.ask("/v1/status").await.1;
+    assert_eq!(status["set_aside"], json!([]), "{status:#}");
+    assert!(
+        !status["problems"].to_string().contains("release`"),
+        "no person has to release anything: {status:#}"
+    );
+    town.put("users", "key", "value").await.unwrap();
+    assert_eq!(town.get("users", "key").await.unwrap().as_deref(), Some("value"));
+}
+
 /// `cargo test --release -p partage-kv --test processes -- --ignored d10_long --nocapture`; `KV_TEST_ROUNDS` and
 /// `KV_TEST_SHARDS` say otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
