@@ -14,7 +14,7 @@ use crate::http::Http;
 use crate::subnet::Subnet;
 use crate::until;
 use backends::link::Link;
-use backends::process::Process;
+use backends::process::{Process, outlives_its_limits};
 use partage_coordination::{Backend, Coordination, Election, Key, Scope, Transaction, connect};
 use partage_router::{Options, Router};
 use partage_wire::json::{Answer, Coordinators};
@@ -110,7 +110,7 @@ impl Fleet {
         if let Some(password) = &target.password {
             command.env("PARTAGE_COORDINATION_PASSWORD", password.reveal());
         }
-        Process::start(id, command, &self.path(&format!("{id}.log")))
+        Process::start(id, outlives_its_limits(&command), &self.path(&format!("{id}.log")))
     }
 
     async fn start_workers(&mut self, workers: usize) {

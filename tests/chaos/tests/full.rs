@@ -10,6 +10,7 @@ use chaos::load::Load;
 use chaos::until;
 use partage_coordination::{Backend, Error, Key, Transaction, connect};
 use partage_wire::json::Summary;
+use partage_wire::stored::describe;
 use std::time::Duration;
 
 /// Longer than the lease of a worker, which is 8 s beside an engine.
@@ -105,4 +106,38 @@ async fn c14_on_an_etcd_without_room_leases_go_on_and_the_leader_stays() {
 async fn c14_on_a_zookeeper_without_room_leases_go_on_and_the_leader_stays() {
     let says = ["zookeeper://", "setquota"];
     leases_go_on_and_the_leader_stays(Backend::ZooKeeper, &["enforceQuota=true"], says).await;
+}
+
+/// Logs and small maps stay below so many bytes, and a bulky map does not.
+const LITTLE_ROOM: u64 = 200 << 10;
+
+/// Who keeps the map of a keyspace, by the engine's word.
+async fn keepers(fleet: &Fleet, keyspace: &str) -> String {
+    let key = format!("keyspaces/{keyspace}/map/metadata");
+    fleet.state().await.get(&key).map_or("nobody".to_owned(), |value| describe(&key, value).unwrap())
+}
+
+/// The own disks of all coordinators are full, then those of all but the leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c14_a_map_that_no_coordinator_has_room_for_is_refused_and_a_leader_with_room_keeps_it_alone() {
+    let mut fleet = Fleet::start(Backend::Etcd, 1).await;
+    let ids = fleet.ids();
+    ids.iter().for_each(|id| fleet.one(id).process.limit_files(Some(LITTLE_ROOM)));
+    let refused = fleet.admin.command(bulky_keyspace("one")).await.unwrap_err();
+    assert_eq!(keepers(&fleet, "one").await, "nobody", "{refused}");
+
+    // Who leads may have changed with the change that failed.
+    let (leader, _) = fleet.leader().await;
+    fleet.one(&leader).process.limit_files(None);
+    until("the leader has room", || fleet.admin.command(bulky_keyspace("one"))).await;
+    let kept = keepers(&fleet, "one").await;
+    assert!(kept.ends_with(&format!("kept by {leader}")), "{leader} alone: {kept}");
+    assert_eq!(fleet.leader().await.0, leader);
+
+    ids.iter().for_each(|id| fleet.one(id).process.limit_files(None));
+    until("the others keep it, too", || async {
+        let kept = keepers(&fleet, "one").await;
+        if ids.iter().all(|id| kept.contains(id.as_str())) { Ok(()) } else { Err(kept) }
+    })
+    .await;
 }
