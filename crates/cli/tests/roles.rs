@@ -5,8 +5,12 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
-use serde_json::Value;
+mod ending;
+
+use ending::{PROMPT, terminate};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -214,4 +218,118 @@ fn what_a_node_is_told_in_its_file_reaches_the_coordinator() {
     for told in ["n1", "2.5", "north", "r7", "ssd"] {
         assert!(listed.contains(told), "{told} is not in {listed}");
     }
+}
+
+/// A coordinator with short leases, and the brake that every cluster has.
+fn coordinator_with_short_leases(dir: &Path) -> (Process, String) {
+    let settings = dir.join("coordinator.toml");
+    let text =
+        "heartbeat_ms = 200\nlease_ms = 2000\ndead_after_ms = 3000\ncheck_back_ms = 1000\nsettle_ms = 300\n";
+    std::fs::write(&settings, text).unwrap();
+    let mut command = partage(&["coordinator", "--listen", "127.0.0.1:0", "--config"]);
+    Process::role(command.arg(settings), "coordinator")
+}
+
+/// A node that logs to `dir`.
+fn node(dir: &Path, id: &str, coordinator: &str) -> Command {
+    let mut command = partage(&["node", "--id", id, "--listen", "127.0.0.1:0", "--join", coordinator]);
+    command.stderr(File::create(dir.join(id)).unwrap());
+    command
+}
+
+/// Exit code and words of `partage status`.
+fn status(coordinator: &str) -> (Option<i32>, String) {
+    let output = partage(&["status", "--coordinator", coordinator]).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Waits until `partage status` ends with that exit code and says all of `words`; returns what it says.
+fn until_status(coordinator: &str, code: i32, words: &[&str]) -> String {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let (ended, said) = status(coordinator);
+        if ended == Some(code) && words.iter().all(|word| said.contains(word)) {
+            return said;
+        }
+        assert!(Instant::now() < end, "not {code} with {words:?}, but {ended:?} with {said}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// `users`, of twelve exclusive shards with one replica each.
+fn create_users(coordinator: &str) {
+    let create = ["keyspace", "create", "users", "--shards", "12", "--coordinator", coordinator];
+    assert!(partage(&create).output().unwrap().status.success());
+}
+
+#[test]
+fn a_node_whose_coordinator_is_gone_ends_when_its_lease_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (coordinating, coordinator) = coordinator_with_short_leases(dir.path());
+    let (mut node, _) = Process::role(&mut node(dir.path(), "n1", &coordinator), "address");
+    create_users(&coordinator);
+    until_status(&coordinator, 0, &["12 of 12 are served"]);
+    drop(coordinating);
+    let (code, took) = terminate(&mut node.0);
+    let log = std::fs::read_to_string(dir.path().join("n1")).unwrap();
+    assert!(code == Some(0) && took < PROMPT, "{code:?} after {took:?}: {log}");
+    assert!(log.contains("warning: no coordinator answers, and the lease is over: 12 replicas"), "{log}");
+}
+
+#[test]
+fn a_node_that_never_had_a_coordinator_ends_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    // Port 1 of the loopback: no process listens there.
+    let mut node = Process::start(node(dir.path(), "n1", "127.0.0.1:1").stdout(Stdio::null()));
+    let log = || std::fs::read_to_string(dir.path().join("n1")).unwrap();
+    let end = Instant::now() + PROMPT;
+    while !log().contains("no line to a coordinator") {
+        assert!(Instant::now() < end, "{}", log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (code, took) = terminate(&mut node.0);
+    assert!(code == Some(0) && took < Duration::from_secs(2), "{code:?} after {took:?}: {}", log());
+}
+
+/// C13, R4: three of four nodes die at once. A script sees by the exit code that a person has to look, from the first
+/// silent second on, and the first line says what holds the shards; when the nodes are back nobody has to release anything.
+#[test]
+fn status_says_which_shards_silent_nodes_lead_and_then_that_the_brake_holds_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_coordinating, coordinator) = coordinator_with_short_leases(dir.path());
+    let start = |id: &str| Process::role(&mut node(dir.path(), id, &coordinator), "address").0;
+    let _stays = start("n1");
+    let lost = ["n2", "n3", "n4"].map(start);
+    create_users(&coordinator);
+    let sound = until_status(&coordinator, 0, &["12 of 12 are served"]);
+    assert!(sound.starts_with("keyspaces  1\nnodes      4 up\n"), "{sound}");
+
+    drop(lost);
+    let silent = until_status(&coordinator, 1, &["9 led by nodes that do not answer"]);
+    assert!(silent.starts_with("WRONG      9 of 12 shards are not served"), "{silent}");
+    assert!(silent.contains("→ `partage shard list KEYSPACE --unserved` lists them"), "{silent}");
+
+    let braked = until_status(&coordinator, 1, &["9 held by the brake"]);
+    let lines: Vec<&str> = braked.lines().collect();
+    assert!(
+        lines[0]
+            .starts_with("WRONG      the brake is on, so the coordinator moves nothing by itself: 3 of 4"),
+        "{braked}"
+    );
+    assert!(
+        lines[1].contains("→ look at the nodes and the network, then `partage brake release`"),
+        "{braked}"
+    );
+    assert!(lines[2].starts_with("WRONG      9 of 12 shards are not served"), "{braked}");
+    assert!(braked.contains("WRONG      nodes that do not answer: n2, n3, n4 are down"), "{braked}");
+    assert!(braked.contains("shards     3 of 12 are served"), "{braked}");
+    let json = partage(&["status", "--json", "--coordinator", &coordinator]).output().unwrap();
+    let told: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((json.status.code(), &told["shards"]["braked"]), (Some(1), &json!(9)), "{told}");
+
+    // The brake is released by itself. For the rest of the window it is told that the nodes came and went.
+    let _back = ["n2", "n3", "n4"].map(start);
+    let unrest = "3 of 4 nodes died or were started anew within 60 s";
+    let served = until_status(&coordinator, 1, &["12 of 12 are served", unrest, "4 up"]);
+    assert!(served.contains("go on by themselves") && !served.contains("brake"), "{served}");
 }

@@ -4,8 +4,11 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
+#[path = "../ending/mod.rs"]
+mod ending;
 mod routed;
 
+use ending::{PROMPT, terminate};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -75,7 +78,7 @@ struct Town {
     dir: PathBuf,
     coordinator: String,
     router: String,
-    _processes: Vec<Process>,
+    processes: Vec<Process>,
 }
 
 impl Town {
@@ -85,7 +88,7 @@ impl Town {
         let (coordinating, coordinator) = Process::role(&coordinator, "coordinator");
         let router = ["router", "--listen", "127.0.0.1:0", "--join", &coordinator];
         let (routing, router) = Process::role(&router, "router");
-        Town { dir: dir.to_owned(), coordinator, router, _processes: vec![coordinating, routing] }
+        Town { dir: dir.to_owned(), coordinator, router, processes: vec![coordinating, routing] }
     }
 
     /// Writes the settings of all, and returns where those of the coordinator are.
@@ -408,7 +411,7 @@ fn without_its_coordinator_a_node_says_so_and_one_that_starts_goes_on_with_its_o
     };
     let (coordinating, coordinator) = coordinate("127.0.0.1:0");
     let (router, none) = (String::new(), Vec::new());
-    let town = Town { dir: dir.path().to_owned(), coordinator, router, _processes: none };
+    let town = Town { dir: dir.path().to_owned(), coordinator, router, processes: none };
     town.write("v1");
     let (_a, at_a) = town.node("a");
     let (b, at_b) = town.node("b");
@@ -455,6 +458,28 @@ fn without_its_coordinator_a_node_says_so_and_one_that_starts_goes_on_with_its_o
         eventually("the coordinator is there again", || is(node, "connected"));
     }
     eventually("all is as ordered", || (town.is_whole() && town.held("b") > 0, town.cli(&["status"]).1));
+}
+
+/// Asked to stop, a node waits for those who take over: but not for a coordinator that is gone, or never was there.
+#[test]
+fn a_node_without_its_coordinator_ends_when_its_lease_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut town = Town::start(dir.path());
+    town.write("v1");
+    let (mut a, _) = town.node("a");
+    eventually("all shards are placed", || (town.held("a") == FILES as u64, town.cli(&["status"]).1));
+    town.processes.clear();
+    let (code, took) = terminate(&mut a.0);
+    let log = fs::read_to_string(town.log("a")).unwrap();
+    assert!(code == Some(0) && took < PROMPT, "{code:?} after {took:?}: {log}");
+    assert!(log.contains("warning: no coordinator answers, and the lease is over"), "{log}");
+
+    // Port 1 of the loopback: no process listens there.
+    town.coordinator = "127.0.0.1:1".to_owned();
+    let (mut b, _) = town.node("b");
+    let (code, took) = terminate(&mut b.0);
+    let log = fs::read_to_string(town.log("b")).unwrap();
+    assert!(code == Some(0) && took < PROMPT, "{code:?} after {took:?}: {log}");
 }
 
 #[test]
