@@ -97,6 +97,8 @@ pub enum Planted {
     AnyCluster,
     /// O1: a backup is restored without waiting for the leases of before.
     RestoreWait,
+    /// D10: a leader takes an older state for the latest, whatever workers and coordinators know.
+    OlderState,
     /// O6: a new leader does not wait for the leases that the last one may have granted.
     FormerLeases,
     /// M2: a coordinator that has never heard of a keyspace makes others forget it.
@@ -181,7 +183,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 51] = [
+    pub const CLUSTER: [Planted; 52] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -227,6 +229,7 @@ impl Planted {
         Planted::StandbyGap,
         Planted::AnyCluster,
         Planted::RestoreWait,
+        Planted::OlderState,
         Planted::FormerLeases,
         Planted::Horizon,
         Planted::Lives,

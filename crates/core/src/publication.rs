@@ -104,7 +104,9 @@ impl Board {
 
     /// Brings settings and addresses up to date.
     pub fn refresh(&mut self, cluster: &Cluster, now: Millis) {
-        self.horizon = self.horizon.max(cluster.horizon());
+        // It goes back with the counters, when somebody puts an older state in the place of the newest: what is created then
+        // begins below what this board knew.
+        self.horizon = cluster.horizon();
         self.quarantine = cluster.faults().quarantine.keys().cloned().collect();
         // What was published of a keyspace in quarantine stays known: a map that was set back behind it is refused for as
         // long as this process lives.
@@ -186,9 +188,12 @@ impl Board {
         self.pass_on_horizon(horizon);
     }
 
-    /// Passes on that keyspaces whose shards begin below `horizon` are on the board, or are gone.
+    /// Passes on that keyspaces whose shards begin below `horizon` are on the board, or are gone; 0 says nothing. As the leader
+    /// says it, also where that is less than before ([`Board::refresh`]).
     pub fn pass_on_horizon(&mut self, horizon: ShardId) {
-        self.horizon = self.horizon.max(horizon);
+        if horizon > ShardId(0) {
+            self.horizon = horizon;
+        }
     }
 
     /// Said with each [`Since::Deleted`]: a subscriber whose map of that keyspace begins above keeps it. While a keyspace
@@ -338,6 +343,26 @@ mod tests {
         cluster.take_faults(Default::default(), vec![]);
         board.refresh(&cluster, Millis(2));
         assert_eq!(board.briefs().count(), 0, "it was given up");
+    }
+
+    /// Seen in the simulator (seed 1985, touched): an older snapshot was restored under coordinators, the leader's numbers went
+    /// far beyond, and the newest state was put back. The next keyspace began below what boards knew, and a coordinator that
+    /// had not heard of it told a router that it is gone.
+    #[test]
+    fn m2_d11_a_horizon_goes_back_with_the_counters() {
+        let (maps, mut leads) = maps(3, KEPT);
+        let (name, brief) = (maps[3].keyspace(), leads.brief(maps[3].keyspace()).unwrap().clone());
+        let mut table = crate::routing::table::RouteTable::default();
+        table.change(Some(brief), true, &maps[3].whole()).unwrap();
+        let mut stands_by = Board::new(KEPT);
+        leads.horizon = ShardId(99);
+        stands_by.pass_on_horizon(leads.horizon());
+        let (at, settings) = (crate::cluster::Moment { now: Millis(0), wall_ms: 0 }, Default::default());
+        let cluster = Cluster::recover(at, settings, Default::default()).unwrap();
+        leads.refresh(&cluster, Millis(1));
+        assert!(leads.horizon() <= table.brief(name).unwrap().first_shard);
+        stands_by.pass_on_horizon(leads.horizon());
+        assert!(!table.delete(name, stands_by.horizon()), "the keyspace is there");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::message::{Event, Message, Place, Via};
 use crate::publisher::Publisher;
 use crate::scene::Scene;
 use crate::store::{Attended, Committed, Disk, SESSION, Session, Store};
-use partage_core::cluster::{Cluster, Outbox, RecoverError, Slice, Work};
+use partage_core::cluster::{Ahead, Cluster, Outbox, RecoverError, Slice, Witness, Work, note};
 use partage_core::id::{ClusterId, TransactionId};
 use partage_core::name::KeyspaceName;
 use partage_core::planted::{self, Planted};
@@ -102,6 +102,8 @@ pub struct Coordinator {
     pub cost: Cost,
     leading: Option<Box<Leading>>,
     publisher: Publisher,
+    /// What workers know that it does not, since its process began.
+    ahead: Ahead,
     /// Its session, and until when that certainly lives, by its own clock.
     session: Option<(Session, Millis)>,
     numbers: u64,
@@ -131,6 +133,7 @@ impl Coordinator {
             cost: Cost::default(),
             leading: None,
             publisher: Publisher::default(),
+            ahead: Ahead::new(),
             session: None,
             numbers: 0,
             timers: 0,
@@ -147,6 +150,7 @@ impl Coordinator {
         self.process += 1;
         self.up = true;
         self.publisher = Publisher::default();
+        self.ahead = Ahead::new();
         self.session = None;
         self.clock = Clock::drawn(&mut scene.draw, scene.now);
         scene
@@ -297,12 +301,26 @@ impl Coordinator {
     }
 
     /// The cluster from what is durable, as a coordinator of the program recovers it.
-    fn recover(&self, scene: &mut Scene, store: &Store) -> Result<Cluster, RecoverError> {
+    fn recover(&mut self, scene: &mut Scene, store: &Store) -> Result<Cluster, RecoverError> {
         let moment = self.clock.moment(scene.now);
         let (mut records, mut faults) = (store.records.clone(), store.touched.faults());
+        for known in self.publisher.known() {
+            note(&mut self.ahead, Witness { who: "this coordinator".to_owned(), known });
+        }
+        records.refuse_older(&mut faults, &mut self.ahead);
         let is_touched = !faults.is_empty();
+        if is_touched && store.cluster == ClusterId::default() {
+            scene.violate(
+                "D10",
+                format!("coordinator {} takes what nobody touched for older: {faults:?}", self.at),
+            );
+        }
         let mended = if is_touched { records.mend(&mut faults, moment.wall_ms) } else { Vec::new() };
-        if is_touched {
+        let was_restored = store.touched.was_restored();
+        if was_restored {
+            scene.oracles.set_back(&store.records, &records);
+        }
+        if is_touched || was_restored {
             scene.oracles.maps.recalled(scene.now, &records);
         }
         let cluster = Cluster::recover(moment, self.settings.clone(), records)?;
@@ -439,6 +457,10 @@ impl Coordinator {
             leading.check_addresses(scene, self.at, moment.now);
             let granted = leading.cluster.grant_at_once(moment);
             leading.order(scene, here, &granted);
+            if !leading.cluster.ahead().is_empty() {
+                let (coordinator, process) = (self.at, self.process);
+                return scene.after(0, Event::Outdone { coordinator, process });
+            }
             let before = leading.cluster.work_done();
             let wake = leading.cluster.decide(moment, transaction(scene));
             let outbox = leading.cluster.take_outbox();
@@ -459,6 +481,18 @@ impl Coordinator {
             }
         }
         scene.violate("L4", format!("coordinator {} decides without end", self.at));
+    }
+
+    /// A worker knows of a later map than its own: it reads everything anew.
+    pub fn outdone(&mut self, scene: &mut Scene, store: &mut Store) {
+        let Some(leading) = &self.leading else { return };
+        for witness in leading.cluster.ahead().values() {
+            note(&mut self.ahead, witness.clone());
+        }
+        if !leading.cluster.ahead().is_empty() {
+            scene.count("leaders that a worker outdid");
+            self.step_down(scene, store, "a worker knows of a later map");
+        }
     }
 
     /// A decision has been computed.

@@ -13,7 +13,7 @@ use crate::clock::{SECOND, True};
 use crate::message::{Message, Place, Publication, Via};
 use crate::scene::Scene;
 use partage_core::cluster::Cluster;
-use partage_core::exchange::KeyspaceBrief;
+use partage_core::exchange::{KeyspaceBrief, Known};
 use partage_core::id::{Generation, ShardId};
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
@@ -81,6 +81,11 @@ impl Default for Publisher {
 }
 
 impl Publisher {
+    /// The latest maps that its coordinator published or passed on before it leads.
+    pub fn known(&self) -> Vec<Known> {
+        self.table.keyspaces()
+    }
+
     /// Its coordinator leads from here on.
     pub fn lead(&mut self, scene: &mut Scene, here: Place, cluster: &Cluster, now: Millis) {
         self.leave_leader(scene, here);
@@ -169,7 +174,8 @@ impl Publisher {
                 scene.violate("M2", text);
             }
         }
-        if let Some(generation) = self.table.map(&name).map(ShardMap::generation) {
+        let generation = self.table.map(&name).map(ShardMap::generation);
+        if let Some(generation) = generation.filter(|_| !publication.diffs.is_empty()) {
             scene.send(here, leader, via, Message::Taken(name, generation));
         }
     }
@@ -218,7 +224,8 @@ impl Publisher {
                 let held = subscriber.keyspaces.entry(name.clone()).or_default();
                 withholds |= board.since(name, held.has) == Since::Whole && whole(name).is_none();
                 let Some(publication) = lacks(board, name, held, subscriber.nodes, &whole) else { continue };
-                held.under_way = true;
+                // Addresses alone are not answered.
+                held.under_way = !publication.diffs.is_empty();
                 subscriber.nodes = publication.nodes.version;
                 let message = Message::Publication(publication);
                 scene.send(here, subscriber.place, Via::Stream(*stream), message);

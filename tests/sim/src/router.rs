@@ -63,6 +63,9 @@ pub struct Router {
     ops: BTreeMap<Op, UnderWay>,
 }
 
+/// A coordinator lags behind what a router has.
+struct Behind;
+
 impl Router {
     /// A router that knows nothing yet.
     pub fn new(at: usize, coordinators: usize, clock: Clock) -> Router {
@@ -129,8 +132,10 @@ impl Router {
             Message::Publication(publication) if self.stream.map(Via::Stream) == Some(via) => {
                 self.heard = scene.now;
                 match self.published(scene, publication) {
-                    Some(taken) => scene.send(self.place(), from, via, taken),
-                    None => self.leave(scene, via),
+                    Ok(taken) => {
+                        taken.into_iter().for_each(|taken| scene.send(self.place(), from, via, taken))
+                    }
+                    Err(Behind) => self.leave(scene, via),
                 }
             }
             Message::Deleted(name, horizon) if self.stream.map(Via::Stream) == Some(via) => {
@@ -151,9 +156,10 @@ impl Router {
     }
 
     /// W1–W4, M2, M3: what is pushed follows what is there, or says that it does not, never goes back, and is
-    /// what was committed. None when a coordinator lags behind what is here.
-    fn published(&mut self, scene: &mut Scene, publication: Publication) -> Option<Message> {
+    /// what was committed. Says what was taken of maps; addresses alone are not answered.
+    fn published(&mut self, scene: &mut Scene, publication: Publication) -> Result<Option<Message>, Behind> {
         let Publication { brief, diffs, resync, nodes } = publication;
+        let is_of_maps = !diffs.is_empty();
         self.table.nodes(nodes.changed);
         self.table.forget(&nodes.forgotten);
         let name = brief.name.clone();
@@ -165,7 +171,7 @@ impl Router {
             });
             match self.table.change(Some(brief.clone()), resync, &diff) {
                 Ok(_) => self.is_committed(scene, &name),
-                Err(TableError::Back { .. }) => return None,
+                Err(TableError::Back { .. }) => return Err(Behind),
                 Err(error) => scene.violate("W4", format!("router {router}: {error}")),
             }
             let now = self.map(&name).map(ShardMap::generation);
@@ -175,7 +181,8 @@ impl Router {
             }
         }
         self.routes = self.table.routes();
-        Some(Message::Taken(name.clone(), self.map(&name)?.generation()))
+        let map = self.map(&name).filter(|_| is_of_maps);
+        Ok(map.map(|map| Message::Taken(name.clone(), map.generation())))
     }
 
     /// M2, D11: what a router is told to forget is gone.
@@ -325,7 +332,8 @@ impl Router {
                 self.ops.remove(&op);
                 let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
                 let oracles = &mut scene.oracles;
-                let is_alive = oracles.has_key(key);
+                let is_forked = oracles.maps.is_forked(&spaces[key.keyspace].keyspace.name);
+                let is_alive = oracles.has_key(key) && !is_forked;
                 let finding = oracles.data.done(op, seen, by_leader, &spaces, &oracles.storage, is_alive);
                 return finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
             }

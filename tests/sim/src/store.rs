@@ -150,7 +150,8 @@ impl Store {
     /// Makes `writes` durable. A map that does not follow the last one is given back as the reason why not.
     pub fn commit(&mut self, term: u64, writes: &[Write]) -> Result<Committed, String> {
         self.asked.commits += 1;
-        if term != self.term && !planted::is(Planted::O10) {
+        let is_deposed = term != self.term || self.touched.deposes(term);
+        if is_deposed && !planted::is(Planted::O10) {
             return Ok(Committed::Deposed);
         }
         if self.touched.refuses(term, writes) {

@@ -3,6 +3,12 @@
 use crate::draw::Draw;
 use partage_core::worker::{Callback, Holding, Patience};
 
+/// Most workers that are stuck.
+const MOST: usize = 3;
+
+/// So many workers of a run are never stuck: people drain two, and one is left that takes shards.
+const WELL: usize = 3;
+
 /// How a worker does not get on, from one process to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stuck {
@@ -17,10 +23,16 @@ pub enum Stuck {
 }
 
 impl Stuck {
-    /// How the first workers of a run are.
-    pub fn drawn(draw: &mut Draw, durable: bool) -> [Stuck; 2] {
-        let first = if draw.chance(500) && durable { Stuck::Opens } else { Stuck::Loads };
-        [first, Stuck::Unloads]
+    /// How the first workers of a run are: one to three are stuck, each in a way of its own, and [`WELL`] are not.
+    pub fn drawn(draw: &mut Draw, durable: bool, nodes: usize) -> Vec<Stuck> {
+        let most = nodes.saturating_sub(WELL).clamp(1, MOST);
+        let kinds: &[Stuck] = if durable {
+            &[Stuck::Loads, Stuck::Unloads, Stuck::Opens]
+        } else {
+            &[Stuck::Loads, Stuck::Unloads]
+        };
+        let count = draw.between(1, most as u64 + 1);
+        (0..count).filter_map(|_| draw.pick(kinds).copied()).collect()
     }
 
     /// Whether a callback never returns.

@@ -9,10 +9,13 @@
 //! | the records of nodes      | set back or gone: the next leader knows those that maps name                          |
 //! | all: a backup is restored | under another cluster's id; all numbers go on far beyond                              |
 //! | all: an empty folder      | a cluster of another id: workers refuse it, and nothing of theirs is touched           |
+//! | all: an older snapshot    | under running coordinators: what workers and coordinators know of later maps puts keyspaces in quarantine |
 //!
 //! How a fault of a key is found out (a manifest says what was written last) is the coordinator crate's, whose tests
 //! touch every key of each engine. Here it is found out always, and what follows is tried: nobody is owner twice,
-//! nothing is dropped that is needed, nothing committed is lost, and when it is mended everything serves.
+//! nothing is dropped that is needed, nothing committed is lost, and when it is mended everything serves. An older snapshot
+//! contradicts itself nowhere: whether it is found out is up to the core's own rule
+//! ([`partage_core::cluster::Ahead`]).
 
 use crate::clock::{MS, SECOND, True};
 use crate::faults::Mend;
@@ -21,11 +24,11 @@ use crate::scene::Scene;
 use crate::store::{SESSION, Store};
 use crate::world::World;
 use partage_core::cluster::{KeyspaceRecord, Records, StoredFaults, Write};
-use partage_core::id::{ClusterId, ShardId};
+use partage_core::id::{ClusterId, Incarnation, ShardId};
 use partage_core::leap::Leap;
 use partage_core::lease::Granted;
 use partage_core::map::ShardMap;
-use partage_core::name::KeyspaceName;
+use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::planted::{self, Planted};
 use partage_core::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,12 +58,21 @@ pub enum Touch {
     Restore,
     /// The coordinators are started on an empty folder, and later on their own again.
     Emptied,
+    /// The engine is restored from an older snapshot while coordinators run; later the newest state is put back.
+    Snapshot,
 }
 
 impl Touch {
     /// All kinds.
-    const ALL: [Touch; 6] =
-        [Touch::Election, Touch::Head, Touch::Counters, Touch::Nodes, Touch::Restore, Touch::Emptied];
+    const ALL: [Touch; 7] = [
+        Touch::Election,
+        Touch::Head,
+        Touch::Counters,
+        Touch::Nodes,
+        Touch::Restore,
+        Touch::Emptied,
+        Touch::Snapshot,
+    ];
 }
 
 /// How a touch ends.
@@ -72,6 +84,8 @@ pub enum Ends {
     Restored,
     /// The coordinators have their own folder again.
     Righted,
+    /// The newest state is put back in the place of the older snapshot.
+    Newest,
 }
 
 /// What of the store is not as it was written last.
@@ -83,6 +97,8 @@ pub struct Touched {
     counters: Option<u64>,
     /// The same of nodes.
     nodes: Option<u64>,
+    /// The last term that was given before an engine was restored: its leader commits nothing more.
+    restored: Option<u64>,
     /// A backup is being restored: no coordinator leads there.
     pub is_closed: bool,
 }
@@ -98,6 +114,16 @@ impl Touched {
             quarantine: self.headless.keys().map(|name| (name.clone(), text("its head is"))).collect(),
             ..StoredFaults::default()
         }
+    }
+
+    /// Whether the engine was restored since the leader of that term was elected: its election is gone.
+    pub fn deposes(&self, term: u64) -> bool {
+        self.restored.is_some_and(|restored| term <= restored)
+    }
+
+    /// Whether the engine was ever restored under coordinators.
+    pub fn was_restored(&self) -> bool {
+        self.restored.is_some()
     }
 
     /// Whether a transaction is refused, as it writes what is not what its leader knows.
@@ -125,8 +151,68 @@ impl Touched {
 pub struct Hands {
     backup: Option<Records>,
     aside: Option<Box<Store>>,
+    /// An older snapshot is in the place of the newest state.
+    pub snapshot: Option<Box<Snapshot>>,
     /// Clusters that were begun.
     clusters: u128,
+}
+
+/// The state before an older snapshot was restored, and that snapshot.
+#[derive(Debug)]
+pub struct Snapshot {
+    newest: Records,
+    older: Records,
+}
+
+impl Snapshot {
+    /// Whether the snapshot has another map of a keyspace than the newest state.
+    fn sets_back(&self, name: &KeyspaceName) -> bool {
+        map_of(&self.newest, name) != map_of(&self.older, name)
+    }
+
+    /// Whether a leader has changed maps since the snapshot was restored, or has given a node's process a number that
+    /// the newest state would give again (seed 174; numbers beyond a leap it would not), or serves with a node that the
+    /// newest state knows as ended (seed 40598).
+    fn has_gone_on(&self, now: &Records) -> bool {
+        let (given, next) = (now.cluster.next_incarnation.0, self.newest.cluster.next_incarnation.0);
+        let is_given_again = given > next && !(given >= WALL_MS && next < WALL_MS);
+        let has_changed =
+            |map: &ShardMap| map_of(&self.older, map.keyspace()).is_none_or(|older| older != map);
+        let is_alive = |id: &NodeId, incarnation: Incarnation| {
+            let mut nodes = now.nodes.iter();
+            nodes.any(|node| node.spec.id == *id && node.incarnation == incarnation && !node.ended)
+        };
+        let mut ended = self.newest.nodes.iter().filter(|node| node.ended);
+        let lives_again = ended.any(|node| is_alive(&node.spec.id, node.incarnation));
+        is_given_again || lives_again || now.keyspaces.iter().any(|(_, map)| has_changed(map))
+    }
+
+    /// The newest that is known of each keyspace, node and counter: what a person restores who has the state of before and the
+    /// one of `now`.
+    fn newest_of_each(self, now: Records) -> Records {
+        let set_back = |name: &KeyspaceName| self.sets_back(name);
+        let mut keyspaces: Vec<_> =
+            self.newest.keyspaces.iter().filter(|(_, map)| set_back(map.keyspace())).cloned().collect();
+        keyspaces.extend(now.keyspaces.into_iter().filter(|(_, map)| !set_back(map.keyspace())));
+        let mut plans: Vec<_> =
+            self.newest.plans.iter().filter(|plan| set_back(&plan.keyspace)).cloned().collect();
+        plans.extend(now.plans.into_iter().filter(|plan| !set_back(&plan.keyspace)));
+        let mut nodes: BTreeMap<_, _> =
+            self.newest.nodes.into_iter().map(|node| (node.spec.id.clone(), node)).collect();
+        for node in now.nodes {
+            let is_later = nodes.get(&node.spec.id).is_none_or(|held| held.incarnation <= node.incarnation);
+            if is_later {
+                nodes.insert(node.spec.id.clone(), node);
+            }
+        }
+        let is_ahead = now.cluster.next_incarnation > self.newest.cluster.next_incarnation;
+        let cluster = if is_ahead { now.cluster } else { self.newest.cluster };
+        Records { cluster, keyspaces, nodes: nodes.into_values().collect(), plans }
+    }
+}
+
+fn map_of<'a>(records: &'a Records, name: &KeyspaceName) -> Option<&'a ShardMap> {
+    records.keyspaces.iter().map(|(_, map)| map).find(|map| map.keyspace() == name)
 }
 
 impl World {
@@ -144,7 +230,8 @@ impl World {
         }
         let next = self.scene.draw.between(500 * MS, 4 * SECOND);
         self.scene.after(next, Event::Touch);
-        if self.hands.aside.is_some() || self.store.touched.is_closed || self.store.is_away {
+        let is_touched = self.hands.aside.is_some() || self.hands.snapshot.is_some();
+        if is_touched || self.store.touched.is_closed || self.store.is_away {
             return;
         }
         if self.hands.backup.is_none() || self.scene.draw.chance(200) {
@@ -161,8 +248,12 @@ impl World {
             Touch::Head => self.lose_head(long),
             Touch::Counters => self.lose_counters(),
             Touch::Nodes => self.lose_nodes(),
-            Touch::Restore => self.restore(),
+            Touch::Restore => match self.backup_of_these_keyspaces().cloned() {
+                Some(backup) => self.restore(backup),
+                None => self.back_up(),
+            },
             Touch::Emptied => self.empty(long),
+            Touch::Snapshot => self.restore_older_snapshot(long),
         }
     }
 
@@ -199,23 +290,64 @@ impl World {
         self.store.touched.nodes = Some(self.store.term);
     }
 
-    /// Coordinators are stopped, and the backup is written; then the leases of before are waited for.
-    fn restore(&mut self) {
-        let Some(backup) = &self.hands.backup else { return };
+    /// The backup, if it has the keyspaces that there are now. What was created or deleted since is not in it: that it is
+    /// lost, or there again, is another matter. One whose head is missing may be such a one (seed 450243).
+    fn backup_of_these_keyspaces(&self) -> Option<&Records> {
         let lives = |records: &Records| -> BTreeSet<(KeyspaceName, ShardId)> {
             let keyspaces = records.keyspaces.iter();
             keyspaces.map(|(record, _)| (record.keyspace.name.clone(), record.first_shard)).collect()
         };
-        // What was created or deleted since is not in it. That it is lost, or there again, is another matter. One whose
-        // head is missing may be such a one (seed 450243).
+        let now = lives(&self.store.records);
         let is_headless = !self.store.touched.headless.is_empty();
-        if is_headless || lives(backup) != lives(&self.store.records) {
-            return self.back_up();
+        self.hands.backup.as_ref().filter(|backup| !is_headless && lives(backup) == now)
+    }
+
+    /// The engine is restored from an older snapshot while coordinators and their sessions live. The election in it is of
+    /// the past, so the leader is deposed. Coordinators keep the highest term on disks of their own: the next one is
+    /// above it. Nobody creates or deletes keyspaces meanwhile.
+    fn restore_older_snapshot(&mut self, long: True) {
+        let Some(older) = self.backup_of_these_keyspaces().cloned() else { return self.back_up() };
+        self.scene.count("snapshots restored under coordinators");
+        let newest = std::mem::replace(&mut self.store.records, older.clone());
+        self.hands.snapshot = Some(Box::new(Snapshot { newest, older }));
+        self.depose_by_restoring();
+        self.scene.after(long, Event::Mend(Mend::Touched(Ends::Newest)));
+    }
+
+    /// The newest state is put back. Where a leader has gone on from the snapshot, workers may know of maps that the newest
+    /// state does not have: then the newest of each is restored as a backup is, with all numbers far beyond.
+    fn put_newest_back(&mut self) {
+        let Some(snapshot) = self.hands.snapshot.take() else { return };
+        let has_gone_on = snapshot.has_gone_on(&self.store.records);
+        self.depose_by_restoring();
+        if has_gone_on {
+            self.scene.count("snapshots that a leader went on from");
+            return self.restore(snapshot.newest_of_each(self.store.records.clone()));
         }
+        self.store.records = snapshot.newest;
+        let names = self.store.records.keyspaces.iter().map(|(record, _)| record.keyspace.name.clone());
+        for name in names.collect::<Vec<_>>() {
+            for coordinator in &mut self.coordinators {
+                coordinator.reads_again(&mut self.scene, &mut self.store, &name);
+            }
+        }
+    }
+
+    fn depose_by_restoring(&mut self) {
+        self.store.touched.restored = Some(self.store.term);
+        self.store.depose();
+        self.scene.oracles.maps.deposed(self.scene.now + SESSION);
+        // What is backed up from now on has numbers beyond those of before.
+        self.hands.backup = None;
+    }
+
+    /// Coordinators are stopped, and the backup is written; then the leases of before are waited for.
+    fn restore(&mut self, backup: Records) {
         let lease = Granted::assumed(Millis(0), backup.cluster.longest_lease_ms).end().0;
         let wait = if planted::is(Planted::RestoreWait) { 0 } else { lease };
         self.stop_coordinators();
         self.store.touched.is_closed = true;
+        self.hands.backup = Some(backup);
         self.scene.after(wait * MS, Event::Mend(Mend::Touched(Ends::Restored)));
     }
 
@@ -251,6 +383,7 @@ impl World {
                     coordinator.reads_again(&mut self.scene, &mut self.store, &name);
                 }
             }
+            Ends::Newest => self.put_newest_back(),
             Ends::Restored => {
                 let Some(backup) = self.hands.backup.take() else { return };
                 let leap_ms = WALL_MS + self.scene.now / MS;

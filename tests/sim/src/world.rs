@@ -149,7 +149,8 @@ impl World {
         let clock = |draw: &mut Draw| Clock::drawn(draw, 0);
         let coordinator = |at, draw: &mut Draw| Coordinator::new(at, settings.clone(), clock(draw));
         let coordinators = (0..shape.coordinators).map(|at| coordinator(at, &mut draw)).collect();
-        let stuck = if shape.stuck { Stuck::drawn(&mut draw, shape.durable).to_vec() } else { Vec::new() };
+        let stuck =
+            if shape.stuck { Stuck::drawn(&mut draw, shape.durable, shape.nodes) } else { Vec::new() };
         let node = |at: usize, draw: &mut Draw| {
             let by_posts = draw.chance(400);
             let stuck = stuck.get(at).copied().unwrap_or(Stuck::No);
@@ -401,6 +402,7 @@ impl World {
             Event::Decided { coordinator, process, .. }
             | Event::Committed { coordinator, process, .. }
             | Event::Listens { coordinator, process, .. }
+            | Event::Outdone { coordinator, process }
             | Event::Attended { coordinator, process, .. }
             | Event::SessionAsked { coordinator, process } => {
                 (Place::Coordinator(*coordinator), Some(*process))
@@ -479,6 +481,7 @@ impl World {
             | Event::Commits { .. }
             | Event::Committed { .. }
             | Event::Listens { .. }
+            | Event::Outdone { .. }
             | Event::SessionAsked { .. }
             | Event::Attends { .. }
             | Event::Attended { .. }) => self.coordinate(event),
@@ -509,6 +512,7 @@ impl World {
             Event::Decided { coordinator, number, .. } => {
                 self.coordinators[coordinator].decided(scene, store, number);
             }
+            Event::Outdone { coordinator, .. } => self.coordinators[coordinator].outdone(scene, store),
             Event::Listens { coordinator, number, .. } => {
                 self.coordinators[coordinator].listens(scene, number);
             }
@@ -600,9 +604,9 @@ impl World {
                 if self.person {
                     changes::answer(scene, cluster, at, !self.lively);
                 }
-                if self.lively {
+                if self.lively && self.hands.snapshot.is_none() {
                     changes::ask(scene, cluster, at);
-                } else if self.shape.touched && scene.now >= self.shape.faulty + PATIENCE {
+                } else if !self.lively && self.shape.touched && scene.now >= self.shape.faulty + PATIENCE {
                     hung = changes::choose_copies(scene, cluster, at);
                 }
                 coordinator.drive(scene);

@@ -261,6 +261,11 @@ fn o1_a_planted_restore_that_does_not_wait_is_found() {
 }
 
 #[test]
+fn d10_a_planted_leader_that_believes_an_older_state_is_found() {
+    is_found(Planted::OlderState);
+}
+
+#[test]
 fn o6_a_planted_leader_that_forgets_the_leases_of_the_last_one_is_found() {
     is_found(Planted::FormerLeases);
 }

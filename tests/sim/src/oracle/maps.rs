@@ -54,6 +54,10 @@ pub struct Maps {
     let_go: BTreeSet<(KeyspaceName, PlacementId)>,
     /// The leaders whose key somebody has deleted, by their terms, and until when they may not know of it.
     deposed: BTreeMap<u64, True>,
+    /// Keyspaces whose stored map the leader has refused as one that was set back.
+    refused: BTreeSet<KeyspaceName>,
+    /// Keyspaces of which a leader took a map for the latest that somebody had set back.
+    forked: BTreeSet<KeyspaceName>,
     /// Shards that a person has given up.
     given_up: Vec<(KeyspaceName, Bounds)>,
     rules: Rules,
@@ -101,6 +105,8 @@ impl Maps {
             deleted: BTreeMap::new(),
             let_go: BTreeSet::new(),
             deposed: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            forked: BTreeSet::new(),
             given_up: Vec::new(),
             rules: Rules::default(),
             settings: Settings::default(),
@@ -148,6 +154,18 @@ impl Maps {
         let text = || format!("term {term} grants after term {} has begun", self.elected);
         let knows = self.deposed.get(&term).is_none_or(|until| now >= *until);
         (term < self.elected && knows).then(|| ("O10", text()))
+    }
+
+    /// The engine was restored, and a leader begins from `read` of what is `stored` there. What it does not refuse, nobody alive knew
+    /// to be older: numbers that were given out since are given out again, and names there mean two things from here on.
+    pub fn set_back(&mut self, stored: &Records, read: &Records) {
+        let names = |records: &Records| -> BTreeSet<KeyspaceName> {
+            records.keyspaces.iter().map(|(record, _)| record.keyspace.name.clone()).collect()
+        };
+        self.refused = &names(stored) - &names(read);
+        let is_older = |map: &ShardMap| self.maps.get(map.keyspace()).is_some_and(|latest| latest != map);
+        let older = read.keyspaces.iter().map(|(_, map)| map).filter(|map| is_older(map));
+        self.forked.extend(older.map(|map| map.keyspace().clone()));
     }
 
     /// Somebody has changed what is durable, and a leader begins from `records`: they are what counts from here on. What
@@ -275,6 +293,12 @@ impl Maps {
         is_undeleted || self.forgotten.get(name).is_some_and(|lost| lost.has(replica))
     }
 
+    /// Whether a leader took a map of the keyspace for the latest that somebody had set back. Where its data lies on no disk,
+    /// epochs were given twice, and storage that goes by them cannot tell owners apart (docs/src/failures.md; seed 1475).
+    pub fn is_forked(&self, name: &KeyspaceName) -> bool {
+        self.forked.contains(name) && !self.durable.contains(name)
+    }
+
     /// Whether an incarnation was declared dead, or has left.
     pub fn has_ended(&self, node: usize, incarnation: Incarnation) -> bool {
         self.ended.iter().any(|(id, ended)| *ended == incarnation && id.as_str() == format!("node-{node}"))
@@ -333,7 +357,8 @@ impl Maps {
         }
         findings.extend(self.rules.too_many_lost(now, term, &self.settings));
         for (record, map) in &records.keyspaces {
-            if self.maps.get(&record.keyspace.name) != Some(map) {
+            let is_refused = self.refused.contains(&record.keyspace.name);
+            if !is_refused && self.maps.get(&record.keyspace.name) != Some(map) {
                 findings
                     .push(("M3", format!("the map of {} is not what its diffs give", record.keyspace.name)));
             }
@@ -357,13 +382,15 @@ impl Maps {
         if parent != before.generation() {
             findings.push(("M3", format!("{name} {} has another parent than the map before", diff.to)));
         }
-        if self.generations.insert((name.clone(), diff.to.sequence), diff.to).is_some() {
+        let before_it = self.generations.insert((name.clone(), diff.to.sequence), diff.to);
+        if before_it.is_some() && !self.forked.contains(&name) {
             findings.push(("M3", format!("{name} {} was committed twice", diff.to)));
         }
         for shard in &diff.changed {
             findings.extend(self.rules.changed(&name, &before, shard));
             findings.extend(make_before_break(&name, before.shard(shard.id), shard));
-            findings.extend(self.names(&name, shard));
+            let is_forked = self.forked.contains(&name);
+            findings.extend(self.names(&name, shard).into_iter().filter(|_| !is_forked));
         }
         self.removed.extend(diff.removed.iter().map(|id| (name.clone(), *id)));
         findings
@@ -415,6 +442,9 @@ impl Maps {
         let position =
             space.keyspace.sharding.position(space.keyspace.partition_key, &space.keys[request.key.key]);
         let mut findings = Vec::new();
+        if self.forked.contains(&name) {
+            return findings;
+        }
         match self.bounds.get(&(name.clone(), shard)) {
             Some(bounds) if bounds.contains(position) => {}
             Some(_) => findings.push(("D4", format!("{shard} of {name} answers for {:?}", request.key))),

@@ -22,11 +22,11 @@ use partage_core::cluster::{Records, Write};
 use partage_core::exchange::Order;
 use partage_core::id::{ClusterId, Incarnation};
 use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{MapDiff, Role, Shard, Stage};
+use partage_core::map::{MapDiff, Role, Shard, ShardMap, Stage};
 use partage_core::name::KeyspaceName;
 use partage_core::sharding::Bounds;
 use partage_core::worker::gates::Permit;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// An invariant that was broken, and how.
@@ -138,12 +138,25 @@ impl Oracles {
     /// A backup is restored. Of what is carried and lies on no disk the book promises nothing where the backup names another
     /// leader than the last map: the data is where the backup does not look (docs/src/backup.md; seed 21868).
     pub fn carried_elsewhere(&mut self, before: &Records, restored: &Records) {
+        let last = before.keyspaces.iter().map(|(_, map)| (map.keyspace().clone(), map.clone())).collect();
+        self.led_elsewhere(&last, restored);
+    }
+
+    /// The engine was restored from an older snapshot, and a leader begins from `read` of what is `stored` there. What it does
+    /// not refuse, it leads by an older map: with data that is carried as after a restore.
+    pub fn set_back(&mut self, stored: &Records, read: &Records) {
+        let last = self.maps.all().map(|map| (map.keyspace().clone(), map.clone())).collect();
+        self.maps.set_back(stored, read);
+        self.led_elsewhere(&last, read);
+    }
+
+    fn led_elsewhere(&mut self, before: &BTreeMap<KeyspaceName, ShardMap>, restored: &Records) {
         let maps = restored.keyspaces.iter().filter(|(record, _)| !record.keyspace.durable);
         for (record, map) in maps {
             let name = &record.keyspace.name;
             let is_carried = |space: &Space| space.is_carried && space.keyspace.name == *name;
-            let last = before.keyspaces.iter().find(|(record, _)| record.keyspace.name == *name);
-            let Some((_, last)) = last.filter(|_| self.spaces.iter().any(is_carried)) else { continue };
+            let last = before.get(name).filter(|_| self.spaces.iter().any(is_carried));
+            let Some(last) = last else { continue };
             let leader = |shard: &Shard| shard.leader().map(|leader| leader.placement);
             let is_there = |shard: &Shard| last.shard(shard.id).and_then(leader) == leader(shard);
             for shard in map.shards().filter(|shard| !is_there(shard)) {
