@@ -2,13 +2,17 @@
 //! And what must be so of them: what waited while its shard was set aside, what is stored, and names of keyspaces.
 
 use partage_core::cluster::admin::{AdminError, Command, Presplit};
-use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, NodeState, Records, Registration};
+use partage_core::cluster::{
+    Cluster, KeyspaceRecord, Moment, NodeState, Records, Registration, StoredFaults, Witness, note,
+};
 use partage_core::exchange::{
-    Beat, KeyspaceBrief, Order, Permission, Phase, ReplicaKey, Report, Served, Stored,
+    Beat, KeyspaceBrief, Known, Order, Permission, Phase, ReplicaKey, Report, Served, Stored,
 };
 use partage_core::handover::{self, Sight};
 use partage_core::hash::HashFunction;
-use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId, TransactionId};
+use partage_core::id::{
+    ClusterId, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId, TransactionId,
+};
 use partage_core::key::HashRange;
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Throttle};
 use partage_core::lifecycle::ReplicaState;
@@ -551,4 +555,29 @@ pub fn a_deleted_life_of_a_keyspace_does_not_come_back() -> Outcome {
     let earlier = KeyspaceBrief { first_shard: ShardId(1), generation, ..brief };
     let taken = table.change(Some(earlier), true, &whole).is_ok();
     fails_if(taken, "M2: a map of a keyspace that was deleted is taken for one of the next")
+}
+
+/// An engine was restored from an older state of itself: a worker that was given orders by a later map is not taken in, and
+/// whoever reads the state next has the keyspace in quarantine (D10).
+pub fn an_older_state_is_led_by_nobody() -> Outcome {
+    let mut records = records(keyspace(1)?)?;
+    let mut leader = Alone::new(0, Settings::default(), records.clone())?;
+    let (keyspace, first_shard) = (name()?, ShardId(1));
+    let older = records.keyspaces.first().map(|(_, map)| map.generation()).unwrap_or_default();
+    let known = Known {
+        keyspace: keyspace.clone(),
+        first_shard,
+        generation: Generation { sequence: older.sequence + 3, ..older },
+    };
+    let id = NodeId::new("n0").map_err(|error| error.to_string())?;
+    let spec = NodeSpec::new(id, "n0:1".to_owned());
+    let registration = Registration { known: vec![known.clone()], ..Registration::new(spec) };
+    let registration = Registration { cluster: Some(ClusterId::default()), ..registration };
+    let is_taken_in = leader.cluster.register(leader.at(), registration).is_ok();
+    fails_if(is_taken_in, "D10: a worker that knows of a later map is commanded by an older one")?;
+    let mut ahead = leader.cluster.ahead().clone();
+    note(&mut ahead, Witness { who: "this coordinator".to_owned(), known });
+    let mut faults = StoredFaults::default();
+    records.refuse_older(&mut faults, &mut ahead);
+    fails_if(!faults.quarantine.contains_key(&keyspace), "D10: an older state is taken for the latest")
 }

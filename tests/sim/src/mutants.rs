@@ -106,7 +106,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         }
         Planted::AnyCluster => Hunt::Seeds(TOUCHED, &["D11"]),
         Planted::RestoreWait => Hunt::Seeds(TOUCHED, &["O1", "O5", "D2", "O7", "D1"]),
-        Planted::OlderState => Hunt::Seeds(TOUCHED, &["D7", "D10", "O1", "O5", "O7", "D1", "D2", "L1", "M2", "L7"]),
+        Planted::OlderState => Hunt::Scenario(alone::an_older_state_is_led_by_nobody),
         Planted::FormerLeases => small(&["O6", "O1", "O5", "O7"]),
         Planted::Horizon => Hunt::Scenario(alone::who_lags_behind_does_not_say_that_a_keyspace_is_gone),
         Planted::Lives => Hunt::Scenario(alone::a_deleted_life_of_a_keyspace_does_not_come_back),
