@@ -91,9 +91,8 @@ pub async fn tamper(backend: Backend, wanted: impl Fn(&str, Fault) -> bool) {
     let mut scene = Scene::begin(backend).await;
     let watch = Watch::start(scene.fleet.addresses());
     let mut keys: Vec<String> = scene.fleet.state().await.into_keys().collect();
-    // The list of what was done is complete; what coordinators wrote meanwhile has its turn, too.
-    // Nothing hangs on what is told of the past.
-    keys.retain(|key| !key.starts_with("events/"));
+    // What a commit leaves in between is there for a moment only: somebody writes it.
+    keys.extend(["redo/head", "redo/pieces/0"].map(str::to_owned));
     keys.sort_by_key(|key| (rank(key), key.clone()));
     let mut done = 0;
     for key in keys {
@@ -158,14 +157,15 @@ impl Scene {
     /// What became of that fault; none when the key is not there, or the fault would change nothing.
     async fn strike(&mut self, key: &str, fault: Fault) -> Option<Outcome> {
         let state = self.fleet.state().await;
-        let value = state.get(key)?.clone();
+        let value = state.get(key).cloned();
         let other = match fault {
+            Fault::Garbage => Some(b"not of this program".to_vec()),
+            _ if value.is_none() => return None,
             Fault::Deleted => None,
             Fault::SetBack => Some(self.earlier.get(key)?.clone()),
-            Fault::Garbage => Some(b"not of this program".to_vec()),
             Fault::OfAnotherKey => Some(other(&state, key)),
         };
-        if other.as_ref() == Some(&value) {
+        if other == value {
             return None;
         }
         let before = self.fleet.warnings();
@@ -181,9 +181,12 @@ impl Scene {
         }
         let what = format!("{key}: {fault}");
         let outcome = self.outcome(&what).await;
-        self.is_told(&what, (key, &value), &outcome, &before).await;
+        self.is_told(&what, (key, value.as_ref()), &outcome, &before).await;
         if matches!(outcome, Outcome::Refused(_)) {
-            self.fleet.overwrite(key, &value).await;
+            match value {
+                Some(value) => self.fleet.overwrite(key, &value).await,
+                None => self.fleet.engine.delete(key).await,
+            }
         }
         self.goes_on(&what).await;
         Some(outcome)
@@ -194,14 +197,29 @@ impl Scene {
     async fn is_told(
         &self,
         what: &str,
-        (key, value): (&str, &[u8]),
+        (key, value): (&str, Option<&Vec<u8>>),
         outcome: &Outcome,
         before: &BTreeMap<String, Vec<String>>,
     ) {
         let (Outcome::GoesOn(said) | Outcome::Refused(said)) = outcome;
         // A leader that commits before it looks writes its mark again, with its own term, and never saw that it was gone.
-        if key == "election/commit" && self.fleet.state().await.get(key).is_some_and(|now| now == value) {
+        if key == "election/commit" && self.fleet.state().await.get(key) == value {
             return;
+        }
+        // Nothing hangs on what is told of the past, so nothing says what its last value was.
+        if key.starts_with("events/") {
+            return;
+        }
+        // Pieces without a head are what a leader leaves that was killed: the next one takes them away and says nothing.
+        if key.starts_with("redo/pieces/") {
+            let is_gone = || async {
+                if self.fleet.state().await.contains_key(key) {
+                    Err("it is there".to_owned())
+                } else {
+                    Ok(())
+                }
+            };
+            return until(&format!("{what}: it is taken away"), is_gone).await;
         }
         until(&format!("{what}: it is told"), || async {
             let warnings = self.fleet.warnings();

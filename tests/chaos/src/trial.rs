@@ -34,6 +34,8 @@ pub enum Trial {
     Pause,
     /// The leader sleeps for [`LONG_PAUSE`], and wakes: no worker's lease lapses meanwhile.
     LongPause,
+    /// A coordinator that stands by sleeps for [`LONG_PAUSE`], and wakes: the leader leads on under its term.
+    StandbyPause,
     /// Somebody deletes the key of the election with the engine's own tool, while the leader's session lives.
     Depose,
     /// The leader and the engine no longer hear each other, until another leads.
@@ -54,10 +56,11 @@ pub enum Trial {
 
 impl Trial {
     /// All of them.
-    pub const ALL: [Trial; 11] = [
+    pub const ALL: [Trial; 12] = [
         Trial::Kill,
         Trial::Pause,
         Trial::LongPause,
+        Trial::StandbyPause,
         Trial::Depose,
         Trial::Cut,
         Trial::Stop,
@@ -75,6 +78,7 @@ impl fmt::Display for Trial {
             Trial::Kill => "kill -9 of the leader",
             Trial::Pause => "a pause of the leader",
             Trial::LongPause => "a long pause of the leader",
+            Trial::StandbyPause => "a long pause of a coordinator that stands by",
             Trial::Depose => "the election key is deleted",
             Trial::Cut => "a cut between leader and engine",
             Trial::Stop => "the leader stops in order",
@@ -189,6 +193,14 @@ impl Trial {
                 fleet.one(&leader).process.wake();
                 rounds(loads, ROUNDS).await;
                 assert_eq!(fleet.lapses(), lapses, "a lease lapsed while {leader} slept");
+            }
+            Trial::StandbyPause => {
+                let standby = fleet.ids().into_iter().find(|id| *id != leader).unwrap();
+                fleet.one(&standby).process.pause();
+                sleep(LONG_PAUSE).await;
+                rounds(loads, ROUNDS).await;
+                assert_eq!(fleet.leader().await, (leader, term), "{standby} slept, which stands by");
+                fleet.one(&standby).process.wake();
             }
             Trial::Depose => {
                 fleet.engine.delete("election/leader").await;

@@ -34,7 +34,9 @@ async fn o1_d10_every_key_on_zookeeper() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o1_d10_a_key_of_each_kind_on_etcd() {
-    const FEW: [(&str, Fault); 6] = [
+    const FEW: [(&str, Fault); 8] = [
+        ("events/0", Fault::Garbage),
+        ("redo/pieces/0", Fault::Garbage),
         ("coordinators/c2", Fault::Deleted),
         ("election/leader", Fault::Garbage),
         ("election/term", Fault::SetBack),
@@ -47,7 +49,8 @@ async fn o1_d10_a_key_of_each_kind_on_etcd() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o1_d10_a_key_of_each_kind_on_mysql() {
-    const FEW: [(&str, Fault); 7] = [
+    const FEW: [(&str, Fault); 8] = [
+        ("redo/head", Fault::Garbage),
         ("cluster", Fault::SetBack),
         ("coordinators/c1", Fault::Garbage),
         ("election/commit", Fault::Deleted),

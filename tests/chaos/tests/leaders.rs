@@ -11,7 +11,8 @@ const MANY: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_etcd_nobody_notices() {
-    undergo(Backend::Etcd, FEW, &[Trial::Kill, Trial::Pause, Trial::Cut, Trial::Stop]).await;
+    undergo(Backend::Etcd, FEW, &[Trial::Kill, Trial::Pause, Trial::StandbyPause, Trial::Cut, Trial::Stop])
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
