@@ -265,11 +265,18 @@ impl Holding {
         if order.epoch < self.order.epoch {
             return;
         }
+        // What has loaded and is told again to load lacks nothing: its leader counts it among those that take writes.
+        let has_loaded_so = self.at == At::Ready && !self.withdrawn && self.order.state == ReplicaState::Load;
+        let is_left = match order.state {
+            ReplicaState::Live => false,
+            ReplicaState::Load => self.has_data && !has_loaded_so,
+            ReplicaState::Unload | ReplicaState::UnloadFinal => self.has_data,
+        };
+        self.is_left_behind |= is_left;
         if std::mem::take(&mut self.withdrawn) {
             self.permission = None;
             self.order.granted = false;
         }
-        self.is_left_behind |= self.has_data && order.state != ReplicaState::Live;
         let granted = self.order.granted && order.epoch == self.order.epoch;
         self.order = Order { granted: order.granted || granted, ..order };
         self.forget_laid_down();

@@ -118,6 +118,28 @@ fn d1_a_copy_that_had_to_leave_before_a_restore_is_none_after_it() {
     assert_eq!(fixture.reported().0, Phase::Serving);
 }
 
+/// Seen in the simulator (seed 40042, touched and durable): all copies of a shard that was being merged had loaded, were told
+/// again to load, and said after a restore that they are none.
+#[test]
+fn l1_d1_a_copy_that_has_loaded_and_is_told_so_again_is_one_after_a_restore() {
+    let from = order(ReplicaState::Unload, Role::Follower, 1, true).peers;
+    let load = |epoch| Order { peers: from.clone(), ..order(ReplicaState::Load, Role::Follower, epoch, true) };
+    let mut fixture = Fixture { durable: true, ..Fixture::new() };
+    assert_eq!(fixture.order(5, load(1)), [Task::Call(Callback::Load)]);
+    fixture.done(6, Callback::Load);
+    assert_eq!(fixture.order(7, load(2)), []);
+    let version = fixture.version + 1;
+    fixture.worker.ordered(Millis(8), fixture.whole(version, vec![], vec![]));
+    fixture.version = version;
+    fixture.done(9, Callback::Unload);
+    assert_eq!(fixture.reported().0, Phase::Kept);
+    let welcome = Welcome { continues: vec![ClusterId(1)], ..welcome(2, 1) };
+    fixture.worker.welcomed(&welcome).unwrap();
+    (fixture.cluster, fixture.version) = (2, 0);
+    let live = order(ReplicaState::Live, Role::Leader, 100, true);
+    assert_eq!(fixture.order(10, live), [Task::Call(Callback::Load)]);
+}
+
 /// It reported that it unloads while no map named it, so the coordinator that names it again has not heard that.
 #[test]
 fn a12_what_is_taken_back_is_reported_again_though_nothing_has_changed() {
