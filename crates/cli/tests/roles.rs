@@ -332,4 +332,19 @@ fn status_says_which_shards_silent_nodes_lead_and_then_that_the_brake_holds_them
     let unrest = "3 of 4 nodes died or were started anew within 60 s";
     let served = until_status(&coordinator, 1, &["12 of 12 are served", unrest, "4 up"]);
     assert!(served.contains("go on by themselves") && !served.contains("brake"), "{served}");
+    let shown = |more: &[&str]| {
+        let args = [&["brake", "show", "--coordinator", &coordinator], more].concat();
+        String::from_utf8(partage(&args).output().unwrap().stdout).unwrap()
+    };
+    let text = shown(&[]);
+    assert!(text.starts_with(&format!("off\n{unrest}: nothing but repairs")), "{text}");
+    let told: Value = serde_json::from_str(&shown(&["--json"])).unwrap();
+    assert_eq!(told, json!({ "brake": null, "unrest": unrest }));
+    let (_, metrics) = get(&coordinator, "/metrics", "");
+    for line in ["partage_coordinator_brake 0", "partage_coordinator_unrest 1"] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    let refused = partage(&["brake", "release", "--yes", "--coordinator", &coordinator]).output().unwrap();
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(4) && error.contains("there is nothing to release"), "{error}");
 }

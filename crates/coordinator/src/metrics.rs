@@ -63,6 +63,7 @@ pub struct Glance {
     keyspaces: BTreeMap<KeyspaceName, KeyspaceGlance>,
     draining: usize,
     brake: bool,
+    unrest: bool,
     quarantined: usize,
     storage_full: bool,
     wrong_tokens: u64,
@@ -95,6 +96,7 @@ impl Glance {
             keyspaces: cluster.keyspaces().keys().map(|name| (name.clone(), one(name))).collect(),
             draining: cluster.drains(at).len(),
             brake: cluster.brake().is_some(),
+            unrest: cluster.unrest().is_some(),
             quarantined: cluster.faults().quarantine.len(),
             storage_full: cluster.storage_problem().is_some(),
             wrong_tokens: cluster.wrong_tokens(),
@@ -110,6 +112,8 @@ impl Glance {
         registry.register("nodes", "Nodes by how they look", nodes);
         gauge(registry, "nodes_draining", "Nodes that are to be emptied", self.draining);
         gauge(registry, "brake", "1 while the brake keeps anything from moving by itself", self.brake.into());
+        let help = "1 while so many nodes die or are started anew that nothing but repairs begins by itself";
+        gauge(registry, "unrest", help, self.unrest.into());
         let help = "Keyspaces that are neither served nor changed, as their stored state has a fault";
         gauge(registry, "keyspaces_quarantined", help, self.quarantined);
         let help = "1 while nothing can be stored, as the disk is full";

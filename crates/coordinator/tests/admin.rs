@@ -373,6 +373,7 @@ async fn the_numbers_say_how_it_stands_and_forget_what_is_deleted() {
         "partage_coordinator_shards_short{keyspace=\"kv\"} 0",
         "partage_coordinator_moves{keyspace=\"kv\"} 0",
         "partage_coordinator_brake 0",
+        "partage_coordinator_unrest 0",
         "partage_coordinator_subscribers 0",
         "# EOF",
     ] {

@@ -11,7 +11,7 @@ use partage_wire::json::{Command, Summary};
 /// `partage brake …`
 #[derive(Debug, Subcommand)]
 pub enum BrakeCommand {
-    /// Whether automatic moves are stopped, and why
+    /// Whether the brake stops automatic moves, and why; and whether they wait for nodes that die or are started anew
     Show {
         #[command(flatten)]
         door: Door,
@@ -36,9 +36,10 @@ impl BrakeCommand {
             BrakeCommand::Show { door } => {
                 let summary: Summary = door.get("/v1/status").await?;
                 if output.is_json() {
-                    return output.json(&serde_json::json!({ "brake": summary.brake }));
+                    let (brake, unrest) = (summary.brake, summary.unrest);
+                    return output.json(&serde_json::json!({ "brake": brake, "unrest": unrest }));
                 }
-                output.text(&summary.brake.map_or("off".to_owned(), |why| format!("on: {why}")));
+                output.text(&shown(summary));
                 Ok(())
             }
             BrakeCommand::Release { door, dry, yes, wait } => {
@@ -47,5 +48,14 @@ impl BrakeCommand {
                 begin(&door, output, command, dry.dry_run, wait).await
             }
         }
+    }
+}
+
+/// The brake, and on a line of its own what ends without a person.
+fn shown(summary: Summary) -> String {
+    let brake = summary.brake.map_or("off".to_owned(), |why| format!("on: {why}"));
+    match summary.unrest {
+        Some(why) => format!("{brake}\n{why}: nothing but repairs begins by itself until the nodes stay"),
+        None => brake,
     }
 }

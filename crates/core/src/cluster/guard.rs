@@ -11,13 +11,13 @@ use crate::poison;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
-    /// Why automatic moves are stopped, in the whole cluster or in some keyspaces, if they are; unrest stops all but repairs.
+    /// Why the brake of the cluster, or those of some keyspaces, are on. [`Cluster::unrest`] is no brake: nobody releases it.
     pub fn brake(&self) -> Option<String> {
-        let all: Vec<String> = self.brakes().into_iter().chain(self.unrest.clone()).collect();
+        let all = self.brakes();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// The brake of the cluster and those of keyspaces, without the unrest that ends by itself.
+    /// The brake of the cluster and those of keyspaces.
     pub(super) fn brakes(&self) -> Vec<String> {
         let own = self.keyspaces.iter().filter_map(|(name, keyspace)| {
             Some(format!("keyspace {name}: {}", keyspace.record.brake.as_ref()?))

@@ -36,8 +36,10 @@ pub struct Summary {
     pub nodes: BTreeMap<Health, usize>,
     /// Drains that were asked for, and how they stand.
     pub drains: Vec<DrainStatus>,
-    /// Why automatic moves are stopped.
+    /// Why automatic moves are stopped, until a person releases them or every node is heard again.
     pub brake: Option<String>,
+    /// Why nothing but repairs begins by itself, until the nodes stay.
+    pub unrest: Option<String>,
     /// Shards that are placed nowhere until a person releases them.
     pub set_aside: Vec<(KeyspaceName, ShardId, String)>,
     /// The first of what is on its way, at most [`limits::MOVES_SHOWN`].
@@ -223,6 +225,7 @@ impl Cluster {
             keyspaces: self.keyspaces.len(),
             drains: self.drains(at),
             brake: self.brake(),
+            unrest: self.unrest().map(str::to_owned),
             under_way: self.moves(at, None, limits::MOVES_SHOWN).unwrap_or_default(),
             ..Summary::default()
         };

@@ -141,6 +141,7 @@ impl From<&Summary> for proto::ClusterStatus {
             nodes: counts(&status.nodes),
             drains: status.drains.iter().map(Into::into).collect(),
             brake: status.brake.clone(),
+            unrest: status.unrest.clone(),
             set_aside: status.set_aside.iter().map(set_aside).collect(),
             moves: status.moves as u64,
             loads: status.loads as u64,

@@ -110,6 +110,9 @@ pub struct Summary {
     /// Why automatic moves are stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub brake: Option<String>,
+    /// Why nothing but repairs begins by itself: many nodes died or were started anew. It ends by itself, without the brake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unrest: Option<String>,
     /// Shards that wait for a person.
     pub set_aside: Vec<SetAside>,
     /// The first of what is on its way.
@@ -174,6 +177,7 @@ impl From<&core::Summary> for Summary {
             nodes: status.nodes.iter().map(|(health, count)| (word(health), *count)).collect(),
             drains: status.drains.iter().map(Into::into).collect(),
             brake: status.brake.clone(),
+            unrest: status.unrest.clone(),
             set_aside: status.set_aside.iter().map(set_aside).collect(),
             under_way: status.under_way.iter().map(Into::into).collect(),
             moves: status.moves,
