@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::limits;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Tried};
 use crate::trays::{Tray, Trays};
 use partage_coordination::LeaderLease;
 use partage_core::cluster::{
@@ -58,21 +58,21 @@ pub struct Gone;
 #[error("nothing was changed: {what}")]
 pub struct NotStored {
     what: Arc<str>,
-    /// It lacks room for a commit of so many bytes.
-    room_bytes: Option<u64>,
+    /// The commit that it lacks room for.
+    lacks_room: Option<Tried>,
 }
 
 impl NotStored {
-    /// What follows from that error of a commit of so many bytes; none when something may have been stored.
-    fn of(error: &StoreError, bytes: u64) -> Option<NotStored> {
-        let room_bytes = error.is_full().then_some(bytes);
+    /// What follows from that error of a commit; none when something may have been stored.
+    fn of(error: &StoreError, tried: &Tried) -> Option<NotStored> {
+        let lacks_room = error.is_full().then(|| tried.clone());
         let what = error.full_disk().unwrap_or_else(|| error.to_string()).into();
-        error.changed_nothing().then_some(NotStored { what, room_bytes })
+        error.changed_nothing().then_some(NotStored { what, lacks_room })
     }
 
     /// The way out.
     pub fn way_out(&self) -> &'static str {
-        match self.room_bytes {
+        match self.lacks_room {
             Some(_) => "make room there, and the coordinator makes changes again by itself",
             None => "try again in a moment",
         }
@@ -383,7 +383,7 @@ impl Task {
     async fn look(&mut self, replies: Vec<Reply>, calls: usize) -> Result<Millis, Ended> {
         if let Some(full) = self.full.clone().filter(|_| self.cluster.is_stored()) {
             let next = self.room_looked_for + limits::ROOM_AGAIN_MS;
-            if self.clock.now() < next || !self.has_room(full.room_bytes.unwrap_or(0)).await {
+            if self.clock.now() < next || !self.has_room(&full.lacks_room.unwrap_or_default()).await {
                 self.audience.looked(&self.cluster, self.clock.now(), calls);
                 let again = self.room_looked_for + limits::ROOM_AGAIN_MS;
                 return Ok(if self.waiting.is_empty() { again } else { self.clock.now() });
@@ -442,7 +442,7 @@ impl Task {
         let outcome = meanwhile.answers(pending, store.carry_out(commit)).await;
         let has_heard = meanwhile.has_heard;
         if let Err(error) = outcome {
-            let Some(not_stored) = NotStored::of(&error, self.store.tried_bytes()) else {
+            let Some(not_stored) = NotStored::of(&error, self.store.tried()) else {
                 return Err(error.into());
             };
             replies.drain(..).for_each(|reply| reply(Err(not_stored.clone())));
@@ -452,12 +452,12 @@ impl Task {
         Ok(Committed { took: begun.elapsed(), has_heard })
     }
 
-    /// Whether a commit of so many bytes would find room now; answers beats meanwhile.
-    async fn has_room(&mut self, bytes: u64) -> bool {
+    /// Whether a commit like that one would find room now; answers beats meanwhile.
+    async fn has_room(&mut self, tried: &Tried) -> bool {
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
         cluster.has_listened(clock.moment());
         let mut meanwhile = Meanwhile::new(cluster, lead, *clock, (beats, waiting));
-        let has_room = meanwhile.answers(&Pending::default(), store.has_room(bytes)).await.is_ok();
+        let has_room = meanwhile.answers(&Pending::default(), store.has_room(tried)).await.is_ok();
         self.cluster.listen(self.clock.moment());
         self.room_looked_for = self.clock.now();
         has_room

@@ -7,13 +7,14 @@
 mod apart;
 
 use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS, ROOM_MARGIN_BYTES};
-use apart::{Apart, Found};
+use apart::{Apart, Found, MapChange};
 use partage_coordination::{
     ClusterId, Coordination, Deposed, Error, FENCE_STEPS, Key, KeyError, Leadership, Scope, Transaction,
 };
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
 use partage_core::id::Generation;
 use partage_core::map::ShardMap;
+use partage_core::metadata::change::Failed;
 use partage_core::name::{KeyspaceName, NameError};
 use partage_metadata::{ChangeError, Maps, OpenError};
 use partage_wire::stored::{self, EncodeError, Recovered, Room, Shelf, StoreOp, StoredError, Transactions};
@@ -53,6 +54,9 @@ pub enum StoreError {
         /// What is wrong with it, and the way out.
         what: String,
     },
+    /// Of a commit in several transactions the first ones count, and the others were not done.
+    #[error("a part of what was decided last is durable, and the rest is not: {0}")]
+    PartDone(Box<StoreError>),
     /// A commit counts, and what is left to be done of it was not done.
     #[error("what was decided last is durable, and is finished by the next leader: {0}")]
     HalfDone(Box<StoreError>),
@@ -146,7 +150,10 @@ impl StoreError {
         match self {
             StoreError::Coordination(error) => error.is_definite(),
             StoreError::FencedOff | StoreError::Key(_) | StoreError::Encode(_) => true,
-            StoreError::HalfDone(_)
+            // Its head was not swapped, and never will be.
+            StoreError::Map(ChangeError::Failed(Failed::TooFew { .. }) | ChangeError::NoServers) => true,
+            StoreError::PartDone(_)
+            | StoreError::HalfDone(_)
             | StoreError::Deposed(_)
             | StoreError::Overtaken
             | StoreError::Terms { .. }
@@ -168,12 +175,15 @@ impl StoreError {
         self.full_disk().is_some()
     }
 
-    /// Which disk is full, or which engine has no room, if that is what is wrong.
+    /// Which disks are full, or which engine has no room, if that is what is wrong.
     pub fn full_disk(&self) -> Option<String> {
         let (file, what) = match self {
             StoreError::Coordination(Error::DiskFull { file, what }) => (file, what),
             StoreError::Coordination(Error::NoRoom { location, what }) => {
                 return Some(format!("{location} has no room: {what}"));
+            }
+            StoreError::Map(ChangeError::Failed(Failed::TooFew { disks: Some(disks), .. })) => {
+                return Some(format!("the disks of metadata servers do not take a change of a map: {disks}"));
             }
             _ => return None,
         };
@@ -184,6 +194,10 @@ impl StoreError {
     /// What follows from a commit that `leadership` has fenced.
     fn of_fenced(leadership: &Leadership, error: Error) -> StoreError {
         if leadership.is_fenced_off(&error) { StoreError::FencedOff } else { error.into() }
+    }
+
+    fn part_done(self) -> StoreError {
+        StoreError::PartDone(Box::new(self))
     }
 
     fn half_done(self) -> StoreError {
@@ -198,8 +212,16 @@ pub struct Store {
     shelf: Shelf,
     /// Where the maps are that the backend does not keep.
     apart: Option<Apart>,
-    /// Keys and values of the commit that was tried last.
-    tried_bytes: u64,
+    tried: Tried,
+}
+
+/// The commit that was tried last: what it needs room for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tried {
+    /// Keys and values in the backend.
+    bytes: u64,
+    /// The changes of maps that too few metadata servers have stored; none where the backend was asked.
+    maps: Arc<[MapChange]>,
 }
 
 /// What is to be made durable, made up so that the cluster may take in beats meanwhile.
@@ -264,7 +286,7 @@ impl Store {
             );
             (name, why)
         }));
-        let mut store = Store { coordination, leadership, shelf, apart, tried_bytes: 0 };
+        let mut store = Store { coordination, leadership, shelf, apart, tried: Tried::default() };
         store.transact_all(finish).await?;
         if let Err(error) = store.clear_room().await {
             // It harms nobody, and goes when there is room.
@@ -295,7 +317,8 @@ impl Store {
         leadership: Leadership,
     ) -> Result<Store, StoreError> {
         let entries = read_all(&*coordination).await?;
-        let store = Store { coordination, leadership, shelf: Shelf::default(), apart: None, tried_bytes: 0 };
+        let store =
+            Store { coordination, leadership, shelf: Shelf::default(), apart: None, tried: Tried::default() };
         for some in entries.chunks(room(&*store.coordination, 0).steps) {
             let deletes: Vec<_> = some.iter().map(|(key, _)| StoreOp::Delete(key.clone())).collect();
             store.transact(&deletes).await?;
@@ -303,12 +326,17 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether a commit of so many bytes finds room. An engine elsewhere says so only of a change that makes what it
+    /// Whether a commit like that one finds room. An engine elsewhere says so only of a change that makes what it
     /// holds larger (ZooKeeper compares a value with the one before): so a new key of that size is put, and goes again.
+    /// Metadata servers store what they lacked room for, and forget it again.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
+    pub async fn has_room(&self, Tried { bytes, maps }: &Tried) -> Result<(), StoreError> {
+        if let Some(apart) = self.apart.as_ref().filter(|_| !maps.is_empty()) {
+            return apart.has_room(maps).await;
+        }
+        let bytes = *bytes;
         if self.coordination.has_room(bytes).await? {
             return Ok(());
         }
@@ -331,9 +359,9 @@ impl Store {
         Ok(())
     }
 
-    /// How much was last given to the backend, or was to be, in bytes.
-    pub fn tried_bytes(&self) -> u64 {
-        self.tried_bytes
+    /// What was last to be stored.
+    pub fn tried(&self) -> &Tried {
+        &self.tried
     }
 
     /// Who keeps the maps; none where the backend does.
@@ -371,7 +399,7 @@ impl Store {
     pub async fn carry_out(&mut self, commit: Commit) -> Result<(), StoreError> {
         let (writes, empty) = match commit {
             Commit::Here(transactions) => {
-                self.tried_bytes = bytes_of(&transactions);
+                self.tried = Tried { bytes: bytes_of(&transactions), maps: Arc::default() };
                 let Transactions { before, commit, after } = transactions;
                 self.transact_all(before).await?;
                 self.transact(&commit).await?;
@@ -380,8 +408,9 @@ impl Store {
             Commit::Apart { writes, empty } => (writes, empty),
         };
         let Some(apart) = self.apart.take() else { return Err(StoreError::Overtaken) };
-        for some in in_turn(&writes) {
-            self.commit_apart(&apart, some, |name| empty.get(name).cloned()).await?;
+        for (number, some) in in_turn(&writes).into_iter().enumerate() {
+            let done = self.commit_apart(&apart, some, |name| empty.get(name).cloned()).await;
+            done.map_err(|error| if number == 0 { error } else { error.part_done() })?;
         }
         // After an error the store is of no more use.
         self.apart = Some(apart);
@@ -395,16 +424,20 @@ impl Store {
         empty: impl Fn(&KeyspaceName) -> Option<ShardMap>,
     ) -> Result<(), StoreError> {
         let (batch, diffs) = self.shelf.encode_apart(writes)?;
-        let changes: Vec<_> = diffs
+        let changes: Arc<[MapChange]> = diffs
             .iter()
             .map(|(name, diffs)| apart.change(name, diffs, empty(name)))
             .collect::<Result<_, _>>()?;
         let transactions = batch.transactions(room(&*self.coordination, 2 * changes.len()));
-        self.tried_bytes = bytes_of(&transactions);
+        self.tried = Tried { bytes: bytes_of(&transactions), maps: Arc::default() };
         let Transactions { before, commit, after } = transactions;
         self.transact_all(before).await?;
         loop {
-            let prepared = apart.prepare(&changes).await?;
+            let prepared = apart.prepare(&changes).await.inspect_err(|error| {
+                if error.is_full() {
+                    self.tried.maps = changes.clone();
+                }
+            })?;
             let transaction = Apart::swap_in(&prepared, self.fenced(&commit)?)?;
             let outcome = self.coordination.commit(transaction).await;
             if matches!(outcome, Err(Error::Refused { .. })) && apart.lists_changed(&changes).await? {

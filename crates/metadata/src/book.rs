@@ -189,8 +189,11 @@ impl Shelf {
         };
         file.operations += 1;
         file.log_bytes += extent(record.len()) as u64;
+        let path = file.book.path().to_owned();
         file.book.append(record).map_err(|error| match error {
-            AppendError::Full(error) => WriteError::Full(error.to_string()),
+            AppendError::Full(error) => {
+                WriteError::Full(format!("cannot write `{}`: {error}", path.display()))
+            }
             AppendError::Unknown(why) => WriteError::Unknown(why),
         })
     }

@@ -170,7 +170,7 @@ impl Keepers {
             return Ok(line.clone());
         }
         if rooms.has_stopped {
-            return Err(Refused::Disk("this metadata server is stopping: ask another one".to_owned()));
+            return Err(Refused::Away("this metadata server is stopping: ask another one"));
         }
         // Tasks that have ended, as their keyspace is none of this server's business any more.
         while rooms.tasks.try_join_next().is_some() {}
@@ -220,7 +220,7 @@ impl Keepers {
         event: impl FnOnce(Request) -> Event + Send + 'static,
     ) -> Result<Answer, Refused> {
         let (reply, answer) = oneshot::channel();
-        let gone = || Refused::Disk("this metadata server reads its files anew: try again".to_owned());
+        let gone = || Refused::Away("this metadata server reads its files anew: try again");
         let message = Message::Call((Box::new(event), reply));
         self.line(keyspace)?.inbox.send(message).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))

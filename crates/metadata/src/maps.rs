@@ -12,7 +12,7 @@ use crate::{entropy, limits};
 use partage_coordination::{KeyError, Transaction};
 use partage_core::id::Generation;
 use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::change::{Change, Changing, Effect, Event, Failed, Notice, Swapped};
+use partage_core::metadata::change::{Change, Changing, Effect, Event, Failed, Notice, Swapped, Unstored};
 use partage_core::metadata::{ChangeRefused, Head, SERVERS, Seen, check, choose};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_wire::metadata::MapQuestion;
@@ -273,20 +273,28 @@ impl Maps {
         keyspace: &KeyspaceName,
         change: Option<&Change>,
         at: Generation,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unstored> {
         let question = MapQuestion { keyspace: keyspace.clone(), sequence: at.sequence };
-        let said = |status: tonic::Status| status.message().to_owned();
         let holds = match (self.here_if(server), change) {
-            (Some(here), Some(change)) => {
-                return here.store(keyspace, change.clone()).await.map_err(|refused| refused.to_string());
-            }
-            (None, Some(change)) => return self.peers.store(server, change).await.map_err(said),
-            (Some(here), None) => {
-                here.map(question).await.map(|map| map.generation()).map_err(|refused| refused.to_string())?
-            }
-            (None, None) => self.peers.holds(server, &question).await.map_err(said)?,
+            (Some(here), Some(change)) => return Ok(here.store(keyspace, change.clone()).await?),
+            (None, Some(change)) => return self.peers.store(server, change).await.map_err(unstored),
+            (Some(here), None) => here.map(question).await?.generation(),
+            (None, None) => self.peers.holds(server, &question).await.map_err(unstored)?,
         };
-        if holds == at { Ok(()) } else { Err("it is at another map".to_owned()) }
+        if holds == at { Ok(()) } else { Err("it is at another map".to_owned().into()) }
+    }
+
+    /// Whether the server in this process, if it is one of those of `base`, stores that change now. It is to be
+    /// [abandoned](Maps::abandon) afterwards.
+    pub async fn is_stored_here(&self, keyspace: &KeyspaceName, base: &Base, change: &Change) -> bool {
+        let servers = match base {
+            Base::Head(seen) => &seen.head.servers,
+            Base::Nothing(servers) => servers,
+        };
+        match self.here.as_ref().filter(|here| servers.contains(here.me())) {
+            Some(here) => here.store(keyspace, change.clone()).await.is_ok(),
+            None => false,
+        }
     }
 }
 
@@ -402,4 +410,10 @@ impl Prepared {
         }
         outcome
     }
+}
+
+/// Why another server has not stored it; only a disk is resource-exhausted, see [`crate::service`].
+fn unstored(status: tonic::Status) -> Unstored {
+    let is_disk = status.code() == tonic::Code::ResourceExhausted;
+    Unstored { why: status.message().to_owned(), is_disk }
 }

@@ -41,10 +41,11 @@ fn malformed(why: Malformed) -> Status {
 fn refused(why: Refused) -> Status {
     let text = why.to_string();
     match why {
-        Refused::Behind | Refused::NoHead => Status::unavailable(text),
+        Refused::Behind | Refused::NoHead | Refused::Full(_) | Refused::Away(_) => Status::unavailable(text),
         Refused::Superseded | Refused::NotMine(_) => Status::failed_precondition(text),
         Refused::NoMap => Status::not_found(text),
-        Refused::Full(_) | Refused::Disk(_) => Status::resource_exhausted(text),
+        // Who asked knows by this code that the disk is to blame.
+        Refused::Disk(_) => Status::resource_exhausted(text),
     }
 }
 

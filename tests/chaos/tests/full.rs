@@ -121,18 +121,36 @@ async fn keepers(fleet: &Fleet, keyspace: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c14_a_map_that_no_coordinator_has_room_for_is_refused_and_a_leader_with_room_keeps_it_alone() {
     let mut fleet = Fleet::start(Backend::Etcd, 1).await;
-    let ids = fleet.ids();
+    fleet.admin.keyspace("kv", "exclusive", "suggested").await;
+    let load = Load::routed(&fleet.router("kv").await, "kv", true);
+    load.rounds(3).await;
+    let (ids, led) = (fleet.ids(), fleet.leader().await);
     ids.iter().for_each(|id| fleet.one(id).process.limit_files(Some(LITTLE_ROOM)));
     let refused = fleet.admin.command(bulky_keyspace("one")).await.unwrap_err();
     assert_eq!(keepers(&fleet, "one").await, "nobody", "{refused}");
+    let folder = format!("{}: cannot write `", led.0);
+    let all = ["not_stored", "nothing was changed", "make room", &folder, "/one/"];
+    assert_eq!(all.iter().find(|says| !refused.contains(**says)), None, "{refused}");
+    until("status says what is full", || async {
+        let status: Summary = fleet.admin.try_get("/v1/status").await?;
+        let told = status.problems.iter().any(|problem| problem.what.contains(&folder));
+        if told { Ok(()) } else { Err(format!("{:?}", status.problems)) }
+    })
+    .await;
+    tokio::time::sleep(LONG).await;
+    load.rounds(3).await;
+    let again = fleet.admin.command(bulky_keyspace("two")).await.unwrap_err();
+    assert!(again.contains("nothing was changed"), "{again}");
+    assert_eq!(fleet.leader().await, led, "it leads all along");
+    let log = fleet.log(&led.0);
+    assert_eq!(log.matches(ROOM_AGAIN).count(), 0, "it takes full disks for disks with room: {log}");
 
-    // Who leads may have changed with the change that failed.
-    let (leader, _) = fleet.leader().await;
-    fleet.one(&leader).process.limit_files(None);
+    let leader = &led.0;
+    fleet.one(leader).process.limit_files(None);
     until("the leader has room", || fleet.admin.command(bulky_keyspace("one"))).await;
     let kept = keepers(&fleet, "one").await;
     assert!(kept.ends_with(&format!("kept by {leader}")), "{leader} alone: {kept}");
-    assert_eq!(fleet.leader().await.0, leader);
+    assert_eq!(fleet.leader().await, led, "it leads all along");
 
     ids.iter().for_each(|id| fleet.one(id).process.limit_files(None));
     until("the others keep it, too", || async {
@@ -140,4 +158,7 @@ async fn c14_a_map_that_no_coordinator_has_room_for_is_refused_and_a_leader_with
         if ids.iter().all(|id| kept.contains(id.as_str())) { Ok(()) } else { Err(kept) }
     })
     .await;
+    assert_eq!(fleet.lapses(), 0, "a lease lapsed");
+    let account = load.finish().await;
+    assert_eq!(account.failed, 0, "{account:?}");
 }

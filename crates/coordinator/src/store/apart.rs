@@ -99,6 +99,7 @@ pub struct Found {
 }
 
 /// What a commit does to one map.
+#[derive(Debug, PartialEq, Eq)]
 pub struct MapChange {
     name: KeyspaceName,
     changes: Vec<Change>,
@@ -199,6 +200,37 @@ impl Apart {
     /// When a majority cannot be had of any: nothing has happened.
     pub async fn prepare(&self, changes: &[MapChange]) -> Result<Vec<Prepared>, StoreError> {
         try_join_all(changes.iter().map(|change| self.prepare_one(change))).await
+    }
+
+    /// Whether metadata servers whose disks did not take these changes do so now. They are stored and abandoned: no head is
+    /// swapped. With room on this coordinator's own disk it is enough, as it may keep the map alone.
+    ///
+    /// # Errors
+    /// When the disks still do not take them.
+    pub async fn has_room(&self, changes: &[MapChange]) -> Result<(), StoreError> {
+        for change in changes {
+            // Whatever else keeps it from being stored, the next commit tells.
+            let Ok(base) = self.base(&change.name) else { continue };
+            let has_room = if self.is_stored_here(&base, change).await {
+                Ok(())
+            } else {
+                self.store(&base, change).await.map(drop)
+            };
+            self.0.maps.abandon(&change.name, &base, change.to());
+            if let Err(error @ ChangeError::Failed(Failed::TooFew { disks: Some(_), .. })) = has_room {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_stored_here(&self, base: &Base, change: &MapChange) -> bool {
+        for step in &change.changes {
+            if !self.0.maps.is_stored_here(&change.name, base, step).await {
+                return false;
+            }
+        }
+        true
     }
 
     async fn prepare_one(&self, change: &MapChange) -> Result<Prepared, StoreError> {

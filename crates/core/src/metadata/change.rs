@@ -19,12 +19,13 @@
 //! Another head says nothing, not even one at the same sequence: the change may have been committed, and the
 //! keyspace deleted and created again. The servers find out by themselves what they need not keep.
 
+use super::server::Refused;
 use super::{Head, Seen, majority};
 use crate::id::Generation;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::NodeId;
 use crate::planted::{self, Planted};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What servers are asked to store.
@@ -66,6 +67,27 @@ pub enum Swapped {
     Unknown,
 }
 
+/// Why a server has not stored a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unstored {
+    /// In words.
+    pub why: String,
+    /// Whether its disk does not take it: with room there it would.
+    pub is_disk: bool,
+}
+
+impl From<String> for Unstored {
+    fn from(why: String) -> Unstored {
+        Unstored { why, is_disk: false }
+    }
+}
+
+impl From<Refused> for Unstored {
+    fn from(refused: Refused) -> Unstored {
+        Unstored { why: refused.to_string(), is_disk: matches!(refused, Refused::Disk(_)) }
+    }
+}
+
 /// How a change ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failed {
@@ -83,6 +105,8 @@ pub enum Failed {
         needed: usize,
         /// What one of the others said.
         why: String,
+        /// What those said whose disks do not take it, where it would have been stored with room there.
+        disks: Option<String>,
     },
     /// It may have happened.
     #[error("the outcome is not known: read the map before trying again")]
@@ -93,7 +117,7 @@ pub enum Failed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A server has it on disk, or says why not.
-    Stored(NodeId, Result<(), String>),
+    Stored(NodeId, Result<(), Unstored>),
     /// No more answers are waited for.
     TimeUp,
     /// The swap's outcome.
@@ -144,6 +168,8 @@ pub struct Changing {
     stored: BTreeSet<NodeId>,
     refused: BTreeSet<NodeId>,
     why: String,
+    /// What the servers said whose disks do not take it.
+    disks: BTreeMap<NodeId, String>,
     state: State,
 }
 
@@ -171,6 +197,7 @@ impl Changing {
             stored: BTreeSet::new(),
             refused: BTreeSet::new(),
             why: "no answer".to_owned(),
+            disks: BTreeMap::new(),
             state: State::Storing,
         };
         (changing, vec![Effect::Store(servers)])
@@ -201,14 +228,17 @@ impl Changing {
         }
     }
 
-    fn vote(&mut self, server: NodeId, outcome: Result<(), String>) -> Vec<Effect> {
+    fn vote(&mut self, server: NodeId, outcome: Result<(), Unstored>) -> Vec<Effect> {
         if !self.head.servers.contains(&server) {
             return vec![];
         }
         match outcome {
             Ok(()) => drop(self.stored.insert(server)),
-            Err(why) => {
+            Err(Unstored { why, is_disk }) => {
                 self.why = format!("{server}: {why}");
+                if is_disk {
+                    self.disks.insert(server.clone(), why);
+                }
                 self.refused.insert(server);
             }
         }
@@ -223,7 +253,10 @@ impl Changing {
 
     fn too_few(&mut self) -> Vec<Effect> {
         let (stored, servers) = (self.stored.len(), self.head.servers.len());
-        self.aborted(Failed::TooFew { stored, servers, needed: majority(servers), why: self.why.clone() })
+        let needed = majority(servers);
+        let said: Vec<_> = self.disks.iter().map(|(server, why)| format!("{server}: {why}")).collect();
+        let disks = (!said.is_empty() && stored + said.len() >= needed).then(|| said.join("; "));
+        self.aborted(Failed::TooFew { stored, servers, needed, why: self.why.clone(), disks })
     }
 
     fn judge(&mut self, now: Option<Seen>) -> Vec<Effect> {

@@ -175,9 +175,12 @@ pub enum Refused {
     /// A bound.
     #[error("{0} wait already: try again later")]
     Full(&'static str),
-    /// The disk.
+    /// The disk does not take it, or the files of the keyspace cannot be opened: which, and what the system said.
     #[error("{0}")]
     Disk(String),
+    /// It ends, or begins anew.
+    #[error("{0}")]
+    Away(&'static str),
 }
 
 #[derive(Debug, Clone)]

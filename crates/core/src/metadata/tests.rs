@@ -1,5 +1,6 @@
-use super::change::{Changing, Effect, Event, Failed, Notice, Swapped};
+use super::change::{Changing, Effect, Event, Failed, Notice, Swapped, Unstored};
 use super::discover::{Discoverer, Status};
+use super::server::Refused;
 use super::*;
 use crate::hash::HashFunction;
 use crate::id::{Incarnation, PlacementId, ShardId, TransactionId};
@@ -181,16 +182,42 @@ fn t7_a_majority_then_the_swap() {
     assert_eq!(effects, [Effect::Tell(servers(), Notice::Aborted(to)), failed]);
 }
 
+fn full() -> Unstored {
+    Refused::Disk("full".to_owned()).into()
+}
+
 #[test]
 fn t7_without_a_majority_it_is_aborted_at_once() {
     let to = seen(2, 2, 0).head.at;
     let (mut changing, _) = Changing::begin(Some(seen(1, 1, 7)), to, vec![]);
     changing.take(Event::Stored(node("m0"), Ok(())));
-    assert_eq!(changing.take(Event::Stored(node("m1"), Err("full".into()))), []);
-    let effects = changing.take(Event::Stored(node("m2"), Err("full".into())));
+    assert_eq!(changing.take(Event::Stored(node("m1"), Err(full()))), []);
+    let effects = changing.take(Event::Stored(node("m2"), Err(full())));
     assert_eq!(effects[0], Effect::Tell(servers(), Notice::Aborted(to)));
-    let why = "m2: full".to_owned();
-    assert_eq!(effects[1], Effect::Done(Err(Failed::TooFew { stored: 1, servers: 3, needed: 2, why })));
+    let (why, disks) = ("m2: full".to_owned(), Some("m1: full; m2: full".to_owned()));
+    assert_eq!(
+        effects[1],
+        Effect::Done(Err(Failed::TooFew { stored: 1, servers: 3, needed: 2, why, disks }))
+    );
+}
+
+/// Room on that disk would not help where the others do not answer.
+#[test]
+fn c14_disks_are_named_only_where_room_on_them_would_be_enough() {
+    let to = seen(2, 2, 0).head.at;
+    let disks_named = |outcomes: [Result<(), Unstored>; 2]| {
+        let (mut changing, _) = Changing::begin(Some(seen(1, 1, 7)), to, vec![]);
+        let votes = ["m0", "m1"].into_iter().zip(outcomes);
+        let votes = votes.map(|(server, outcome)| Event::Stored(node(server), outcome));
+        let effects = votes.chain([Event::TimeUp]).flat_map(|event| changing.take(event));
+        let disks = effects.filter_map(|effect| match effect {
+            Effect::Done(Err(Failed::TooFew { disks, .. })) => Some(disks),
+            _ => None,
+        });
+        disks.last().unwrap()
+    };
+    assert_eq!(disks_named([Ok(()), Err(full())]), Some("m1: full".to_owned()));
+    assert_eq!(disks_named([Err("cut off".to_owned().into()), Err(full())]), None);
 }
 
 #[test]

@@ -143,10 +143,10 @@ impl World {
             News::Answer(server, Ok(Answer::Stored)) => changes::Event::Stored(name(server), Ok(())),
             News::Answer(server, Ok(Answer::Map(map))) => {
                 let has = Some(map.generation()) == wanted;
-                let outcome = if has { Ok(()) } else { Err("it has another map".to_owned()) };
+                let outcome = if has { Ok(()) } else { Err("it has another map".to_owned().into()) };
                 changes::Event::Stored(name(server), outcome)
             }
-            News::Answer(server, Err(why)) => changes::Event::Stored(name(server), Err(why.to_string())),
+            News::Answer(server, Err(why)) => changes::Event::Stored(name(server), Err(why.into())),
             News::Answer(_, Ok(Answer::Joined(_))) => return Ok(()),
             News::Swapped(swapped) => changes::Event::Swapped(swapped),
             News::Head(read) => changes::Event::Read(read),
