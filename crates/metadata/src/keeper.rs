@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep, sleep_until};
+use tokio::time::{Instant, interval, sleep, sleep_until, timeout_at};
 
 /// What an event comes with: whoever waits for the answer.
 type Reply = oneshot::Sender<Result<Answer, Refused>>;
@@ -297,6 +297,9 @@ struct Task {
     began: Instant,
 }
 
+/// The files and the machine of a keyspace, and what the machine does first.
+type Opened = (Shelf, Server, Vec<Effect>);
+
 /// What runs beside the task, and comes back as an event.
 type Beside = JoinSet<Event>;
 
@@ -307,13 +310,7 @@ impl Task {
 
     /// Until a write fails in a way after which everything must be read anew, or nobody has an interest.
     async fn live(self, mut inbox: mpsc::Receiver<Message>, mut news: watch::Receiver<Option<Seen>>) {
-        let (mut shelf, mut server, effects) = match self.open().await {
-            Ok(opened) => opened,
-            Err(error) => {
-                tracing::error!(keyspace = %self.keyspace, %error, "METADATA files cannot be opened");
-                return;
-            }
-        };
+        let Some((mut shelf, mut server, effects)) = self.open_at_last(&mut inbox).await else { return };
         let (mut replies, mut requests) = (BTreeMap::new(), 0);
         let mut beside = Beside::new();
         let mut tick = interval(Duration::from_millis(LOOK_MS));
@@ -370,7 +367,34 @@ impl Task {
         }
     }
 
-    async fn open(&self) -> std::io::Result<(Shelf, Server, Vec<Effect>)> {
+    /// Opens the files, and tries again for as long as that fails; callers hear why meanwhile. None when the server ends.
+    async fn open_at_last(&self, inbox: &mut mpsc::Receiver<Message>) -> Option<Opened> {
+        let (mut rest, mut logged) = (limits::OPEN_AGAIN, None::<Instant>);
+        loop {
+            let error = match self.open().await {
+                Ok(opened) => return Some(opened),
+                Err(error) => error,
+            };
+            let dir = self.house.data.join(self.keyspace.as_str());
+            let why = format!("the METADATA files in `{}` cannot be opened: {error}", dir.display());
+            if logged.is_none_or(|at| at.elapsed() >= limits::OPEN_LOG_EVERY) {
+                tracing::error!(keyspace = %self.keyspace, "{why}; this server tries it again until they can");
+                logged = Some(Instant::now());
+            }
+            let until = Instant::now() + rest;
+            rest = (2 * rest).min(limits::OPEN_AGAIN_MOST);
+            while let Ok(message) = timeout_at(until, inbox.recv()).await {
+                match message? {
+                    // Who has gone needs no answer.
+                    Message::Call((_, reply)) => drop(reply.send(Err(Refused::Disk(why.clone())))),
+                    // The machine reads the head when it begins.
+                    Message::Event(_) => {}
+                }
+            }
+        }
+    }
+
+    async fn open(&self) -> std::io::Result<Opened> {
         let (house, keyspace) = (self.house.clone(), self.keyspace.clone());
         let opened = tokio::task::spawn_blocking(move || {
             Shelf::open(house.disk.clone(), &house.data, &keyspace, entropy::seed())

@@ -63,3 +63,12 @@ pub const DISCOVERIES: usize = 100_000;
 /// Rest before the watch of heads is begun again after it broke, half of it to all of it: a coordination service that
 /// has just come back is not asked by all servers at once.
 pub const WATCH_AGAIN: Duration = Duration::from_secs(2);
+
+/// Rest before files that could not be opened are tried again, first and at most: it doubles. A leader waits for a map
+/// for longer than the longest ([`AGAIN`]).
+pub const OPEN_AGAIN: Duration = Duration::from_secs(1);
+/// See [`OPEN_AGAIN`].
+pub const OPEN_AGAIN_MOST: Duration = Duration::from_secs(8);
+
+/// How often the log says of one keyspace that its files cannot be opened.
+pub const OPEN_LOG_EVERY: Duration = Duration::from_secs(60);

@@ -21,7 +21,7 @@ use partage_wire::proto;
 use partage_wire::proto::metadata_client::MetadataClient;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -373,4 +373,47 @@ async fn a_keyspace_that_is_none_of_its_business_is_forgotten() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(town.maps.latest(&keyspace()).await.is_ok(), "its own is kept");
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A server whose files cannot be opened is asked all the time, and opens them when they can be.
+#[tokio::test]
+async fn c14_files_that_cannot_be_opened_are_logged_once_and_opened_later() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let town = Town::of(1).await;
+    // A file in the place of the directory.
+    let dir = town.dir.path().join("m0").join(keyspace().as_str());
+    std::fs::write(&dir, "").unwrap();
+    for _ in 0..40 {
+        match town.maps.create(first()).await.unwrap_err() {
+            ChangeError::Failed(Failed::TooFew { disks: Some(disks), .. }) => {
+                assert!(
+                    disks.starts_with(&format!("m0: the METADATA files in `{}`", dir.display())),
+                    "{disks}"
+                );
+            }
+            error => panic!("{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(logged.matches("cannot be opened").count(), 1, "{logged}");
+    std::fs::remove_file(&dir).unwrap();
+    until("it is opened", async || town.maps.create(first()).await.is_ok()).await;
 }
