@@ -22,6 +22,12 @@ const SEEDS: u64 = 6;
 /// Every so many steps of a scenario are tried here; `--interrupt all` tries each.
 const STRIDE: u64 = 23;
 
+/// Runs that once led with a copy that was overtaken, or found no copy to lead with.
+const SEEDS_OF_RESTORES: [u64; 18] = [
+    2188, 374, 2101, 178, 227, 10879, 10656, 10641, 11341, 11373, 11481, 11666, 13493, 571, 968, 40042,
+    40484, 40782,
+];
+
 /// Runs the first seeds; fails at what is wrong, or when few of them have really tried something. `flags` make the
 /// command that runs one again. Returns how many commits each took.
 fn nothing_is_wrong(shape: Shape, flags: &str) -> Vec<u64> {
@@ -77,7 +83,7 @@ fn d1_d2_d10_a_restored_cluster_leads_with_no_copy_that_was_overtaken() {
     nothing_is_wrong(shape, "--small --durable --touched");
     // Found by them: D2 and L1; then parts that live processes have of what the map knows whole, parts that prepared in the
     // backup, and parents that were deleted since. What they draw may have changed since.
-    for seed in [2188, 374, 2101, 178, 227, 10879, 10656, 10641, 11341, 11373, 11481, 11666, 13493] {
+    for seed in SEEDS_OF_RESTORES {
         if let Verdict::Failed(violation) = run(seed, shape, None, None).verdict {
             panic!("seed {seed}: {}: {}", violation.invariant, violation.text);
         }

@@ -28,8 +28,11 @@ use std::collections::BTreeSet;
 /// A copy that a node has named.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Named {
+    /// Under which it served last: before the restore, where its node has said so.
     epoch: Epoch,
     bounds: Option<Bounds>,
+    /// It has served since the restore, too.
+    serves_since: bool,
 }
 
 /// Whether every node is back, or was declared dead. One that is not yet may have a later copy that the map does not name.
@@ -74,18 +77,25 @@ impl KeyspaceState {
     pub(super) fn note_stored(&mut self, node: &NodeId, replica: &ReplicaKey, kept: &Kept) {
         let was_placed_before = |lost: LostIds| replica.placement < lost.placements.1;
         if self.record.keyspace.durable && self.record.lost.is_some_and(was_placed_before) {
+            let shard = self.map.shard(replica.shard);
+            let serves_since = shard.is_some_and(|shard| !self.was_restored_since(shard, kept.epoch));
             let of_shard = self.named_copies.entry(replica.shard).or_default();
+            let is_new = !of_shard.contains_key(&(node.clone(), replica.placement));
             let named = of_shard.entry((node.clone(), replica.placement)).or_default();
-            named.epoch = named.epoch.max(kept.epoch);
+            named.serves_since |= serves_since;
+            // A follower that serves under the map's epoch is no later copy than the leader that is to lead under it.
+            if is_new || !serves_since {
+                named.epoch = named.epoch.max(kept.epoch);
+            }
             named.bounds = kept.bounds.clone().or(named.bounds.take());
             self.compare_again(replica.shard);
         }
     }
 
-    /// Under which epoch a copy has served last, as its node has named it since the restore.
+    /// Under which epoch a copy has served last before the restore, as its node has named it; none where it has served since.
     pub(super) fn named_epoch(&self, shard: ShardId, replica: &Replica) -> Option<Epoch> {
         let named = self.named_copies.get(&shard)?.get(&(replica.node.clone(), replica.placement))?;
-        Some(named.epoch)
+        (!named.serves_since).then_some(named.epoch)
     }
 
     /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch. Not stored: should
@@ -94,7 +104,8 @@ impl KeyspaceState {
         let Some(shard) = self.map.shard(id).filter(|_| self.record.lost.is_some()) else { return };
         let Some(replica) = shard.replica(placement) else { return };
         let key = (replica.node.clone(), placement);
-        let chosen = Named { epoch: shard.epoch, bounds: Some(shard.bounds.clone()) };
+        let bounds = Some(shard.bounds.clone());
+        let chosen = Named { epoch: shard.epoch, bounds, serves_since: true };
         self.named_copies.entry(id).or_default().insert(key, chosen);
     }
 
@@ -152,7 +163,13 @@ impl KeyspaceState {
         if !self.record.keyspace.durable || self.record.lost.is_none() {
             return;
         }
-        let has_data = matches!(report.phase, Phase::Ready | Phase::Serving | Phase::Unloading);
+        // Also what its process has let go of. A keyspace was in quarantine, and the copy would be opened under the map's epoch
+        // before anybody has named a later one (seed 968); or parts were to go on that have never served, and what is
+        // older than this copy must not lead (seed 40782).
+        let has_data = match report.phase {
+            Phase::Ready | Phase::Serving | Phase::Unloading | Phase::Unloaded | Phase::Kept => true,
+            Phase::Loading | Phase::Dropped | Phase::Failed(_) => false,
+        };
         let served = report.served.take().filter(|_| has_data);
         let kept = served.map(|Served { epoch, bounds }| Kept {
             epoch,

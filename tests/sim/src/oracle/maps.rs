@@ -58,6 +58,8 @@ pub struct Maps {
     refused: BTreeSet<KeyspaceName>,
     /// Keyspaces of which a leader took a map for the latest that somebody had set back.
     forked: BTreeSet<KeyspaceName>,
+    /// The numbers of starts were set back, and nobody alive knew: they are given again.
+    starts_again: bool,
     /// Shards that a person has given up.
     given_up: Vec<(KeyspaceName, Bounds)>,
     rules: Rules,
@@ -107,6 +109,7 @@ impl Maps {
             deposed: BTreeMap::new(),
             refused: BTreeSet::new(),
             forked: BTreeSet::new(),
+            starts_again: false,
             given_up: Vec::new(),
             rules: Rules::default(),
             settings: Settings::default(),
@@ -163,6 +166,8 @@ impl Maps {
             records.keyspaces.iter().map(|(record, _)| record.keyspace.name.clone()).collect()
         };
         self.refused = &names(stored) - &names(read);
+        let next = read.cluster.next_incarnation;
+        self.starts_again |= self.started.values().any(|started| *started >= next);
         let is_older = |map: &ShardMap| self.maps.get(map.keyspace()).is_some_and(|latest| latest != map);
         let older = read.keyspaces.iter().map(|(_, map)| map).filter(|map| is_older(map));
         self.forked.extend(older.map(|map| map.keyspace().clone()));
@@ -350,6 +355,9 @@ impl Maps {
                     self.ended.insert((node.spec.id.clone(), node.incarnation));
                 }
                 Write::Node(node) => {
+                    if self.starts_again {
+                        self.ended.remove(&(node.spec.id.clone(), node.incarnation));
+                    }
                     self.started.insert(node.spec.id.clone(), node.incarnation);
                 }
                 _ => {}

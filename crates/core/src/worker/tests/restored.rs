@@ -123,7 +123,8 @@ fn d1_a_copy_that_had_to_leave_before_a_restore_is_none_after_it() {
 #[test]
 fn l1_d1_a_copy_that_has_loaded_and_is_told_so_again_is_one_after_a_restore() {
     let from = order(ReplicaState::Unload, Role::Follower, 1, true).peers;
-    let load = |epoch| Order { peers: from.clone(), ..order(ReplicaState::Load, Role::Follower, epoch, true) };
+    let load =
+        |epoch| Order { peers: from.clone(), ..order(ReplicaState::Load, Role::Follower, epoch, true) };
     let mut fixture = Fixture { durable: true, ..Fixture::new() };
     assert_eq!(fixture.order(5, load(1)), [Task::Call(Callback::Load)]);
     fixture.done(6, Callback::Load);
