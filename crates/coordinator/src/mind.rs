@@ -6,7 +6,7 @@ use crate::store::{Store, StoreError, Tried};
 use crate::trays::{Tray, Trays};
 use partage_coordination::LeaderLease;
 use partage_core::cluster::{
-    Ahead, BeatError, Cluster, Moment, Outbox, Pending, Registration, Welcome, Write,
+    Ahead, BeatError, Cluster, MAKE_ROOM, Moment, Outbox, Pending, Registration, Welcome, Write,
 };
 use partage_core::event::{About, Event, EventKind, event};
 use partage_core::exchange::{Beat, Orders};
@@ -73,7 +73,7 @@ impl NotStored {
     /// The way out.
     pub fn way_out(&self) -> &'static str {
         match self.lacks_room {
-            Some(_) => "make room there, and the coordinator makes changes again by itself",
+            Some(_) => MAKE_ROOM,
             None => "try again in a moment",
         }
     }

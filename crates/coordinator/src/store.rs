@@ -182,7 +182,10 @@ impl StoreError {
             StoreError::Coordination(Error::NoRoom { location, what }) => {
                 return Some(format!("{location} has no room: {what}"));
             }
-            StoreError::Map(ChangeError::Failed(Failed::TooFew { disks: Some(disks), .. })) => {
+            // One that has stored it has room, and may lead.
+            StoreError::Map(ChangeError::Failed(Failed::TooFew {
+                stored: 0, disks: Some(disks), ..
+            })) => {
                 return Some(format!("the disks of metadata servers do not take a change of a map: {disks}"));
             }
             _ => return None,
@@ -593,6 +596,23 @@ mod tests {
     use partage_core::keyspace::Keyspace;
     use partage_core::metadata::Head;
     use partage_core::sharding::{PartitionKey, Sharding};
+
+    /// Where another coordinator has room, the leader hands over instead of waiting for room.
+    #[test]
+    fn c14_disks_are_full_for_the_leader_where_no_server_has_stored_the_change() {
+        let refused = |stored| {
+            let disks = Some("m1: /data/maps: no space left".to_owned());
+            StoreError::Map(ChangeError::Failed(Failed::TooFew {
+                stored,
+                servers: 3,
+                needed: 2,
+                why: "m1: no space left".to_owned(),
+                disks,
+            }))
+        };
+        assert!(refused(0).is_full() && refused(0).changed_nothing());
+        assert!(!refused(1).is_full() && refused(1).changed_nothing());
+    }
 
     fn cluster() -> Cluster {
         let at = partage_core::cluster::Moment { now: Default::default(), wall_ms: 0 };

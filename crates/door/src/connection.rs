@@ -192,7 +192,7 @@ impl Door {
             return Ok(read.starts_with(limits::PREFACE));
         }
         let latest = tokio::time::Instant::now() + self.settings().head;
-        let mut first = [0; 3];
+        let (mut first, mut rest) = ([0; 3], limits::PREFACE_REST);
         loop {
             let peeked = tokio::time::timeout_at(latest, stream.peek(&mut first)).await;
             let Ok(count) = peeked else { return Ok(false) };
@@ -201,7 +201,8 @@ impl Door {
             if all.is_empty() || told(&all) || tokio::time::Instant::now() >= latest {
                 return Ok(all.starts_with(limits::PREFACE));
             }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(rest).await;
+            rest *= 2;
         }
     }
 

@@ -57,6 +57,9 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Length of the first bytes by which HTTP/2 is told from HTTP/1.
 pub const PREFACE: &[u8; 3] = b"PRI";
 
+/// Rest between two looks at a connection that has sent less than that; twice as long each time.
+pub const PREFACE_REST: Duration = Duration::from_millis(10);
+
 /// Longest answer of hyper's own to a request that cannot be read, in bytes.
 pub const UNREADABLE_ANSWER: usize = 256;
 

@@ -202,7 +202,8 @@ impl KeyspaceCommand {
             KeyspaceCommand::Delete { name, door, dry, yes, wait } => {
                 let command = Command::DeleteKeyspace { keyspace: name.clone() };
                 yes.ask(&door, &command, dry.dry_run).await?;
-                let Nodes { mut nodes } = door.get("/v1/nodes").await?;
+                let Nodes { mut nodes } =
+                    if wait.is_asked() { door.get("/v1/nodes").await? } else { Nodes { nodes: Vec::new() } };
                 nodes.retain(|node| node.replicas.contains_key(&name));
                 carry_out(&door, output, command, dry.dry_run).await?;
                 output.flush();

@@ -183,6 +183,11 @@ impl Begun {
 }
 
 impl Wait {
+    /// Whether that was asked for.
+    pub fn is_asked(&self) -> bool {
+        self.wait
+    }
+
     /// Stays until it is done, if that was asked for.
     pub async fn stay(self, door: &Door, begun: Begun) -> Result<(), Failure> {
         if !self.wait {

@@ -203,7 +203,8 @@ impl Apart {
     }
 
     /// Whether metadata servers whose disks did not take these changes do so now. They are stored and abandoned: no head is
-    /// swapped. With room on this coordinator's own disk it is enough, as it may keep the map alone.
+    /// swapped. With room on this coordinator's own disk it is enough, as it may keep the map alone; with room on another's, too,
+    /// as that one may lead.
     ///
     /// # Errors
     /// When the disks still do not take them.
@@ -217,7 +218,9 @@ impl Apart {
                 self.store(&base, change).await.map(drop)
             };
             self.0.maps.abandon(&change.name, &base, change.to());
-            if let Err(error @ ChangeError::Failed(Failed::TooFew { disks: Some(_), .. })) = has_room {
+            if let Err(error @ ChangeError::Failed(Failed::TooFew { stored: 0, disks: Some(_), .. })) =
+                has_room
+            {
                 return Err(error.into());
             }
         }

@@ -84,7 +84,7 @@ pub use kept::Kept;
 pub use meanwhile::Pending;
 pub use observed::Observed;
 pub use packed::PackedMap;
-pub use problems::Problem;
+pub use problems::{MAKE_ROOM, Problem};
 pub use record::{
     ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, RecoverError, ShardRule, Write,
 };

@@ -36,13 +36,17 @@ fn shards_are(count: usize) -> String {
     if count == 1 { "1 shard is".to_owned() } else { format!("{count} shards are") }
 }
 
+/// The way out where a disk or an engine does not take a change.
+pub const MAKE_ROOM: &str = "make room there (files that cannot be opened: make them readable and writable), and the coordinator makes \
+                             changes again by itself";
+
 impl Cluster {
     /// What is wrong in a cluster that `summary` sums up, the worst first.
     pub(super) fn problems(&self, at: Moment, summary: &Summary) -> Vec<Problem> {
         let mut told = Vec::new();
         if let Some(why) = &self.storage_problem {
             let what = format!("changes cannot be stored: {why}");
-            told.push(problem(what, "make room there, and the coordinator makes changes again by itself"));
+            told.push(problem(what, MAKE_ROOM));
         }
         told.extend(self.brake_problem(at));
         told.extend(self.unrest().map(unrest_problem));

@@ -421,7 +421,7 @@ pub(super) fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeR
         capacity: spec.capacity,
         drain: record.drain.clone(),
         leaving: node.leaving,
-        is_up_to_date: node.orders.is_taken_in(),
+        is_up_to_date: node.sequence > 0 && node.orders.is_taken_in(),
         busy: node.busy,
         replicas: BTreeMap::new(),
         leaders: 0,

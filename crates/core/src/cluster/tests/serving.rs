@@ -23,6 +23,21 @@ fn of(town: &Town, names: &[&str]) -> usize {
     leaders.filter(|leader| names.contains(&leader.node.as_str())).count()
 }
 
+/// A node of which a new leader has not heard may serve what its orders of before say.
+#[test]
+fn k18_a_node_has_taken_in_its_orders_when_it_has_said_so() {
+    let are_up_to_date = |town: &Town| {
+        let rows = town.cluster.node_table(town.at());
+        rows.iter().map(|row| row.is_up_to_date).collect::<Vec<_>>()
+    };
+    let town = six();
+    assert_eq!(are_up_to_date(&town), [true; 6]);
+    let mut town = town.restart_coordinator();
+    assert_eq!(are_up_to_date(&town), [false; 6]);
+    town.run(20_000);
+    assert_eq!(are_up_to_date(&town), [true; 6]);
+}
+
 #[test]
 fn k18_shards_of_dead_nodes_under_the_brake_are_not_served_whatever_the_map_says() {
     let mut town = six();
