@@ -206,7 +206,7 @@ pub struct NodeRow {
     pub drain: Option<Drain>,
     /// It has asked to leave.
     pub leaving: bool,
-    /// It has taken in all its orders.
+    /// It has said so since this coordinator leads: it has taken in all its orders.
     pub is_up_to_date: bool,
     /// Share of its capacity that foreground work takes.
     pub busy: f64,
