@@ -42,6 +42,10 @@ pub const CHANGES_TRIED: usize = 2_048;
 /// quarter of it is the most changes of one plan that the planner makes by itself.
 pub const WORK_PLANNED: usize = 32_768;
 
+/// So many shards that a step of planning passes over in one piece, without a close look, are as much work as one that is
+/// looked at.
+pub const SHARDS_PASSED_OVER: usize = 4;
+
 /// Steps that replicas owe of which one decision sees whether they are overdue, for the same reason.
 pub const STEPS_CALLED_IN: usize = 8_192;
 

@@ -11,6 +11,10 @@
 //!
 //! A copy that has served since the restore is compared with nothing. An earlier one is *overtaken* when somebody has named
 //! a later one. Those that go on without a copy do so under a later epoch, so copies of one epoch have the same writes.
+//!
+//! Not done: what was found is not stored. A coordinator that begins between the comparison and the next epoch of a shard
+//! hears that one copy has served under the restored epoch and another not yet, and takes the other for overtaken, though
+//! both have everything: that one loads anew.
 
 use super::stored::{Nodes, Seen, has_ended};
 use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};

@@ -126,7 +126,8 @@ impl Cluster {
         let Some((name, step)) = round.under_way.take() else {
             round.under_way = self.begin_next(at, round);
             // Also what is done at once is done.
-            *left = left.saturating_sub(1);
+            let begun = round.under_way.as_ref().map_or(1, |(name, _)| self.passing_over(name));
+            self.charge(left, begun);
             return false;
         };
         let is_still_there = |run: &Run| {
@@ -162,6 +163,11 @@ impl Cluster {
     fn charge(&mut self, left: &mut usize, work: usize) {
         self.work.planned += work.saturating_sub(*left) as u64;
         *left = left.saturating_sub(work);
+    }
+
+    /// What it is to go through all shards of a keyspace once.
+    fn passing_over(&self, name: &KeyspaceName) -> usize {
+        self.keyspaces.get(name).map_or(0, |keyspace| keyspace.map.len() / limits::SHARDS_PASSED_OVER) + 1
     }
 
     fn begin_next(&mut self, at: Moment, round: &mut Round) -> Option<(KeyspaceName, Step)> {
@@ -278,6 +284,7 @@ impl Cluster {
         if !writing.is_over() {
             return Some(Step::Write(run, writing));
         }
+        self.charge(left, self.passing_over(name));
         let fixed = std::mem::take(&mut writing.outlook.fixed);
         let (wishes, unplaced) = self.wishes(at, name, *writing)?;
         self.report_unplaced(at, name, unplaced);

@@ -116,6 +116,32 @@ fn b7_a_plan_is_finished_though_the_world_changes_with_every_slice() {
     assert_eq!(town.cluster.nodes()[&node("n3")].held(), 0, "{:#?}", town.notices);
 }
 
+/// Where a run begins, and where its changes are complete, all shards are gone through in one piece: a decision that does so
+/// does little else. At 100,000 shards that and four plans were 100 ms together.
+#[test]
+fn b7_going_through_all_shards_in_one_piece_counts_as_work() {
+    let (shards, slice) = (400, 64);
+    let mut town = Town::new(keyspace(shards), slots(shards));
+    town.cluster = town.cluster.clone().with_slice(Slice { planned: slice });
+    (0..4).for_each(|number| town.join(&format!("n{number}")));
+    let passing_over = shards as u64 / limits::SHARDS_PASSED_OVER as u64;
+    let mut gone_through = 0;
+    for _ in 0..400 {
+        town.now += BEAT_MS;
+        let names: Vec<_> = town.workers.keys().cloned().collect();
+        names.iter().for_each(|name| town.beat(name));
+        let before = town.cluster.work_done().planned;
+        town.decide_once();
+        let planned = town.cluster.work_done().planned - before;
+        // A piece of the policy is more than that.
+        gone_through += u32::from((passing_over..=passing_over + slice as u64).contains(&planned));
+        if !town.cluster.plans().is_empty() {
+            break;
+        }
+    }
+    assert_eq!(gone_through, 2, "{:#?}", town.notices);
+}
+
 #[test]
 fn b7_b10_leases_are_renewed_between_the_pieces_of_a_policy() {
     let mut town = settled(60, 4);
