@@ -91,6 +91,11 @@ impl std::str::FromStr for ClusterId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransactionId(pub [u8; 20]);
 
+impl TransactionId {
+    /// Of no map: told from that of any other at its sequence.
+    pub const OF_NONE: TransactionId = TransactionId(*b"of-no-map-whatsoever");
+}
+
 impl fmt::Display for TransactionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -425,9 +425,10 @@ pub fn node_records() -> impl Strategy<Value = NodeRecord> {
 pub fn cluster_records() -> impl Strategy<Value = ClusterRecord> {
     let clusters = (any::<u128>(), vec(any::<u128>(), 0..3));
     let deleted = btree_map(keyspace_names(), any::<u64>().prop_map(ShardId), 0..3);
-    let told = (option::of(SENTENCE), clusters, deleted, option::of(lost_ids()));
+    let later = vec(known(), 0..3);
+    let told = (option::of(SENTENCE), clusters, deleted, option::of(lost_ids()), later);
     (any::<(u64, u64, u64, u64, u64)>(), told).prop_map(
-        |(numbers, (brake, clusters, deleted_keyspaces, lost))| {
+        |(numbers, (brake, clusters, deleted_keyspaces, lost, later_maps))| {
             let (incarnation, plan, longest_lease_ms, shard, placement) = numbers;
             ClusterRecord {
                 next_incarnation: Incarnation(incarnation),
@@ -440,6 +441,7 @@ pub fn cluster_records() -> impl Strategy<Value = ClusterRecord> {
                 continues: clusters.1.into_iter().map(ClusterId).collect(),
                 deleted_keyspaces,
                 lost,
+                later_maps,
             }
         },
     )

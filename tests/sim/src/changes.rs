@@ -30,8 +30,8 @@ const PARTITIONS: u64 = 500;
 /// Most nodes that are drained at once.
 const DRAINS: usize = 2;
 
-/// Asks for one thing that nobody needs.
-pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
+/// Asks for one thing that nobody needs; that a keyspace comes or goes only if it may.
+pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment, may_come_and_go: bool) {
     let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
     // A person who has unregistered a partition may want it again at once: that is refused until it has gone.
     let is_removing = |space: &&Space| {
@@ -40,7 +40,8 @@ pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment) {
     };
     let space = spaces.iter().find(is_removing).filter(|_| scene.draw.chance(700));
     let space = space.unwrap_or(&spaces[scene.draw.index(spaces.len())]);
-    let asked = if space.comes_and_goes { comes_or_goes(scene, cluster, space) } else { None };
+    let asked =
+        if space.comes_and_goes && may_come_and_go { comes_or_goes(scene, cluster, space) } else { None };
     if let Some(command) = asked {
         command_it(scene, cluster, at, command);
     } else if let Some(command) = anything(scene, cluster, space) {

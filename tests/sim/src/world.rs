@@ -210,7 +210,7 @@ impl World {
         }
         self.let_moves_end();
         if self.scene.violation.is_none() {
-            self.judge_liveness(commits);
+            self.judge_liveness(commits, quiet_from);
         }
         let scene = self.scene;
         let tally = scene.oracles.data.tally;
@@ -324,12 +324,15 @@ impl World {
         findings
     }
 
-    fn judge_liveness(&mut self, commits: u64) {
+    fn judge_liveness(&mut self, commits: u64, quiet_from: True) {
         let mut findings = self.unfinished();
         let oracles = &self.scene.oracles;
         // Whoever is stuck is tried again now and then, while others serve.
         let is_stuck = self.shape.stuck;
-        findings.extend(liveness::quiet(oracles, commits).into_iter().filter(|_| !is_stuck));
+        findings.extend(match is_stuck {
+            true => liveness::nearly_quiet(oracles, commits, self.scene.now - quiet_from),
+            false => liveness::quiet(oracles, commits),
+        });
         findings.extend(oracles.data.at_the_end(&oracles.storage));
         findings.extend(self.leaks());
         findings.extend(self.settled.iter().flat_map(|before| liveness::unnoticed(oracles, *before)));
@@ -604,8 +607,8 @@ impl World {
                 if self.person {
                     changes::answer(scene, cluster, at, !self.lively);
                 }
-                if self.lively && self.hands.snapshot.is_none() {
-                    changes::ask(scene, cluster, at);
+                if self.lively {
+                    changes::ask(scene, cluster, at, self.hands.snapshot.is_none());
                 } else if !self.lively && self.shape.touched && scene.now >= self.shape.faulty + PATIENCE {
                     hung = changes::choose_copies(scene, cluster, at);
                 }

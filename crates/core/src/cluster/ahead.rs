@@ -7,11 +7,14 @@
 //! reads everything anew. What is older even then goes into quarantine ([`Records::refuse_older`]), and the numbers go on
 //! far beyond what may have been given out.
 //!
+//! What is known of later maps is stored beside the older state ([`super::ClusterRecord::later_maps`]): coordinators and workers
+//! may all be started anew before the newest is put back, and nobody would know.
+//!
 //! Not done: to believe a worker that names no cluster, or another one. It cannot have been told anything here.
 
 use super::{Cluster, Records, StoredFaults};
-use crate::exchange::Known;
-use crate::id::Generation;
+use crate::exchange::{Known, ReplicaKey, Stored};
+use crate::id::{Generation, TransactionId};
 use crate::limits;
 use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
@@ -35,16 +38,51 @@ impl Cluster {
         &mut self,
         node: &NodeId,
         known: Vec<Known>,
+        stored: &[Stored],
     ) -> Result<(), super::RegisterError> {
+        let told = known.into_iter().map(|known| (format!("node {node}"), known));
+        let stored = stored.iter().filter_map(|stored| Some((stored, self.by_stored(stored)?)));
+        let stored = stored.map(|(stored, known)| {
+            let ReplicaKey { shard, placement, .. } = &stored.replica;
+            (
+                format!(
+                    "node {node}, which has stored {placement} of shard {shard} of epoch {},",
+                    stored.epoch
+                ),
+                known,
+            )
+        });
         let mut refused = None;
-        for known in known {
+        for (who, known) in told.chain(stored).collect::<Vec<_>>() {
             let Some(ours) = self.is_outdone(&known) else { continue };
             let (node, keyspace, theirs) = (node.clone(), known.keyspace.clone(), known.generation);
-            let witness = Witness { who: format!("node {node}"), known };
-            note(&mut self.ahead, witness);
+            note(&mut self.ahead, Witness { who, known });
             refused.get_or_insert(super::RegisterError::Ahead { node, keyspace, ours, theirs });
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// A process that was started anew was told nothing yet. But what it has stored was ordered by some map of this cluster:
+    /// by a later one than ours, if that has not given out the shard, the replica or the epoch.
+    fn by_stored(&self, stored: &Stored) -> Option<Known> {
+        let ReplicaKey { keyspace, shard, placement } = &stored.replica;
+        let Some(state) = self.keyspaces.get(keyspace) else {
+            // Of a keyspace that there is no record of.
+            let (first_shard, generation) = (*shard, Generation::default());
+            return Some(Known { keyspace: keyspace.clone(), first_shard, generation });
+        };
+        let map = &state.map;
+        let is_later = *shard >= map.next_shard()
+            || *placement >= map.next_placement()
+            || map.shard(*shard).is_some_and(|shard| stored.epoch > shard.epoch);
+        // Which one is not known: another than ours.
+        let generation = Generation { transaction: TransactionId::OF_NONE, ..map.generation() };
+        let first_shard = state.record.first_shard;
+        (is_later && *shard >= first_shard).then(|| Known {
+            keyspace: keyspace.clone(),
+            first_shard,
+            generation,
+        })
     }
 
     /// What this cluster has of a keyspace, if somebody knows more.
@@ -89,6 +127,10 @@ impl Records {
         if planted::is(Planted::OlderState) {
             return;
         }
+        let stored = self.cluster.later_maps.clone();
+        for known in &stored {
+            note(ahead, Witness { who: "a coordinator of before".to_owned(), known: known.clone() });
+        }
         let mut older = Vec::new();
         self.keyspaces.retain(|(record, map)| {
             let name = &record.keyspace.name;
@@ -98,9 +140,15 @@ impl Records {
                 return true;
             }
             let (ours, theirs) = (map.generation(), known.generation);
+            let later = match theirs.sequence > ours.sequence {
+                true => theirs.to_string(),
+                false => "another map".to_owned(),
+            };
             let why =
-                format!("its stored map is at {ours}, and {who} knows of {theirs}: somebody set it back");
-            older.push(format!("keyspace {name} is at {ours}, and {who} knows of {theirs}"));
+                format!("its stored map is at {ours}, and {who} knows of {later}: somebody set it back");
+            if !stored.contains(known) {
+                older.push(format!("keyspace {name} is at {ours}, and {who} knows of {later}"));
+            }
             faults.quarantine.insert(name.clone(), why);
             false
         });
@@ -118,6 +166,8 @@ impl Records {
             }
             is_missing
         });
+        let later = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
+        self.cluster.later_maps = later.map(|(_, witness)| witness.known.clone()).collect();
         if !older.is_empty() {
             let more = older.len().saturating_sub(limits::NAMES_SHOWN);
             older.truncate(limits::NAMES_SHOWN);

@@ -90,7 +90,7 @@ impl Cluster {
         }
         // One that this cluster was restored from may have had other keyspaces of these names.
         if cluster == Some(self.record.id) {
-            self.listen_to_known(&spec.id, known)?;
+            self.listen_to_known(&spec.id, known, &stored)?;
         }
         self.check_address(at, &spec)?;
         if let Some(incarnation) = incarnation {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::brake::Losses;
 use crate::check;
-use crate::exchange::ReplicaKey;
+use crate::exchange::{Known, ReplicaKey};
 use crate::health::Signs;
 use crate::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
@@ -56,6 +56,9 @@ pub struct ClusterRecord {
     pub deleted_keyspaces: BTreeMap<KeyspaceName, ShardId>,
     /// Ids that may have been given out and were forgotten: of keyspaces, too, that there is no record of any more.
     pub lost: Option<LostIds>,
+    /// Maps that somebody knew of and that are later than what is stored: this is an older state in the place of the newest.
+    /// Coordinators that begin after those who knew keep these keyspaces in quarantine. At most [`limits::KEYSPACES`].
+    pub later_maps: Vec<Known>,
 }
 
 impl ClusterRecord {
@@ -102,6 +105,7 @@ impl Default for ClusterRecord {
             continues: vec![],
             deleted_keyspaces: BTreeMap::new(),
             lost: None,
+            later_maps: vec![],
         }
     }
 }
@@ -289,6 +293,7 @@ impl Records {
         let placements = self.keyspaces.iter().map(|(_, map)| map.next_placement());
         let used = (shards.max().unwrap_or_default(), placements.max().unwrap_or_default());
         cluster.leap_ids(leap, used);
+        cluster.later_maps.clear();
         let leapt = self.keyspaces.into_iter().map(|(record, map)| {
             let mut leapt = map.clone().after_loss(leap);
             let mut record = record;

@@ -304,7 +304,10 @@ pub(super) fn other_beginner(
     let can_begin = |r: &&Replica| {
         r.placement != leader.placement && may_lead(r, sight) && !has_ended(r, sight) && !never_begins(r)
     };
-    shard.live().find(can_begin).map(|r| r.placement)
+    // One that has its data open before others; else each in its turn, as those before may fail again.
+    let rank =
+        |r: &&Replica| (has_opened(r, sight) != Some(true), r.placement <= leader.placement, r.placement);
+    shard.live().filter(can_begin).min_by_key(rank).map(|r| r.placement)
 }
 
 /// Whether a parent that closes may still have writes that its children lack.

@@ -1,10 +1,12 @@
 //! What a policy gives back: who should be where, why, and what could not be done.
 
+use super::draft::Draft;
 use super::problem::{Level, NodeIndex, Placement, Problem, ShardIndex, Standing};
 use super::{Balance, Score};
 use crate::id::ShardId;
 use crate::limits;
 use crate::name::NodeId;
+use std::collections::BTreeSet;
 
 /// The outcome of one run of a policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -132,15 +134,25 @@ impl Solution {
     /// [`MetricBalance::variation`]: super::MetricBalance::variation
     pub fn is_worthwhile(&self, problem: &Problem) -> bool {
         let is_alone = problem.background.iter().all(|load| *load == 0.0);
-        let is_for_load = |decision: &Decision| {
-            matches!(
-                decision.reason,
-                Reason::Overfull { .. } | Reason::Underfull { .. } | Reason::Exchanged { .. }
-            )
-        };
         is_alone
-            || !self.decisions.iter().all(is_for_load)
+            || !self.decisions.iter().all(Decision::is_for_load)
             || self.after.unevenness(problem) < self.before.unevenness(problem) - NOISE
+    }
+
+    /// Whether its moves for the sake of load still are, without those decisions that nothing comes of, by their places in
+    /// [`Solution::decisions`]. Of two replicas that were to change places one may be held up: the other alone makes
+    /// nothing evener, and would be moved back by the next plan.
+    pub fn remains_worthwhile(&self, problem: &Problem, left_out: &BTreeSet<u32>) -> bool {
+        let mut draft = Draft::new(problem);
+        let moves = (0u32..).zip(&self.decisions);
+        for (_, decision) in moves.filter(|(at, decision)| decision.is_for_load() && !left_out.contains(at)) {
+            let (Some(from), Some(to)) = (decision.from, decision.to) else { continue };
+            let slot = draft.slot_range(decision.shard).find(|slot| draft.at(*slot) == Some(from));
+            let Some(slot) = slot else { continue };
+            draft.vacate(decision.shard, slot);
+            draft.place(decision.shard, slot, to, decision.reason);
+        }
+        Balance::of(&draft).unevenness(problem) < self.before.unevenness(problem) - NOISE
     }
 
     /// Whether it can be carried out: (pa), (pb) and (pg) of the module head, for all that moves.
@@ -214,6 +226,11 @@ fn leads(decisions: &[Decision], from: &[NodeIndex], to: &[NodeIndex]) -> bool {
 }
 
 impl Decision {
+    /// Whether it is made to spread load, and for nothing else.
+    pub fn is_for_load(&self) -> bool {
+        matches!(self.reason, Reason::Overfull { .. } | Reason::Underfull { .. } | Reason::Exchanged { .. })
+    }
+
     /// The decision and its reason in one plain sentence.
     pub fn sentence(&self, problem: &Problem) -> String {
         let node =

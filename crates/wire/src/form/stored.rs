@@ -23,6 +23,7 @@ impl From<&ClusterRecord> for proto::StoredCluster {
             continues: record.continues.iter().map(ToString::to_string).collect(),
             deleted_keyspaces: record.deleted_keyspaces.iter().map(deleted_form).collect(),
             lost: record.lost.as_ref().map(Into::into),
+            later_maps: record.later_maps.iter().map(Into::into).collect(),
         }
     }
 }
@@ -41,6 +42,7 @@ impl TryFrom<proto::StoredCluster> for ClusterRecord {
             continues: names(&form.continues, "continues")?,
             deleted_keyspaces: each(form.deleted_keyspaces, "deleted_keyspaces", deleted)?,
             lost: form.lost.map(Into::into),
+            later_maps: each(form.later_maps, "later_maps", TryInto::try_into)?,
         })
     }
 }

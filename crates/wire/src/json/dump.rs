@@ -17,7 +17,7 @@ pub use read::Reading;
 
 use super::keyspace::Keyspace;
 use super::plan::Plan;
-use super::registration::Register;
+use super::registration::{Known, Register};
 use super::sharding::Bounds;
 use super::status::ShardRule;
 use super::text::Generation;
@@ -85,6 +85,9 @@ pub struct DumpCluster {
     /// Ids that may have been given out and were forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<DumpLostIds>,
+    /// Maps that were known of and are later than what is stored: an older state was restored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later_maps: Vec<Known>,
 }
 
 /// Ids that may have been given out by a coordinator whose state was lost: from the first, without the second.
@@ -245,6 +248,7 @@ impl From<&ClusterRecord> for DumpCluster {
                 .map(|(name, id)| (name.to_string(), id.0))
                 .collect(),
             lost: record.lost.map(Into::into),
+            later_maps: record.later_maps.iter().map(Into::into).collect(),
         }
     }
 }
@@ -340,6 +344,7 @@ impl TryFrom<DumpCluster> for ClusterRecord {
             next_shard: ShardId(form.next_shard),
             next_placement: PlacementId(form.next_placement),
             lost: form.lost.map(Into::into),
+            later_maps: each(form.later_maps, "later_maps", TryInto::try_into)?,
         })
     }
 }

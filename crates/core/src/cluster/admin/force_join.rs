@@ -247,7 +247,7 @@ impl Cluster {
             shard.replica(key.placement).is_some_and(|r| r.state == ReplicaState::UnloadFinal)
         };
         let rank = |(key, kept): &(&ReplicaKey, &Kept)| {
-            let is_copy = shard.live().any(|r| r.placement == key.placement);
+            let is_copy = shard.live().any(|r| r.placement == key.placement && r.node == node.record.spec.id);
             (!kept.damaged, is_copy, kept.epoch, key.placement)
         };
         let best = stored.filter(|(key, _)| !is_final(key)).max_by_key(rank);
@@ -259,6 +259,18 @@ impl Cluster {
                 way_out: "mend the files there and start that process again, choose another copy, or give all of it up with \
                           `partage shard recreate`"
                     .into(),
+            });
+        }
+        if let Some(other) = shard.replica(key.placement).filter(|r| r.node != *id) {
+            return Err(AdminError::Refused {
+                problem: format!(
+                    "what {id} has stored has the number of another replica, {} on {}: coordinators began from an older state, \
+                     and gave it out twice",
+                    key.placement, other.node
+                ),
+                way_out: format!(
+                    "choose another copy, or save the files on {id} and give all of the shard up with `partage shard recreate`"
+                ),
             });
         }
         if kept.epoch > shard.epoch {

@@ -49,6 +49,9 @@ pub(super) struct Writing {
     /// The decisions in the order in which they become changes, and how many have.
     order: Vec<u32>,
     done: usize,
+    /// Moves for the sake of load, and the decisions on others of which nothing comes now.
+    for_load: Vec<Planned>,
+    left_out: BTreeSet<u32>,
     pub(super) wishes: Wishes,
 }
 
@@ -62,7 +65,25 @@ impl Writing {
         let worthwhile = if solution.is_worthwhile(&outlook.problem) { solution.decisions.len() } else { 0 };
         let (mut order, others): (Vec<u32>, Vec<u32>) = (0..worthwhile as u32).partition(is_nowhere);
         order.extend(others);
-        Writing { outlook, solution, order, done: 0, wishes: Wishes::default() }
+        Writing {
+            outlook,
+            solution,
+            order,
+            done: 0,
+            for_load: vec![],
+            left_out: BTreeSet::new(),
+            wishes: Wishes::default(),
+        }
+    }
+
+    /// What comes of it, once all is written, and the policy's answer.
+    pub(super) fn into_wishes(self) -> (Wishes, Outlook, Solution) {
+        let Writing { outlook, solution, for_load, left_out, mut wishes, .. } = self;
+        let is_whole = left_out.is_empty() || for_load.is_empty();
+        if is_whole || solution.remains_worthwhile(&outlook.problem, &left_out) {
+            wishes.rebalance.extend(for_load);
+        }
+        (wishes, outlook, solution)
     }
 
     /// Whether every decision has become a change, or none.
@@ -87,12 +108,16 @@ impl Cluster {
         // Plans that were approved since the shards were looked at.
         let later = self.waiting(keyspace, writing.outlook.waiting.until);
         for at in begin..end {
-            let decision = writing.solution.decisions[writing.order[at] as usize];
+            let number = writing.order[at];
+            let decision = writing.solution.decisions[number as usize];
             let id = writing.outlook.problem.shards[decision.shard as usize];
             let planned =
                 keyspace.map.shard(id).filter(|shard| shard.is_serving()).and_then(|shard| {
                     self.still_holds(keyspace, &writing.outlook, shard, (&decision, &later))
                 });
+            if decision.is_for_load() && !matches!(planned, Some(Some(_))) {
+                writing.left_out.insert(number);
+            }
             let Some(planned) = planned else {
                 writing.wishes.is_stale = true;
                 continue;
@@ -102,6 +127,9 @@ impl Cluster {
                 (None, _) => drop(wishes.blocked.insert(id)),
                 (Some(planned), Urgency::Repair) => wishes.repair.push(planned),
                 (Some(planned), Urgency::Drain) => wishes.drain.push(planned),
+                (Some(planned), Urgency::Rebalance) if decision.is_for_load() => {
+                    writing.for_load.push(planned);
+                }
                 (Some(planned), Urgency::Rebalance) => wishes.rebalance.push(planned),
             }
         }

@@ -310,7 +310,7 @@ impl Cluster {
     /// What the policy would have changed, and what it cannot place.
     fn wishes(&self, at: Moment, name: &KeyspaceName, writing: Writing) -> Option<(Wishes, Vec<String>)> {
         let keyspace = self.keyspaces.get(name)?;
-        let Writing { outlook, solution, mut wishes, .. } = writing;
+        let (mut wishes, outlook, solution) = writing.into_wishes();
         if wishes.is_empty() {
             let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());
             wishes.rebalance = leaders::spread(keyspace, |node| Some(may_lead(node)?.record.spec.capacity));

@@ -6,9 +6,11 @@ use super::super::admin::{Command, Presplit};
 use super::super::{
     Ahead, Cluster, Moment, Records, RegisterError, Registration, StoredFaults, Witness, note,
 };
+use super::disks::Disks;
 use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
 use crate::exchange::{Known, ReplicaKey, Stored};
 use crate::id::{ClusterId, Epoch, Generation, PlacementId, ShardId, TransactionId};
+use crate::keyspace::Keyspace;
 use crate::lease::Granted;
 use crate::limits;
 use crate::name::KeyspaceName;
@@ -90,6 +92,88 @@ fn d11_a_coordinator_with_older_maps_takes_nobody_in_who_was_told_of_later_ones(
     assert!(matches!(refused, Err(RegisterError::Ahead { ours: None, .. })), "{refused:?}");
     assert_eq!(cluster.ahead().len(), 2);
     assert_eq!(cluster.records().keyspaces, before.keyspaces);
+}
+
+/// Seen in the simulator (seed 797, touched and durable): every process was started anew between the finding and the mending, a
+/// person released the brake, and shards that had data began empty.
+#[test]
+fn d10_a_coordinator_of_whom_nobody_tells_anything_keeps_what_an_earlier_one_has_found() {
+    let (town, older) = set_back();
+    let (earlier, _) = started(&town, older.clone(), heard(&[known(&town)]));
+    // What it stores when it begins, beside the older state.
+    let stored = Records { cluster: earlier.records().cluster, ..older };
+    assert_eq!(stored.cluster.later_maps, [known(&town)]);
+    let released = Records { cluster: ClusterRecord { brake: None, ..stored.cluster.clone() }, ..stored };
+    let (cluster, ahead) = started(&town, released.clone(), Ahead::new());
+    assert!(cluster.keyspaces().is_empty() && cluster.faults().quarantine.contains_key(&name()));
+    assert_eq!(cluster.brake(), None, "a person has seen to that");
+    assert_eq!(cluster.records().cluster.later_maps, [known(&town)]);
+    assert_eq!(ahead.len(), 1);
+
+    // The newest map of the keyspace is written again, or all of it restored from a backup.
+    let mended = Records { keyspaces: town.disk.keyspaces.clone(), ..released.clone() };
+    let (cluster, _) = started(&town, mended, Ahead::new());
+    assert!(cluster.faults().is_empty() && cluster.records().cluster.later_maps.is_empty());
+    let (cluster, _) = started(&town, released.after_loss(WALL_MS), Ahead::new());
+    assert!(cluster.faults().is_empty() && cluster.keyspaces().len() == 1);
+}
+
+/// Seen in the simulator (seed 40388, touched and durable): an engine was restored from an older snapshot, and every process was
+/// started anew before anybody told of it. A merge was made again, and what had been acknowledged since the first was lost.
+#[test]
+fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
+    let mut town = Town::new(Keyspace { durable: true, ..keyspace(4) }, slots(4));
+    town.disks = Some(Disks::default());
+    town.run(BEAT_MS);
+    let unplaced = town.cluster.records();
+    town.join("n0");
+    town.run(3_000);
+    let older = [unplaced, town.cluster.records()];
+    let shard = town.map().shards().next().unwrap().clone();
+    let shard_bounds = &shard.bounds;
+    let stored = |shard: ShardId, placement: PlacementId, epoch: Epoch| Stored {
+        replica: ReplicaKey { keyspace: name(), shard, placement },
+        bounds: shard_bounds.clone(),
+        epoch,
+        store: 1,
+        damaged: false,
+    };
+    let (own, epoch) = (shard.replicas[0].placement, shard.epoch);
+    let register = |records: &Records, stored: Stored, cluster: u128| {
+        let mut ours = Cluster::recover(town.at(), settings(), records.clone()).unwrap();
+        let anew = Registration {
+            cluster: Some(ClusterId(cluster)),
+            stored: vec![stored],
+            ..registration("n0", vec![])
+        };
+        let answer = ours.register(town.at(), anew);
+        (answer, ours.ahead().clone())
+    };
+    let (next_shard, next_placement) = (town.map().next_shard(), town.map().next_placement());
+    let same = stored(shard.id, own, epoch);
+    let later = [
+        // Before anything was placed.
+        (&older[0], same.clone()),
+        (&older[1], stored(shard.id, own, epoch.next())),
+        (&older[1], stored(shard.id, next_placement, epoch)),
+        (&older[1], stored(next_shard, own, epoch)),
+    ];
+    for (records, stored) in later {
+        let (answer, ahead) = register(records, stored.clone(), 0);
+        assert!(matches!(answer, Err(RegisterError::Ahead { .. })), "{stored:?}: {answer:?}");
+        let (mut cluster, kept) = started(&town, records.clone(), ahead.clone());
+        assert!(cluster.faults().quarantine[&name()].contains("node n0, which has stored p"), "{stored:?}");
+        assert!(cluster.register(town.at(), registration("n0", vec![])).is_ok());
+        // The newest state is later than both, or the backup of a restore is.
+        let newest = Records { keyspaces: town.disk.keyspaces.clone(), ..records.clone() };
+        let goes_on = records.keyspaces[0].1.generation() == town.map().generation();
+        let (cluster, _) = started(&town, newest, kept);
+        assert_eq!(cluster.faults().is_empty(), !goes_on, "{stored:?}");
+        // A disk of another cluster says nothing of this one.
+        let (answer, ahead) = register(records, stored, 7);
+        assert!(ahead.is_empty() && matches!(answer, Err(RegisterError::OtherCluster { .. })), "{answer:?}");
+    }
+    assert!(register(&older[1], same, 0).0.is_ok());
 }
 
 /// Two leaders of the same sequence: each has gone on from the same map (M3).

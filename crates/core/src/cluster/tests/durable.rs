@@ -4,12 +4,13 @@ use super::super::admin::Command;
 use super::disks::Disks;
 use super::durable_reshard::reshard;
 use super::town::{BEAT_MS, Hang, Town, keyspace, name, node, slots};
-use crate::exchange::Order;
+use crate::exchange::{Order, ReplicaKey};
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
 use crate::key::Key;
 use crate::keyspace::{Keyspace, Ownership};
 use crate::lifecycle::ReplicaState;
-use crate::map::{Role, Shard};
+use crate::map::{Replica, Role, Shard};
+use crate::name::NodeId;
 use crate::node::NodeSpec;
 use crate::sharding::Sharding;
 use proptest::prelude::*;
@@ -616,6 +617,32 @@ fn d10_only_a_person_chooses_a_copy_and_hears_what_may_be_missing() {
     assert_eq!(town.served().len(), 8);
     assert!(town.is_at_rest(3), "{:#?}", placed(&town));
     assert_eq!(town.map().shard(shard).unwrap().leader().unwrap().node, node("n0"));
+}
+
+/// Seen in the simulator (seed 249, touched and durable): coordinators began from an older state, nobody knew, and the same
+/// number was given out twice. A person chose the one copy, and the map went on with the other, again and again.
+#[test]
+fn d10_a_copy_is_not_taken_for_another_of_the_same_number() {
+    let mut town = town_of(3, durable(8, 1));
+    let shard = town.map().shard(ShardId(3)).unwrap().clone();
+    let Replica { node: former, placement, .. } = shard.replicas[0].clone();
+    let index = |id: &NodeId| id.as_str()[1..].parse::<usize>().unwrap();
+    let chosen = (0..3).map(|at| spec(at).id).find(|id| *id != former).unwrap();
+    [&former, &chosen].into_iter().for_each(|id| kill(&mut town, index(id)));
+    town.run(1_000);
+    let key = ReplicaKey { keyspace: name(), shard: shard.id, placement };
+    let disks = town.disks.as_mut().unwrap();
+    let data = disks.data.remove(&(former.clone(), key.clone())).unwrap();
+    disks.data.insert((chosen.clone(), key), data);
+    [&former, &chosen].into_iter().for_each(|id| start(&mut town, index(id)));
+    town.run(10_000);
+    assert_eq!(town.served().len(), 7, "{:#?}", town.notices);
+    let now = town.map().generation().sequence;
+    let refused = force_join(&mut town, shard.id, chosen.as_str(), now).unwrap_err();
+    assert!(
+        refused.contains(&format!("{placement} on {former}")) && refused.contains("recreate"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::durable::{REPLACE_AFTER_MS, durable, force_join, kill, start, town_of
 use super::town::{BEAT_MS, Hang, Town, name, settings};
 use crate::id::{ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Ownership};
-use crate::map::Stage;
+use crate::map::{Shard, Stage};
 
 /// Slots to begin with.
 const SLOTS: u32 = 4;
@@ -209,6 +209,28 @@ fn l1_d1_a_part_whose_leader_never_begins_is_led_by_another_replica() {
         let what = format!("{ownership} {replicas}");
         let serving = town.map().shards().filter(|shard| shard.is_serving()).count();
         assert_eq!((serving, town.served().len()), (8, 8), "{what}: {:#?} {:#?}", town.notices, town.map());
+    }
+}
+
+/// Seen in the simulator (seed 2136 with --nobody --stuck --durable): the lead went to and fro between two that could not, and
+/// never to the third.
+#[test]
+fn l1_d1_a_part_of_which_two_replicas_never_begin_is_led_by_the_third() {
+    for ownership in [Ownership::Exclusive, Ownership::Eventual] {
+        let mut town = town_of(3, Keyspace { ownership, ..durable(SLOTS, 3) });
+        reshard(&mut town, 8).unwrap();
+        let is_part = |shard: &&Shard| shard.is_serving() && !shard.parents().is_empty();
+        while town.map().shards().find(is_part).is_none() {
+            town.run(BEAT_MS);
+        }
+        let part = town.map().shards().find(is_part).unwrap().clone();
+        let last = part.replicas.iter().max_by_key(|replica| replica.placement).unwrap().node.clone();
+        let others = part.replicas.iter().map(|replica| replica.node.clone()).filter(|node| *node != last);
+        town.hangs.extend(others.map(|node| (node, Hang::Serve)));
+        town.run(5 * (settings().handover_ms + 2 * settings().lease_ms));
+        let leader = town.map().shard(part.id).unwrap().leader().map(|leader| leader.node.clone());
+        assert_eq!(leader, Some(last), "{ownership}: {:#?} {:#?}", town.notices, town.map().shard(part.id));
+        assert!(town.served().contains(&part.id), "{ownership}: {:#?}", town.notices);
     }
 }
 

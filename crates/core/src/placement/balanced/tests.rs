@@ -7,6 +7,7 @@ use super::super::{Metric, Placement, Score};
 use super::*;
 use crate::limits;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn run(problem: &Problem) -> Solution {
     place("balanced", problem)
@@ -368,29 +369,61 @@ fn keyspaces(nodes: u32) -> impl Strategy<Value = Vec<Keyspace>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// L2: keyspaces on the same nodes, of which each sees what the others carry, come to rest.
+    /// L2: keyspaces on the same nodes, of which each sees what the others carry, come to rest, also when some of their shards
+    /// cannot be moved (seed 5082 with --nobody --stuck --durable: one of two that were to change places was moved to and fro).
     #[test]
-    fn l2_keyspaces_that_share_nodes_come_to_rest(mut all in keyspaces(5)) {
+    fn l2_keyspaces_that_share_nodes_come_to_rest(mut all in keyspaces(5), stuck in 0u32..14, of in 2u32..15) {
         for round in 0.. {
             prop_assert!(round < 60, "they move for ever: {:?}", all);
             let mut rests = true;
             for at in 0..all.len() {
                 let own = all.remove(at);
                 let problem = beside(&own, &all, 5);
-                let solution = run(&problem);
-                let moves = !solution.decisions.is_empty() && solution.is_worthwhile(&problem);
-                let current = match moves {
-                    true => after(&problem, &solution).current,
-                    false => problem.current,
-                };
-                rests &= !moves;
-                let current = (0..own.loads.len() as u32).map(|shard| current.of(shard).to_vec()).collect();
+                let current = carried_out(&problem, &run(&problem), |shard| shard % of == stuck);
+                rests &= current == own.current;
                 all.insert(at, Keyspace { current, ..own });
             }
             if rests {
                 break;
             }
         }
+    }
+}
+
+/// Where replicas are when those of `stuck` shards cannot be moved.
+fn carried_out(problem: &Problem, solution: &Solution, stuck: impl Fn(u32) -> bool) -> Vec<Vec<u32>> {
+    let mut current: Vec<Vec<u32>> = problem.current.iter().map(<[u32]>::to_vec).collect();
+    let left_out = (0u32..).zip(&solution.decisions).filter(|(_, decision)| stuck(decision.shard));
+    let left_out = left_out.map(|(at, _)| at).collect::<BTreeSet<_>>();
+    let is_whole = left_out.is_empty();
+    if solution.is_worthwhile(problem) && (is_whole || solution.remains_worthwhile(problem, &left_out)) {
+        for decision in solution.decisions.iter().filter(|decision| !stuck(decision.shard)) {
+            let (Some(from), Some(to)) = (decision.from, decision.to) else { continue };
+            let held = &mut current[decision.shard as usize];
+            let slot = held.iter().position(|node| *node == from).unwrap();
+            held[slot] = to;
+        }
+    }
+    current
+}
+
+#[test]
+fn l2_one_of_two_that_were_to_change_places_is_not_moved_alone() {
+    let own = Keyspace {
+        current: vec![vec![4], vec![0], vec![3]],
+        loads: vec![(484.5, 1.0), (341.0, 1.0), (628.0, 1.0)],
+    };
+    let beside_it = Keyspace {
+        current: vec![vec![0], vec![1], vec![3], vec![4]],
+        loads: vec![(110.0, 1.0), (386.5, 1.0), (150.0, 1.0), (420.5, 1.0)],
+    };
+    let mut problem = beside(&own, &[beside_it], 5);
+    problem.nodes[2].standing = Standing::Drains;
+    let solution = run(&problem);
+    assert!(solution.decisions.len() == 2 && solution.is_worthwhile(&problem), "{:#?}", solution.decisions);
+    assert!(solution.remains_worthwhile(&problem, &BTreeSet::new()));
+    for left_out in 0..2 {
+        assert!(!solution.remains_worthwhile(&problem, &BTreeSet::from([left_out])), "{left_out}");
     }
 }
 
