@@ -21,6 +21,7 @@ mod keys;
 mod memory;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
 mod output;
+mod redrawn;
 mod restore;
 mod role;
 mod shell;

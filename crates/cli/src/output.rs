@@ -8,7 +8,7 @@
 //!
 //! A reader that goes away (`| head`) is no failure: what is left is dropped, and the command ends as done.
 
-use crate::terminal::{Drawing, line, shown};
+use crate::terminal::{Drawing, shown};
 use partage_wire::json::ErrorBody;
 use serde::Serialize;
 use std::fmt;
@@ -172,11 +172,6 @@ fn mistake(text: &str) -> Failure {
 /// One line to stderr, for people. A terminal that is gone cannot be told, so nothing can fail.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", shown(text));
-}
-
-/// One line to a terminal on stderr, over the one that was said so before.
-pub fn say_over(text: &str) {
-    let _ = write!(io::stderr(), "\r\x1b[2K{}", line(text));
 }
 
 /// A question on stderr, and the line that a person answers.

@@ -185,3 +185,122 @@ fn control_characters_of_a_server_reach_no_terminal() {
         }
     }
 }
+
+/// What a person types, and how wide their terminal is.
+struct Person {
+    columns: u32,
+    types: &'static str,
+    after: Duration,
+}
+
+impl Person {
+    fn who_types(types: &'static str) -> Person {
+        Person { columns: 60, types, after: Duration::from_millis(300) }
+    }
+
+    /// What a command prints on their terminal, and its exit code. `script` has the terminal; it is in every Debian.
+    fn runs(&self, environment: &str, arguments: &[&str]) -> (String, i32) {
+        let quoted: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
+        let command = format!(
+            "stty rows 24 cols {}; exec env {environment} '{PARTAGE}' {}",
+            self.columns,
+            quoted.join(" ")
+        );
+        let mut child = Command::new("script")
+            .args(["-qec", &command, "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut typing = child.stdin.take().unwrap();
+        std::thread::sleep(self.after);
+        // The command may have ended by itself.
+        let _ = typing.write_all(self.types.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        drop(typing);
+        (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+    }
+}
+
+/// A coordinator with a node that has the four shards of `kv`.
+fn with_a_node() -> (Coordinator, Child) {
+    let coordinator = Coordinator::start();
+    let node = Command::new(PARTAGE)
+        .args(["node", "--id", "n1", "--listen", "127.0.0.1:0", "--join", &coordinator.address])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let created = printed(&[
+        "keyspace",
+        "create",
+        "kv",
+        "--shards",
+        "4",
+        "--wait",
+        "--coordinator",
+        &coordinator.address,
+    ]);
+    assert!(created.contains("kv"), "{created}");
+    (coordinator, node)
+}
+
+#[test]
+fn on_a_terminal_a_person_is_asked_watches_and_sees_colours() {
+    let (coordinator, mut node) = with_a_node();
+    let at = ["--coordinator", coordinator.address.as_str()];
+    let runs = |person: &Person, environment: &str, arguments: &[&str]| {
+        person.runs(environment, &[arguments, &at].concat())
+    };
+    let quiet = Person::who_types("");
+
+    // Colours are for people who want them.
+    let draw = ["shard", "list", "kv"];
+    assert!(runs(&quiet, "", &draw).0.contains("\u{1b}[38;5;"));
+    assert!(!runs(&quiet, "NO_COLOR=1", &draw).0.contains('\u{1b}'));
+    assert!(!printed(&[&draw[..], &at].concat()).contains('\u{1b}'));
+
+    // Ctrl-C ends what is drawn again and again.
+    let impatient = Person { after: Duration::from_millis(2_500), ..Person::who_types("\u{3}") };
+    let (watched, _) = runs(&impatient, "", &["status", "--watch"]);
+    assert!(watched.matches("\u{1b}[2J\u{1b}[H").count() >= 2, "{watched:?}");
+
+    // A line that is longer than the terminal is wide is drawn over on one row.
+    let (waited, code) = runs(&quiet, "", &["node", "drain", "n1", "--wait", "--timeout", "2"]);
+    assert_eq!(code, 5, "{waited:?}");
+    let rows = waited.split(['\r', '\n']).map(|row| row.replace("\u{1b}[2K", ""));
+    let drawn: Vec<String> = rows.filter(|row| row.contains("s  n1 (maintenance)")).collect();
+    assert!(!drawn.is_empty() && drawn.iter().all(|row| row.chars().count() <= 60), "{waited:?}");
+
+    // A person is asked before something is lost.
+    let delete = ["keyspace", "delete", "kv"];
+    let (asked, code) = runs(&Person::who_types("n\n"), "", &delete);
+    assert!(
+        code == 4 && asked.contains("Go on? [y/N]") && asked.contains("nothing was changed"),
+        "{asked:?}"
+    );
+    assert!(printed(&[&["keyspace", "list"], &at[..]].concat()).contains("kv"));
+    let (asked, code) = runs(&Person::who_types("y\n"), "", &delete);
+    assert!(code == 0 && asked.contains("Go on? [y/N]"), "{code}: {asked:?}");
+    assert!(!printed(&[&["keyspace", "list"], &at[..]].concat()).contains("kv"));
+    // What would be refused anyway is, without a question.
+    let (refused, code) = runs(&quiet, "", &["brake", "release"]);
+    assert!(
+        code == 4 && refused.contains("the brake is not on") && !refused.contains("Go on"),
+        "{refused:?}"
+    );
+    node.kill().unwrap();
+    node.wait().unwrap();
+}
+
+#[test]
+fn on_a_terminal_a_long_simulation_shows_how_far_it_is() {
+    let mut keys = tempfile::NamedTempFile::new().unwrap();
+    (0..60_000).for_each(|key| writeln!(keys, "key-{key}").unwrap());
+    let path = keys.path().to_str().unwrap();
+    let simulate = ["simulate", "--keys", path, "--nodes", "20", "--no-timing"];
+    let (seen, code) = Person::who_types("").runs("", &simulate);
+    assert!(code == 0 && seen.contains(" of ") && seen.contains("start, "), "{seen:?}");
+    let piped = Command::new(PARTAGE).args(simulate).output().unwrap();
+    assert!(piped.stderr.is_empty(), "{:?}", String::from_utf8_lossy(&piped.stderr));
+}

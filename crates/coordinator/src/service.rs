@@ -452,7 +452,7 @@ impl House {
         }
         records.refuse_older(faults, &mut ahead);
         let refused = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
-        refused.map(|(name, witness)| (name.clone(), witness.known.generation)).collect()
+        refused.map(|(name, witness)| (name.clone(), witness.known.clone())).collect()
     }
 
     /// From what is durable to a mind with its doors.

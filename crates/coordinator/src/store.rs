@@ -12,6 +12,7 @@ use partage_coordination::{
     ClusterId, Coordination, Deposed, Error, FENCE_STEPS, Key, KeyError, Leadership, Scope, Transaction,
 };
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
+use partage_core::exchange::Known;
 use partage_core::id::Generation;
 use partage_core::map::ShardMap;
 use partage_core::metadata::change::Failed;
@@ -26,7 +27,7 @@ use std::time::Duration;
 pub use apart::Lists;
 
 /// Keyspaces whose stored map was set back, and the generation that each was at.
-pub type SetBack = BTreeMap<KeyspaceName, Generation>;
+pub type SetBack = BTreeMap<KeyspaceName, Known>;
 
 /// The key that is put to look for room, and taken away.
 pub const ROOM: &str = "room";
@@ -542,7 +543,7 @@ pub async fn readable_again(
         let Ok(recovered) = stored::read(entries) else { continue };
         let is_taken_up = |name: &&KeyspaceName| {
             let is_read = !recovered.faults.quarantine.contains_key(*name);
-            is_read && set_back.get(*name).is_none_or(|known| is_put_back(&recovered, name, *known))
+            is_read && set_back.get(*name).is_none_or(|known| is_put_back(&recovered, name, known))
         };
         for keyspace in quarantine.iter().filter(is_taken_up) {
             let is_kept_apart = recovered.heads.contains_key(keyspace);
@@ -558,11 +559,11 @@ pub async fn readable_again(
 }
 
 /// Whether the stored map of a keyspace is the one at `known`, or a later one, or the keyspace was given up.
-fn is_put_back(recovered: &Recovered, name: &KeyspaceName, known: Generation) -> bool {
+fn is_put_back(recovered: &Recovered, name: &KeyspaceName, known: &Known) -> bool {
     let map = recovered.records.keyspaces.iter().find(|(record, _)| record.keyspace.name == *name);
-    let Some((_, map)) = map else { return true };
+    let Some((record, map)) = map else { return true };
     let at = recovered.heads.get(name).map_or(map.generation(), |head| head.at);
-    at == known || at.sequence > known.sequence
+    !known.is_ahead_of(record.first_shard, at)
 }
 
 /// Every key below the roots of the stored forms, with its value.

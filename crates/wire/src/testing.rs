@@ -219,15 +219,19 @@ pub fn stored() -> impl Strategy<Value = Stored> {
 
 /// Registrations of that node.
 pub fn registrations() -> impl Strategy<Value = Registration> {
-    let known = (option::of(1u64..), option::of(any::<u128>()), vec(stored(), 0..3), vec(known(), 0..3));
-    (node_specs(), known).prop_map(|(spec, (incarnation, cluster, stored, known))| Registration {
-        spec,
-        incarnation: incarnation.map(Incarnation),
-        session: SessionDigest::default(),
-        cluster: cluster.map(ClusterId),
-        stored,
-        known,
-        from: None,
+    let clusters = (option::of(any::<u128>()), option::of(any::<u128>()));
+    let known = (option::of(1u64..), clusters, vec(stored(), 0..3), vec(known(), 0..3));
+    (node_specs(), known).prop_map(|(spec, (incarnation, (cluster, stored_of), stored, known))| {
+        Registration {
+            spec,
+            incarnation: incarnation.map(Incarnation),
+            session: SessionDigest::default(),
+            cluster: cluster.map(ClusterId),
+            stored,
+            stored_of: stored_of.map(ClusterId),
+            known,
+            from: None,
+        }
     })
 }
 

@@ -13,11 +13,13 @@ use super::node::drain_line;
 use super::shard::{all, is_short};
 use crate::client::Door;
 use crate::http::segment;
-use crate::output::{Failure, say, say_over};
+use crate::output::{Failure, say};
+use crate::redrawn::{drawn, is_watched};
 use crate::role::asked_to_stop;
+use crate::terminal::line;
 use clap::Args;
+use indicatif::ProgressBar;
 use partage_wire::json::{Answer, Command, Drains, Keyspace, Moves, Node, Nodes, Plan, Summary};
-use std::io::IsTerminal;
 use std::time::Duration;
 
 /// Rest between two looks.
@@ -327,13 +329,14 @@ fn of_cluster(status: &Summary) -> Found {
 
 /// One line on stderr: written over where a person looks on, else written again when it has changed.
 struct Progress {
-    is_terminal: bool,
+    /// Where a person looks on, from the first text on.
+    line: Option<ProgressBar>,
     last: String,
 }
 
 impl Progress {
     fn new() -> Progress {
-        Progress { is_terminal: std::io::stderr().is_terminal(), last: String::new() }
+        Progress { line: None, last: String::new() }
     }
 
     fn last(&self) -> &str {
@@ -345,15 +348,16 @@ impl Progress {
             return;
         }
         text.clone_into(&mut self.last);
-        match self.is_terminal {
-            true => say_over(text),
-            false => say(text),
+        if !is_watched() {
+            return say(text);
         }
+        let begin = || drawn(ProgressBar::new_spinner(), "{spinner} {elapsed}  {wide_msg}", false);
+        self.line.get_or_insert_with(begin).set_message(line(text).into_owned());
     }
 
-    fn clear(&self) {
-        if self.is_terminal && !self.last.is_empty() {
-            say_over("");
+    fn clear(&mut self) {
+        if let Some(line) = self.line.take() {
+            line.finish_and_clear();
         }
     }
 

@@ -1,10 +1,9 @@
 //! What is being computed, on stderr, where a person looks on: a large sample takes minutes.
 
+use crate::redrawn::drawn;
 use crate::terminal::line;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use partage_core::whatif;
-use std::io::IsTerminal;
-use std::time::Duration;
 
 /// One line that is drawn over and over, with the time that has passed; nothing where no person looks on, or with `--json`.
 pub struct Progress {
@@ -14,15 +13,7 @@ pub struct Progress {
 impl Progress {
     /// Nothing is drawn yet.
     pub fn new(is_json: bool) -> Progress {
-        let line = ProgressBar::new_spinner();
-        if is_json || !std::io::stderr().is_terminal() {
-            line.set_draw_target(ProgressDrawTarget::hidden());
-        }
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {wide_msg}") {
-            line.set_style(style);
-        }
-        line.enable_steady_tick(Duration::from_millis(200));
-        Progress { line }
+        Progress { line: drawn(ProgressBar::new_spinner(), "{spinner} {elapsed}  {wide_msg}", is_json) }
     }
 
     /// What is being done now.

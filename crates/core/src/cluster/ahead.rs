@@ -12,9 +12,10 @@
 //!
 //! Not done: to believe a worker that names no cluster, or another one. It cannot have been told anything here.
 
-use super::{Cluster, Records, StoredFaults};
+use super::{Cluster, Moment, Records, StoredFaults};
 use crate::exchange::{Known, ReplicaKey, Stored};
 use crate::id::{Generation, TransactionId};
+use crate::leap::Leap;
 use crate::limits;
 use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
@@ -38,10 +39,10 @@ impl Cluster {
         &mut self,
         node: &NodeId,
         known: Vec<Known>,
-        stored: &[Stored],
+        (at, stored): (Moment, &[Stored]),
     ) -> Result<(), super::RegisterError> {
         let told = known.into_iter().map(|known| (format!("node {node}"), known));
-        let stored = stored.iter().filter_map(|stored| Some((stored, self.by_stored(stored)?)));
+        let stored = stored.iter().filter_map(|stored| Some((stored, self.by_stored(at, stored)?)));
         let stored = stored.map(|(stored, known)| {
             let ReplicaKey { shard, placement, .. } = &stored.replica;
             (
@@ -64,10 +65,17 @@ impl Cluster {
 
     /// A process that was started anew was told nothing yet. But what it has stored was ordered by some map of this cluster:
     /// by a later one than ours, if that has not given out the shard, the replica or the epoch.
-    fn by_stored(&self, stored: &Stored) -> Option<Known> {
+    fn by_stored(&self, at: Moment, stored: &Stored) -> Option<Known> {
         let ReplicaKey { keyspace, shard, placement } = &stored.replica;
+        // What cannot be read may be named by anything.
+        if stored.damaged {
+            return None;
+        }
         let Some(state) = self.keyspaces.get(keyspace) else {
-            // Of a keyspace that there is no record of.
+            // Of a keyspace that there is no record of. No number is beyond those with which a new one would begin.
+            if shard.0 >= Leap::at(at.wall_ms).beyond(0) {
+                return None;
+            }
             let (first_shard, generation) = (*shard, Generation::default());
             return Some(Known { keyspace: keyspace.clone(), first_shard, generation });
         };
@@ -111,6 +119,11 @@ impl Cluster {
 /// Adds what a witness knows, if it is more than is known.
 pub fn note(ahead: &mut Ahead, witness: Witness) {
     let is_news = match ahead.get(&witness.known.keyspace) {
+        // Which map it is says more than that it is another one.
+        Some(before) if witness.known.generation.transaction == TransactionId::OF_NONE => {
+            let of = |known: &Known| (known.first_shard, known.generation.sequence);
+            of(&witness.known) > of(&before.known)
+        }
         Some(before) => witness.known.is_ahead_of(before.known.first_shard, before.known.generation),
         None => ahead.len() < limits::KEYSPACES,
     };
@@ -168,6 +181,7 @@ impl Records {
         });
         let later = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
         self.cluster.later_maps = later.map(|(_, witness)| witness.known.clone()).collect();
+        faults.is_later_known = self.cluster.later_maps.iter().any(|known| !stored.contains(known));
         if !older.is_empty() {
             let more = older.len().saturating_sub(limits::NAMES_SHOWN);
             older.truncate(limits::NAMES_SHOWN);

@@ -47,6 +47,8 @@ pub struct StoredFaults {
     pub quarantine: BTreeMap<KeyspaceName, String>,
     /// What nothing depends on: it is left alone.
     pub aside: Vec<String>,
+    /// Of keyspaces in quarantine later maps are known than the stored state says: that is to be stored.
+    pub is_later_known: bool,
 }
 
 impl StoredFaults {
@@ -147,7 +149,7 @@ impl Records {
             }
         }
         let others = [&faults.cluster, &faults.nodes, &faults.plans, &faults.manifest];
-        if others.into_iter().any(|faults| !faults.is_empty()) {
+        if faults.is_later_known || others.into_iter().any(|faults| !faults.is_empty()) {
             writes.push(Write::Cluster(self.cluster.clone()));
         }
         writes

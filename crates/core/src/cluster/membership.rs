@@ -79,7 +79,8 @@ impl NodeState {
 impl Cluster {
     /// Takes a worker in, or back.
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
-        let Registration { spec, incarnation, session, cluster, stored, known, from } = registration;
+        let Registration { spec, incarnation, session, cluster, stored, stored_of, known, from } =
+            registration;
         spec.check()?;
         let is_other = |theirs: &ClusterId| {
             !self.identity().is_or_continues(*theirs) && !planted::is(Planted::AnyCluster)
@@ -88,10 +89,10 @@ impl Cluster {
             let (node, ours) = (spec.id, self.record.id);
             return Err(RegisterError::OtherCluster { node, ours, theirs });
         }
-        // One that this cluster was restored from may have had other keyspaces of these names.
-        if cluster == Some(self.record.id) {
-            self.listen_to_known(&spec.id, known, &stored)?;
-        }
+        // One that this cluster was restored from may have had other keyspaces of these names; of its numbers this one has none.
+        let known = if cluster == Some(self.record.id) { known } else { vec![] };
+        let is_of_it = stored_of.is_some_and(|of| self.identity().is_or_continues(of));
+        self.listen_to_known(&spec.id, known, (at, if is_of_it { &stored } else { &[] }))?;
         self.check_address(at, &spec)?;
         if let Some(incarnation) = incarnation {
             return self.resume(at, spec, (incarnation, session), stored);

@@ -31,6 +31,8 @@ pub struct Registration {
     pub cluster: Option<ClusterId>,
     /// What it has stored that no order of this incarnation is about.
     pub stored: Vec<Stored>,
+    /// The cluster that ordered what was stored when its process began; none where its service does not know.
+    pub stored_of: Option<ClusterId>,
     /// The latest maps that it was given orders by: a coordinator that has older ones does not take it in.
     pub known: Vec<Known>,
     /// The address from which it came, as the driver saw it; none where that is not known.
@@ -42,7 +44,16 @@ impl Registration {
     pub fn new(spec: NodeSpec) -> Registration {
         let session = SessionDigest::default();
         let (stored, known) = (vec![], vec![]);
-        Registration { spec, incarnation: None, session, cluster: None, stored, known, from: None }
+        Registration {
+            spec,
+            incarnation: None,
+            session,
+            cluster: None,
+            stored,
+            stored_of: None,
+            known,
+            from: None,
+        }
     }
 }
 

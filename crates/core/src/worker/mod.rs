@@ -74,6 +74,8 @@ pub struct Worker {
     node: NodeId,
     /// The cluster that it is of, once a coordinator has taken it in.
     cluster: Option<ClusterId>,
+    /// Of which what it found stored is.
+    stored_of: Option<ClusterId>,
     /// Why the last coordinator is not obeyed.
     mistrust: Option<Mistrust>,
     incarnation: Option<Incarnation>,
@@ -102,6 +104,7 @@ impl Worker {
         Worker {
             node,
             cluster: None,
+            stored_of: None,
             mistrust: None,
             incarnation: None,
             patience,
@@ -124,7 +127,7 @@ impl Worker {
     /// A process that finds what an earlier one has stored, and of which cluster that is.
     #[must_use]
     pub fn with_stored(mut self, cluster: Option<ClusterId>, stored: Vec<Stored>) -> Worker {
-        self.cluster = cluster;
+        (self.cluster, self.stored_of) = (cluster, cluster);
         let held = stored.into_iter().map(|stored| (stored.replica.clone(), Holding::stored(stored)));
         self.holdings.extend(held);
         self
@@ -149,6 +152,7 @@ impl Worker {
             session: SessionDigest::default(),
             cluster: self.cluster,
             stored: self.holdings.values().filter_map(Holding::as_stored).collect(),
+            stored_of: self.stored_of,
             known: self.keyspaces.values().map(KeyspaceBrief::known).collect(),
             from: None,
         }

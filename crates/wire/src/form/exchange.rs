@@ -25,6 +25,7 @@ impl From<&Registration> for proto::Register {
             incarnation: registration.incarnation.map_or(0, |incarnation| incarnation.0),
             cluster: registration.cluster.map(|cluster| cluster.to_string()).unwrap_or_default(),
             stored: registration.stored.iter().map(Into::into).collect(),
+            stored_of: registration.stored_of.map(|cluster| cluster.to_string()).unwrap_or_default(),
             known: registration.known.iter().map(Into::into).collect(),
             // Core knows digests. Who sends it has the token.
             token: String::new(),
@@ -42,6 +43,10 @@ impl TryFrom<proto::Register> for Registration {
             session: digest_given(Some(form.token.as_str()).filter(|token| !token.is_empty()))?,
             cluster: (!form.cluster.is_empty()).then(|| form.cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", Stored::try_from)?,
+            stored_of: (!form.stored_of.is_empty())
+                .then(|| form.stored_of.parse())
+                .transpose()
+                .at("stored_of")?,
             known: each(form.known, "known", Known::try_from)?,
             from: None,
         })

@@ -51,6 +51,10 @@ pub struct Register {
     /// What it has stored that no order to this incarnation is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stored: Vec<Stored>,
+    /// The cluster that ordered what was stored when the process began, as the welcome named it. With it, a coordinator whose
+    /// state was set back is found out by `stored`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored_of: Option<String>,
     /// The latest map of each keyspace that orders have named to it: a coordinator that has older ones does not take it
     /// in. One that names none is not asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -153,6 +157,7 @@ impl TryFrom<Register> for cluster::Registration {
             session: digest_given(form.token.as_deref())?,
             cluster: form.cluster.map(|cluster| cluster.parse()).transpose().at("cluster")?,
             stored: each(form.stored, "stored", TryInto::try_into)?,
+            stored_of: form.stored_of.map(|cluster| cluster.parse()).transpose().at("stored_of")?,
             known: each(form.known, "known", TryInto::try_into)?,
             from: None,
         })
@@ -228,6 +233,7 @@ impl From<&cluster::Registration> for Register {
             token: None,
             cluster: registration.cluster.map(|cluster| cluster.to_string()),
             stored: registration.stored.iter().map(Into::into).collect(),
+            stored_of: registration.stored_of.map(|cluster| cluster.to_string()),
             known: registration.known.iter().map(Into::into).collect(),
         }
     }

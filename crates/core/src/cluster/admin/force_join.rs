@@ -236,7 +236,7 @@ impl Cluster {
     /// The best of what a node has stored of a shard.
     fn stored_of<'a>(
         &'a self,
-        keyspace: &KeyspaceState,
+        keyspace: &'a KeyspaceState,
         shard: &Shard,
         node: &'a NodeState,
     ) -> Result<(PlacementId, &'a Kept), AdminError> {
@@ -246,12 +246,20 @@ impl Cluster {
         let is_final = |key: &ReplicaKey| {
             shard.replica(key.placement).is_some_and(|r| r.state == ReplicaState::UnloadFinal)
         };
+        let id = &node.record.spec.id;
+        // Where coordinators began from an older state and nobody knew, a number may have been given out twice.
+        let is_other = |r: &&Replica, key: &ReplicaKey, of: &Shard| {
+            r.placement == key.placement && (r.node != *id || of.id != shard.id)
+        };
+        let twin = |key: &ReplicaKey| {
+            let of = |other: &'a Shard| other.replicas.iter().find(|r| is_other(r, key, other));
+            keyspace.map.shards().find_map(of)
+        };
         let rank = |(key, kept): &(&ReplicaKey, &Kept)| {
-            let is_copy = shard.live().any(|r| r.placement == key.placement && r.node == node.record.spec.id);
-            (!kept.damaged, is_copy, kept.epoch, key.placement)
+            let is_copy = shard.live().any(|r| r.placement == key.placement);
+            (twin(key).is_none(), !kept.damaged, is_copy, kept.epoch, key.placement)
         };
         let best = stored.filter(|(key, _)| !is_final(key)).max_by_key(rank);
-        let id = &node.record.spec.id;
         let Some((key, kept)) = best else { return Err(self.nothing_stored(name, shard, id)) };
         if kept.damaged {
             return Err(AdminError::Refused {
@@ -261,7 +269,7 @@ impl Cluster {
                     .into(),
             });
         }
-        if let Some(other) = shard.replica(key.placement).filter(|r| r.node != *id) {
+        if let Some(other) = twin(key) {
             return Err(AdminError::Refused {
                 problem: format!(
                     "what {id} has stored has the number of another replica, {} on {}: coordinators began from an older state, \

@@ -49,7 +49,7 @@ pub(super) struct Writing {
     /// The decisions in the order in which they become changes, and how many have.
     order: Vec<u32>,
     done: usize,
-    /// Moves for the sake of load, and the decisions on others of which nothing comes now.
+    /// Moves for the sake of load, and the decisions of which nothing comes now.
     for_load: Vec<Planned>,
     left_out: BTreeSet<u32>,
     pub(super) wishes: Wishes,
@@ -76,11 +76,16 @@ impl Writing {
         }
     }
 
+    /// Whether it is measured what comes of it: see [`Solution::remains_worthwhile`]. That looks at every replica.
+    pub(super) fn is_measured(&self) -> bool {
+        !self.left_out.is_empty() && !self.for_load.is_empty()
+    }
+
     /// What comes of it, once all is written, and the policy's answer.
     pub(super) fn into_wishes(self) -> (Wishes, Outlook, Solution) {
+        let is_measured = self.is_measured();
         let Writing { outlook, solution, for_load, left_out, mut wishes, .. } = self;
-        let is_whole = left_out.is_empty() || for_load.is_empty();
-        if is_whole || solution.remains_worthwhile(&outlook.problem, &left_out) {
+        if !is_measured || solution.remains_worthwhile(&outlook.problem, &left_out) {
             wishes.rebalance.extend(for_load);
         }
         (wishes, outlook, solution)
@@ -115,7 +120,7 @@ impl Cluster {
                 keyspace.map.shard(id).filter(|shard| shard.is_serving()).and_then(|shard| {
                     self.still_holds(keyspace, &writing.outlook, shard, (&decision, &later))
                 });
-            if decision.is_for_load() && !matches!(planned, Some(Some(_))) {
+            if !matches!(planned, Some(Some(_))) {
                 writing.left_out.insert(number);
             }
             let Some(planned) = planned else {

@@ -284,7 +284,10 @@ impl Cluster {
         if !writing.is_over() {
             return Some(Step::Write(run, writing));
         }
-        self.charge(left, self.passing_over(name));
+        let problem = &writing.outlook.problem;
+        let measured =
+            if writing.is_measured() { problem.shard_count() + problem.current.replicas() } else { 0 };
+        self.charge(left, self.passing_over(name) + measured);
         let fixed = std::mem::take(&mut writing.outlook.fixed);
         let (wishes, unplaced) = self.wishes(at, name, *writing)?;
         self.report_unplaced(at, name, unplaced);

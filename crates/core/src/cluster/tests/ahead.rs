@@ -4,7 +4,7 @@
 use super::super::ClusterRecord;
 use super::super::admin::{Command, Presplit};
 use super::super::{
-    Ahead, Cluster, Moment, Records, RegisterError, Registration, StoredFaults, Witness, note,
+    Ahead, Cluster, Moment, Records, RegisterError, Registration, StoredFaults, Witness, Write, note,
 };
 use super::disks::Disks;
 use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
@@ -110,6 +110,17 @@ fn d10_a_coordinator_of_whom_nobody_tells_anything_keeps_what_an_earlier_one_has
     assert_eq!(cluster.records().cluster.later_maps, [known(&town)]);
     assert_eq!(ahead.len(), 1);
 
+    // It is stored, too, where the keyspace is in quarantine for another reason already.
+    let mut unread = Records { keyspaces: vec![], ..town.disk.clone() };
+    let quarantine = [(name(), "its key cannot be read".to_owned())].into();
+    let mut faults = StoredFaults { quarantine, ..StoredFaults::default() };
+    unread.refuse_older(&mut faults, &mut heard(&[known(&town)]));
+    let writes = unread.mend(&mut faults, WALL_MS);
+    assert!(
+        matches!(&writes[..], [Write::Cluster(record)] if record.later_maps == [known(&town)]),
+        "{writes:?}"
+    );
+
     // The newest map of the keyspace is written again, or all of it restored from a backup.
     let mended = Records { keyspaces: town.disk.keyspaces.clone(), ..released.clone() };
     let (cluster, _) = started(&town, mended, Ahead::new());
@@ -139,15 +150,19 @@ fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
         damaged: false,
     };
     let (own, epoch) = (shard.replicas[0].placement, shard.epoch);
-    let register = |records: &Records, stored: Stored, cluster: u128| {
+    let register_of = |records: &Records, stored: Stored, cluster: u128, stored_of: Option<ClusterId>| {
         let mut ours = Cluster::recover(town.at(), settings(), records.clone()).unwrap();
         let anew = Registration {
+            stored_of,
             cluster: Some(ClusterId(cluster)),
             stored: vec![stored],
             ..registration("n0", vec![])
         };
         let answer = ours.register(town.at(), anew);
         (answer, ours.ahead().clone())
+    };
+    let register = |records: &Records, stored: Stored, cluster: u128| {
+        register_of(records, stored, cluster, Some(ClusterId(cluster)))
     };
     let (next_shard, next_placement) = (town.map().next_shard(), town.map().next_placement());
     let same = stored(shard.id, own, epoch);
@@ -169,7 +184,12 @@ fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
         let goes_on = records.keyspaces[0].1.generation() == town.map().generation();
         let (cluster, _) = started(&town, newest, kept);
         assert_eq!(cluster.faults().is_empty(), !goes_on, "{stored:?}");
-        // A disk of another cluster says nothing of this one.
+        // What cannot be read says nothing, nor does a disk of which nobody knows the cluster, whichever has taken the
+        // process in since; nor one of another cluster.
+        let damaged = Stored { damaged: true, ..stored.clone() };
+        assert_eq!(register(records, damaged, 0).1, Ahead::new());
+        let (answer, ahead) = register_of(records, stored.clone(), 0, None);
+        assert!(answer.is_ok() && ahead.is_empty(), "{answer:?}");
         let (answer, ahead) = register(records, stored, 7);
         assert!(ahead.is_empty() && matches!(answer, Err(RegisterError::OtherCluster { .. })), "{answer:?}");
     }
