@@ -12,6 +12,11 @@ pub fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
 
+/// A line that says what is done now, and for how long the whole has lasted.
+pub fn spinner(is_quiet: bool) -> ProgressBar {
+    drawn(ProgressBar::new_spinner(), "{spinner} {elapsed}  {wide_msg}", is_quiet)
+}
+
 /// Draws `bar` by a template of indicatif; nothing where no person looks on, or with `is_quiet`. What is longer than the
 /// terminal is wide must be `{wide_msg}`, which is cut there: only one row is drawn over.
 pub fn drawn(bar: ProgressBar, template: &str, is_quiet: bool) -> ProgressBar {

@@ -17,19 +17,22 @@ const FOUL: &str = "gone\u{1b}[8m\u{1b}[2J\u{7}\u{9b}31m\u{202e}\u{7f}\rx";
 /// As it is printed.
 const SHOWN: &str = "gone\\u{1b}[8m\\u{1b}[2J\\u{7}\\u{9b}31m\\u{202e}\\u{7f}\\rx";
 
-/// A coordinator of its own, and what it logs.
-struct Coordinator {
-    process: Child,
-    address: String,
-    log: tempfile::NamedTempFile,
-}
+/// A process that ends with the test, also where that fails.
+struct Process(Child);
 
-impl Drop for Coordinator {
+impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
+}
+
+/// A coordinator of its own, and what it logs.
+struct Coordinator {
+    _process: Process,
+    address: String,
+    log: tempfile::NamedTempFile,
 }
 
 impl Coordinator {
@@ -45,7 +48,7 @@ impl Coordinator {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("coordinator at http://").unwrap().to_owned();
-        Coordinator { process, address, log }
+        Coordinator { _process: Process(process), address, log }
     }
 
     fn post(&self, path: &str, body: &Value) -> (u16, String) {
@@ -186,111 +189,113 @@ fn control_characters_of_a_server_reach_no_terminal() {
     }
 }
 
-/// What a person types, and how wide their terminal is.
-struct Person {
-    columns: u32,
-    types: &'static str,
-    after: Duration,
-}
+/// How wide the terminal of [`runs`] is.
+const COLUMNS: usize = 40;
 
-impl Person {
-    fn who_types(types: &'static str) -> Person {
-        Person { columns: 60, types, after: Duration::from_millis(300) }
-    }
+/// The longest that a command may take there, in seconds.
+const MOST_S: &str = "60";
 
-    /// What a command prints on their terminal, and its exit code. `script` has the terminal; it is in every Debian.
-    fn runs(&self, environment: &str, arguments: &[&str]) -> (String, i32) {
-        let quoted: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
-        let command = format!(
-            "stty rows 24 cols {}; exec env {environment} '{PARTAGE}' {}",
-            self.columns,
-            quoted.join(" ")
-        );
-        let mut child = Command::new("script")
+/// Clears the terminal and goes to its corner.
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
+/// What a command prints on a terminal on which a person types, and its exit code. They type `typed` when `after` has been
+/// printed so often. `script` has the terminal; it is in every Debian.
+fn runs(environment: &str, arguments: &[&str], (after, times): (&str, usize), typed: &str) -> (String, i32) {
+    let quoted: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
+    let command = format!(
+        "stty rows 24 cols {COLUMNS}; exec env {environment} timeout --foreground {MOST_S} '{PARTAGE}' {}",
+        quoted.join(" ")
+    );
+    let mut script = Process(
+        Command::new("script")
             .args(["-qec", &command, "/dev/null"])
+            .env_remove("NO_COLOR")
+            .env("SHELL", "/bin/sh")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
-        let mut typing = child.stdin.take().unwrap();
-        std::thread::sleep(self.after);
-        // The command may have ended by itself.
-        let _ = typing.write_all(self.types.as_bytes());
-        let output = child.wait_with_output().unwrap();
-        drop(typing);
-        (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+            .unwrap(),
+    );
+    let mut typing = script.0.stdin.take().unwrap();
+    let mut output = script.0.stdout.take().unwrap();
+    let (mut printed, mut piece, mut has_typed) = (Vec::new(), [0; 4096], false);
+    loop {
+        let seen = String::from_utf8_lossy(&printed);
+        if !has_typed && seen.matches(after).count() >= times {
+            // The command may have ended by itself.
+            let _ = typing.write_all(typed.as_bytes());
+            has_typed = true;
+        }
+        match output.read(&mut piece).unwrap() {
+            0 => break,
+            length => printed.extend_from_slice(&piece[..length]),
+        }
     }
+    let code = script.0.wait().unwrap().code().unwrap();
+    (String::from_utf8(printed).unwrap(), code)
 }
 
+/// Nothing is typed.
+const QUIET: (&str, usize) = ("", 0);
+
 /// A coordinator with a node that has the four shards of `kv`.
-fn with_a_node() -> (Coordinator, Child) {
+fn with_a_node() -> (Coordinator, Process) {
     let coordinator = Coordinator::start();
+    let address = coordinator.address.as_str();
     let node = Command::new(PARTAGE)
-        .args(["node", "--id", "n1", "--listen", "127.0.0.1:0", "--join", &coordinator.address])
+        .args(["node", "--id", "n1", "--listen", "127.0.0.1:0", "--join", address])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let created = printed(&[
-        "keyspace",
-        "create",
-        "kv",
-        "--shards",
-        "4",
-        "--wait",
-        "--coordinator",
-        &coordinator.address,
-    ]);
+    let node = Process(node);
+    let create = ["keyspace", "create", "kv", "--shards", "4", "--wait", "--coordinator", address];
+    let created = printed(&create);
     assert!(created.contains("kv"), "{created}");
     (coordinator, node)
 }
 
 #[test]
 fn on_a_terminal_a_person_is_asked_watches_and_sees_colours() {
-    let (coordinator, mut node) = with_a_node();
+    let (coordinator, _node) = with_a_node();
     let at = ["--coordinator", coordinator.address.as_str()];
-    let runs = |person: &Person, environment: &str, arguments: &[&str]| {
-        person.runs(environment, &[arguments, &at].concat())
+    let runs = |environment: &str, arguments: &[&str], when: (&str, usize), typed: &str| {
+        runs(environment, &[arguments, &at].concat(), when, typed)
     };
-    let quiet = Person::who_types("");
 
     // Colours are for people who want them.
     let draw = ["shard", "list", "kv"];
-    assert!(runs(&quiet, "", &draw).0.contains("\u{1b}[38;5;"));
-    assert!(!runs(&quiet, "NO_COLOR=1", &draw).0.contains('\u{1b}'));
+    assert!(runs("", &draw, QUIET, "").0.contains("\u{1b}[38;5;"));
+    assert!(!runs("NO_COLOR=1", &draw, QUIET, "").0.contains('\u{1b}'));
     assert!(!printed(&[&draw[..], &at].concat()).contains('\u{1b}'));
 
     // Ctrl-C ends what is drawn again and again.
-    let impatient = Person { after: Duration::from_millis(2_500), ..Person::who_types("\u{3}") };
-    let (watched, _) = runs(&impatient, "", &["status", "--watch"]);
-    assert!(watched.matches("\u{1b}[2J\u{1b}[H").count() >= 2, "{watched:?}");
+    let (watched, code) = runs("", &["status", "--watch"], (CLEAR, 2), "\u{3}");
+    assert!(watched.matches(CLEAR).count() >= 2 && code != 124, "{code}: {watched:?}");
 
     // A line that is longer than the terminal is wide is drawn over on one row.
-    let (waited, code) = runs(&quiet, "", &["node", "drain", "n1", "--wait", "--timeout", "2"]);
+    let (waited, code) = runs("", &["node", "drain", "n1", "--wait", "--timeout", "2"], QUIET, "");
     assert_eq!(code, 5, "{waited:?}");
+    let (_, whole) = waited.rsplit_once("not done within 2 s: ").unwrap();
+    assert!(whole.split('\n').next().unwrap().chars().count() > COLUMNS, "{waited:?}");
     let rows = waited.split(['\r', '\n']).map(|row| row.replace("\u{1b}[2K", ""));
     let drawn: Vec<String> = rows.filter(|row| row.contains("s  n1 (maintenance)")).collect();
-    assert!(!drawn.is_empty() && drawn.iter().all(|row| row.chars().count() <= 60), "{waited:?}");
+    assert!(!drawn.is_empty() && drawn.iter().all(|row| row.chars().count() <= COLUMNS), "{waited:?}");
 
     // A person is asked before something is lost.
-    let delete = ["keyspace", "delete", "kv"];
-    let (asked, code) = runs(&Person::who_types("n\n"), "", &delete);
-    assert!(
-        code == 4 && asked.contains("Go on? [y/N]") && asked.contains("nothing was changed"),
-        "{asked:?}"
-    );
+    let (delete, question) = (["keyspace", "delete", "kv"], "Go on? [y/N]");
+    let (asked, code) = runs("", &delete, (question, 1), "n\n");
+    assert!(code == 4 && asked.contains("nothing was changed"), "{code}: {asked:?}");
     assert!(printed(&[&["keyspace", "list"], &at[..]].concat()).contains("kv"));
-    let (asked, code) = runs(&Person::who_types("y\n"), "", &delete);
-    assert!(code == 0 && asked.contains("Go on? [y/N]"), "{code}: {asked:?}");
+    let (asked, code) = runs("", &delete, (question, 1), "y\n");
+    assert!(code == 0 && asked.contains(question), "{code}: {asked:?}");
     assert!(!printed(&[&["keyspace", "list"], &at[..]].concat()).contains("kv"));
     // What would be refused anyway is, without a question.
-    let (refused, code) = runs(&quiet, "", &["brake", "release"]);
+    let (refused, code) = runs("", &["brake", "release"], QUIET, "");
     assert!(
         code == 4 && refused.contains("the brake is not on") && !refused.contains("Go on"),
         "{refused:?}"
     );
-    node.kill().unwrap();
-    node.wait().unwrap();
 }
 
 #[test]
@@ -299,7 +304,7 @@ fn on_a_terminal_a_long_simulation_shows_how_far_it_is() {
     (0..60_000).for_each(|key| writeln!(keys, "key-{key}").unwrap());
     let path = keys.path().to_str().unwrap();
     let simulate = ["simulate", "--keys", path, "--nodes", "20", "--no-timing"];
-    let (seen, code) = Person::who_types("").runs("", &simulate);
+    let (seen, code) = runs("", &simulate, QUIET, "");
     assert!(code == 0 && seen.contains(" of ") && seen.contains("start, "), "{seen:?}");
     let piped = Command::new(PARTAGE).args(simulate).output().unwrap();
     assert!(piped.stderr.is_empty(), "{:?}", String::from_utf8_lossy(&piped.stderr));

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub use apart::Lists;
 
-/// Keyspaces whose stored map was set back, and the generation that each was at.
+/// Keyspaces whose stored map was set back, and the later map of each that somebody knows of.
 pub type SetBack = BTreeMap<KeyspaceName, Known>;
 
 /// The key that is put to look for room, and taken away.
@@ -84,9 +84,9 @@ pub enum StoreError {
     /// This coordinator's own files of the maps.
     #[error(transparent)]
     Files(#[from] OpenError),
-    /// A worker was told of later maps than this leader has.
+    /// A worker knows of later maps than this leader has.
     #[error(
-        "{who} was told of keyspace {keyspace} at {at}, of which this coordinator knows nothing: another one leads by \
+        "{who} knows of keyspace {keyspace} at {at}, of which this coordinator knows nothing: another one leads by \
          now, or the stored state was set back. It reads everything anew"
     )]
     Ahead {
@@ -94,7 +94,7 @@ pub enum StoreError {
         who: String,
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// What it was told.
+        /// Which map.
         at: Generation,
     },
     /// Somebody else has its name.

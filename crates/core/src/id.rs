@@ -92,7 +92,7 @@ impl std::str::FromStr for ClusterId {
 pub struct TransactionId(pub [u8; 20]);
 
 impl TransactionId {
-    /// Of no map: told from that of any other at its sequence.
+    /// Of no map. It stands where some map after another one is known to be, and not which: no map has the same.
     pub const OF_NONE: TransactionId = TransactionId(*b"of-no-map-whatsoever");
 }
 
@@ -119,6 +119,7 @@ pub struct Generation {
 
 impl fmt::Display for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "g{}", self.sequence)
+        let later = if self.transaction == TransactionId::OF_NONE { " or later" } else { "" };
+        write!(f, "g{}{later}", self.sequence)
     }
 }

@@ -14,7 +14,7 @@ use super::shard::{all, is_short};
 use crate::client::Door;
 use crate::http::segment;
 use crate::output::{Failure, say};
-use crate::redrawn::{drawn, is_watched};
+use crate::redrawn::{is_watched, spinner};
 use crate::role::asked_to_stop;
 use crate::terminal::line;
 use clap::Args;
@@ -351,8 +351,7 @@ impl Progress {
         if !is_watched() {
             return say(text);
         }
-        let begin = || drawn(ProgressBar::new_spinner(), "{spinner} {elapsed}  {wide_msg}", false);
-        self.line.get_or_insert_with(begin).set_message(line(text).into_owned());
+        self.line.get_or_insert_with(|| spinner(false)).set_message(line(text).into_owned());
     }
 
     fn clear(&mut self) {

@@ -1,6 +1,6 @@
 //! What is being computed, on stderr, where a person looks on: a large sample takes minutes.
 
-use crate::redrawn::drawn;
+use crate::redrawn::spinner;
 use crate::terminal::line;
 use indicatif::ProgressBar;
 use partage_core::whatif;
@@ -13,7 +13,7 @@ pub struct Progress {
 impl Progress {
     /// Nothing is drawn yet.
     pub fn new(is_json: bool) -> Progress {
-        Progress { line: drawn(ProgressBar::new_spinner(), "{spinner} {elapsed}  {wide_msg}", is_json) }
+        Progress { line: spinner(is_json) }
     }
 
     /// What is being done now.

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 /// What was known of keyspaces, by whom: the latest of each.
 pub type Ahead = BTreeMap<KeyspaceName, Witness>;
 
-/// Somebody who was told of a map.
+/// Somebody who knows of a map: it was told, or has stored what such a map ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
     /// Who, in words.
@@ -72,12 +72,12 @@ impl Cluster {
             return None;
         }
         let Some(state) = self.keyspaces.get(keyspace) else {
-            // Of a keyspace that there is no record of. No number is beyond those with which a new one would begin.
-            if shard.0 >= Leap::at(at.wall_ms).beyond(0) {
-                return None;
-            }
-            let (first_shard, generation) = (*shard, Generation::default());
-            return Some(Known { keyspace: keyspace.clone(), first_shard, generation });
+            // One that there is no record of was created since, and began here or above. No number that was given out is
+            // beyond those with which a keyspace would begin after a leap.
+            let first_shard = self.record.next_shard;
+            let may_be = *shard >= first_shard && shard.0 < Leap::at(at.wall_ms).beyond(0);
+            let known = Known { keyspace: keyspace.clone(), first_shard, generation: Generation::default() };
+            return may_be.then_some(known);
         };
         let map = &state.map;
         let is_later = *shard >= map.next_shard()
@@ -135,14 +135,14 @@ pub fn note(ahead: &mut Ahead, witness: Witness) {
 impl Records {
     /// Takes those keyspaces out whose map is older than one that somebody was told of, and puts them in quarantine. Then,
     /// and where one is missing, the whole state was set back, so that the counters are to go on far beyond
-    /// ([`Records::mend`]). Forgets of `ahead` what is as new as that.
+    /// ([`Records::mend`]). Forgets of `ahead` what is as new as that, and keeps the rest of it in these records, too.
     pub fn refuse_older(&mut self, faults: &mut StoredFaults, ahead: &mut Ahead) {
         if planted::is(Planted::OlderState) {
             return;
         }
         let stored = self.cluster.later_maps.clone();
         for known in &stored {
-            note(ahead, Witness { who: "a coordinator of before".to_owned(), known: known.clone() });
+            note(ahead, Witness { who: "an earlier coordinator".to_owned(), known: known.clone() });
         }
         let mut older = Vec::new();
         self.keyspaces.retain(|(record, map)| {
@@ -153,14 +153,10 @@ impl Records {
                 return true;
             }
             let (ours, theirs) = (map.generation(), known.generation);
-            let later = match theirs.sequence > ours.sequence {
-                true => theirs.to_string(),
-                false => "another map".to_owned(),
-            };
             let why =
-                format!("its stored map is at {ours}, and {who} knows of {later}: somebody set it back");
+                format!("its stored map is at {ours}, and {who} knows of {theirs}: somebody set it back");
             if !stored.contains(known) {
-                older.push(format!("keyspace {name} is at {ours}, and {who} knows of {later}"));
+                older.push(format!("keyspace {name} is at {ours}, and {who} knows of {theirs}"));
             }
             faults.quarantine.insert(name.clone(), why);
             false
@@ -181,7 +177,6 @@ impl Records {
         });
         let later = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
         self.cluster.later_maps = later.map(|(_, witness)| witness.known.clone()).collect();
-        faults.is_later_known = self.cluster.later_maps.iter().any(|known| !stored.contains(known));
         if !older.is_empty() {
             let more = older.len().saturating_sub(limits::NAMES_SHOWN);
             older.truncate(limits::NAMES_SHOWN);

@@ -47,8 +47,6 @@ pub struct StoredFaults {
     pub quarantine: BTreeMap<KeyspaceName, String>,
     /// What nothing depends on: it is left alone.
     pub aside: Vec<String>,
-    /// Of keyspaces in quarantine later maps are known than the stored state says: that is to be stored.
-    pub is_later_known: bool,
 }
 
 impl StoredFaults {
@@ -149,7 +147,9 @@ impl Records {
             }
         }
         let others = [&faults.cluster, &faults.nodes, &faults.plans, &faults.manifest];
-        if faults.is_later_known || others.into_iter().any(|faults| !faults.is_empty()) {
+        // What is known of later maps may be news, also where nothing else is wrong with the counters.
+        let knows_later = !self.cluster.later_maps.is_empty();
+        if knows_later || others.into_iter().any(|faults| !faults.is_empty()) {
             writes.push(Write::Cluster(self.cluster.clone()));
         }
         writes

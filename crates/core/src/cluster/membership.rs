@@ -89,7 +89,8 @@ impl Cluster {
             let (node, ours) = (spec.id, self.record.id);
             return Err(RegisterError::OtherCluster { node, ours, theirs });
         }
-        // One that this cluster was restored from may have had other keyspaces of these names; of its numbers this one has none.
+        // What a worker was told by a cluster that this one was restored from says nothing: there may have been other keyspaces
+        // of these names. What it stored then does no harm: this cluster began with numbers beyond all of those.
         let known = if cluster == Some(self.record.id) { known } else { vec![] };
         let is_of_it = stored_of.is_some_and(|of| self.identity().is_or_continues(of));
         self.listen_to_known(&spec.id, known, (at, if is_of_it { &stored } else { &[] }))?;

@@ -125,9 +125,9 @@ pub enum RegisterError {
         /// The worker's.
         theirs: ClusterId,
     },
-    /// It was told more than this coordinator knows.
+    /// It knows more than this coordinator.
     #[error(
-        "node {node} was told of keyspace {keyspace} at {theirs}, and this coordinator {}: another one leads by now, or \
+        "node {node} knows of keyspace {keyspace} at {theirs}, and this coordinator {}: another one leads by now, or \
          the stored state was set back. The coordinator reads everything anew; keep the data, and register again",
         ours.map_or("knows of no such keyspace".to_owned(), |ours| format!("has it at {ours}"))
     )]

@@ -12,7 +12,7 @@ use partage_core::exchange::{
     Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report,
     Served, Stored,
 };
-use partage_core::id::{Epoch, Incarnation, PlacementId, SessionDigest, ShardId};
+use partage_core::id::{ClusterId, Epoch, Incarnation, PlacementId, SessionDigest, ShardId};
 use partage_core::key::Key;
 use partage_core::load::{HOT_KEYS, HotKey, Load, Profile};
 use partage_core::name::{KeyspaceName, NodeId};
@@ -41,16 +41,18 @@ impl TryFrom<proto::Register> for Registration {
             spec: form.spec.ok_or_else(|| Malformed::new("spec", "is missing"))?.try_into()?,
             incarnation: (form.incarnation != 0).then_some(Incarnation(form.incarnation)),
             session: digest_given(Some(form.token.as_str()).filter(|token| !token.is_empty()))?,
-            cluster: (!form.cluster.is_empty()).then(|| form.cluster.parse()).transpose().at("cluster")?,
+            cluster: cluster_given(&form.cluster, "cluster")?,
             stored: each(form.stored, "stored", Stored::try_from)?,
-            stored_of: (!form.stored_of.is_empty())
-                .then(|| form.stored_of.parse())
-                .transpose()
-                .at("stored_of")?,
+            stored_of: cluster_given(&form.stored_of, "stored_of")?,
             known: each(form.known, "known", Known::try_from)?,
             from: None,
         })
     }
+}
+
+/// A cluster by its digits; empty = none.
+fn cluster_given(text: &str, field: &'static str) -> Result<Option<ClusterId>, Malformed> {
+    (!text.is_empty()).then(|| text.parse()).transpose().at(field)
 }
 
 impl From<&Known> for proto::Known {

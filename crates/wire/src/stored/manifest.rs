@@ -57,8 +57,6 @@ impl Faults {
             manifests: table(&self.manifests),
             quarantine: table(&self.quarantine),
             aside: list(&self.aside),
-            // Found by who knows.
-            is_later_known: false,
         }
     }
 }

@@ -196,6 +196,46 @@ fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
     assert!(register(&older[1], same, 0).0.is_ok());
 }
 
+/// The keyspace was created after the older state was kept. Whichever of its shards is stored, the newest state has it.
+#[test]
+fn d10_stored_data_of_a_keyspace_without_a_record_is_no_later_than_the_newest_state() {
+    let mut town = Town::new(Keyspace { durable: true, ..keyspace(4) }, slots(4));
+    town.join("n0");
+    town.run(3_000);
+    let newest = town.cluster.records();
+    let older = Records { keyspaces: vec![], plans: vec![], ..newest.clone() };
+    let shard = town.map().shards().last().unwrap();
+    assert!(shard.id > newest.keyspaces[0].0.first_shard && older.cluster.next_shard <= shard.id);
+    let stored = |shard_id: ShardId| Stored {
+        replica: ReplicaKey { keyspace: name(), shard: shard_id, placement: PlacementId(1) },
+        bounds: shard.bounds.clone(),
+        epoch: shard.epoch,
+        store: 1,
+        damaged: false,
+    };
+    let register = |stored: Stored| {
+        let mut ours = Cluster::recover(at(&town), settings(), older.clone()).unwrap();
+        let anew = Registration {
+            stored_of: Some(ClusterId::default()),
+            stored: vec![stored],
+            ..registration("n0", vec![])
+        };
+        (ours.register(at(&town), anew), ours.ahead().clone())
+    };
+    let (answer, ahead) = register(stored(shard.id));
+    assert!(matches!(answer, Err(RegisterError::Ahead { ours: None, .. })), "{answer:?}");
+    let (cluster, ahead) = started(&town, older.clone(), ahead);
+    assert!(
+        cluster.brake().is_some_and(|why| why.contains("there is no record of it")),
+        "{:?}",
+        cluster.brake()
+    );
+    let (cluster, ahead) = started(&town, newest, ahead);
+    assert!(cluster.faults().is_empty() && ahead.is_empty() && cluster.keyspaces().len() == 1);
+    // A number that was never given out says nothing.
+    assert_eq!(register(stored(ShardId(u64::MAX))).1, Ahead::new());
+}
+
 /// Two leaders of the same sequence: each has gone on from the same map (M3).
 #[test]
 fn m3_another_map_of_the_same_sequence_is_not_the_same() {
