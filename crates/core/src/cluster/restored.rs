@@ -170,11 +170,14 @@ impl KeyspaceState {
         // Also what its process has let go of. A keyspace was in quarantine, and the copy would be opened under the map's epoch
         // before anybody has named a later one (seed 968); or parts were to go on that have never served, and what is
         // older than this copy must not lead (seed 40782).
-        let has_data = match report.phase {
+        let tells = match report.phase {
             Phase::Ready | Phase::Serving | Phase::Unloading | Phase::Unloaded | Phase::Kept => true,
-            Phase::Loading | Phase::Dropped | Phase::Failed(_) => false,
+            // It is no copy any more, and has served all the same: what is older must not lead, whichever coordinator hears
+            // of it (seed 442).
+            Phase::Dropped => true,
+            Phase::Loading | Phase::Failed(_) => false,
         };
-        let served = report.served.take().filter(|_| has_data);
+        let served = report.served.take().filter(|_| tells);
         let kept = served.map(|Served { epoch, bounds }| Kept {
             epoch,
             bounds: Some(bounds),
