@@ -22,11 +22,11 @@ type Key struct {
 
 // Peer is another replica of the shard, or of one that it was split or merged from.
 type Peer struct {
-	Shard   uint64 `json:"shard"`
-	Node    string `json:"node"`
-	Address string `json:"address"`
-	Role    string `json:"role"`
-	State   string `json:"state"`
+	Placement uint64 `json:"placement"`
+	Node      string `json:"node"`
+	Address   string `json:"address"`
+	Role      string `json:"role"`
+	State     string `json:"state"`
 }
 
 // Order says what a replica should be.
@@ -233,7 +233,7 @@ func fetch(order Order) (map[string][]byte, error) {
 		if peer.State != "live" && peer.State != "unload" {
 			continue
 		}
-		response, err := client.Get(fmt.Sprintf("http://%s/partage/copy/%s/%d", peer.Address, order.Replica.Keyspace, peer.Shard))
+		response, err := client.Get(fmt.Sprintf("http://%s/partage/copy/%s/%d", peer.Address, order.Replica.Keyspace, peer.Placement))
 		if err != nil {
 			return nil, err
 		}

@@ -37,13 +37,13 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// give lets another worker copy a shard.
-func give(w http.ResponseWriter, keyspace, shard string) {
-	number, err := strconv.ParseUint(shard, 10, 64)
+// give lets another worker copy a replica.
+func give(w http.ResponseWriter, keyspace, placement string) {
+	number, err := strconv.ParseUint(placement, 10, 64)
 	data, found := map[string]string{}, false
 	lock.Lock()
 	for name, one := range held {
-		if err == nil && name.Keyspace == keyspace && name.Shard == number && one.data != nil && !one.withdrawn {
+		if err == nil && name.Keyspace == keyspace && name.Placement == number && one.data != nil && !one.withdrawn {
 			found = true
 			for key, value := range one.data {
 				data[hex.EncodeToString([]byte(key))] = hex.EncodeToString(value)
@@ -52,7 +52,7 @@ func give(w http.ResponseWriter, keyspace, shard string) {
 	}
 	lock.Unlock()
 	if !found {
-		refused(w, http.StatusNotFound, "not_found", "this node has no data of that shard", "ask another one")
+		refused(w, http.StatusNotFound, "not_found", "this node has no data of that replica", "ask another one")
 		return
 	}
 	w.Header().Set("content-type", "application/json")

@@ -189,7 +189,7 @@ function cannot(order) {
 async function copyOf(order) {
   let data = null;
   for (const peer of order.peers.filter(({ state }) => state === 'live' || state === 'unload')) {
-    const url = `http://${peer.address}/partage/copy/${order.replica.keyspace}/${peer.shard}`;
+    const url = `http://${peer.address}/partage/copy/${order.replica.keyspace}/${peer.placement}`;
     const answer = await fetch(url, { signal: AbortSignal.timeout(5000) });
     if (answer.status === 404) continue; // it has not loaded: it has no data to give
     if (!answer.ok) throw new Error(`node ${peer.node} answered ${answer.status}`);
@@ -410,11 +410,11 @@ async function heard(keyspace, theirs) {
   }
 }
 
-// Lets another worker copy a shard.
-function copyFor(keyspace, shard) {
+// Lets another worker copy a replica.
+function copyFor(keyspace, placement) {
   const mine = [...held.values()].filter(({ order, data, withdrawn }) => order.replica.keyspace === keyspace
-    && String(order.replica.shard) === shard && data !== null && !withdrawn);
-  if (mine.length === 0) return refused(404, 'not_found', 'this node has no data of that shard', 'ask another one');
+    && String(order.replica.placement) === placement && data !== null && !withdrawn);
+  if (mine.length === 0) return refused(404, 'not_found', 'this node has no data of that replica', 'ask another one');
   const all = mine.flatMap(({ data }) => [...data].map(([key, value]) => [key, value.toString('hex')]));
   return answered(200, JSON.stringify(Object.fromEntries(all)), { 'content-type': 'application/json' });
 }

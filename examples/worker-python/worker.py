@@ -165,7 +165,7 @@ def fetch(order):
     keyspace, data = order["replica"]["keyspace"], None
     for peer in order["peers"]:
         if peer["state"] in ("live", "unload"):
-            url = f"http://{peer['address']}/partage/copy/{keyspace}/{peer['shard']}"
+            url = f"http://{peer['address']}/partage/copy/{keyspace}/{peer['placement']}"
             try:
                 with urllib.request.urlopen(url, timeout=FETCH_S) as answer:
                     copy = {bytes.fromhex(k): bytes.fromhex(v) for k, v in json.load(answer).items()}
@@ -401,7 +401,7 @@ class Service(BaseHTTPRequestHandler):
             return self.answer(200, args.id.encode())
         if words[:2] == [b"partage", b"copy"] and len(words) == 4:
             with lock:
-                found = [one for key, one in held.items() if key[:2] == (words[2].decode(), int(words[3]))
+                found = [one for key, one in held.items() if key[::2] == (words[2].decode(), int(words[3]))
                          and one.data is not None and not one.withdrawn]
                 copy = {k.hex(): v.hex() for one in found for k, v in one.data.items()}
             return self.answer(200, json.dumps(copy).encode()) if found else self.answer(404)

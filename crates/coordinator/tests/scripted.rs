@@ -178,7 +178,7 @@ async fn l4_a_python_worker_beats_while_a_peer_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let peer = json!([{
-        "shard": 1, "bounds": { "type": "keys", "begin": "", "end": "" }, "node": "b", "address": address,
+        "shard": 1, "placement": 4, "bounds": { "type": "keys", "begin": "", "end": "" }, "node": "b", "address": address,
         "role": "leader", "state": "live",
     }]);
     let script = Script::default();

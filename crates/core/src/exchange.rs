@@ -212,6 +212,8 @@ pub struct Beat {
 pub struct Peer {
     /// Its shard: the same, or a parent or child.
     pub shard: ShardId,
+    /// Which replica of it: a node can have data of several, as what it keeps is named by no order.
+    pub placement: PlacementId,
     /// What that shard holds.
     pub bounds: Bounds,
     /// On which node.

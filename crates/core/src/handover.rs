@@ -121,6 +121,11 @@ pub trait Sight {
     fn is_unproven(&self, _shard: &Shard) -> bool {
         false
     }
+    /// Whether the coordinator's state was restored, and a replica that is away may be a later copy than those which the map
+    /// names.
+    fn may_be_later(&self, _shard: &Shard, _replica: &Replica) -> bool {
+        false
+    }
     /// Whether its worker should long have taken the step out of that state.
     fn is_overdue(&self, _placement: PlacementId, _state: ReplicaState) -> bool {
         false

@@ -12,7 +12,7 @@
 //! keyspace NAME OWNERSHIP SHARDING PARTITION_KEY
 //! order KEYSPACE SHARD PLACEMENT ROLE STATE EPOCH granted|waiting BOUNDS
 //! had_data KEYSPACE SHARD PLACEMENT
-//! peer KEYSPACE SHARD PLACEMENT NODE ADDRESS ROLE STATE
+//! peer KEYSPACE SHARD PLACEMENT NODE ADDRESS ROLE STATE ITS_SHARD ITS_PLACEMENT
 //! removed KEYSPACE SHARD PLACEMENT
 //! drop KEYSPACE SHARD PLACEMENT moved|deleted|superseded EPOCH
 //! error KIND HELP…
@@ -85,7 +85,8 @@ fn order(text: &mut String, order: &Order) {
     }
     for peer in &order.peers {
         let (role, state) = (json::word(peer.role), json::word(peer.state));
-        line(text, format_args!("peer {key} {} {} {role} {state}", peer.node, peer.address));
+        let (node, address, shard, placement) = (&peer.node, &peer.address, peer.shard.0, peer.placement.0);
+        line(text, format_args!("peer {key} {node} {address} {role} {state} {shard} {placement}"));
     }
 }
 
@@ -150,6 +151,7 @@ mod tests {
         let end = Bounds::Keys(KeyRange::new(Key::empty(), Key::new(b"m ").unwrap()).unwrap());
         let peer = Peer {
             shard: ShardId(3),
+            placement: PlacementId(8),
             bounds: end.clone(),
             node: "b".parse().unwrap(),
             address: "h:1".into(),
@@ -189,7 +191,7 @@ mod tests {
         });
         let expected = "version 5 2\ncluster 0000000000000000000000000000000a\nlease 70 300\nmay_go\nkeyspace kv exclusive key_range prefix:2\n\
                         order kv 3 9 leader unload_final 4 waiting keys - 6d20\n\
-                        had_data kv 3 9\npeer kv 3 9 b h:1 follower unload\nremoved kv 3 9\n\
+                        had_data kv 3 9\npeer kv 3 9 b h:1 follower unload 3 8\nremoved kv 3 9\n\
                         drop kv 3 9 superseded 5\n";
         assert_eq!(told, expected);
     }

@@ -178,15 +178,18 @@ fn states() -> impl Strategy<Value = ReplicaState> {
 }
 
 fn orders_of_one() -> impl Strategy<Value = Order> {
-    let peer = (any::<u64>(), bounds(), node_ids(), "[a-z0-9.]{1,20}:[1-9][0-9]{0,3}", roles(), states())
-        .prop_map(|(shard, bounds, node, address, role, state)| Peer {
+    let which = (any::<u64>(), any::<u64>());
+    let peer = (which, bounds(), node_ids(), "[a-z0-9.]{1,20}:[1-9][0-9]{0,3}", roles(), states()).prop_map(
+        |((shard, placement), bounds, node, address, role, state)| Peer {
             shard: ShardId(shard),
+            placement: PlacementId(placement),
             bounds,
             node,
             address,
             role,
             state,
-        });
+        },
+    );
     let data = (any::<bool>(), option::of(select(DropReason::ALL.to_vec())));
     let what = (any::<u64>(), any::<bool>(), vec(peer, 0..4), data);
     (replica_keys(), bounds(), roles(), states(), what).prop_map(

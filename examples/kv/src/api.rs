@@ -1,9 +1,10 @@
 //! What clients can ask, and what nodes ask each other.
 
 use crate::limits;
-use crate::peers::{PLACE, STAY};
+use crate::peers::{LOG, PLACE};
 use crate::records::Record;
 use crate::service::{Service, in_request};
+use crate::shard::Shard;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Query, Request, State};
@@ -14,7 +15,7 @@ use http::request::Parts;
 use http::{Method, StatusCode, header};
 use partage_door::Door;
 use partage_worker::http::{Aim, Target, router_with, sharded};
-use partage_worker::{Guard, KeyspaceName, Worker};
+use partage_worker::{Guard, KeyspaceName, PlacementId, ReplicaKey, ShardId, Worker};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,27 +101,33 @@ fn number(asked: &BTreeMap<String, String>, name: &str) -> u64 {
     asked.get(name).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// A shard's records after a place in its log, for a node that copies it.
+/// The replica that another node names.
+fn asked_for(service: &Service, asked: &BTreeMap<String, String>) -> Option<Arc<Shard>> {
+    let keyspace = asked.get("keyspace")?.parse().ok()?;
+    let shard = ShardId(number(asked, "shard"));
+    service.shard(&ReplicaKey { keyspace, shard, placement: PlacementId(number(asked, "placement")) })
+}
+
+/// A replica's records after a place in its log, for a node that copies it.
 async fn export(State(service): State<Arc<Service>>, Query(asked): Asked) -> Response {
-    let keyspace = asked.get("keyspace").map(String::as_str).unwrap_or_default();
-    let Some((stay, shard)) = service.newest(keyspace, number(&asked, "shard"), number(&asked, "by")) else {
-        return (StatusCode::NOT_FOUND, "no such shard here\n").into_response();
+    let Some(shard) = asked_for(&service, &asked) else {
+        return (StatusCode::NOT_FOUND, "no such replica here\n").into_response();
     };
-    let since = if number(&asked, "stay") == stay { number(&asked, "since") } else { 0 };
+    let log = shard.log_id();
+    let since = if number(&asked, "log") == log { number(&asked, "since") } else { 0 };
     let end = shard.last_place();
     let pieces = futures::stream::unfold(since, move |at| {
         let piece = shard.piece(at, end);
         async move { piece.map(|(reached, piece)| (Ok::<_, std::convert::Infallible>(piece), reached)) }
     });
-    let headers = [(STAY, stay.to_string()), (PLACE, end.to_string())];
+    let headers = [(LOG, log.to_string()), (PLACE, end.to_string())];
     (headers, Body::from_stream(pieces)).into_response()
 }
 
 /// Records that another node has.
 async fn import(State(service): State<Arc<Service>>, Query(asked): Asked, body: Body) -> Response {
-    let keyspace = asked.get("keyspace").map(String::as_str).unwrap_or_default();
-    let Some((_, shard)) = service.newest(keyspace, number(&asked, "shard"), 0) else {
-        return (StatusCode::NOT_FOUND, "no such shard here\n").into_response();
+    let Some(shard) = asked_for(&service, &asked) else {
+        return (StatusCode::NOT_FOUND, "no such replica here\n").into_response();
     };
     let Ok(records) = to_bytes(body, limits::IMPORT_BYTES).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();

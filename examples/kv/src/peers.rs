@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Which stay of the shard a log belongs to.
-pub const STAY: &str = "kv-stay";
+/// Which log of the replica it is: another one begins when the replica is opened or loaded anew.
+pub const LOG: &str = "kv-log";
 /// The place in the log that the records reach.
 pub const PLACE: &str = "kv-place";
 
@@ -57,18 +57,15 @@ impl Peers {
         assignment: &Assignment,
         shard: &Arc<Shard>,
     ) -> Result<(), Failure> {
-        let (stay, since) = shard.read_until(peer.node.as_str(), peer.shard.0);
-        let (address, keyspace, id) = (&peer.address, assignment.keyspace(), peer.shard.0);
-        let by = assignment.replica.placement.0;
-        let uri = format!(
-            "http://{address}/internal/export?keyspace={keyspace}&shard={id}&stay={stay}&since={since}&by={by}"
-        );
+        let (log, since) = shard.read_until(peer.placement.0);
+        let replica = named(assignment.keyspace().as_str(), peer);
+        let uri = format!("http://{}/internal/export?{replica}&log={log}&since={since}", peer.address);
         let answer = self.call(limits::SILENCE, Request::get(&uri).body(Body::empty())?).await?;
         if answer.status() == StatusCode::NOT_FOUND {
-            return Err(format!("{uri}: it has no such shard").into());
+            return Err(format!("{uri}: it has no such replica").into());
         }
         let number = |name: &str| answer.headers().get(name)?.to_str().ok()?.parse::<u64>().ok();
-        let (stay, place) = number(STAY).zip(number(PLACE)).ok_or("the answer does not say what it holds")?;
+        let (log, place) = number(LOG).zip(number(PLACE)).ok_or("the answer does not say what it holds")?;
         let (mut body, mut buffer) = (answer.into_body(), BytesMut::new());
         while let Some(frame) = timeout(limits::SILENCE, body.frame()).await.map_err(|_| "it stalled")? {
             buffer.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
@@ -83,18 +80,22 @@ impl Peers {
         if !buffer.is_empty() {
             return Err(format!("node {} broke off within a record", peer.node).into());
         }
-        shard.has_read(peer.node.as_str(), peer.shard.0, stay, place);
+        shard.has_read(peer.placement.0, log, place);
         Ok(())
     }
 
     /// Sends records of a shard to `peer`.
     pub async fn send(&self, peer: &Peer, keyspace: &str, records: Bytes) -> Result<bool, Failure> {
-        let (address, shard) = (&peer.address, peer.shard.0);
-        let uri = format!("http://{address}/internal/import?keyspace={keyspace}&shard={shard}");
+        let uri = format!("http://{}/internal/import?{}", peer.address, named(keyspace, peer));
         let answer = self.call(limits::REPLICATE, Request::post(uri).body(Body::from(records))?).await?;
         // Read to its end, so that the connection can be used again.
         let has_begun = answer.status() != StatusCode::NOT_FOUND;
         answer.into_body().collect().await?;
         Ok(has_begun)
     }
+}
+
+/// Which replica is asked for: the node may have data of others of the shard, which it keeps.
+fn named(keyspace: &str, peer: &Peer) -> String {
+    format!("keyspace={keyspace}&shard={}&placement={}", peer.shard.0, peer.placement.0)
 }

@@ -94,15 +94,6 @@ impl Service {
         self.shards().get(replica).cloned()
     }
 
-    /// The newest stay of a shard here, but for `except` (0 = none): a stay that begins from the one before it on the
-    /// same node asks for that, not for itself.
-    pub fn newest(&self, keyspace: &str, shard: u64, except: u64) -> Option<(u64, Arc<Shard>)> {
-        let shards = self.shards();
-        let of_it = |key: &ReplicaKey| key.keyspace.as_str() == keyspace && key.shard.0 == shard;
-        let mut found = shards.iter().filter(|(key, _)| of_it(key) && key.placement.0 != except);
-        found.next_back().map(|(key, shard)| (key.placement.0, shard.clone()))
-    }
-
     /// Sends a write to every other replica, and waits a moment for each. In a durable keyspace all that are
     /// `Live` must have it on their disks: each of them may lead next. One that is gone is `Live` no longer soon.
     pub async fn replicate(&self, guard: &Guard, record: &Record) -> Result<(), NotOnAll> {
@@ -343,21 +334,6 @@ mod tests {
     use super::*;
     use futures::FutureExt;
     use std::sync::mpsc;
-
-    #[test]
-    fn a_stay_that_begins_from_the_one_before_it_on_the_same_node_does_not_copy_itself() {
-        let service = Service::new(None, None);
-        let key = |placement| ReplicaKey {
-            keyspace: "users".parse().unwrap(),
-            shard: partage_worker::ShardId(1),
-            placement: partage_worker::PlacementId(placement),
-        };
-        for placement in [3, 7] {
-            service.shards().insert(key(placement), Arc::default());
-        }
-        let newest = |except| service.newest("users", 1, except).map(|(stay, _)| stay);
-        assert_eq!([newest(0), newest(7), newest(3)], [Some(7), Some(3), Some(7)]);
-    }
 
     /// A replica on a disk, and the folder that it is in.
     fn on_disk() -> (tempfile::TempDir, Arc<Shard>) {

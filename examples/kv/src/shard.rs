@@ -62,8 +62,19 @@ pub struct Shard {
     file: Mutex<Option<Log>>,
     /// Whether it has had all that was acknowledged, once.
     caught_up: AtomicBool,
-    /// How far the logs of others were read: by node and shard, with the stay that the log belongs to.
-    read: Mutex<BTreeMap<(String, u64), (u64, u64)>>,
+    log_id: LogId,
+    /// How far the logs of other replicas were read, by placement: which log, and a place in that.
+    read: Mutex<BTreeMap<u64, (u64, u64)>>,
+}
+
+/// Drawn when a replica is opened: places in its log count for that long.
+struct LogId(u64);
+
+impl Default for LogId {
+    #[expect(clippy::disallowed_methods, reason = "nothing is ordered by it")]
+    fn default() -> LogId {
+        LogId(rand::random())
+    }
 }
 
 /// How large a replica is.
@@ -224,16 +235,21 @@ impl Shard {
         (reached > since).then(|| (reached, piece.freeze()))
     }
 
-    /// From where to read on in the log of `shard` at `node`: a stay there, and a place in its log.
-    pub fn read_until(&self, node: &str, shard: u64) -> (u64, u64) {
+    /// The number of its log.
+    pub fn log_id(&self) -> u64 {
+        self.log_id.0
+    }
+
+    /// From where to read on at another replica: its log, and a place in that.
+    pub fn read_until(&self, placement: u64) -> (u64, u64) {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        read.get(&(node.to_owned(), shard)).copied().unwrap_or_default()
+        read.get(&placement).copied().unwrap_or_default()
     }
 
     /// Remembers it.
-    pub fn has_read(&self, node: &str, shard: u64, stay: u64, place: u64) {
+    pub fn has_read(&self, placement: u64, log: u64, place: u64) {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        read.insert((node.to_owned(), shard), (stay, place));
+        read.insert(placement, (log, place));
     }
 
     /// How large it is.

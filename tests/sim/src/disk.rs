@@ -164,12 +164,10 @@ impl Disks {
         self.copies.remove(replica);
     }
 
-    /// The newest stay of a shard on a node.
-    fn stay(&self, node: usize, name: &KeyspaceName, shard: ShardId) -> Option<ReplicaKey> {
-        let of_it = |key: &ReplicaKey| key.keyspace == *name && key.shard == shard;
-        let is_on_it = |copy: &Copy| copy.node == node && !copy.is_damaged;
-        let mut found = self.copies.iter().filter(|(key, copy)| of_it(key) && is_on_it(copy));
-        found.next_back().map(|(key, _)| key.clone())
+    /// What a node has of another replica, if that is readable.
+    fn of_peer(&self, node: usize, name: &KeyspaceName, peer: &Peer) -> Option<ReplicaKey> {
+        let key = ReplicaKey { keyspace: name.clone(), shard: peer.shard, placement: peer.placement };
+        self.copies.get(&key).is_some_and(|copy| copy.node == node && !copy.is_damaged).then_some(key)
     }
 
     fn merge(&mut self, into: &ReplicaKey, rows: Vec<(KeyAt, Row)>) {
@@ -219,7 +217,7 @@ fn fetch(scene: &mut Scene, node: usize, space: (usize, &Space), order: &Order, 
         return false;
     }
     let disks = &mut scene.oracles.storage.disks;
-    let Some(source) = disks.stay(other, &order.replica.keyspace, peer.shard) else { return false };
+    let Some(source) = disks.of_peer(other, &order.replica.keyspace, peer) else { return false };
     let keys: BTreeSet<usize> = space.1.keys_in(&order.bounds).collect();
     let rows = disks.copies.get(&source).map(|copy| &copy.rows).into_iter().flatten();
     let wanted = rows.filter(|(at, _)| at.keyspace == space.0 && keys.contains(&at.key));
@@ -330,13 +328,13 @@ pub fn replicate(
         };
         let answers = answers(scene, node, other);
         let disks = &mut scene.oracles.storage.disks;
-        let stay = disks.stay(other, name, peer.shard).filter(|_| answers);
+        let stay = disks.of_peer(other, name, peer).filter(|_| answers);
         let stay = stay.filter(|stay| disks.copies.get(stay).is_some_and(|copy| copy.epoch <= epoch));
         if let Some(stay) = &stay {
             disks.merge(stay, vec![(key, row.clone())]);
         }
         // One that has begun to load may be asked to lead as soon as it is ready.
-        let has_begun = !answers || disks.stay(other, name, peer.shard).is_some();
+        let has_begun = !answers || disks.of_peer(other, name, peer).is_some();
         on_all &= stay.is_some() || (peer.state == ReplicaState::Load && !has_begun);
     }
     if on_all || planted::is(Planted::AckedByOne) {

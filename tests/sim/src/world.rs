@@ -548,9 +548,12 @@ impl World {
     ) {
         let scene = &mut self.scene;
         if scene.oracles.spaces[key.keyspace].keyspace.durable {
-            // It is on its way as long as its process runs and does not stand still.
-            let stands_still = self.paused.get(&Place::Node(node)).is_some_and(|until| *until > scene.now);
-            if self.runs(Place::Node(node), Some(process)) && !stands_still {
+            // A process that stands still goes on with it later (seed 3169: the request never ended).
+            let until = self.paused.get(&Place::Node(node)).copied().filter(|until| *until > scene.now);
+            if let Some(until) = until {
+                let later = Event::StorageWrite { node, process, op, attempt, key, shard, epoch, deed };
+                scene.at(until, later);
+            } else if self.runs(Place::Node(node), Some(process)) {
                 self.nodes[node].replicate(&mut self.scene, op, attempt, (key, deed));
             }
             return;

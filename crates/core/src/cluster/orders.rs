@@ -214,6 +214,10 @@ impl Sight for KeyspaceSight<'_> {
         self.keyspace.is_unproven(shard.id)
     }
 
+    fn may_be_later(&self, shard: &Shard, replica: &Replica) -> bool {
+        self.keyspace.may_be_later((self.nodes, self.now, self.settings), shard, replica)
+    }
+
     fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
         self.keyspace.debts.is_overdue(placement, state)
     }
@@ -372,6 +376,7 @@ impl Cluster {
             .filter_map(|(s, r)| {
                 Some(Peer {
                     shard: s.id,
+                    placement: r.placement,
                     bounds: s.bounds.clone(),
                     node: r.node.clone(),
                     address: self.nodes.get(&r.node)?.record.spec.address.clone(),

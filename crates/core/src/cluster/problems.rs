@@ -182,7 +182,8 @@ fn waiting_problem(summary: &Summary) -> Option<Problem> {
                 "{waits} for {}{more}, which hold the only copies of their data, or may hold later ones",
                 awaited.join(", ")
             ),
-            "start these nodes again with their disks; where a disk is lost, choose",
+            "start these nodes again with their disks; remove one that holds nothing by the map and does not come back \
+             (`partage node remove NODE`); where a disk is lost, choose",
         ),
     };
     let way_out = format!(

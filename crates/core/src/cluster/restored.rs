@@ -16,7 +16,7 @@
 //! hears that one copy has served under the restored epoch and another not yet, and takes the other for overtaken, though
 //! both have everything: that one loads anew.
 
-use super::stored::{Nodes, Seen, has_ended};
+use super::stored::{Nodes, Seen, has_ended, is_away};
 use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
 use crate::exchange::{Phase, ReplicaKey, Report, Served};
 use crate::id::{Epoch, PlacementId, ShardId};
@@ -39,12 +39,33 @@ pub(super) struct Named {
     serves_since: bool,
 }
 
-/// Whether every node is back, or was declared dead. One that is not yet may have a later copy that the map does not name.
-pub(super) fn all_are_back((nodes, now, settings): Seen<'_>) -> bool {
-    nodes.values().all(|node| node.record.ended || node.signs.health(now, settings) == Health::Up)
+/// Whether every node is back, or was dead for that long. One that is not may have a later copy that the map
+/// does not name.
+pub(super) fn all_are_back((nodes, now, settings): Seen<'_>, patience_ms: u64) -> bool {
+    nodes.values().all(|node| match node.record.ended {
+        true => !node.is_awaited(now, patience_ms),
+        false => node.signs.health(now, settings) == Health::Up,
+    })
+}
+
+impl NodeState {
+    /// Whether this coordinator has not heard a node, unless it was dead for that long.
+    fn is_awaited(&self, now: Millis, patience_ms: u64) -> bool {
+        self.sequence == 0 && !(self.record.ended && self.ended_at + patience_ms <= now)
+    }
 }
 
 impl KeyspaceState {
+    /// Whether its data outlives processes, and the coordinator's state was restored since it was created.
+    fn was_restored(&self) -> bool {
+        self.record.keyspace.durable && self.record.lost.is_some()
+    }
+
+    /// For how long a dead node is waited for that may have later copies than a restored map names.
+    pub(super) fn patience_after_restore(&self) -> u64 {
+        self.record.keyspace.throttle.replace_after_ms.saturating_mul(limits::RESTORE_PATIENCE)
+    }
+
     /// Whether the coordinator's state was restored since a copy of the shard has served under that epoch.
     pub(super) fn was_restored_since(&self, shard: &Shard, epoch: Epoch) -> bool {
         let first = self.record.lost.map(|lost| lost.shards.1.0);
@@ -102,6 +123,13 @@ impl KeyspaceState {
         (!named.serves_since).then_some(named.epoch)
     }
 
+    /// Whether a copy has served since the restore, by what its node has named, or was chosen by a person.
+    fn is_known_to_serve_since(&self, shard: ShardId, replica: &Replica) -> bool {
+        let named = self.named_copies.get(&shard);
+        let named = named.and_then(|copies| copies.get(&(replica.node.clone(), replica.placement)));
+        named.is_some_and(|named| named.serves_since)
+    }
+
     /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch. Not stored: should
     /// another coordinator lead before it has, and hear of a later copy, a person is asked again.
     pub(super) fn note_chosen(&mut self, id: ShardId, placement: PlacementId) {
@@ -111,6 +139,9 @@ impl KeyspaceState {
         let bounds = Some(shard.bounds.clone());
         let chosen = Named { epoch: shard.epoch, bounds, serves_since: true };
         self.named_copies.entry(id).or_default().insert(key, chosen);
+        self.unproven.remove(&id);
+        self.note_waiting(id);
+        self.note_news(id);
     }
 
     /// What the comparison of a shard's copies rests on has changed.
@@ -133,17 +164,22 @@ impl KeyspaceState {
     /// Whether the process of a copy has not said under which epoch it has served, while that may be before a restore. Until
     /// then no order may let it serve under another one.
     pub(super) fn is_unheard(&self, nodes: &Nodes, replica: &Replica) -> bool {
-        let was_restored = self.record.keyspace.durable && self.record.lost.is_some();
-        was_restored && nodes.get(&replica.node).is_some_and(|node| node.sequence == 0)
+        self.was_restored() && nodes.get(&replica.node).is_some_and(|node| node.sequence == 0)
     }
 
-    /// The copies of a restored shard on nodes of which nothing was heard since this coordinator began: any of them may be later
-    /// than those that were.
+    /// The replicas of a restored shard on nodes of which nothing was heard since this coordinator began: any of them may be later
+    /// than the copies that were, also one that is to load by the restored map (seed 1424).
     fn unheard_copies<'a>(&'a self, nodes: &'a Nodes, shard: &'a Shard) -> impl Iterator<Item = &'a Replica> {
         let named = self.named_copies.get(&shard.id);
         let is_named =
             move |r: &Replica| named.is_some_and(|all| all.contains_key(&(r.node.clone(), r.placement)));
-        shard.live().filter(move |r| self.is_unheard(nodes, r) && !is_named(r))
+        shard.staying().filter(move |r| self.is_unheard(nodes, r) && !is_named(r))
+    }
+
+    /// Whether a replica that is to load by the map may be a later one than the copies, of which none leads since the restore.
+    pub(super) fn may_be_later(&self, seen: Seen<'_>, shard: &Shard, replica: &Replica) -> bool {
+        let leads = || shard.leader().is_some_and(|leader| self.leads(seen.0, leader));
+        self.was_restored() && is_away(seen, self, shard, replica) && !leads()
     }
 
     /// Those of them whose processes have ended, where the others are not compared without them.
@@ -164,7 +200,7 @@ impl KeyspaceState {
         node: &NodeId,
         (nodes, all_were_heard): (&Nodes, bool),
     ) {
-        if !self.record.keyspace.durable || self.record.lost.is_none() {
+        if !self.was_restored() {
             return;
         }
         // Also what its process has let go of. A keyspace was in quarantine, and the copy would be opened under the map's epoch
@@ -202,8 +238,9 @@ impl KeyspaceState {
         let Some(kept) = kept else { return };
         let is_open = !all_were_heard || self.unheard_copies(nodes, shard).next().is_some();
         let is_old = self.was_restored_since(shard, kept.epoch);
+        let is_chosen = shard.replica(placement).is_some_and(|r| self.is_known_to_serve_since(shard.id, r));
         self.note_stored(node, &report.replica, &kept);
-        if is_old && is_open {
+        if is_old && is_open && !is_chosen {
             self.unproven.insert(report.replica.shard);
             self.to_compare.insert(report.replica.shard);
             self.note_waiting(report.replica.shard);
@@ -243,35 +280,35 @@ impl KeyspaceState {
 }
 
 impl Cluster {
-    /// When the last node is back after a restore, what waited for that is looked at again.
-    pub(super) fn wake_unproven(&mut self, at: Moment) {
-        let is_restored = |keyspace: &&mut KeyspaceState| {
-            keyspace.record.keyspace.durable && keyspace.record.lost.is_some()
-        };
-        let mut restored = self.keyspaces.values_mut().filter(is_restored).peekable();
-        let are_back = restored.peek().is_some() && all_are_back((&self.nodes, at.now, &self.settings));
+    /// When the last node is back after a restore, what waited for that is looked at again. Returns when to look anew.
+    pub(super) fn wake_unproven(&mut self, at: Moment) -> Millis {
+        let Some(patience_ms) = self.patience_after_restore() else { return Millis::NEVER };
+        let are_back = all_are_back((&self.nodes, at.now, &self.settings), patience_ms);
         if are_back && !self.all_are_back {
-            for keyspace in restored {
+            for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.was_restored()) {
                 keyspace.awake.extend(keyspace.map.shards().map(|shard| shard.id));
             }
         }
         self.all_are_back = are_back;
+        let dead = self.nodes.values().filter(|node| node.record.ended);
+        let due =
+            dead.filter(|node| node.is_awaited(at.now, patience_ms)).map(|node| node.ended_at + patience_ms);
+        due.min().unwrap_or(Millis::NEVER)
     }
 
-    /// When every node has said what it has, or was not heard for as long as it takes to declare one dead, compares the
-    /// copies on processes that live through a restore. A shard with a copy in the map on a node that was not heard waits for
-    /// that node, however long: it may be the latest. Returns when to look again.
-    pub(super) fn prove(&mut self, at: Moment) -> Millis {
-        if !self.all_were_heard {
-            let end = self.started + self.settings.dead_after_ms;
-            let is_heard = |node: &NodeState| node.record.ended || node.sequence > 0;
-            self.all_were_heard = at.now >= end || self.nodes.values().all(is_heard);
-            if !self.all_were_heard {
-                return end;
-            }
-        }
-        if self.keyspaces.values().all(|keyspace| keyspace.unproven.is_empty()) {
-            return Millis::NEVER;
+    /// For how long dead nodes are waited for that may have later copies than a restored map names; none if none was restored.
+    fn patience_after_restore(&self) -> Option<u64> {
+        let restored = self.keyspaces.values().filter(|keyspace| keyspace.was_restored());
+        restored.map(KeyspaceState::patience_after_restore).max()
+    }
+
+    /// When every node has said what it has, or was dead for long, compares the copies on processes that live through a
+    /// restore: one that was not heard may have led last, where the map does not name it. A shard with a copy in the map on a
+    /// node that was not heard waits for that node, however long it is dead: it may be the latest.
+    pub(super) fn prove(&mut self, at: Moment) {
+        self.all_were_heard = self.all_were_heard || self.unheard_nodes(at).next().is_none();
+        if !self.all_were_heard || self.keyspaces.values().all(|keyspace| keyspace.unproven.is_empty()) {
+            return;
         }
         let unheard = self.nodes.values().filter(|node| node.sequence == 0);
         let unheard: BTreeSet<NodeId> = unheard.map(|node| node.record.spec.id.clone()).collect();
@@ -282,7 +319,24 @@ impl Cluster {
             let shards = if has_changed { keyspace.unproven.clone() } else { changed };
             keyspace.compare(&self.nodes, shards);
         }
-        Millis::NEVER
+    }
+
+    /// The nodes that this coordinator has not heard, those apart that have been dead for long.
+    fn unheard_nodes(&self, at: Moment) -> impl Iterator<Item = &NodeId> {
+        let patience_ms = self.patience_after_restore().unwrap_or_default();
+        let unheard = self.nodes.values().filter(move |node| node.is_awaited(at.now, patience_ms));
+        unheard.map(|node| &node.record.spec.id)
+    }
+
+    /// For which of them a shard waits, as they may have later copies than those that are there.
+    pub(super) fn unheard_for<'a>(
+        &'a self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+    ) -> impl Iterator<Item = &'a NodeId> {
+        let waits = keyspace.was_restored() && keyspace.waits_for_copy(&self.nodes, shard);
+        self.unheard_nodes(at).filter(move |_| waits)
     }
 
     /// Which later copy others have of what a replica has stored.

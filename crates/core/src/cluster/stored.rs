@@ -20,6 +20,7 @@ use crate::handover::{self, Copy, Sight};
 use crate::id::{Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
+use crate::limits;
 use crate::map::{Replica, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
@@ -71,16 +72,21 @@ pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, repl
     if keyspace.later_copies(shard, kept.epoch).next().is_some() {
         return Copy::Overtaken;
     }
-    let is_away = |other: &Replica| {
-        let key = keyspace.key_of(shard.id, other.placement);
-        has_ended(seen.0, other) && self::found(seen, &key, shard, other).0 == Copy::Away
-    };
+    let is_away = |other: &Replica| is_away(seen, keyspace, shard, other);
     // One that has begun since the restore was chosen before this one.
     let has_begun = |other: &Replica| {
         other.placement != replica.placement && !has_ended(seen.0, other) && !keyspace.has_lost(other)
     };
-    let is_open = || shard.live().any(is_away) || shard.live().any(has_begun) || !all_are_back(seen);
+    let patience_ms = keyspace.patience_after_restore();
+    let is_open =
+        || shard.staying().any(is_away) || shard.live().any(has_begun) || !all_are_back(seen, patience_ms);
     if is_open() { Copy::Unproven } else { found }
+}
+
+/// Whether the process of a replica has ended, and its node is not back to say what it has.
+pub(super) fn is_away(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> bool {
+    let key = keyspace.key_of(shard.id, replica.placement);
+    has_ended(seen.0, replica) && found(seen, &key, shard, replica).0 == Copy::Away
 }
 
 /// What a node says of the data of a replica, looked at by itself.
@@ -167,7 +173,7 @@ impl KeyspaceState {
     }
 
     /// Whether the process of a leader has not ended, and serves.
-    fn leads(&self, nodes: &Nodes, leader: &Replica) -> bool {
+    pub(super) fn leads(&self, nodes: &Nodes, leader: &Replica) -> bool {
         let phase = self.observed.get(&leader.placement).map(|seen| seen.phase());
         phase == Some(&Phase::Serving) && !has_ended(nodes, leader)
     }
@@ -275,10 +281,7 @@ impl KeyspaceState {
     pub(super) fn waits_for_copy(&self, nodes: &Nodes, shard: &Shard) -> bool {
         let is_durable = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
         let no_copy_lives = || shard.live().all(|r| has_ended(nodes, r) || self.has_lost(r));
-        let some_are_away = || {
-            self.parents_away(nodes, shard).next().is_some()
-                || self.missing_copies(nodes, shard).next().is_some()
-        };
+        let some_are_away = || self.parents_away(nodes, shard).next().is_some() || self.is_unproven(shard.id);
         is_durable && (no_copy_lives() || some_are_away())
     }
 
@@ -471,6 +474,7 @@ impl Cluster {
             .filter(is_away)
             .map(|r| &r.node)
             .chain(parents.filter(is_parent_away).map(|(_, r)| &r.node))
+            .chain(self.unheard_for(at, keyspace, shard))
     }
 
     /// What a shard waits for, one sentence for each replica whose process has ended.
@@ -518,8 +522,28 @@ impl Cluster {
             .map(sentence)
             .chain(lost)
             .chain(self.waits_for_parents(at, keyspace, shard))
+            .chain(self.waits_for_unheard(at, keyspace, shard))
             .chain(hung)
             .collect()
+    }
+
+    /// Which nodes a shard waits for that may have a later copy than those that live.
+    pub(super) fn waits_for_unheard(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        shard: &Shard,
+    ) -> Option<String> {
+        let mut unheard = self.unheard_for(at, keyspace, shard);
+        let names: Vec<&str> = unheard.by_ref().take(limits::NAMES_SHOWN).map(NodeId::as_str).collect();
+        let more = if unheard.next().is_some() { " and others" } else { "" };
+        let told = || {
+            format!(
+                "{}{more} may have a later copy, not heard since the cluster's state was restored",
+                names.join(", ")
+            )
+        };
+        (!names.is_empty()).then(told)
     }
 
     /// Which of its parents' replicas a shard waits for, one sentence each.

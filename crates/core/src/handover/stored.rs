@@ -16,6 +16,7 @@
 //! | `Live`, older than a restore | no copy acts, a node with another may have a later one | is back and has it stored | waits: a person may choose it |
 //! | `Live`                       | no copy acts; one lives and cannot follow, all others are gone or damaged | is back | waits; the one that lives is made the leader |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
+//! | `Load`, older than a restore | none leads since                    | is away                          | waits: it may be a later copy    |
 //! | `Load`, was to replace one, or nobody has ever led | any           | any                              | removed                          |
 //! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
 //! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
@@ -257,6 +258,7 @@ fn settle_behind(
     let shard = edit.shard(id)?;
     let is_enough = copies(shard, sight) >= sight.wanted(id);
     match sight.copy(shard, replica) {
+        _ if sight.may_be_later(shard, replica) => Ok(()),
         _ if replica.replaces().is_some() || is_enough => edit.remove_replica(id, replica.placement),
         Copy::Damaged | Copy::Gone => edit.remove_replica(id, replica.placement),
         Copy::Intact(incarnation) if planted::is(Planted::OvertakenCopy) => {

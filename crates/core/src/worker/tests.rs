@@ -21,6 +21,7 @@ fn keyspace() -> KeyspaceName {
 fn order(state: ReplicaState, role: Role, epoch: u64, granted: bool) -> Order {
     let peer = Peer {
         shard: ShardId(1),
+        placement: PlacementId(2),
         bounds: Bounds::Hashes(HashRange::ALL),
         node: NodeId::new("other").unwrap(),
         address: "other:1".into(),

@@ -332,6 +332,7 @@ impl From<&Peer> for proto::Peer {
             address: peer.address.clone(),
             role: proto::Role::from(peer.role).into(),
             state: proto::ReplicaState::from(peer.state).into(),
+            placement: peer.placement.0,
         }
     }
 }
@@ -341,6 +342,7 @@ impl TryFrom<proto::Peer> for Peer {
     fn try_from(form: proto::Peer) -> Result<Self, Malformed> {
         Ok(Peer {
             shard: ShardId(form.shard),
+            placement: PlacementId(form.placement),
             bounds: required(form.bounds, "bounds")?,
             node: NodeId::new(&form.node).at("node")?,
             address: at_most(form.address, "address", ADDRESS_BYTES)?,

@@ -229,6 +229,8 @@ impl TryFrom<Beat> for core::Beat {
 pub struct Peer {
     /// Its shard.
     pub shard: u64,
+    /// Which replica of it: a node can have data of several.
+    pub placement: u64,
     /// What that holds.
     pub bounds: Bounds,
     /// On which node.
@@ -374,6 +376,7 @@ impl From<&core::Order> for Order {
     fn from(order: &core::Order) -> Self {
         let peer = |peer: &core::Peer| Peer {
             shard: peer.shard.0,
+            placement: peer.placement.0,
             bounds: (&peer.bounds).into(),
             node: peer.node.to_string(),
             address: peer.address.clone(),

@@ -45,7 +45,7 @@ impl Cluster {
         let lives = |r: &Replica| !state.has_ended(r.incarnation) && r.node == *node && !keyspace.has_lost(r);
         let (chosen, summary) = match shard.live().find(|r| lives(r)) {
             Some(replica) => {
-                warnings.extend(self.give_missing_up(keyspace, shard, replica, &mut edit)?);
+                warnings.extend(self.give_missing_up(at, keyspace, (shard, replica), &mut edit)?);
                 warnings.extend(keyspace.later_than(shard, replica));
                 let placement = replica.placement;
                 (placement, format!("let shard {id} of keyspace {name} go on as {placement} on {node}"))
@@ -151,20 +151,25 @@ impl Cluster {
     /// Returns what may be missing by that.
     fn give_missing_up(
         &self,
+        at: Moment,
         keyspace: &KeyspaceState,
-        shard: &Shard,
-        chosen: &Replica,
+        (shard, chosen): (&Shard, &Replica),
         edit: &mut Edit<'_>,
     ) -> Result<Vec<String>, AdminError> {
         let mut told = Vec::new();
-        for Replica { node, placement, incarnation, .. } in keyspace.missing_copies(&self.nodes, shard) {
-            edit.begin_anew(shard.id, *placement, *incarnation, ReplicaState::Load)?;
+        for Replica { node, placement, incarnation, state, .. } in keyspace.missing_copies(&self.nodes, shard)
+        {
+            if *state == ReplicaState::Live {
+                edit.begin_anew(shard.id, *placement, *incarnation, ReplicaState::Load)?;
+            }
             told.push(format!(
                 "{placement} on {node} may be a later copy: what only it has may be missing, and is gone when it comes back \
                  and copies from {}",
                 chosen.placement
             ));
         }
+        let unheard = self.waits_for_unheard(at, keyspace, shard);
+        told.extend(unheard.map(|unheard| format!("{unheard}: what only it has may be missing")));
         if !told.is_empty() {
             edit.lead(shard.id, chosen.placement)?;
             edit.go_on_without(shard.id)?;

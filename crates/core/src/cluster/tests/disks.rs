@@ -129,9 +129,8 @@ impl Disks {
         };
         let mut parts: BTreeMap<ShardId, Option<BTreeSet<u128>>> = BTreeMap::new();
         for peer in order.peers.iter().filter(is_source) {
-            let is_its = |(node, key): &(NodeId, ReplicaKey)| *node == peer.node && key.shard == peer.shard;
-            let data = self.data.iter().rev().find(|(of, _)| is_its(of) && there.nodes.contains(&peer.node));
-            let writes = data.filter(|(_, data)| !data.damaged).map(|(_, data)| data.writes.clone());
+            let data = self.data.get(&slot_of(order, peer)).filter(|_| there.nodes.contains(&peer.node));
+            let writes = data.filter(|data| !data.damaged).map(|data| data.writes.clone());
             let part = parts.entry(peer.shard).or_default();
             *part = part.take().or(writes);
         }
@@ -237,16 +236,16 @@ impl Disks {
         let mut all = true;
         for peer in order.peers.iter().filter(|peer| peer.shard == key.shard) {
             let holds = workers.get(&peer.node);
-            let of_it = holds.into_iter().flatten().filter(|(other, _)| other.shard == key.shard);
-            let ready = of_it.filter(|(_, (_, phase))| matches!(phase, Phase::Ready | Phase::Serving));
-            let ready: Vec<_> = ready.map(|(key, _)| (peer.node.clone(), key.clone())).collect();
+            let slot = slot_of(order, peer);
+            let phase = holds.and_then(|holds| holds.get(&slot.1)).map(|(_, phase)| phase);
+            let is_ready = matches!(phase, Some(Phase::Ready | Phase::Serving));
             all &= match peer.state {
-                ReplicaState::Live => !ready.is_empty(),
+                ReplicaState::Live => is_ready,
                 // One that has not begun to copy will find the write here. One that does not answer may have begun.
                 ReplicaState::Load => holds.is_some(),
                 ReplicaState::Unload | ReplicaState::UnloadFinal => true,
             };
-            for slot in ready {
+            if is_ready {
                 self.data.get_mut(&slot).unwrap().writes.insert(write);
             }
         }
@@ -254,6 +253,12 @@ impl Disks {
             self.acknowledged.insert(write);
         }
     }
+}
+
+/// Where the data of a peer of an order is.
+fn slot_of(order: &Order, peer: &Peer) -> (NodeId, ReplicaKey) {
+    let keyspace = order.replica.keyspace.clone();
+    (peer.node.clone(), ReplicaKey { keyspace, shard: peer.shard, placement: peer.placement })
 }
 
 /// Which replicas lead and serve.

@@ -411,3 +411,68 @@ fn d10_what_a_live_process_has_dropped_cannot_be_chosen() {
     assert!(refused.contains("node n0 has stored nothing") && refused.contains("choose n"), "{refused}");
     assert_eq!(town.map().generation().sequence, now, "nothing has changed");
 }
+
+/// A copy that lives was overtaken; the one that was to lead has lost its disk, and a third, which the backup does not know, led
+/// last and is not heard for a while. However long that is: unless it is declared dead, nobody leads without it (seed 41949).
+#[test]
+fn d1_d10_copies_that_live_wait_for_nodes_that_were_not_heard_since_a_restore() {
+    let restored = || {
+        let mut town = town_of(3, durable(1, 2));
+        let backup = town.disk.clone();
+        let shard = town.map().shards().next().unwrap().clone();
+        let at = |id: &NodeId| (0..3).find(|at| spec(*at).id == *id).unwrap();
+        let led = shard.leader().unwrap().node.clone();
+        let followed = shard.live().map(|r| r.node.clone()).find(|node| *node != led).unwrap();
+        let third = (0..3).map(|at| spec(at).id).find(|id| *id != led && *id != followed).unwrap();
+        town.cut_off.insert(followed.clone());
+        town.run(2 * REPLACE_AFTER_MS);
+        assert!(town.map().shards().all(|shard| shard.live().any(|r| r.node == third)), "{:#?}", town.map());
+        kill(&mut town, at(&led));
+        town.run(20_000);
+        town.cut_off = [third.clone()].into();
+        town.disk = backup.after_loss(1_700_000_000_000);
+        town.disk.cluster.brake = Some("a test".into());
+        let disks = town.disks.as_mut().unwrap();
+        disks.restored = true;
+        disks.data.retain(|(on, _), _| *on != led);
+        let mut town = town.restart_coordinator();
+        // Without that the brake is let go: no node is missing.
+        town.cluster.losses.add(node("n9"), crate::time::Millis(town.now), crate::brake::Suspects::new());
+        start(&mut town, at(&led));
+        (shard.id, followed, third, town)
+    };
+    for beats in [2, 10, 30, 100] {
+        let (shard, _, third, mut town) = restored();
+        town.run(beats * BEAT_MS);
+        assert!(!town.cluster.nodes()[&third].record.ended, "the brake holds: {:#?}", town.notices);
+        let told = waits_for(&town, shard);
+        assert!(told.contains(&format!("{third} may have a later copy, not heard since")), "{told}");
+        let status = town.cluster.status(town.at());
+        assert!(format!("{:?}", status.problems).contains(&format!("1 shard waits for {third}")));
+        town.cut_off.clear();
+        town.run(20_000);
+        assert!(town.served().is_empty(), "after {beats} beats: {:#?}\n{:#?}", town.map(), town.notices);
+        let told = waits_for(&town, shard);
+        assert!(told.contains("older than"), "{told}");
+    }
+
+    // A person may go on with what lives, and is told what that may cost.
+    let (shard, followed, third, mut town) = restored();
+    town.run(3_000);
+    let now = town.map().generation().sequence;
+    let join = Command::ForceJoinShard { keyspace: name(), shard, node: followed.clone(), generation: now };
+    let answer = town.cluster.command(town.at(), TransactionId([9; 20]), "mia", join, true);
+    let warned = answer.unwrap().warnings.join("; ");
+    assert!(warned.contains(third.as_str()) && warned.contains("may be missing"), "{warned}");
+    town.disks.as_mut().unwrap().give_up(shard);
+    force_join(&mut town, shard, followed.as_str(), now).unwrap();
+    town.run(5_000);
+    assert_eq!(town.served().len(), 1, "{:#?} {:#?}", town.map(), town.notices);
+    let at = (0..3).find(|at| spec(*at).id == third).unwrap();
+    kill(&mut town, at);
+    town.cut_off.clear();
+    start(&mut town, at);
+    town.run(10_000);
+    let led_by = town.map().shards().next().unwrap().leader().unwrap().node.clone();
+    assert_eq!((town.served().len(), led_by), (1, followed), "{:#?}", town.notices);
+}

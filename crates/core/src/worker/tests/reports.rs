@@ -5,7 +5,7 @@ use super::*;
 fn peer(role: Role, state: ReplicaState) -> Peer {
     let bounds = Bounds::Hashes(HashRange::ALL);
     let (node, address) = (NodeId::new("other").unwrap(), "other:1".into());
-    Peer { shard: ShardId(1), bounds, node, address, role, state }
+    Peer { shard: ShardId(1), placement: PlacementId(2), bounds, node, address, role, state }
 }
 
 /// An order to lead or to follow beside another replica.
