@@ -62,10 +62,6 @@ pub const LOAD: f64 = 1e15;
 /// Capacities of nodes, for the same reason: their sums and ratios are numbers.
 pub const CAPACITIES: std::ops::RangeInclusive<f64> = 1e-6..=1e12;
 
-/// For how many times `replace_after_ms` a dead node is waited for after a restore, as it may have later copies than the restored map
-/// names: an hour by default. A person who knows better removes the node.
-pub const RESTORE_PATIENCE: u64 = 12;
-
 /// How long a node that has left is remembered, in milliseconds: until a person who looks has seen it.
 pub const LEFT_NODE_MS: u64 = 600_000;
 

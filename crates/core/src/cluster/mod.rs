@@ -321,7 +321,7 @@ pub struct Cluster {
     calm_since: Option<Millis>,
     /// Planning waits because too few nodes answer.
     waiting: bool,
-    /// Every node is back since a restore, or was dead for long; not stored.
+    /// Every node is back since a restore, or was declared dead; not stored.
     all_are_back: bool,
     /// Every node has been heard since this coordinator started, or could have been: see [`Cluster::prove`].
     all_were_heard: bool,
@@ -384,8 +384,8 @@ impl Cluster {
         self.listened = at.now;
         self.forget_longest_lease(at);
         let wake = self.watch_over(at);
-        let wake = wake.min(self.wake_unproven(at));
-        self.prove(at);
+        self.wake_unproven(at);
+        self.prove();
         let wake =
             wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));
         let overdue = self.call_in_debts(at);

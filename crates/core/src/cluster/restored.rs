@@ -17,7 +17,7 @@
 //! both have everything: that one loads anew.
 
 use super::stored::{Nodes, Seen, has_ended, is_away};
-use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
+use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, Observed};
 use crate::exchange::{Phase, ReplicaKey, Report, Served};
 use crate::id::{Epoch, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
@@ -39,31 +39,15 @@ pub(super) struct Named {
     serves_since: bool,
 }
 
-/// Whether every node is back, or was dead for that long. One that is not may have a later copy that the map
-/// does not name.
-pub(super) fn all_are_back((nodes, now, settings): Seen<'_>, patience_ms: u64) -> bool {
-    nodes.values().all(|node| match node.record.ended {
-        true => !node.is_awaited(now, patience_ms),
-        false => node.signs.health(now, settings) == Health::Up,
-    })
-}
-
-impl NodeState {
-    /// Whether this coordinator has not heard a node, unless it was dead for that long.
-    fn is_awaited(&self, now: Millis, patience_ms: u64) -> bool {
-        self.sequence == 0 && !(self.record.ended && self.ended_at + patience_ms <= now)
-    }
+/// Whether every node is back, or was declared dead. One that is not yet may have a later copy that the map does not name.
+pub(super) fn all_are_back((nodes, now, settings): Seen<'_>) -> bool {
+    nodes.values().all(|node| node.record.ended || node.signs.health(now, settings) == Health::Up)
 }
 
 impl KeyspaceState {
     /// Whether its data outlives processes, and the coordinator's state was restored since it was created.
     fn was_restored(&self) -> bool {
         self.record.keyspace.durable && self.record.lost.is_some()
-    }
-
-    /// For how long a dead node is waited for that may have later copies than a restored map names.
-    pub(super) fn patience_after_restore(&self) -> u64 {
-        self.record.keyspace.throttle.replace_after_ms.saturating_mul(limits::RESTORE_PATIENCE)
     }
 
     /// Whether the coordinator's state was restored since a copy of the shard has served under that epoch.
@@ -280,33 +264,23 @@ impl KeyspaceState {
 }
 
 impl Cluster {
-    /// When the last node is back after a restore, what waited for that is looked at again. Returns when to look anew.
-    pub(super) fn wake_unproven(&mut self, at: Moment) -> Millis {
-        let Some(patience_ms) = self.patience_after_restore() else { return Millis::NEVER };
-        let are_back = all_are_back((&self.nodes, at.now, &self.settings), patience_ms);
+    /// When the last node is back after a restore, what waited for that is looked at again.
+    pub(super) fn wake_unproven(&mut self, at: Moment) {
+        let mut restored = self.keyspaces.values_mut().filter(|keyspace| keyspace.was_restored()).peekable();
+        let are_back = restored.peek().is_some() && all_are_back((&self.nodes, at.now, &self.settings));
         if are_back && !self.all_are_back {
-            for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.was_restored()) {
+            for keyspace in restored {
                 keyspace.awake.extend(keyspace.map.shards().map(|shard| shard.id));
             }
         }
         self.all_are_back = are_back;
-        let dead = self.nodes.values().filter(|node| node.record.ended);
-        let due =
-            dead.filter(|node| node.is_awaited(at.now, patience_ms)).map(|node| node.ended_at + patience_ms);
-        due.min().unwrap_or(Millis::NEVER)
     }
 
-    /// For how long dead nodes are waited for that may have later copies than a restored map names; none if none was restored.
-    fn patience_after_restore(&self) -> Option<u64> {
-        let restored = self.keyspaces.values().filter(|keyspace| keyspace.was_restored());
-        restored.map(KeyspaceState::patience_after_restore).max()
-    }
-
-    /// When every node has said what it has, or was dead for long, compares the copies on processes that live through a
+    /// When every node has said what it has, or was declared dead, compares the copies on processes that live through a
     /// restore: one that was not heard may have led last, where the map does not name it. A shard with a copy in the map on a
-    /// node that was not heard waits for that node, however long it is dead: it may be the latest.
-    pub(super) fn prove(&mut self, at: Moment) {
-        self.all_were_heard = self.all_were_heard || self.unheard_nodes(at).next().is_none();
+    /// node that was not heard waits for that node, also when it is dead: it may be the latest.
+    pub(super) fn prove(&mut self) {
+        self.all_were_heard = self.all_were_heard || self.unheard_nodes().next().is_none();
         if !self.all_were_heard || self.keyspaces.values().all(|keyspace| keyspace.unproven.is_empty()) {
             return;
         }
@@ -321,22 +295,20 @@ impl Cluster {
         }
     }
 
-    /// The nodes that this coordinator has not heard, those apart that have been dead for long.
-    fn unheard_nodes(&self, at: Moment) -> impl Iterator<Item = &NodeId> {
-        let patience_ms = self.patience_after_restore().unwrap_or_default();
-        let unheard = self.nodes.values().filter(move |node| node.is_awaited(at.now, patience_ms));
+    /// The nodes that this coordinator has not heard, and that are not known to be dead.
+    fn unheard_nodes(&self) -> impl Iterator<Item = &NodeId> {
+        let unheard = self.nodes.values().filter(|node| node.sequence == 0 && !node.record.ended);
         unheard.map(|node| &node.record.spec.id)
     }
 
     /// For which of them a shard waits, as they may have later copies than those that are there.
     pub(super) fn unheard_for<'a>(
         &'a self,
-        at: Moment,
         keyspace: &KeyspaceState,
         shard: &Shard,
     ) -> impl Iterator<Item = &'a NodeId> {
         let waits = keyspace.was_restored() && keyspace.waits_for_copy(&self.nodes, shard);
-        self.unheard_nodes(at).filter(move |_| waits)
+        self.unheard_nodes().filter(move |_| waits)
     }
 
     /// Which later copy others have of what a replica has stored.

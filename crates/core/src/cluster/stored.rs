@@ -77,9 +77,7 @@ pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, repl
     let has_begun = |other: &Replica| {
         other.placement != replica.placement && !has_ended(seen.0, other) && !keyspace.has_lost(other)
     };
-    let patience_ms = keyspace.patience_after_restore();
-    let is_open =
-        || shard.staying().any(is_away) || shard.live().any(has_begun) || !all_are_back(seen, patience_ms);
+    let is_open = || shard.staying().any(is_away) || shard.live().any(has_begun) || !all_are_back(seen);
     if is_open() { Copy::Unproven } else { found }
 }
 
@@ -474,7 +472,7 @@ impl Cluster {
             .filter(is_away)
             .map(|r| &r.node)
             .chain(parents.filter(is_parent_away).map(|(_, r)| &r.node))
-            .chain(self.unheard_for(at, keyspace, shard))
+            .chain(self.unheard_for(keyspace, shard))
     }
 
     /// What a shard waits for, one sentence for each replica whose process has ended.
@@ -522,19 +520,14 @@ impl Cluster {
             .map(sentence)
             .chain(lost)
             .chain(self.waits_for_parents(at, keyspace, shard))
-            .chain(self.waits_for_unheard(at, keyspace, shard))
+            .chain(self.waits_for_unheard(keyspace, shard))
             .chain(hung)
             .collect()
     }
 
     /// Which nodes a shard waits for that may have a later copy than those that live.
-    pub(super) fn waits_for_unheard(
-        &self,
-        at: Moment,
-        keyspace: &KeyspaceState,
-        shard: &Shard,
-    ) -> Option<String> {
-        let mut unheard = self.unheard_for(at, keyspace, shard);
+    pub(super) fn waits_for_unheard(&self, keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
+        let mut unheard = self.unheard_for(keyspace, shard);
         let names: Vec<&str> = unheard.by_ref().take(limits::NAMES_SHOWN).map(NodeId::as_str).collect();
         let more = if unheard.next().is_some() { " and others" } else { "" };
         let told = || {

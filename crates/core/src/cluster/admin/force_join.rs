@@ -45,7 +45,7 @@ impl Cluster {
         let lives = |r: &Replica| !state.has_ended(r.incarnation) && r.node == *node && !keyspace.has_lost(r);
         let (chosen, summary) = match shard.live().find(|r| lives(r)) {
             Some(replica) => {
-                warnings.extend(self.give_missing_up(at, keyspace, (shard, replica), &mut edit)?);
+                warnings.extend(self.give_missing_up(keyspace, (shard, replica), &mut edit)?);
                 warnings.extend(keyspace.later_than(shard, replica));
                 let placement = replica.placement;
                 (placement, format!("let shard {id} of keyspace {name} go on as {placement} on {node}"))
@@ -151,7 +151,6 @@ impl Cluster {
     /// Returns what may be missing by that.
     fn give_missing_up(
         &self,
-        at: Moment,
         keyspace: &KeyspaceState,
         (shard, chosen): (&Shard, &Replica),
         edit: &mut Edit<'_>,
@@ -168,7 +167,7 @@ impl Cluster {
                 chosen.placement
             ));
         }
-        let unheard = self.waits_for_unheard(at, keyspace, shard);
+        let unheard = self.waits_for_unheard(keyspace, shard);
         told.extend(unheard.map(|unheard| format!("{unheard}: what only it has may be missing")));
         if !told.is_empty() {
             edit.lead(shard.id, chosen.placement)?;
