@@ -22,7 +22,7 @@ use crate::exchange::{Phase, ReplicaKey, Report, Served};
 use crate::id::{Epoch, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
-use crate::map::{Replica, Shard};
+use crate::map::{Replica, Role, Shard};
 use crate::name::NodeId;
 use crate::node::Health;
 use crate::sharding::{Bounds, geometry};
@@ -157,7 +157,9 @@ impl KeyspaceState {
         let named = self.named_copies.get(&shard.id);
         let is_named =
             move |r: &Replica| named.is_some_and(|all| all.contains_key(&(r.node.clone(), r.placement)));
-        shard.staying().filter(move |r| self.is_unheard(nodes, r) && !is_named(r))
+        let has_gone_on = shard.live().any(|r| self.is_known_to_serve_since(shard.id, r));
+        let counts = move |r: &Replica| r.state == ReplicaState::Live || !has_gone_on;
+        shard.staying().filter(move |r| counts(r) && self.is_unheard(nodes, r) && !is_named(r))
     }
 
     /// Whether a replica that is to load by the map may be a later one than the copies, of which none leads since the restore.
@@ -219,7 +221,7 @@ impl KeyspaceState {
         if self.overtaken.contains(&placement) {
             report.phase = Phase::Dropped;
         }
-        let Some(kept) = kept else { return };
+        let Some(kept) = kept else { return self.note_gone_on(report, node) };
         let is_open = !all_were_heard || self.unheard_copies(nodes, shard).next().is_some();
         let is_old = self.was_restored_since(shard, kept.epoch);
         let is_chosen = shard.replica(placement).is_some_and(|r| self.is_known_to_serve_since(shard.id, r));
@@ -231,13 +233,34 @@ impl KeyspaceState {
         }
     }
 
+    /// Notes that a copy has served since the restore, as its leader was granted the shard and it serves under that epoch: should
+    /// anybody name a later copy from now on, it is compared with nothing.
+    fn note_gone_on(&mut self, report: &Report, node: &NodeId) {
+        let ReplicaKey { shard: id, placement, .. } = report.replica;
+        let Some(shard) = self.map.shard(id).filter(|_| !self.is_unproven(id)) else { return };
+        let leads = |leader: &Replica| {
+            let seen = self.observed.get(&leader.placement);
+            leader.placement == placement
+                || seen.is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch)
+        };
+        let is_led = !self.ungranted.contains(&id) && shard.leader().is_some_and(leads);
+        if is_led && report.phase == Phase::Serving && report.epoch >= shard.epoch {
+            let copies = self.named_copies.get_mut(&id);
+            let named = copies.and_then(|copies| copies.get_mut(&(node.clone(), placement)));
+            named.into_iter().for_each(|named| named.serves_since = true);
+        }
+    }
+
     /// The copies on processes that live which have not served since the coordinator's state was restored, while others
-    /// have a later one.
+    /// have a later one. A leader that was granted the shard may have acknowledged writes: it is none of them any more.
     fn find_overtaken(&self, nodes: &Nodes, shard: &Shard) -> Vec<PlacementId> {
         let is_overtaken = |r: &&Replica| {
             let is_old = |epoch: &Epoch| self.was_restored_since(shard, *epoch);
             let later = |epoch: Epoch| self.later_copies(shard, epoch).next().is_some();
-            !has_ended(nodes, r) && self.named_epoch(shard.id, r).filter(is_old).is_some_and(later)
+            let may_lead = r.role == Role::Leader && !self.ungranted.contains(&shard.id);
+            !may_lead
+                && !has_ended(nodes, r)
+                && self.named_epoch(shard.id, r).filter(is_old).is_some_and(later)
         };
         shard.live().filter(is_overtaken).map(|r| r.placement).collect()
     }

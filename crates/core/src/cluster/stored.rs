@@ -279,7 +279,11 @@ impl KeyspaceState {
     pub(super) fn waits_for_copy(&self, nodes: &Nodes, shard: &Shard) -> bool {
         let is_durable = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
         let no_copy_lives = || shard.live().all(|r| has_ended(nodes, r) || self.has_lost(r));
-        let some_are_away = || self.parents_away(nodes, shard).next().is_some() || self.is_unproven(shard.id);
+        let some_are_away = || {
+            self.parents_away(nodes, shard).next().is_some()
+                || self.missing_copies(nodes, shard).next().is_some()
+                || self.is_unproven(shard.id) && self.ungranted.contains(&shard.id)
+        };
         is_durable && (no_copy_lives() || some_are_away())
     }
 
