@@ -150,3 +150,49 @@ fn all(bytes: Bytes) -> Result<Vec<Record>, String> {
     }
     if bytes.is_empty() { Ok(records) } else { Err("it breaks off within a record\n".to_owned()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::Version;
+    use axum::body::to_bytes;
+
+    /// What a node answers who asks for `words`: the status, the number of its log, and the keys.
+    async fn exported(service: &Arc<Service>, words: &str) -> (StatusCode, String, Vec<Bytes>) {
+        let asked = words.split('&').filter_map(|word| word.split_once('='));
+        let asked = asked.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let answer = export(State(service.clone()), Query(asked)).await;
+        let (status, log) = (answer.status(), answer.headers().get(LOG).cloned());
+        let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let keys = if status == StatusCode::OK { all(body).unwrap() } else { Vec::new() };
+        let log = log.map(|log| log.to_str().unwrap().to_owned()).unwrap_or_default();
+        (status, log, keys.into_iter().map(|record| record.key).collect())
+    }
+
+    /// Seed 40876 of the simulator: the node has kept a replica of a higher number, and what it serves is another.
+    #[tokio::test]
+    async fn d1_a_node_is_asked_for_the_replica_that_an_order_names_and_reads_a_new_log_from_its_beginning() {
+        let service = Arc::new(Service::new(None, None));
+        for (placement, key) in [(3, "served"), (7, "kept")] {
+            let replica = ReplicaKey {
+                keyspace: "users".parse().unwrap(),
+                shard: ShardId(1),
+                placement: PlacementId(placement),
+            };
+            let record = Record { key: key.into(), value: Some("v".into()), version: Version::default() };
+            let shard = Shard::default();
+            shard.merge(vec![record]).unwrap();
+            service.shards().insert(replica, Arc::new(shard));
+        }
+        let replica = "keyspace=users&shard=1&placement=3";
+        let (status, log, keys) = exported(&service, replica).await;
+        assert_eq!((status, keys), (StatusCode::OK, vec![Bytes::from("served")]));
+        let (_, _, none) = exported(&service, &format!("{replica}&log={log}&since=1")).await;
+        let (_, _, again) = exported(&service, &format!("{replica}&log=1&since=1")).await;
+        assert_eq!((none.len(), again.len()), (0, 1), "a place in another log says nothing");
+        let (status, ..) = exported(&service, "keyspace=users&shard=1&placement=8").await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        let (status, ..) = exported(&service, "keyspace=users&shard=1").await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "no other replica answers in its place");
+    }
+}

@@ -85,7 +85,7 @@ impl Service {
         Service { shards: Mutex::default(), peers: Peers::new(), seed, folder: folder.map(Arc::new) }
     }
 
-    fn shards(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, Arc<Shard>>> {
+    pub(crate) fn shards(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, Arc<Shard>>> {
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
