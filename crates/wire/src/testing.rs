@@ -178,7 +178,7 @@ fn states() -> impl Strategy<Value = ReplicaState> {
 }
 
 fn orders_of_one() -> impl Strategy<Value = Order> {
-    let which = (any::<u64>(), any::<u64>());
+    let which = (any::<u64>(), 1u64..);
     let peer = (which, bounds(), node_ids(), "[a-z0-9.]{1,20}:[1-9][0-9]{0,3}", roles(), states()).prop_map(
         |((shard, placement), bounds, node, address, role, state)| Peer {
             shard: ShardId(shard),

@@ -340,6 +340,10 @@ impl From<&Peer> for proto::Peer {
 impl TryFrom<proto::Peer> for Peer {
     type Error = Malformed;
     fn try_from(form: proto::Peer) -> Result<Self, Malformed> {
+        // Of a coordinator that does not say it: the worker would ask for a replica that is nowhere.
+        if form.placement == 0 {
+            return Err(Malformed::new("placement", "is missing"));
+        }
         Ok(Peer {
             shard: ShardId(form.shard),
             placement: PlacementId(form.placement),
