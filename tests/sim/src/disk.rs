@@ -328,14 +328,14 @@ pub fn replicate(
         };
         let answers = answers(scene, node, other);
         let disks = &mut scene.oracles.storage.disks;
-        let stay = disks.of_peer(other, name, peer).filter(|_| answers);
-        let stay = stay.filter(|stay| disks.copies.get(stay).is_some_and(|copy| copy.epoch <= epoch));
-        if let Some(stay) = &stay {
-            disks.merge(stay, vec![(key, row.clone())]);
-        }
+        let copy = disks.of_peer(other, name, peer).filter(|_| answers);
         // One that has begun to load may be asked to lead as soon as it is ready.
-        let has_begun = !answers || disks.of_peer(other, name, peer).is_some();
-        on_all &= stay.is_some() || (peer.state == ReplicaState::Load && !has_begun);
+        let has_begun = !answers || copy.is_some();
+        let taker = copy.filter(|copy| disks.copies.get(copy).is_some_and(|copy| copy.epoch <= epoch));
+        if let Some(taker) = &taker {
+            disks.merge(taker, vec![(key, row.clone())]);
+        }
+        on_all &= taker.is_some() || (peer.state == ReplicaState::Load && !has_begun);
     }
     if on_all || planted::is(Planted::AckedByOne) {
         Outcome::OnAll(row.register.seen(life))
