@@ -329,6 +329,23 @@ impl Nodes {
         .await;
     }
 
+    /// Checks all of `version` at a node while a third one sleeps. What it lacks is a fault if it knew `other` before and
+    /// after; where it did not, as the machine had too much to do for gossip, it is asked again.
+    pub async fn serves_with(&self, node: usize, other: usize, version: &str) {
+        let address = self.address(node);
+        let knows = async || -> Result<bool, String> {
+            Ok(status::known(&self.http, address, version).await?.contains(self.address(other)))
+        };
+        until(&format!("node {node} serves {version} with node {other}"), async || {
+            let before = knows().await?;
+            let lacked = super::watch::checked(&self.http, address, version).await;
+            let knew = before && knows().await?;
+            assert!(lacked.is_ok() || !knew, "node {node} knew node {other}: {lacked:?}");
+            lacked
+        })
+        .await;
+    }
+
     /// Waits until each node has these partitions of a version.
     pub async fn hold(&self, version: &str, expected: &[(usize, BTreeSet<u32>)]) {
         for (node, expected) in expected {

@@ -245,8 +245,16 @@ fn of_entries(reply: &Reply, version: String, wanted: Option<&[String]>) -> Look
     Look::Saw(Sight::Version(version))
 }
 
-/// Every key by itself, all of them together, and a range, at a node that serves `version`.
+/// Stops the test unless the node at `address` serves all of `version`: see [`checked`].
 pub async fn check(http: &Http, address: &str, version: &str) {
+    if let Err(why) = checked(http, address, version).await {
+        panic!("{why}");
+    }
+}
+
+/// Asks a node that serves `version` for every key by itself, for all of them together, and for a range: what it did
+/// not answer. A wrong answer stops the test.
+pub async fn checked(http: &Http, address: &str, version: &str) -> Result<(), String> {
     let all: Vec<String> = super::source::keys().collect();
     let expected = Sight::Version(version.to_owned());
     let mut looks = Vec::new();
@@ -256,11 +264,14 @@ pub async fn check(http: &Http, address: &str, version: &str) {
     looks.push(("all keys", many(http, address, &all).await.ok()));
     looks.push(("a range", range(http, address, "key-0").await.ok()));
     for (what, look) in looks {
-        assert!(
-            matches!(&look, Some(Look::Saw(sight)) if *sight == expected),
-            "{what} at {address}, which serves {version}: {look:?}"
-        );
+        let said = format!("{what} at {address}, which serves {version}: {look:?}");
+        match look {
+            Some(Look::Saw(sight)) if sight == expected => {}
+            Some(Look::Wrong(_)) => panic!("{said}"),
+            _ => return Err(said),
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -140,9 +140,8 @@ async fn a_peer_sleeps(backend: Backend) {
     let eyes = nodes.eyes().await;
     nodes.process(2).pause();
     eyes.counts(nodes.address(2), 0).await;
-    for node in [1, 3] {
-        chaos::dataset::watch::check(&nodes.http, nodes.address(node), "v1").await;
-    }
+    nodes.serves_with(1, 3, "v1").await;
+    nodes.serves_with(3, 1, "v1").await;
     nodes.process(2).wake();
     nodes.sees(2, &Sight::Version("v1".to_owned())).await;
     // It finds that its session is over, and publishes itself and its share anew.
