@@ -62,15 +62,7 @@ fn writes() -> Vec<Write> {
     vec![
         Write::Cluster(ClusterRecord { longest_lease_ms: 3_000, ..ClusterRecord::default() }),
         Write::Keyspace(record),
-        Write::Node(NodeRecord {
-            spec: node,
-            session: None,
-            incarnation: Incarnation(1),
-            ended: false,
-            left: false,
-            drain: Some(drain),
-            since_ms: 8,
-        }),
+        Write::Node(NodeRecord { drain: Some(drain), since_ms: 8, ..NodeRecord::new(node, Incarnation(1)) }),
         Write::Plan(Plan {
             id: PlanId(1),
             keyspace: keyspace().name,

@@ -421,10 +421,11 @@ pub fn node_records() -> impl Strategy<Value = NodeRecord> {
         |(reason, asked_ms, max_down, began_with)| Drain { reason, asked_ms, max_down, began_with },
     );
     let session = option::of(any::<[u8; 32]>().prop_map(SessionDigest));
-    let numbers = any::<(u64, bool, bool, u64)>();
+    let numbers = any::<(u64, [bool; 3], u64)>();
     (node_specs(), session, numbers, option::of(drain)).prop_map(|(spec, session, numbers, drain)| {
-        let (incarnation, ended, left, since_ms) = numbers;
-        NodeRecord { spec, incarnation: Incarnation(incarnation), session, ended, left, drain, since_ms }
+        let (incarnation, [ended, left, held], since_ms) = numbers;
+        let incarnation = Incarnation(incarnation);
+        NodeRecord { spec, incarnation, session, ended, left, held, drain, since_ms }
     })
 }
 

@@ -145,7 +145,8 @@ fn z1_z4_an_attack_is_counted_each_time_and_logged_once() {
     // A node that was not heard for a while, as the machine had too much to do, is of a later incarnation.
     let mut incarnation = 1;
     let mut forged = || loop {
-        let leave = format!(r#"{{"node":"{node}","incarnation":{incarnation},"token":"{}"}}"#, "0".repeat(64));
+        let leave =
+            format!(r#"{{"node":"{node}","incarnation":{incarnation},"token":"{}"}}"#, "0".repeat(64));
         let json = "host: localhost\r\ncontent-type: application/json\r\n";
         let (status, answer) = post("/v1/worker/leave", json, &leave);
         assert_eq!(status, 410, "{answer}");

@@ -72,6 +72,23 @@ impl KeyspaceState {
         failed
     }
 
+    /// Notes that the shard is another one than `old`: who leads it was not granted it yet.
+    fn note_epoch(&mut self, at: Moment, id: ShardId, old: Option<&Shard>) {
+        match self.map.shard(id) {
+            Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
+                self.since.insert(id, at.wall_ms);
+                self.ungranted.insert(id);
+            }
+            Some(_) => {}
+            None => {
+                self.since.remove(id);
+                self.ungranted.remove(&id);
+                // What it came from waits for it no more: a person has put another shard in its place (seed 402228).
+                old.into_iter().flat_map(|old| old.parents()).for_each(|parent| self.note_news(*parent));
+            }
+        }
+    }
+
     /// Keeps `forming`: the shard was `old`, and is what the map says.
     pub(super) fn note_child(&mut self, id: ShardId, old: Option<&Shard>) {
         let forms = |shard: &&Shard| matches!(shard.stage(), Stage::Forming(_));
@@ -302,18 +319,7 @@ impl Cluster {
         }
         keyspace.note_resting(&self.nodes, [id]);
         keyspace.note_waiting(id);
-        let new = keyspace.map.shard(id);
-        match new {
-            Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
-                keyspace.since.insert(id, at.wall_ms);
-                keyspace.ungranted.insert(id);
-            }
-            Some(_) => {}
-            None => {
-                keyspace.since.remove(id);
-                keyspace.ungranted.remove(&id);
-            }
-        }
+        keyspace.note_epoch(at, id, old);
         let failed = old.is_some_and(|old| keyspace.notice_failures(at, old, &self.settings));
         if keyspace.record.keyspace.durable {
             let is_new = |r: &&Replica| old.is_none_or(|old| old.replica(r.placement).is_none());

@@ -24,6 +24,8 @@ use crate::leap::Leap;
 use crate::limits;
 use crate::name::KeyspaceName;
 use crate::plan::Status;
+use crate::planted::{self, Planted};
+use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is wrong with a stored state that a cluster can be made from all the same, in sentences.
@@ -31,6 +33,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct StoredFaults {
     /// The counters and switches are missing, damaged, or not those that were written last.
     pub cluster: Vec<String>,
+    /// All of it is an older state of itself.
+    pub was_set_back: bool,
     /// Records of nodes are.
     pub nodes: Vec<String>,
     /// Plans are.
@@ -193,6 +197,12 @@ impl Cluster {
         }
         self.record.longest_lease_ms = own;
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
+    }
+
+    /// Whether nodes get leases. Where the state is known to be set back, a map may name a former owner, and the present one is not
+    /// heard yet: nobody gets one before all are over that another coordinator granted (seed 405125).
+    pub(super) fn may_lease(&self, now: Millis) -> bool {
+        !self.faults.was_set_back || now >= self.leases_before || planted::is(Planted::FormerLeases)
     }
 
     /// What was wrong with the stored state when this coordinator began to lead.

@@ -11,6 +11,9 @@
 //! | a drain               | never by time: the drain holds for its next start too              |
 //! | any of these          | at once while there are more than [`limits::ENDED_NODES`]: those that never held a shard first, then the oldest |
 //!
+//! While a shard waits for dead nodes since the coordinator's state was restored ([`super::restored`]), none that may have its
+//! data is forgotten by time: a person removes it.
+//!
 //! Nothing is lost by it: the counter of starts is in the cluster's record, so no incarnation is given out again (M5),
 //! and a process of a forgotten node that comes back registers as a new one. Replicas that a map still names, on a
 //! disk perhaps, keep their node's record.
@@ -34,6 +37,8 @@ impl Cluster {
         ended.sort();
         let mut surplus = ended.len().saturating_sub(limits::ENDED_NODES);
         let mut again = Millis::NEVER;
+        let is_awaited_dead = |(.., id): &(bool, Millis, NodeId)| self.nodes[id].is_awaited_dead();
+        let are_awaited = ended.iter().any(is_awaited_dead) && self.waits_for_the_dead();
         for (has_held, since, id) in ended {
             let Some(node) = self.nodes.get(&id) else { continue };
             let kept_ms = match (node.record.left, has_held) {
@@ -41,6 +46,10 @@ impl Cluster {
                 (false, true) => limits::DEAD_NODE_MS,
                 (false, false) => limits::UNUSED_NODE_MS,
             };
+            if are_awaited && node.is_awaited_dead() {
+                again = again.min(at.now + limits::UNUSED_NODE_MS);
+                continue;
+            }
             let until = if node.record.drain.is_some() { Millis::NEVER } else { since + kept_ms };
             if surplus == 0 && at.now < until {
                 again = again.min(until);

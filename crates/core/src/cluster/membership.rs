@@ -187,10 +187,11 @@ impl Cluster {
         stored: Vec<Stored>,
     ) {
         let id = spec.id.clone();
-        let drain = self.nodes.get(&id).and_then(|node| node.record.drain.clone());
-        let (ended, left, since_ms) = (false, false, at.wall_ms);
-        let session = Some(session);
-        let record = NodeRecord { spec, incarnation, session, ended, left, drain, since_ms };
+        let before = self.nodes.get(&id).map(|node| &node.record);
+        let drain = before.and_then(|before| before.drain.clone());
+        let held = before.is_some_and(|before| before.held);
+        let (session, since_ms) = (Some(session), at.wall_ms);
+        let record = NodeRecord { session, held, drain, since_ms, ..NodeRecord::new(spec, incarnation) };
         self.outbox.writes.push(Write::Node(record.clone()));
         let mut node = NodeState::recalled(record, at, Granted::default());
         node.signs.hear(at.now);
@@ -225,6 +226,7 @@ impl Cluster {
             return Err(BeatError::NotYet(id));
         }
         self.check_token(at, &id, beat.session)?;
+        let may_lease = self.may_lease(at.now);
         let node = self.nodes.get_mut(&id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         let most = if node.sequence == 0 { limits::BEATS } else { node.sequence + limits::BEATS_SKIPPED };
         if beat.sequence > most {
@@ -243,8 +245,9 @@ impl Cluster {
         let heard_before = node.signs.heard_at;
         node.signs.beat(at.now);
         // A lease of nothing takes nothing away: the last one runs out.
-        let lease_ms = if node.revoked { 0 } else { self.settings.lease_ms };
-        if !node.revoked {
+        let gets_one = !node.revoked && may_lease;
+        let lease_ms = if gets_one { self.settings.lease_ms } else { 0 };
+        if gets_one {
             node.signs.lease.renew(at.now, lease_ms);
         }
         node.busy = if beat.busy.is_finite() { beat.busy.clamp(0.0, 1.0) } else { 0.0 };
@@ -298,7 +301,7 @@ impl Cluster {
         // What the map does not name is ordered away by the answer to this beat; its data is kept until it may go.
         let Some(keyspace) = keyspace.filter(is_here) else { return self.take_kept(at, node, report) };
         let mut report = report;
-        keyspace.note_live_copy(&mut report, node, (&self.nodes, self.all_were_heard));
+        keyspace.note_live_copy(&mut report, node, (&self.nodes, self.heard));
         let before = keyspace.observed.get(&placement);
         let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
         let load =

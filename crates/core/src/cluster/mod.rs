@@ -321,10 +321,10 @@ pub struct Cluster {
     calm_since: Option<Millis>,
     /// Planning waits because too few nodes answer.
     waiting: bool,
-    /// Every node is back since a restore, or was declared dead; not stored.
-    all_are_back: bool,
-    /// Every node has been heard since this coordinator started, or could have been: see [`Cluster::prove`].
-    all_were_heard: bool,
+    /// Which nodes are back since a restore; not stored.
+    back: restored::Heard,
+    /// Which nodes have been heard since this coordinator started: see [`Cluster::prove`].
+    heard: restored::Heard,
     /// The nodes that had not been heard when unproven copies were last compared; not stored.
     unheard: Option<BTreeSet<NodeId>>,
     /// Messages in the name of a node that came without its token; not stored.

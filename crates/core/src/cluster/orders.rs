@@ -4,7 +4,7 @@
 //! worker has not confirmed it yet; the order itself is computed from the map when it is sent. So a coordinator of
 //! a million replicas holds a number for each, not a message.
 
-use super::{Cluster, KeyspaceState, NodeState, PackedMap, stored};
+use super::{Cluster, KeyspaceState, NodeState, PackedMap, Write, stored};
 use crate::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
 use crate::handover::{self, Copy, Sight};
 use crate::id::{Incarnation, PlacementId, ShardId};
@@ -242,7 +242,9 @@ impl Cluster {
                 let Some(node) = self.nodes.get_mut(&replica.node) else { continue };
                 if node.record.incarnation == replica.incarnation {
                     node.orders.touch(name, shard.id);
-                    node.has_held = true;
+                    if node.note_held() {
+                        self.outbox.writes.push(Write::Node(node.record.clone()));
+                    }
                     self.outbox.orders.insert(replica.node.clone());
                 }
             }

@@ -35,6 +35,12 @@ impl NodeState {
         !self.has_held
     }
 
+    /// A map names it: whether its record did not say so yet, and is to be stored.
+    pub(super) fn note_held(&mut self) -> bool {
+        self.has_held = true;
+        !std::mem::replace(&mut self.record.held, true)
+    }
+
     /// When it has been unreachable for so long that its replicas should move off; none while it is reachable.
     fn cut_off_at(&self, now: Millis, settings: &Settings) -> Option<Millis> {
         let is_unreachable = self.signs.health(now, settings) == Health::Unreachable;

@@ -4,7 +4,7 @@
 
 use super::hosted::Hosted;
 use super::numbered::Numbered;
-use super::{Cluster, Moment};
+use super::{Cluster, Moment, Write};
 use crate::health::Signs;
 use crate::id::{Incarnation, ShardId};
 use crate::lease::Granted;
@@ -119,7 +119,9 @@ impl Cluster {
             let Some(id) = held.nodes.name(number as u32).filter(|_| !shards.is_empty()) else { continue };
             if let Some(node) = self.nodes.get_mut(id) {
                 node.orders.recall(map.keyspace(), shards);
-                node.has_held = true;
+                if node.note_held() {
+                    self.outbox.writes.push(Write::Node(node.record.clone()));
+                }
                 self.outbox.orders.insert(id.clone());
             }
         }

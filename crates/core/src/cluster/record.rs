@@ -6,6 +6,7 @@
 
 use super::execute::Counts;
 use super::recall::{Recalled, Starts};
+use super::restored::Heard;
 use super::{
     Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderBook,
     runs::Runs,
@@ -209,10 +210,28 @@ pub struct NodeRecord {
     pub ended: bool,
     /// Whether it ended with a goodbye.
     pub left: bool,
+    /// Whether a map has named it, as this incarnation or as an earlier one: it may have data on its disk.
+    pub held: bool,
     /// Asked to be emptied.
     pub drain: Option<Drain>,
     /// When this incarnation registered, in milliseconds of Unix time.
     pub since_ms: u64,
+}
+
+impl NodeRecord {
+    /// Of a node that has just begun, with nothing known of its token.
+    pub fn new(spec: NodeSpec, incarnation: Incarnation) -> NodeRecord {
+        NodeRecord {
+            spec,
+            incarnation,
+            session: None,
+            ended: false,
+            left: false,
+            held: false,
+            drain: None,
+            since_ms: 0,
+        }
+    }
 }
 
 /// One durable change. A driver makes all writes of an outbox durable in one transaction.
@@ -322,21 +341,18 @@ impl Records {
             *latest = replica.incarnation.max(*latest);
         }
         for node in &mut self.nodes {
-            let latest = named.remove(&node.spec.id).unwrap_or_default();
+            let latest = named.remove(&node.spec.id);
+            node.held |= latest.is_some();
+            let latest = latest.unwrap_or_default();
             if latest > node.incarnation {
                 // What is stored is of an earlier start.
                 (node.incarnation, node.session) = (latest, None);
                 (node.ended, node.left) = (false, false);
             }
         }
-        self.nodes.extend(named.into_iter().map(|(id, incarnation)| NodeRecord {
-            spec: NodeSpec::new(id, "address-was-lost.invalid:1"),
-            incarnation,
-            session: None,
-            ended: false,
-            left: false,
-            drain: None,
-            since_ms: 0,
+        self.nodes.extend(named.into_iter().map(|(id, incarnation)| {
+            let spec = NodeSpec::new(id, "address-was-lost.invalid:1");
+            NodeRecord { held: true, ..NodeRecord::new(spec, incarnation) }
         }));
     }
 
@@ -415,8 +431,8 @@ impl Cluster {
             unrest: None,
             calm_since: None,
             waiting: false,
-            all_are_back: false,
-            all_were_heard: false,
+            back: Heard::Some,
+            heard: Heard::Some,
             unheard: None,
             next_in_turn: None,
             round: Default::default(),

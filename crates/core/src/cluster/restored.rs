@@ -9,18 +9,22 @@
 //! | is held by a process that lives through the restore | the reports of its first beat, before any order changes that epoch |
 //! | is of a shard that the map does not know       | the same, with what the shard holds                          |
 //!
-//! A shard waits until every replica that the map has, or has as one to load, was heard, and every other node was heard or
-//! declared dead. A copy that has served since the restore is compared with nothing, nor is a leader that was granted the
-//! shard. An earlier one is *overtaken* when somebody has named
-//! a later one. Those that go on without a copy do so under a later epoch, so copies of one epoch have the same writes.
+//! A shard waits until every replica that the map has, or has as one to load, was heard, and every other node that may have
+//! data: also one that is declared dead, or was when the backup was taken, as it may have come back in between and led alone
+//! (seed 4103). A person says that such a node is gone by removing it. A shard that has gone on since the restore waits for no
+//! dead node: see [`KeyspaceState::has_gone_on`].
 //!
-//! Not done: a node that is declared dead, or was when the backup was taken, may have the latest copy where the map does not name
-//! it, and others go on (seed 4103). And what was found is not stored. A coordinator that begins between the comparison and the next epoch of a shard
+//! A copy that has served since the restore is compared with nothing, nor is a leader that was granted the shard. An earlier
+//! one is *overtaken* when somebody has named a later one. Those that go on without a copy do so under a later epoch, so
+//! copies of one epoch have the same writes.
+//!
+//! Not done: a node that the backup does not name at all may have the latest copy, and others go on. And what was found is not
+//! stored. A coordinator that begins between the comparison and the next epoch of a shard
 //! hears that one copy has served under the restored epoch and another not yet, and takes the other for overtaken, though
 //! both have everything: that one loads anew.
 
 use super::stored::{Nodes, Seen, has_ended, is_away};
-use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, Observed};
+use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
 use crate::exchange::{Phase, ReplicaKey, Report, Served};
 use crate::id::{Epoch, PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
@@ -42,9 +46,55 @@ pub(super) struct Named {
     serves_since: bool,
 }
 
-/// Whether every node is back, or was declared dead. One that is not yet may have a later copy that the map does not name.
-pub(super) fn all_are_back((nodes, now, settings): Seen<'_>) -> bool {
-    nodes.values().all(|node| node.record.ended || node.signs.health(now, settings) == Health::Up)
+/// Of which nodes it is known what they have stored. One that has not said it may have a later copy that the map does not
+/// name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Heard {
+    /// Not of all.
+    #[default]
+    Some,
+    /// Of all but dead ones that may have data.
+    AllButDead,
+    /// Of all.
+    All,
+}
+
+impl Heard {
+    /// By whether a node was heard since this coordinator began, or is heard now.
+    fn of<'a>(
+        nodes: impl IntoIterator<Item = &'a NodeState>,
+        was_heard: impl Fn(&NodeState) -> bool,
+    ) -> Heard {
+        let one = |node: &NodeState| match was_heard(node) {
+            true => Heard::All,
+            false if node.is_awaited_dead() => Heard::AllButDead,
+            false if node.record.ended => Heard::All,
+            false => Heard::Some,
+        };
+        nodes.into_iter().map(one).min().unwrap_or(Heard::All)
+    }
+
+    /// Whether a shard of a keyspace that was restored waits for no node any more that the map does not name for it.
+    fn is_enough(self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
+        self == Heard::All || self == Heard::AllButDead && keyspace.has_gone_on(shard)
+    }
+}
+
+impl NodeState {
+    /// Whether it was declared dead, may have data, and has not been heard since this coordinator began.
+    pub(super) fn is_awaited_dead(&self) -> bool {
+        self.record.ended && self.record.held && self.sequence == 0
+    }
+}
+
+/// Whether every node is back that a shard waits for, though the map does not name it.
+pub(super) fn all_are_back(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard) -> bool {
+    back(seen).is_enough(keyspace, shard)
+}
+
+/// Which nodes are back.
+fn back((nodes, now, settings): Seen<'_>) -> Heard {
+    Heard::of(nodes.values(), |node| node.signs.health(now, settings) == Health::Up)
 }
 
 impl KeyspaceState {
@@ -129,6 +179,8 @@ impl KeyspaceState {
         let chosen = Named { epoch: shard.epoch, bounds, serves_since: true };
         self.named_copies.entry(id).or_default().insert(key, chosen);
         self.unproven.remove(&id);
+        // It serves now, and was none to lead before (seed 402301).
+        self.overtaken.remove(&placement);
         self.note_waiting(id);
         self.note_news(id);
     }
@@ -150,6 +202,14 @@ impl KeyspaceState {
         self.overtaken.contains(&replica.placement)
     }
 
+    /// Whether a copy of the shard that the map has is known to have served since the coordinator's state was restored, or was
+    /// loaded from one that had: those that went on without an earlier copy, whoever has it.
+    fn has_gone_on(&self, shard: &Shard) -> bool {
+        let was_placed_since =
+            |r: &Replica| self.record.lost.is_none_or(|lost| r.placement >= lost.placements.1);
+        shard.live().any(|r| was_placed_since(r) || self.is_known_to_serve_since(shard.id, r))
+    }
+
     /// Whether the process of a copy has not said under which epoch it has served, while that may be before a restore. Until
     /// then no order may let it serve under another one.
     pub(super) fn is_unheard(&self, nodes: &Nodes, replica: &Replica) -> bool {
@@ -160,7 +220,7 @@ impl KeyspaceState {
     /// than the copies that were, also one that is to load by the restored map (seed 1424).
     fn unheard_copies<'a>(&'a self, nodes: &'a Nodes, shard: &'a Shard) -> impl Iterator<Item = &'a Replica> {
         let is_named = move |r: &Replica| self.named(shard.id, r).is_some();
-        let has_gone_on = shard.live().any(|r| self.is_known_to_serve_since(shard.id, r));
+        let has_gone_on = self.has_gone_on(shard);
         let counts = move |r: &Replica| r.state == ReplicaState::Live || !has_gone_on;
         shard.staying().filter(move |r| counts(r) && self.is_unheard(nodes, r) && !is_named(r))
     }
@@ -187,7 +247,7 @@ impl KeyspaceState {
         &mut self,
         report: &mut Report,
         node: &NodeId,
-        (nodes, all_were_heard): (&Nodes, bool),
+        (nodes, heard): (&Nodes, Heard),
     ) {
         if !self.was_restored() {
             return;
@@ -225,7 +285,7 @@ impl KeyspaceState {
             report.phase = Phase::Dropped;
         }
         let Some(kept) = kept else { return self.note_gone_on(report, node) };
-        let is_open = !all_were_heard || self.unheard_copies(nodes, shard).next().is_some();
+        let is_open = !heard.is_enough(self, shard) || self.unheard_copies(nodes, shard).next().is_some();
         let is_old = self.was_restored_since(shard, kept.epoch);
         let is_chosen = shard.replica(placement).is_some_and(|r| self.is_known_to_serve_since(shard.id, r));
         self.note_stored(node, &report.replica, &kept);
@@ -268,11 +328,12 @@ impl KeyspaceState {
         shard.live().filter(is_overtaken).map(|r| r.placement).collect()
     }
 
-    /// Compares the copies of those `shards` of which every copy in the map was heard.
-    fn compare(&mut self, nodes: &Nodes, shards: BTreeSet<ShardId>) {
-        let is_open = |id: &ShardId| {
-            self.map.shard(*id).is_some_and(|shard| self.unheard_copies(nodes, shard).next().is_some())
+    /// Compares the copies of those `shards` that wait for no node any more.
+    fn compare(&mut self, (nodes, heard): (&Nodes, Heard), shards: BTreeSet<ShardId>) {
+        let waits = |shard: &Shard| {
+            !heard.is_enough(self, shard) || self.unheard_copies(nodes, shard).next().is_some()
         };
+        let is_open = |id: &ShardId| self.map.shard(*id).is_some_and(waits);
         let proven: Vec<ShardId> = shards.into_iter().filter(|id| !is_open(id)).collect();
         for shard in proven.iter().filter_map(|id| self.map.shard(*id)) {
             for placement in self.find_overtaken(nodes, shard) {
@@ -293,21 +354,23 @@ impl Cluster {
     /// When the last node is back after a restore, what waited for that is looked at again.
     pub(super) fn wake_unproven(&mut self, at: Moment) {
         let mut restored = self.keyspaces.values_mut().filter(|keyspace| keyspace.was_restored()).peekable();
-        let are_back = restored.peek().is_some() && all_are_back((&self.nodes, at.now, &self.settings));
-        if are_back && !self.all_are_back {
+        let is_restored = restored.peek().is_some();
+        let back = if is_restored { back((&self.nodes, at.now, &self.settings)) } else { Heard::Some };
+        if back > self.back {
             for keyspace in restored {
                 keyspace.awake.extend(keyspace.map.shards().map(|shard| shard.id));
             }
         }
-        self.all_are_back = are_back;
+        self.back = back;
     }
 
-    /// When every node has said what it has, or was declared dead, compares the copies on processes that live through a
-    /// restore: one that was not heard may have led last, where the map does not name it. A shard with a copy in the map on a
-    /// node that was not heard waits for that node, also when it is dead: it may be the latest.
+    /// When every node has said what it has, compares the copies on processes that live through a restore: one that was not
+    /// heard may have led last, where the map does not name it.
     pub(super) fn prove(&mut self) {
-        self.all_were_heard = self.all_were_heard || self.unheard_nodes().next().is_none();
-        if !self.all_were_heard || self.keyspaces.values().all(|keyspace| keyspace.unproven.is_empty()) {
+        if self.heard < Heard::All {
+            self.heard = self.heard.max(Heard::of(self.nodes.values(), |node| node.sequence > 0));
+        }
+        if self.heard == Heard::Some || self.keyspaces.values().all(|keyspace| keyspace.unproven.is_empty()) {
             return;
         }
         let unheard = self.nodes.values().filter(|node| node.sequence == 0);
@@ -317,14 +380,8 @@ impl Cluster {
         for keyspace in self.keyspaces.values_mut().filter(|keyspace| !keyspace.unproven.is_empty()) {
             let changed = std::mem::take(&mut keyspace.to_compare);
             let shards = if has_changed { keyspace.unproven.clone() } else { changed };
-            keyspace.compare(&self.nodes, shards);
+            keyspace.compare((&self.nodes, self.heard), shards);
         }
-    }
-
-    /// The nodes that this coordinator has not heard, and that are not known to be dead.
-    fn unheard_nodes(&self) -> impl Iterator<Item = &NodeId> {
-        let unheard = self.nodes.values().filter(|node| node.sequence == 0 && !node.record.ended);
-        unheard.map(|node| &node.record.spec.id)
     }
 
     /// For which of them a shard waits, as they may have later copies than those that are there.
@@ -334,7 +391,32 @@ impl Cluster {
         shard: &Shard,
     ) -> impl Iterator<Item = &'a NodeId> {
         let waits = keyspace.was_restored() && keyspace.waits_for_copy(&self.nodes, shard);
-        self.unheard_nodes().filter(move |_| waits)
+        let for_dead = waits && !keyspace.has_gone_on(shard);
+        let is_unheard = |node: &&NodeState| node.sequence == 0 && !node.record.ended;
+        let is_waited_for =
+            move |node: &&NodeState| waits && is_unheard(node) || for_dead && node.is_awaited_dead();
+        self.nodes.values().filter(is_waited_for).map(|node| &node.record.spec.id)
+    }
+
+    /// How many shards wait for a node that the map does not name for them.
+    pub(super) fn shards_that_wait_for(&self, id: &NodeId) -> usize {
+        let waits = |(keyspace, shard): &(&KeyspaceState, &Shard)| {
+            self.unheard_for(keyspace, shard).any(|unheard| unheard == id)
+        };
+        self.restored_shards().filter(waits).count()
+    }
+
+    /// Whether a shard waits for dead nodes that were not heard since a restore: none of those is forgotten meanwhile.
+    pub(super) fn waits_for_the_dead(&self) -> bool {
+        self.restored_shards().any(|(keyspace, shard)| {
+            keyspace.waits_for_copy(&self.nodes, shard) && !keyspace.has_gone_on(shard)
+        })
+    }
+
+    /// The shards of keyspaces that were restored.
+    fn restored_shards(&self) -> impl Iterator<Item = (&KeyspaceState, &Shard)> {
+        let restored = self.keyspaces.values().filter(|keyspace| keyspace.was_restored());
+        restored.flat_map(|keyspace| keyspace.map.shards().map(move |shard| (keyspace, shard)))
     }
 
     /// Which later copy others have of what a replica has stored.

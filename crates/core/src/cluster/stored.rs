@@ -77,7 +77,9 @@ pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, repl
     let has_begun = |other: &Replica| {
         other.placement != replica.placement && !has_ended(seen.0, other) && !keyspace.has_lost(other)
     };
-    let is_open = || shard.staying().any(is_away) || shard.live().any(has_begun) || !all_are_back(seen);
+    let is_open = || {
+        shard.staying().any(is_away) || shard.live().any(has_begun) || !all_are_back(seen, keyspace, shard)
+    };
     if is_open() { Copy::Unproven } else { found }
 }
 

@@ -196,6 +196,9 @@ pub struct DumpNode {
     /// Whether it ended with a goodbye.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
+    /// Whether a map has named it, as this incarnation or as an earlier one: it may have data on its disk.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
     /// Asked to be emptied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DumpDrain>,
@@ -322,6 +325,7 @@ impl From<&NodeRecord> for DumpNode {
             session: record.session.map(|digest| to_hex(&digest.0)),
             ended: record.ended,
             left: record.left,
+            held: record.held,
             drain: record.drain.as_ref().map(drain),
             since_ms: record.since_ms,
         }
@@ -484,6 +488,7 @@ impl TryFrom<DumpNode> for NodeRecord {
             incarnation: registration.incarnation.ok_or_else(none)?,
             ended: form.ended,
             left: form.left,
+            held: form.held,
             drain: form.drain.map(drain),
             since_ms: form.since_ms,
         })

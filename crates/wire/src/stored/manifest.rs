@@ -49,6 +49,8 @@ impl Faults {
         };
         StoredFaults {
             cluster: list(&self.cluster),
+            // Which nobody knows who has only this state.
+            was_set_back: false,
             nodes: list(&self.nodes),
             plans: list(&self.plans),
             plans_may_be_old: self.plans_may_be_old,

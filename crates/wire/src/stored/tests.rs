@@ -139,15 +139,7 @@ fn small() -> Store {
     let (keyspace, diffs) = value(());
     let (mut store, mut shelf) = (Store::default(), Shelf::default());
     let node = partage_core::node::NodeSpec::new(NodeId::new("n1").unwrap(), "h:1");
-    let node = partage_core::cluster::NodeRecord {
-        spec: node,
-        session: None,
-        incarnation: Incarnation(3),
-        ended: false,
-        left: false,
-        drain: None,
-        since_ms: 9,
-    };
+    let node = partage_core::cluster::NodeRecord::new(node, Incarnation(3));
     for at in 0..diffs.len() {
         let map = testing::replay(&keyspace, &diffs[..=at]);
         let mut writes = vec![Write::Map(diffs[at].clone())];
@@ -332,16 +324,7 @@ const SMALL: Room = Room { steps: 7, bytes: 2 * VALUE_BYTES };
 
 fn node(at: u64) -> Write {
     let spec = partage_core::node::NodeSpec::new(NodeId::new(&format!("n{at}")).unwrap(), "h:1");
-    let incarnation = Incarnation(at);
-    Write::Node(partage_core::cluster::NodeRecord {
-        spec,
-        session: None,
-        incarnation,
-        ended: false,
-        left: false,
-        drain: None,
-        since_ms: 1,
-    })
+    Write::Node(partage_core::cluster::NodeRecord::new(spec, Incarnation(at)))
 }
 
 /// What a reader makes of the store; the records only.

@@ -295,6 +295,15 @@ impl Cluster {
         if matches!(health, Health::Up | Health::Suspect | Health::Unreachable) {
             intent.warnings.push(format!("node {id} is {health}: it comes back if its process goes on"));
         }
+        let waiting = self.shards_that_wait_for(id);
+        if waiting > 0 {
+            let waits =
+                if waiting == 1 { "1 shard waits".to_owned() } else { format!("{waiting} shards wait") };
+            intent.warnings.push(format!(
+                "{waits} for it, as it may have later copies than the others since the cluster's state was restored: what \
+                 only it has is missing then"
+            ));
+        }
         Ok(intent)
     }
 

@@ -324,6 +324,39 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
     assert_eq!(orders.permissions, [], "nobody has deleted that data");
 }
 
+/// Some of the state is known to be older, so all of it may be: the map may name an owner that others have replaced, and of
+/// those nobody has been heard (seed 405125).
+#[test]
+fn o1_where_the_state_was_set_back_nobody_gets_a_lease_while_one_of_before_may_run() {
+    let (mut town, older) = set_back();
+    let (leases_over, lease_ms) =
+        (town.now + Granted::assumed(Millis(0), older.cluster.longest_lease_ms).end().0, settings().lease_ms);
+    let lease = |cluster: &mut Cluster, town: &mut Town| {
+        let beat = town.next_beat(&node("n0"));
+        let known = Registration {
+            incarnation: Some(beat.incarnation),
+            session: beat.session,
+            ..registration("n0", vec![])
+        };
+        cluster.register(at(town), known).unwrap();
+        cluster.beat(at(town), beat).unwrap().lease.unwrap().lease_ms
+    };
+    let (mut cluster, _) = started(&town, older.clone(), heard(&[late()]));
+    assert!(!cluster.faults().quarantine.contains_key(&name()), "of this one nobody knows more");
+    assert_eq!(lease(&mut cluster, &mut town), 0);
+    // The next coordinator hears of it from the first.
+    let (earlier, _) = started(&town, older.clone(), heard(&[known(&town)]));
+    let stored = Records { cluster: earlier.records().cluster, ..older.clone() };
+    let (mut next, _) = started(&town, stored, Ahead::new());
+    assert_eq!(lease(&mut next, &mut town), 0);
+    let (mut sound, _) = started(&town, older, Ahead::new());
+    assert_eq!(lease(&mut sound, &mut town), lease_ms, "where nothing is known of that");
+    town.now = leases_over - 1;
+    assert_eq!(lease(&mut cluster, &mut town), 0);
+    town.now = leases_over;
+    assert_eq!(lease(&mut cluster, &mut town), lease_ms);
+}
+
 /// The counters were deleted, and with them the longest lease: only the first leader after that waits for ten minutes.
 #[test]
 fn o5_how_long_the_longest_lease_was_is_asked_no_more_once_it_is_over() {

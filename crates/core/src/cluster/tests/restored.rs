@@ -7,6 +7,7 @@ use super::durable_reshard::reshard;
 use super::recreate::recreate;
 use super::town::{BEAT_MS, Town, name, node};
 use crate::id::{ShardId, TransactionId};
+use crate::limits;
 use crate::map::{Shard, Stage};
 use crate::name::NodeId;
 
@@ -399,6 +400,10 @@ fn d10_what_a_person_has_chosen_is_not_overtaken_by_a_later_copy_that_they_were_
         assert_eq!(town.served().len(), 1, "{lives}: {:#?} {:#?}", town.notices, town.map());
         let led_by = town.map().shards().next().unwrap().leader().unwrap().node.clone();
         assert_eq!(led_by, leader, "{lives}");
+        // It is a copy that serves, whatever was found before: nothing may take its place.
+        let now = town.map().generation().sequence;
+        let refused = recreate(&mut town, shard.id, now).unwrap_err();
+        assert!(refused.contains("has not ended"), "{lives}: {refused}");
     }
 }
 
@@ -475,4 +480,66 @@ fn d1_d10_copies_that_live_wait_for_nodes_that_were_not_heard_since_a_restore() 
     town.run(10_000);
     let led_by = town.map().shards().next().unwrap().leader().unwrap().node.clone();
     assert_eq!((town.served().len(), led_by), (1, followed), "{:#?}", town.notices);
+}
+
+/// n0 was dead when the backup was taken, and the map does not name it. It came back, led alone, and everything ended; n2 lost
+/// its disk. However long that is, the copies that the map names wait for it, unless a person removes it (seed 4103).
+#[test]
+fn d1_d10_copies_wait_for_a_dead_node_that_may_have_led_since_the_backup() {
+    let restored = || {
+        let mut town = town_of(3, durable(8, 2));
+        kill(&mut town, 0);
+        town.run(2 * REPLACE_AFTER_MS + 20_000);
+        let names =
+            |town: &Town, id: &NodeId| town.map().shards().any(|shard| shard.live().any(|r| r.node == *id));
+        assert!(!names(&town, &node("n0")), "{:#?}", town.map());
+        let backup = town.disk.clone();
+        let record = backup.nodes.iter().find(|record| record.spec.id == node("n0")).unwrap();
+        assert!(record.ended && record.held, "{record:?}");
+        start(&mut town, 0);
+        kill(&mut town, 1);
+        town.run(2 * REPLACE_AFTER_MS + 20_000);
+        assert_eq!(town.map().shards().filter(|shard| shard.live().any(|r| r.node == node("n0"))).count(), 8);
+        kill(&mut town, 2);
+        town.run(20_000);
+        assert_eq!(town.served().len(), 8, "n0 leads alone: {:#?}", town.notices);
+        kill(&mut town, 0);
+        town.disks.as_mut().unwrap().data.retain(|(on, _), _| *on != node("n2"));
+        let mut town = restore(town, backup);
+        start(&mut town, 1);
+        start(&mut town, 2);
+        town.run(30_000);
+        town
+    };
+    let mut town = restored();
+    // Its record is not forgotten by time, and not by another coordinator.
+    town.now += limits::DEAD_NODE_MS;
+    town.run(60_000);
+    town = town.restart_coordinator();
+    town.run(20_000);
+    assert!(town.served().is_empty(), "{:#?}", town.notices);
+    let shard = town.map().shards().next().unwrap().id;
+    let told = waits_for(&town, shard);
+    assert!(told.contains("n0 may have a later copy, not heard since"), "{told}");
+    let status = format!("{:?}", town.cluster.status(town.at()).problems);
+    assert!(status.contains("n0"), "{status}");
+    start(&mut town, 0);
+    town.run(20_000);
+    assert!(town.served().is_empty(), "its copies are later: {:#?}", town.notices);
+    let told = waits_for(&town, shard);
+    assert!(told.contains("older than"), "{told}");
+
+    // It does not come back, and a person says so.
+    let mut town = restored();
+    let shards: Vec<ShardId> = town.map().shards().map(|shard| shard.id).collect();
+    let disks = town.disks.as_mut().unwrap();
+    shards.iter().for_each(|shard| disks.give_up(*shard));
+    let remove = Command::RemoveNode { node: node("n0") };
+    let answer =
+        town.cluster.command(town.at(), TransactionId([9; 20]), "mia", remove.clone(), true).unwrap();
+    let warned = answer.warnings.join("; ");
+    assert!(warned.contains("8 shards wait for it"), "{warned}");
+    town.cluster.command(town.at(), TransactionId([9; 20]), "mia", remove, false).unwrap();
+    town.run(20_000);
+    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
 }

@@ -244,15 +244,7 @@ fn plans_are_checked_against_the_map_they_were_made_from() {
 fn what_is_saved_after_a_loss_gives_no_number_again_and_forgets_no_node() {
     let mut records = Records::try_from(serde_json::from_value::<Dump>(sound()).unwrap()).unwrap();
     let before = records.clone();
-    records.nodes = vec![NodeRecord {
-        spec: NodeSpec::new("n3".parse().unwrap(), "h:1"),
-        session: None,
-        incarnation: Incarnation(77),
-        ended: false,
-        left: false,
-        drain: None,
-        since_ms: 0,
-    }];
+    records.nodes = vec![NodeRecord::new(NodeSpec::new("n3".parse().unwrap(), "h:1"), Incarnation(77))];
     records.cluster = Default::default();
     let wall_ms = 1_790_000_000_000;
     let saved = records.clone().after_loss(wall_ms);
@@ -260,6 +252,8 @@ fn what_is_saved_after_a_loss_gives_no_number_again_and_forgets_no_node() {
     let names: Vec<_> = saved.nodes.iter().map(|node| node.spec.id.to_string()).collect();
     assert_eq!(names, ["n3", "n1", "n2"], "maps name them");
     assert!(saved.nodes.iter().all(|node| !node.ended));
+    let held: Vec<_> = saved.nodes.iter().map(|node| node.held).collect();
+    assert_eq!(held, [false, true, true], "who is named may have data");
     assert!(saved.cluster.next_incarnation > Incarnation(1_000_000));
     assert!(saved.cluster.longest_lease_ms > 3_000, "nobody knows how long the longest was");
     let ((_, old), (_, new)) = (&before.keyspaces[0], &saved.keyspaces[0]);

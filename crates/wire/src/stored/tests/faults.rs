@@ -67,16 +67,8 @@ fn history(apart: bool) -> Past {
                 ..plan(1)
             };
             let spec = NodeSpec::new(node, "h:1");
-            let (incarnation, ended) = (Incarnation(u64::from(step)), false);
-            let node = NodeRecord {
-                spec,
-                incarnation,
-                session: None,
-                ended,
-                left: false,
-                drain: None,
-                since_ms: number as u64,
-            };
+            let since_ms = number as u64;
+            let node = NodeRecord { since_ms, ..NodeRecord::new(spec, Incarnation(u64::from(step))) };
             let next_incarnation = Incarnation(u64::from(step) + 1 + 10 * number as u64);
             let writes = [
                 Write::Cluster(ClusterRecord {
