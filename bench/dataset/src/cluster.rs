@@ -21,7 +21,7 @@ const JARS: [&str; 4] = ["zookeeper", "slf4j-simple", "netty-codec", "netty-reso
 
 /// Nodes of one kind.
 pub struct Cluster {
-    /// Whose.
+    /// The name of the server program that the nodes run, `partage` or `sequins`.
     pub name: &'static str,
     /// In their order.
     pub nodes: Vec<Running>,

@@ -45,7 +45,7 @@ impl Data {
         lines.map(entry).collect::<Result<_>>().map(Data::Index)
     }
 
-    /// How many.
+    /// The number of keys.
     pub fn len(&self) -> u64 {
         match self {
             Data::Made(keys) => *keys,

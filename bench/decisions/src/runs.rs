@@ -18,7 +18,7 @@ pub struct Cost {
     pub most_ms: f64,
     /// All together.
     pub sum_ms: f64,
-    /// How many.
+    /// The number of calls.
     pub calls: usize,
 }
 
@@ -29,7 +29,7 @@ impl Cost {
     }
 }
 
-/// See the module.
+/// Several runs of one scenario, each measured in a process of its own.
 pub struct Runs(Vec<Calls>);
 
 /// Writes down what was measured, a line for each event.

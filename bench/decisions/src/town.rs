@@ -50,7 +50,7 @@ struct Worker {
     whole: bool,
 }
 
-/// See the module.
+/// A cluster without network or disk whose workers answer at once, and the measured cost of each call to it.
 pub struct Town {
     cluster: Cluster,
     name: KeyspaceName,

@@ -103,7 +103,7 @@ impl Durations {
         self.0.append(&mut other.0);
     }
 
-    /// How many.
+    /// The number of durations.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -31,7 +31,7 @@ struct Worker {
     applied: u64,
 }
 
-/// See the module.
+/// A cluster without network or disk whose workers answer at once.
 pub struct Town {
     cluster: Cluster,
     name: KeyspaceName,

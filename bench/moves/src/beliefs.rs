@@ -9,7 +9,7 @@ pub struct Owner {
     pub shard: u64,
     /// Its epoch.
     pub epoch: u64,
-    /// Which node.
+    /// The number of the node in this run, from 0.
     pub node: usize,
 }
 

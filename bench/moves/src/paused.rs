@@ -71,7 +71,7 @@ pub fn worker(words: &[String]) -> Result<(), String> {
     })
 }
 
-/// See the module.
+/// Stops one of three workers for `--pause-ms` milliseconds, and fails if a shard had two owners at once.
 pub fn run(words: &[String]) -> Result<(), String> {
     let slots = option(words, "--shards", 300) as u32;
     let pause = Duration::from_millis(option(words, "--pause-ms", 8_000));

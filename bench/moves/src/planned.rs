@@ -39,7 +39,7 @@ fn runtime(name: &str) -> Result<Runtime, String> {
         .map_err(|error| error.to_string())
 }
 
-/// See the module.
+/// Measures first convergence, then a drain, a join and a leave under a steady load.
 pub fn run(words: &[String]) -> Result<(), String> {
     let sizes = Sizes {
         workers: option(words, "--workers", 100) as usize,

@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 /// Bytes of framing of one gRPC message.
 const FRAME: usize = 5;
 
-/// See the module.
+/// Subscribers to the map of one keyspace, each with a stream of its own.
 pub struct Crowd {
     arrivals: tokio::sync::Mutex<mpsc::Receiver<Instant>>,
     bytes: Arc<AtomicU64>,

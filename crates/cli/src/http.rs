@@ -30,7 +30,7 @@ pub fn address(text: &str) -> Result<String, String> {
 pub struct Lost {
     /// Whether the request may have arrived.
     pub sent: bool,
-    /// Why.
+    /// Why there was no answer, in words.
     pub why: String,
 }
 

@@ -36,7 +36,7 @@ pub struct Keys {
 /// Lines that could not be used.
 #[derive(Debug, Default)]
 pub struct LeftOut {
-    /// How many.
+    /// The number of lines that cannot be used.
     pub lines: u64,
     /// How many lines there were in all.
     pub of: u64,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// `partage completions`
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// Which shell
+    /// The shell that the completions are for
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -56,13 +56,13 @@ pub enum Error {
     /// The session is not known, or no longer.
     #[error("session {session} has ended; its ephemeral keys are gone: open a new session")]
     SessionEnded {
-        /// Which.
+        /// The session that has ended or was never known.
         session: SessionId,
     },
     /// This backend does not do that at all.
     #[error("the {backend} backend does not offer {what}: choose a backend that does")]
     Unsupported {
-        /// Which backend.
+        /// The name of the backend, such as `gossip`.
         backend: &'static str,
         /// What was asked of it.
         what: &'static str,
@@ -76,7 +76,7 @@ pub enum Error {
     /// The change was sent and no answer came: it may have happened, or happen yet (C3).
     #[error("the outcome is not known: {what}: read before trying again")]
     Indefinite {
-        /// Why.
+        /// Why the outcome is not known.
         what: String,
     },
     /// No room; nothing was changed.
@@ -128,7 +128,7 @@ pub enum Error {
     /// The store belongs to somebody else.
     #[error("`{location}` belongs to cluster {found}, not to {expected}: check the root or directory")]
     WrongCluster {
-        /// Where.
+        /// The root or directory that belongs to the other cluster.
         location: String,
         /// The id asked for.
         expected: String,

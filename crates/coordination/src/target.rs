@@ -132,7 +132,7 @@ pub struct Listen {
 /// A backend, its servers, and which part of it is ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Which engine.
+    /// The kind of backend, such as etcd or ZooKeeper.
     pub backend: Backend,
     /// Its servers, at least one.
     pub hosts: Vec<Host>,

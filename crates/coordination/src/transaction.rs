@@ -108,7 +108,7 @@ pub struct Condition {
 pub enum Operation {
     /// Creates or replaces a key.
     Put {
-        /// Which.
+        /// The key that is created or replaced.
         key: Key,
         /// Its new bytes.
         value: Bytes,
@@ -117,7 +117,7 @@ pub enum Operation {
     },
     /// Removes a key; one that is not there is no error. Keys below it stay.
     Delete {
-        /// Which.
+        /// The key that is removed.
         key: Key,
     },
 }

@@ -19,7 +19,7 @@ use crate::transaction::{Entry, Version};
 /// One key that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which.
+    /// The key that was created, replaced or deleted.
     pub key: Key,
     /// What it is now; `None` if it was deleted.
     pub entry: Option<Entry>,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Mutex;
 
-/// See the module.
+/// The handler of every administrative command and query, shared by the JSON and the gRPC API.
 #[derive(Clone)]
 pub(crate) struct Desk {
     mind: Mind,

@@ -33,7 +33,7 @@ use tonic::metadata::AsciiMetadataKey;
 /// The method of a worker's stream.
 const ATTEND: &str = "/partage.v1.Worker/Attend";
 
-/// See the module.
+/// The part of a standby coordinator that passes requests on to the leader and returns its answers.
 #[derive(Clone)]
 pub struct Forward {
     client: Client<HttpConnector, Full<Bytes>>,

@@ -42,7 +42,7 @@ pub enum RestoreError {
     /// A directory.
     #[error("{}: {what}", path.display())]
     Directory {
-        /// Which.
+        /// The directory that cannot take the backup.
         path: PathBuf,
         /// What is wrong with it, and the way out.
         what: String,

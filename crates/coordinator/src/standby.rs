@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Who leads.
+/// The coordinator that leads, as a standby knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leads {
     /// Its address.
@@ -83,7 +83,7 @@ impl Standby {
         Standby { own, leads, table, relay, watching: None }
     }
 
-    /// Who leads.
+    /// Follows the coordinator that leads.
     pub fn who_leads(&self) -> WhoLeads {
         self.leads.subscribe()
     }

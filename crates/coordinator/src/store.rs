@@ -50,7 +50,7 @@ pub enum StoreError {
     /// The file that holds the highest term that was seen.
     #[error("{}: {what}", path.display())]
     Terms {
-        /// Which file.
+        /// The file of the highest term, which could not be read or written.
         path: PathBuf,
         /// What is wrong with it, and the way out.
         what: String,
@@ -73,7 +73,7 @@ pub enum StoreError {
         servers.join(", ")
     )]
     Elsewhere {
-        /// Whose map.
+        /// The keyspace whose map is kept by metadata servers.
         keyspace: KeyspaceName,
         /// Who has it.
         servers: Vec<String>,
@@ -94,7 +94,7 @@ pub enum StoreError {
         who: String,
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which map.
+        /// The generation of the later map.
         at: Generation,
     },
     /// Somebody else has its name.
@@ -115,7 +115,7 @@ pub enum StoreError {
          anew, and they begin a new cluster"
     )]
     Emptied {
-        /// Where.
+        /// The URL of the emptied root, or the name of its backend.
         place: String,
         /// Which cluster it was.
         cluster: ClusterId,
@@ -126,7 +126,7 @@ pub enum StoreError {
          directory of its own"
     )]
     NoDirectory {
-        /// Which backend.
+        /// The name of the coordination backend, such as `etcd`.
         backend: String,
     },
     /// A keyspace that was in quarantine need not be any more.
@@ -134,7 +134,7 @@ pub enum StoreError {
         "the stored state of keyspace {keyspace} can be read again: the coordinator reads everything anew"
     )]
     ReadableAgain {
-        /// Which.
+        /// The keyspace that was in quarantine.
         keyspace: KeyspaceName,
     },
     /// Its name cannot stand in a list of metadata servers.

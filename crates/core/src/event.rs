@@ -121,13 +121,13 @@ impl fmt::Display for EventKind {
 /// What an event is about, as far as it is about one of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
-    /// Which keyspace.
+    /// The keyspace that the event is about, if it is about one.
     pub keyspace: Option<KeyspaceName>,
     /// Which shard of it.
     pub shard: Option<ShardId>,
-    /// Which nodes.
+    /// The nodes that the event is about; empty if it is about none.
     pub nodes: Vec<NodeId>,
-    /// Which plan.
+    /// The plan that the event is about, if it is about one.
     pub plan: Option<PlanId>,
 }
 
@@ -180,7 +180,7 @@ pub enum Actor {
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What sort.
+    /// The kind of the change.
     pub kind: EventKind,
     /// What it is about.
     pub about: About,

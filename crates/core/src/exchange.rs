@@ -19,9 +19,9 @@ use std::fmt;
 /// Names one replica in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaKey {
-    /// Which keyspace.
+    /// The keyspace that the replica's shard is in.
     pub keyspace: KeyspaceName,
-    /// Which shard.
+    /// The shard that the replica is one copy of.
     pub shard: ShardId,
     /// Which stay of it.
     pub placement: PlacementId,
@@ -100,9 +100,9 @@ impl fmt::Display for DropReason {
 /// Leave to delete the data of a replica in [`Phase::Kept`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permission {
-    /// Which replica.
+    /// The replica whose data may be deleted.
     pub replica: ReplicaKey,
-    /// Why.
+    /// Why its data may be deleted.
     pub reason: DropReason,
     /// The epoch under which others serve, or up to which everything was deleted. A worker that has data of a
     /// later epoch knows more than this coordinator, and keeps it (D11).
@@ -112,7 +112,7 @@ pub struct Permission {
 /// A replica that a worker has stored and no coordinator has ordered from this start of it (yet).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Which replica.
+    /// The replica whose data the worker has stored.
     pub replica: ReplicaKey,
     /// What its shard held.
     pub bounds: Bounds,
@@ -136,7 +136,7 @@ impl Stored {
 /// The latest map of a keyspace that a worker was given orders by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// Which keyspace.
+    /// The keyspace that the map is of.
     pub keyspace: KeyspaceName,
     /// [`KeyspaceBrief::first_shard`]: tells it from earlier keyspaces of that name.
     pub first_shard: ShardId,
@@ -157,7 +157,7 @@ impl Known {
 /// How one replica is, as its worker sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Which replica.
+    /// The replica that the report is about.
     pub replica: ReplicaKey,
     /// What was done.
     pub phase: Phase,
@@ -185,7 +185,7 @@ pub struct Served {
 /// From worker to coordinator, every `heartbeat_ms` and when something changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beat {
-    /// Who.
+    /// The node that sent the heartbeat.
     pub node: NodeId,
     /// Which start of it.
     pub incarnation: Incarnation,
@@ -229,7 +229,7 @@ pub struct Peer {
 /// What one replica should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// Which replica.
+    /// The replica that the order is about.
     pub replica: ReplicaKey,
     /// What its shard holds.
     pub bounds: Bounds,

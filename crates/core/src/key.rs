@@ -109,9 +109,9 @@ pub struct KeyRange {
     "the range from {begin:?} to {end:?} holds no key: its begin must be below its end (an empty end means no end)"
 )]
 pub struct ReversedRange {
-    /// As given.
+    /// The first key of the range, as given.
     pub begin: Key,
-    /// As given.
+    /// The first key after the range, as given; not above `begin`.
     pub end: Key,
 }
 

@@ -49,7 +49,7 @@ macro_rules! words {
 pub struct UnknownWord {
     /// What the word was for.
     pub what: &'static str,
-    /// As given.
+    /// The word that was given.
     pub given: String,
     /// What it could have been.
     pub known: &'static [&'static str],
@@ -231,7 +231,7 @@ pub struct Keyspace {
     pub replicas: u32,
     /// Name of the placement policy.
     pub policy: String,
-    /// Who decides.
+    /// Whether the coordinator approves its plans itself, or a person does.
     pub mode: Mode,
     /// Over what replicas are spread.
     pub spread: Spread,
@@ -254,19 +254,19 @@ pub enum KeyspaceError {
     /// 0, or above [`limits::REPLICAS`].
     #[error("keyspace {keyspace}: {replicas} replicas: {}", self.way_out())]
     Replicas {
-        /// Which keyspace.
+        /// The keyspace with the wrong number of replicas.
         keyspace: KeyspaceName,
-        /// As given.
+        /// The number of replicas of each shard that was given.
         replicas: u32,
     },
     /// A number that is not finite or out of its range.
     #[error("keyspace {keyspace}: {what} is {value}: {}", self.way_out())]
     Number {
-        /// Which keyspace.
+        /// The keyspace with the wrong setting.
         keyspace: KeyspaceName,
-        /// Which setting.
+        /// The setting that is wrong, in the words of the error message: "hot_key_share", "a throttle".
         what: &'static str,
-        /// As given.
+        /// The value that was given for the setting.
         value: f64,
         /// What would do.
         mend: &'static str,
@@ -274,9 +274,9 @@ pub enum KeyspaceError {
     /// The same node both pinned and excluded.
     #[error("keyspace {keyspace}: node {node} is both pinned and excluded: {}", self.way_out())]
     PinnedAndExcluded {
-        /// Which keyspace.
+        /// The keyspace with the contradiction in its constraint.
         keyspace: KeyspaceName,
-        /// Which node.
+        /// The node that is both pinned and excluded.
         node: NodeId,
     },
 }

@@ -44,7 +44,7 @@ pub enum ReplicaState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("replica {placement} cannot go from {from} to {to}: {}", IllegalStep::WAY_OUT)]
 pub struct IllegalStep {
-    /// Which replica.
+    /// The placement id of the replica that was to take the step.
     pub placement: PlacementId,
     /// Where it is.
     pub from: ReplicaState,

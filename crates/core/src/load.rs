@@ -61,7 +61,7 @@ pub struct HotKey {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("load {metric} is {value}: a load is a finite number, 0 or more")]
 pub struct BadLoad {
-    /// Which metric.
+    /// The name of the metric: one of [`METRICS`], or "hot key requests".
     pub metric: &'static str,
     /// As reported.
     pub value: f64,

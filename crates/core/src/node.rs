@@ -47,17 +47,17 @@ pub enum NodeSpecError {
     /// Zero, negative, infinite or not a number.
     #[error("node {node}: capacity {capacity} is not usable: give a number from {low} to {high} (1 is usual)", low = limits::CAPACITIES.start(), high = limits::CAPACITIES.end())]
     Capacity {
-        /// Which node.
+        /// The node that announced the capacity.
         node: NodeId,
-        /// As given.
+        /// The capacity that was announced: the node's share of every load, relative to other nodes.
         capacity: f64,
     },
     /// No host or no port.
     #[error("node {node}: address {address:?} is not usable: give host:port, where other processes reach it")]
     Address {
-        /// Which node.
+        /// The node that announced the address.
         node: NodeId,
-        /// As given.
+        /// The address that was announced, which is not of the form `host:port`.
         address: String,
     },
     /// A callback elsewhere than at the announced address: the coordinator would send requests for a stranger to
@@ -66,9 +66,9 @@ pub enum NodeSpecError {
         "node {node}: callback {callback:?} is not at the announced address: give http://{address}/ and a path"
     )]
     Callback {
-        /// Which node.
+        /// The node that announced the callback.
         node: NodeId,
-        /// As given.
+        /// The callback URL that was announced.
         callback: String,
         /// As announced.
         address: String,
@@ -76,9 +76,9 @@ pub enum NodeSpecError {
     /// More than [`limits::LABELS`].
     #[error("node {node} has {count} labels: the limit is {limit}", limit = limits::LABELS)]
     Labels {
-        /// Which node.
+        /// The node that announced the labels.
         node: NodeId,
-        /// How many.
+        /// The number of labels that were announced.
         count: usize,
     },
 }

@@ -36,7 +36,7 @@ pub enum Change {
     Remove {
         /// Of which shard.
         shard: ShardId,
-        /// Which one.
+        /// The placement id of the replica that is removed.
         placement: PlacementId,
     },
     /// Another leader among the live replicas.
@@ -55,7 +55,7 @@ pub enum Change {
     },
     /// Neighbours become one.
     Merge {
-        /// The parents, in the order of their bounds.
+        /// The shards that are merged.
         shards: Vec<ShardId>,
         /// Bounds and nodes of the child, leader's node first.
         child: (Bounds, Vec<NodeId>),
@@ -130,11 +130,11 @@ pub enum Progress {
 /// One line of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
-    /// What.
+    /// The change that this line of the plan asks for.
     pub change: Change,
     /// Why, as one sentence.
     pub reason: String,
-    /// How far.
+    /// How far the change has got.
     pub progress: Progress,
     /// Where the replica is that leaves or is to lead. Kept with the plan: the map forgets a replica when it is gone. None
     /// until the plan is kept, and where the change names no replica.
@@ -199,7 +199,7 @@ pub enum Status {
 pub struct Plan {
     /// Its number.
     pub id: PlanId,
-    /// Whose shards.
+    /// The keyspace of the shards that it changes.
     pub keyspace: KeyspaceName,
     /// The map it was made from.
     pub base: Generation,

@@ -80,9 +80,9 @@ pub enum SettingsError {
         "lease_ms is {lease_ms}, not above twice heartbeat_ms ({heartbeat_ms}): one lost beat would stop a healthy node; raise lease_ms"
     )]
     ShortLease {
-        /// As given.
+        /// The lease that was given, in milliseconds.
         lease_ms: u64,
-        /// As given.
+        /// The time between two heartbeats that was given, in milliseconds.
         heartbeat_ms: u64,
     },
     /// A node would be given up between two of its beats.
@@ -90,9 +90,9 @@ pub enum SettingsError {
         "dead_after_ms is {dead_after_ms}, not above heartbeat_ms ({heartbeat_ms}): a healthy node would be dead between two beats; raise dead_after_ms"
     )]
     EarlyDeath {
-        /// As given.
+        /// The time without a heartbeat after which a node is dead, as given, in milliseconds.
         dead_after_ms: u64,
-        /// As given.
+        /// The time between two heartbeats that was given, in milliseconds.
         heartbeat_ms: u64,
     },
     /// A share outside 0 to 1.

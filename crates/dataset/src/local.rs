@@ -39,7 +39,7 @@ pub struct Store {
 /// What lies in it.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// In order.
+    /// The versions that were found, sorted by the names of dataset and version.
     pub versions: Vec<Stored>,
     /// What was thrown away, and why: for the log.
     pub removed: Vec<(PathBuf, String)>,
@@ -48,9 +48,9 @@ pub struct Scan {
 /// A version, or what is here of it.
 #[derive(Debug)]
 pub struct Stored {
-    /// Which dataset.
+    /// The dataset that the version belongs to.
     pub dataset: DatasetName,
-    /// Which version.
+    /// The name of the version.
     pub version: VersionName,
     /// Which partition a key is in.
     pub layout: Layout,

@@ -101,13 +101,13 @@ pub enum SettingsError {
         "{file}: it is not UTF-8 text of at most {SETTINGS_BYTES} bytes: write TOML, see the book's page on sources"
     )]
     NoText {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
     },
     /// A format that there is not.
     #[error("{file}: {why}")]
     Format {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
         /// What is wrong.
         why: UnknownFormat,
@@ -115,9 +115,9 @@ pub enum SettingsError {
     /// A word that is none of those that may stand there.
     #[error("{file}: {key} = {value:?} is none of {known}")]
     Word {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
-        /// Which key.
+        /// The setting that has the value: `layout` or `compression`.
         key: &'static str,
         /// As given, cut to 64 characters.
         value: String,
@@ -127,7 +127,7 @@ pub enum SettingsError {
     /// A dealing that there is not.
     #[error("{file}: {why}")]
     Dealing {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
         /// What is wrong.
         why: UnknownDealing,
@@ -135,7 +135,7 @@ pub enum SettingsError {
     /// Numbers of replicas that do not go together, whatever the node is told.
     #[error("{file}: {why}")]
     Replication {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
         /// What is wrong.
         why: ReplicationError,
@@ -143,9 +143,9 @@ pub enum SettingsError {
     /// A level without zstd, or out of range.
     #[error("{file}: level = {level} goes with compression = \"zstd\" and is 1 to 19")]
     Level {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
-        /// As given.
+        /// The compression level, as given.
         level: i32,
     },
     /// More than all.
@@ -153,9 +153,9 @@ pub enum SettingsError {
         "{file}: max_shrink_percent = {percent} is not 0 to 100; with 100 a version may lose all of its keys"
     )]
     Percent {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
-        /// As given.
+        /// The value of `max_shrink_percent`, as given: more than 100.
         percent: u32,
     },
     /// Columns that a SequenceFile does not have.
@@ -163,13 +163,13 @@ pub enum SettingsError {
         "{file}: a SequenceFile has no columns: leave out key, partition_by, values, header, delimiter and quote"
     )]
     NoColumns {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
     },
     /// No key that rows could have.
     #[error("{file}: key = {key:?}: {how}")]
     Key {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
         /// As given, cut to some columns.
         key: Vec<String>,
@@ -179,9 +179,9 @@ pub enum SettingsError {
     /// It cannot stand between fields, or around them.
     #[error("{file}: {key} = {value:?}: {how}")]
     Mark {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
-        /// Which key.
+        /// The setting that has the value: `delimiter` or `quote`.
         key: &'static str,
         /// As given, cut to 64 characters.
         value: String,
@@ -191,7 +191,7 @@ pub enum SettingsError {
     /// Neither a number nor a share.
     #[error("{file}: {why}")]
     BadRows {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
         /// What is wrong.
         why: UnknownTolerance,
@@ -199,9 +199,9 @@ pub enum SettingsError {
     /// It would break the header.
     #[error("{file}: content_type = {value:?} is none: use visible ASCII, such as text/plain")]
     ContentType {
-        /// Which.
+        /// The name of the settings file in error messages.
         file: String,
-        /// As given.
+        /// The content type, as given, cut to 64 characters.
         value: String,
     },
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// See the module.
+/// The open connections of one listener, and the limits on how many more may come.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     places: usize,

@@ -166,7 +166,7 @@ impl Hold {
     }
 }
 
-/// See the module.
+/// The admission control of one HTTP listener: limits and checks of connections and requests. A copy is the same one.
 #[derive(Debug, Clone)]
 pub struct Door(Arc<Inner>);
 

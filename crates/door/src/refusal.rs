@@ -71,7 +71,7 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {way_out}")]
 pub struct Refusal {
-    /// Why.
+    /// The kind of refusal, as it is counted and logged.
     pub reason: Reason,
     what: String,
     way_out: &'static str,

@@ -16,7 +16,7 @@ use crate::disk::{Disk, DiskFile};
 
 const SECTOR: usize = 512;
 
-/// What strikes.
+/// A fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Everything stops: each operation fails from here on.

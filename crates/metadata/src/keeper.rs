@@ -68,7 +68,7 @@ pub enum OpenError {
     /// The disk.
     #[error("cannot open the METADATA files in `{}`: {error}", dir.display())]
     Disk {
-        /// Where.
+        /// The directory of the METADATA files.
         dir: PathBuf,
         /// What the system said.
         error: std::io::Error,
@@ -249,7 +249,7 @@ impl Keepers {
     /// Becomes one of the keyspace's servers (T8).
     ///
     /// # Errors
-    /// Why not.
+    /// When this server cannot become one of them; the [`Refused`] says why.
     pub async fn join(&self, keyspace: &KeyspaceName) -> Result<Generation, Refused> {
         match self.call(keyspace, Event::Join).await? {
             Answer::Joined(at) => Ok(at),

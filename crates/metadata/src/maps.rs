@@ -42,7 +42,7 @@ pub enum ChangeError {
     /// No server of the list gives the map.
     #[error("no metadata server of keyspace {keyspace} gives its map: {why}")]
     NoAnswer {
-        /// Whose map.
+        /// The keyspace of the map.
         keyspace: KeyspaceName,
         /// What the last of them said.
         why: String,
@@ -205,7 +205,7 @@ impl Maps {
     /// Commits the first map of a keyspace (T6).
     ///
     /// # Errors
-    /// Why not.
+    /// When the map is not committed, or not known to be; the [`ChangeError`] says why.
     pub async fn create(&self, map: ShardMap) -> Result<Generation, ChangeError> {
         let keyspace = map.keyspace().clone();
         let base = self.draw()?;
@@ -215,7 +215,7 @@ impl Maps {
     /// Makes `servers` those that keep the map, if a majority of them has it on disk (T8).
     ///
     /// # Errors
-    /// Why not.
+    /// When the list of servers is not committed, or not known to be; the [`ChangeError`] says why.
     pub async fn set_servers(
         &self,
         seen: Seen,
@@ -228,7 +228,7 @@ impl Maps {
     /// Makes sure that most of `servers` have the map on disk; they keep it when that is swapped in (T8).
     ///
     /// # Errors
-    /// Why not.
+    /// When no majority of `servers` has the map on disk; the [`ChangeError`] says why.
     pub async fn prepare_servers(
         &self,
         seen: Seen,

@@ -21,13 +21,13 @@ pub enum CallError {
     /// It was tried and given up.
     #[error("{keyspace}{}: {}, after {tries} tries", shard_and_node(shard, node), sentence(*reason))]
     GaveUp {
-        /// Which keyspace.
+        /// The keyspace that the request was for.
         keyspace: KeyspaceName,
         /// Which shard, if one is known.
         shard: Option<ShardId>,
         /// Who was asked last.
         node: Option<NodeId>,
-        /// Why.
+        /// Why the router gave up.
         reason: Reason,
         /// How often it was tried.
         tries: u32,

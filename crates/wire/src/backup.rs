@@ -73,7 +73,7 @@ pub struct Label {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {at}: {what}")]
 pub struct BackupError {
-    /// Where.
+    /// The offset of the fault in the file, in bytes from 0.
     pub at: usize,
     /// What is wrong there.
     pub what: String,

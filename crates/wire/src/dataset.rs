@@ -44,7 +44,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredPartition {
-    /// Which partition.
+    /// The number of the partition, from 0.
     pub partition: u32,
     /// Length of the file.
     pub bytes: u64,

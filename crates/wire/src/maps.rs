@@ -36,7 +36,7 @@ pub enum MapNews {
         brief: Option<KeyspaceBrief>,
         /// What the router has must be forgotten: the diff begins at the empty map.
         resync: bool,
-        /// What changed.
+        /// The difference that leads to the new map.
         diff: Box<MapDiff>,
     },
     /// It is gone, if its shards began below that: the coordinator may lag behind, and not know a later one of that name yet.

@@ -90,7 +90,7 @@ impl ChangeJoiner {
 /// A question for the latest map of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapQuestion {
-    /// Whose.
+    /// The keyspace whose latest map is asked for.
     pub keyspace: KeyspaceName,
     /// From this sequence on.
     pub sequence: u64,
@@ -151,11 +151,11 @@ pub struct DiscoverRequest {
     pub keyspace: KeyspaceName,
     /// The map that it was told of.
     pub generation: Generation,
-    /// Who asks.
+    /// The node that asks.
     pub node: NodeId,
     /// Which start of it.
     pub incarnation: Incarnation,
-    /// Which partitions.
+    /// The shard ids of the partitions that the node has.
     pub shards: Vec<ShardId>,
 }
 

@@ -41,7 +41,7 @@ pub enum Event {
     Returned {
         /// For which replica.
         replica: ReplicaKey,
-        /// Which call.
+        /// The number of the call; each call that this worker begins has a higher one.
         number: u64,
         /// Of what.
         callback: Callback,
@@ -82,7 +82,7 @@ enum Step {
     Time,
 }
 
-/// See the module.
+/// The task that owns the worker's state machine, [`Mind`], and carries out what it decides.
 pub struct Driver {
     pub mind: Mind,
     pub spec: NodeSpec,

@@ -80,9 +80,9 @@ const LOOK: &str = "before you send it again, look whether it was carried out, u
 /// What a request is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Which keyspace.
+    /// The keyspace that the key is in.
     pub keyspace: KeyspaceName,
-    /// Which key.
+    /// The key whose shard the request is for.
     pub key: Vec<u8>,
     /// What it wants; none = by its method, [`access_of`].
     pub access: Option<Access>,

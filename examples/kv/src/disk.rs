@@ -43,7 +43,7 @@ pub enum FolderError {
     Disk {
         /// What was read or written.
         path: PathBuf,
-        /// Why not.
+        /// The error that the operating system gave.
         error: io::Error,
     },
     /// Another process.

@@ -22,15 +22,15 @@ pub enum SeedError {
     /// By the system.
     #[error("{file}: {error}")]
     File {
-        /// Which.
+        /// The name of the file that could not be read.
         file: String,
-        /// Why.
+        /// The error met in opening, reading or unpacking it.
         error: std::io::Error,
     },
     /// A line that is no row.
     #[error("{file}, line {line}: {why}: give one JSON object a line, each with the text field {field:?}")]
     Line {
-        /// Which file.
+        /// The name of the file with the bad line.
         file: String,
         /// Which line, from 1.
         line: usize,

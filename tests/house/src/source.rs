@@ -313,5 +313,28 @@ pub fn opening_finding(file: &str, text: &str) -> Option<String> {
         .then(|| format!("{file}:1: does not begin with `//!`; say first what the file is for, and why so"))
 }
 
+/// Words that say nothing of an item by themselves, nor with one word behind them.
+const QUESTIONS: [&str; 8] = ["Which", "Who", "Whose", "Where", "When", "Why", "How", "What"];
+
+/// Doc comments of one question word, with one word behind it or none: a reader has to guess what is meant.
+pub fn question_findings(file: &str, text: &str) -> Vec<String> {
+    let is_comment = |line: &&str| line.starts_with("///") || line.starts_with("//!");
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let is_alone = |at: usize| {
+        let next_to = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+        !next_to.filter_map(|at| lines.get(at)).any(is_comment)
+    };
+    let is_question = |line: &str| {
+        let words: Vec<&str> =
+            line.trim_start_matches(['/', '!']).trim().trim_end_matches('.').split(' ').collect();
+        words.len() <= 2 && QUESTIONS.contains(&words[0])
+    };
+    let comments = lines.iter().enumerate().filter(|(_, line)| is_comment(line));
+    comments
+        .filter(|(at, line)| is_question(line) && is_alone(*at))
+        .map(|(at, line)| format!("{file}:{}: `{line}` is a question; say with a noun what it is", at + 1))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests;

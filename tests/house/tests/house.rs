@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use house::source::{Source, opening_finding};
+use house::source::{Source, opening_finding, question_findings};
 use house::text::{Page, machine_path_findings};
 use house::{graph, tree};
 
@@ -70,6 +70,13 @@ fn every_file_says_what_it_is_for() {
     let found: Vec<String> =
         sources().iter().filter_map(|(file, text, _)| opening_finding(file, text)).collect();
     none("openings", &found);
+}
+
+#[test]
+fn no_doc_comment_is_a_question() {
+    let found: Vec<String> =
+        sources().iter().flat_map(|(file, text, _)| question_findings(file, text)).collect();
+    none("doc comments", &found);
 }
 
 #[test]

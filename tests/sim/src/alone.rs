@@ -50,7 +50,7 @@ type Says<'a> = &'a dyn Fn(&NodeId, &Order) -> Phase;
 
 /// A coordinator, and workers that beat when they are told to.
 pub struct Alone {
-    /// It.
+    /// The cluster as the coordinator under test sees it.
     pub cluster: Cluster,
     /// Its time.
     pub now: Millis,

@@ -89,7 +89,7 @@ pub struct Publication {
 /// One try of one operation.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Which operation.
+    /// The number of the operation that this is a try of.
     pub op: Op,
     /// Which try of it.
     pub attempt: u32,
@@ -121,7 +121,7 @@ pub enum Outcome {
 /// The answer to a try.
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// Which operation.
+    /// The number of the operation whose try is answered.
     pub op: Op,
     /// Which try of it.
     pub attempt: u32,

@@ -36,7 +36,7 @@ pub type Life = u64;
 /// A key of the run: keyspace and key, by their positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyAt {
-    /// Which keyspace.
+    /// The position of the keyspace among those of the run.
     pub keyspace: usize,
     /// Which of its keys.
     pub key: usize,

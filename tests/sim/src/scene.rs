@@ -46,7 +46,7 @@ pub struct Violation {
     pub invariant: &'static str,
     /// What was seen.
     pub text: String,
-    /// When.
+    /// The true time at which it was seen, in microseconds from the start of the run.
     pub at: True,
 }
 

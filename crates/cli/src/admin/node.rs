@@ -19,7 +19,7 @@ pub enum NodeCommand {
     },
     /// One node: how it is, when it was heard, and every shard that has a replica on it
     Show {
-        /// Which node
+        /// The node to show
         node: String,
         #[command(flatten)]
         door: Door,
@@ -29,7 +29,7 @@ pub enum NodeCommand {
     /// Let a node take shards again
     #[command(group(ArgGroup::new("undrained").required(true).args(["node", "zone"])))]
     Undrain {
-        /// Which node
+        /// The node that may take shards again
         node: Option<String>,
         /// All nodes of this zone that are drained instead
         #[arg(long)]
@@ -43,7 +43,7 @@ pub enum NodeCommand {
     },
     /// Forget a node that is dead, has left or is empty; what only it has stored is not waited for any longer
     Remove {
-        /// Which node
+        /// The node to forget
         node: String,
         #[command(flatten)]
         door: Door,
@@ -60,7 +60,7 @@ pub enum NodeCommand {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("which").required(true).args(["node", "zone"])))]
 pub struct DrainArgs {
-    /// Which node
+    /// The node to empty
     node: Option<String>,
     /// All nodes of this zone instead
     #[arg(long)]

@@ -99,7 +99,7 @@ pub enum ShardCommand {
     Replicas {
         #[command(flatten)]
         of: Of,
-        /// How many
+        /// The shard's own number of replicas, 1 to 64 [default: as the keyspace says]
         replicas: Option<u32>,
         #[command(flatten)]
         ahead: Ahead,
@@ -157,7 +157,7 @@ pub enum ShardCommand {
     },
 }
 
-/// Which shard.
+/// The arguments that commands on one shard share.
 #[derive(Debug, Args)]
 pub struct Of {
     /// The keyspace
@@ -172,7 +172,7 @@ pub struct Of {
     wait: Wait,
 }
 
-/// Which partitions.
+/// The arguments that commands on named partitions share.
 #[derive(Debug, Args)]
 pub struct Partitions {
     /// The keyspace

@@ -24,7 +24,7 @@ pub struct ListArgs {
 /// `partage dataset status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Which dataset
+    /// The dataset to show
     dataset: String,
     #[command(flatten)]
     door: NodeDoor,
@@ -35,7 +35,7 @@ pub struct StatusArgs {
 /// `partage dataset versions`
 #[derive(Debug, Args)]
 pub struct VersionsArgs {
-    /// Which dataset
+    /// The dataset whose versions are listed
     dataset: String,
     #[command(flatten)]
     door: NodeDoor,
@@ -57,7 +57,7 @@ pub struct RefreshArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "partage dataset rollback [OPTIONS] <DATASET> <VERSION|--latest>")]
 pub struct RollbackArgs {
-    /// Which dataset
+    /// The dataset whose version is chosen
     dataset: String,
     /// The version that clients are to get; without it, the latest again
     #[arg(required_unless_present = "latest", conflicts_with = "latest")]
@@ -77,7 +77,7 @@ pub struct RollbackArgs {
 /// `partage dataset get`
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// Which dataset
+    /// The dataset that has the key
     dataset: String,
     /// The key, as it is
     key: String,
@@ -88,7 +88,7 @@ pub struct GetArgs {
 /// `partage dataset scan`
 #[derive(Debug, Args)]
 pub struct ScanArgs {
-    /// Which dataset
+    /// The dataset whose entries are listed
     dataset: String,
     /// Only keys that begin so
     #[arg(long)]

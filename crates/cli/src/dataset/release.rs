@@ -18,9 +18,9 @@ const LOOK: Duration = Duration::from_millis(300);
 /// `partage dataset release`
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
-    /// Which dataset
+    /// The dataset of the held version
     dataset: String,
-    /// Which version
+    /// The held version that clients are to get
     version: String,
     #[command(flatten)]
     most: Most,

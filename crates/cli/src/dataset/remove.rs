@@ -22,7 +22,7 @@ use serde_json::json;
 /// `partage dataset remove`
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
-    /// Which dataset
+    /// The dataset that is no longer to be served
     dataset: String,
     #[command(flatten)]
     from: From,

@@ -58,7 +58,7 @@ pub struct Trouble {
     pub error: String,
     /// Since when.
     pub since: String,
-    /// How often.
+    /// The number of times that it has failed.
     pub times: u64,
 }
 

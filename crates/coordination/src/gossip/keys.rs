@@ -37,15 +37,15 @@ pub enum KeysError {
         "the keys of gossip, {path}: {source}: make a file with `openssl rand -hex 32 > {path}; chmod 600 {path}`"
     )]
     Unreadable {
-        /// Which file.
+        /// The file of gossip keys that could not be read.
         path: PathBuf,
-        /// Why.
+        /// The error that the operating system gave.
         source: std::io::Error,
     },
     /// Others can read or change it.
     #[error("the keys of gossip, {path}: mode {mode:03o} lets others read or change it: `chmod 600 {path}`")]
     Open {
-        /// Which file.
+        /// The file of gossip keys that is not private to its owner.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
@@ -53,7 +53,7 @@ pub enum KeysError {
     /// It is something else.
     #[error("the keys of gossip, {path}: {what}")]
     Malformed {
-        /// Which file.
+        /// The file that could not be used as a file of gossip keys.
         path: PathBuf,
         /// What is wrong with it.
         what: String,

@@ -165,7 +165,7 @@ impl Guard {
     }
 }
 
-/// See the module.
+/// The UDP socket of gossip, which seals what is sent and opens what arrives if the cluster has keys.
 struct GuardedSocket {
     outside: UdpSocket,
     inside: Pipe,

@@ -20,7 +20,7 @@ pub enum RecordFinding {
     /// A map that is wrong in itself.
     #[error("keyspace {keyspace}: {finding}")]
     Map {
-        /// Whose map.
+        /// The keyspace of the map.
         keyspace: KeyspaceName,
         /// What is wrong with it.
         finding: Finding,
@@ -41,7 +41,7 @@ pub enum RecordFinding {
         keyspace: KeyspaceName,
         /// Of which shard.
         shard: ShardId,
-        /// Which replica.
+        /// The placement id of the replica whose node has no record.
         placement: PlacementId,
         /// Where it says to be.
         node: NodeId,
@@ -57,7 +57,7 @@ pub enum RecordFinding {
         keyspace: KeyspaceName,
         /// Of which shard.
         shard: ShardId,
-        /// Which replica.
+        /// The placement id of the replica on a start of its node that has not been.
         placement: PlacementId,
         /// Where it says to be.
         node: NodeId,
@@ -77,7 +77,7 @@ pub enum RecordFinding {
     /// A plan of a keyspace that is not there.
     #[error("{plan}: there is no keyspace {keyspace}")]
     NoKeyspace {
-        /// Which plan.
+        /// The plan whose keyspace is not there.
         plan: PlanId,
         /// Whose it says to be.
         keyspace: KeyspaceName,
@@ -85,9 +85,9 @@ pub enum RecordFinding {
     /// A plan that is later than its map.
     #[error("{plan} of keyspace {keyspace}: it was made from map {base}, but the map is at {at}")]
     LaterThanMap {
-        /// Which plan.
+        /// The plan that was made from a later map than there is.
         plan: PlanId,
-        /// Whose.
+        /// The keyspace that the plan is for.
         keyspace: KeyspaceName,
         /// The map it was made from.
         base: u64,
@@ -97,9 +97,9 @@ pub enum RecordFinding {
     /// A plan that could not be carried out on the very map it was made from.
     #[error("{plan} of keyspace {keyspace}: {finding}")]
     Plan {
-        /// Which plan.
+        /// The plan that could not be carried out.
         plan: PlanId,
-        /// Whose.
+        /// The keyspace that the plan is for.
         keyspace: KeyspaceName,
         /// What is wrong with it.
         finding: Finding,

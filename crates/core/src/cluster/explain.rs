@@ -25,7 +25,7 @@ use std::fmt;
 pub struct Explanation {
     /// Of which keyspace.
     pub keyspace: KeyspaceName,
-    /// Which key.
+    /// The key that was asked about.
     pub key: Key,
     /// Name of its placement policy.
     pub policy: String,

@@ -57,7 +57,7 @@ pub(super) struct Step {
 pub struct MoveRow {
     /// Of which keyspace.
     pub keyspace: KeyspaceName,
-    /// Which shard.
+    /// The shard whose replica comes or goes.
     pub shard: ShardId,
     /// The node that it leaves; none for a first load, a repair, and a child of a split or merge.
     pub from: Option<NodeId>,

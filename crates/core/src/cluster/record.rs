@@ -280,7 +280,7 @@ pub enum RecoverError {
     /// A map breaks an invariant.
     #[error("the stored map of keyspace {keyspace} is not a map: {finding}")]
     Map {
-        /// Whose.
+        /// The keyspace whose stored map breaks an invariant.
         keyspace: KeyspaceName,
         /// What is wrong with it.
         finding: check::Finding,

@@ -116,7 +116,7 @@ impl ShardCounts {
 pub struct Unplaced {
     /// Of which keyspace.
     pub keyspace: KeyspaceName,
-    /// Which shard.
+    /// The shard that has too few replicas.
     pub shard: ShardId,
     /// Replicas that serve or prepare to.
     pub have: u32,
@@ -138,9 +138,9 @@ pub enum Since {
 /// One replica as the map wants it and its worker reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplicaRow {
-    /// Which stay.
+    /// The placement id of the replica.
     pub placement: PlacementId,
-    /// Where.
+    /// The node that the replica is on.
     pub node: NodeId,
     /// In which zone that is.
     pub zone: Option<Zone>,
@@ -159,7 +159,7 @@ pub struct ReplicaRow {
 /// One shard of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShardRow {
-    /// Which.
+    /// The id of the shard.
     pub shard: ShardId,
     /// What it holds.
     pub bounds: Bounds,
@@ -182,7 +182,7 @@ pub struct ShardRow {
 /// One node of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeRow {
-    /// Which.
+    /// The id of the node.
     pub node: NodeId,
     /// `host:port`.
     pub address: String,

@@ -35,7 +35,7 @@ use super::seats::Seat;
 /// How partitions are dealt to seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Dealing {
-    /// See the module.
+    /// Deals in rounds; in each round the further copies begin one seat further on. The default. See the module.
     #[default]
     Interleaved,
     /// [`ring_index::dealt_to`].

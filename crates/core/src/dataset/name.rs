@@ -35,7 +35,7 @@ pub enum DatasetNameError {
     Character {
         /// "dataset" or "version".
         what: &'static str,
-        /// As given.
+        /// The name that was given.
         name: String,
         /// The offending character.
         found: char,

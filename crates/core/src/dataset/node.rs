@@ -165,7 +165,7 @@ pub enum Effect {
         version: VersionName,
         /// How it is divided.
         layout: Layout,
-        /// Which partitions.
+        /// The numbers of the partitions to load.
         partitions: BTreeSet<u32>,
     },
     /// Stop to load a version. What is ready stays.
@@ -180,7 +180,7 @@ pub enum Effect {
     Retire {
         /// Of which dataset.
         dataset: DatasetName,
-        /// Which.
+        /// The version that no request should get any more.
         version: VersionName,
         /// It is to be unused since then.
         unused_since: Millis,
@@ -191,7 +191,7 @@ pub enum Effect {
         dataset: DatasetName,
         /// Of which version.
         version: VersionName,
-        /// Which.
+        /// The numbers of the partitions to delete.
         partitions: BTreeSet<u32>,
     },
     /// No request gets this dataset any more.
@@ -206,7 +206,7 @@ pub fn may_retire(in_flight: u64, last_request: Millis, unused_since: Millis) ->
     is_idle && (last_request <= unused_since || planted::is(Planted::Timer))
 }
 
-/// See the module.
+/// One node of a dataset cluster, as a state machine: the table of this module says what it does on each event.
 #[derive(Debug, Clone)]
 pub struct Node {
     settings: NodeSettings,

@@ -96,7 +96,7 @@ pub enum Right {
 /// A node's seat, as it publishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {
-    /// Which.
+    /// The seat that the node claims.
     pub seat: Seat,
     /// By which right.
     pub right: Right,

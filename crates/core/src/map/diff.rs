@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Leads from the map at `from` to the map at `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapDiff {
-    /// Whose map.
+    /// The keyspace of both maps.
     pub keyspace: KeyspaceName,
     /// The map this diff applies to.
     pub from: Generation,

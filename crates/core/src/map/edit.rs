@@ -23,7 +23,7 @@ pub enum EditError {
     NoReplica {
         /// Of which shard.
         shard: ShardId,
-        /// Which placement.
+        /// The placement id that no replica of the shard has.
         placement: PlacementId,
     },
     /// A step that the replica's life does not have.
@@ -32,9 +32,9 @@ pub enum EditError {
     /// Two replicas of one shard on one node.
     #[error("node {node} has a replica of shard {shard} already: {}", self.way_out())]
     AlreadyThere {
-        /// Which shard.
+        /// The shard that has a replica on the node already.
         shard: ShardId,
-        /// Which node.
+        /// The node that has a replica of the shard already.
         node: NodeId,
     },
     /// Only a live replica can lead.
@@ -42,7 +42,7 @@ pub enum EditError {
     CannotLead {
         /// Of which shard.
         shard: ShardId,
-        /// Which placement.
+        /// The placement id of the replica that was to lead.
         placement: PlacementId,
         /// Its state.
         state: ReplicaState,
@@ -50,7 +50,7 @@ pub enum EditError {
     /// A stage that the operation does not fit.
     #[error("shard {shard} is {stage}: {}", self.way_out())]
     WrongStage {
-        /// Which shard.
+        /// The shard whose stage does not fit the operation.
         shard: ShardId,
         /// Its stage.
         stage: Stage,

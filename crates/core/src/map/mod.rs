@@ -53,7 +53,7 @@ impl fmt::Display for Role {
 pub struct Replica {
     /// New on every add.
     pub placement: PlacementId,
-    /// Where.
+    /// The node that the replica is on.
     pub node: NodeId,
     /// Which start of that node: a later one is another place (O6).
     pub incarnation: Incarnation,

@@ -154,7 +154,7 @@ pub enum Answer {
     Joined(Generation),
 }
 
-/// Why not.
+/// Why a metadata server refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// It lacks the head's map.
@@ -213,7 +213,7 @@ struct Joining {
     until: Millis,
 }
 
-/// See the module.
+/// A metadata server of one keyspace, as a state machine without I/O: the table of this module says what it does.
 #[derive(Debug, Clone)]
 pub struct Server {
     me: NodeId,

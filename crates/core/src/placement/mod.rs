@@ -79,7 +79,7 @@ pub const POLICIES: [&str; 6] = ["work_stealing", "balanced", "ring_index", "rin
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no placement policy {name:?}: {}", self.way_out())]
 pub struct UnknownPolicy {
-    /// As given.
+    /// The name that was given, cut to 40 characters.
     pub name: String,
     /// The known name that takes the fewest edits.
     pub nearest: &'static str,

@@ -31,13 +31,13 @@ pub struct Solution {
 /// One replica that comes, goes, or moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
-    /// Whose replica.
+    /// The shard of the replica.
     pub shard: ShardIndex,
     /// Where it is now, if anywhere; possibly a node that is gone.
     pub from: Option<NodeIndex>,
     /// Where it should be, if anywhere.
     pub to: Option<NodeIndex>,
-    /// Why.
+    /// Why the replica comes, goes or moves.
     pub reason: Reason,
 }
 
@@ -70,13 +70,13 @@ pub enum Reason {
 /// A replica that could not be put where it should be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unplaced {
-    /// Whose replica.
+    /// The shard of the replica.
     pub shard: ShardIndex,
     /// Which of them, from 0.
     pub replica: u8,
     /// The node it should leave and stays on for now, if any.
     pub stays: Option<NodeIndex>,
-    /// Why.
+    /// Why no node was found for the replica.
     pub why: Unplaceable,
 }
 

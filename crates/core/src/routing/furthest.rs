@@ -16,7 +16,7 @@ use crate::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the module.
+/// For each keyspace the furthest version that a router has seen, and the node that answered with it last.
 #[derive(Debug, Clone, Default)]
 pub struct Furthest {
     known: BTreeMap<KeyspaceName, Known>,

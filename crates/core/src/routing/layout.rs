@@ -40,7 +40,7 @@ pub(super) enum Layout {
     Keys(RangeIndex),
     Hashes(HashIndex),
     Slots(SlotTable),
-    /// In order.
+    /// The names of the partitions in byte order, each at the place of its shard.
     Names(Vec<Box<[u8]>>),
 }
 

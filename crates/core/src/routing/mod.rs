@@ -33,7 +33,7 @@ use crate::node::Health;
 /// Where a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// Which node.
+    /// The id of the node.
     pub id: NodeId,
     /// Which start of it.
     pub incarnation: Incarnation,

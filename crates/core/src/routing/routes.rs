@@ -91,7 +91,7 @@ pub enum NoRoute {
     /// No keyspace of that name.
     #[error("there is no keyspace {asked:?}{}", known_ones(known))]
     Keyspace {
-        /// As given.
+        /// The keyspace name that was asked for.
         asked: String,
         /// Those that there are.
         known: Vec<KeyspaceName>,
@@ -101,7 +101,7 @@ pub enum NoRoute {
         "keyspace {keyspace} has no shard for that key: it has not been laid out yet, or has no such partition"
     )]
     Shard {
-        /// Which keyspace.
+        /// The keyspace that has no shard for the key.
         keyspace: KeyspaceName,
     },
 }

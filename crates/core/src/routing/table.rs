@@ -26,7 +26,7 @@ pub enum TableError {
     /// Something in between is missing: ask for a resync, by naming no generation of this keyspace.
     #[error("keyspace {keyspace} is at {at} but the change begins at {from}: resync")]
     Gap {
-        /// Which keyspace.
+        /// The keyspace of which the maps in between are missing.
         keyspace: KeyspaceName,
         /// What we have.
         at: Generation,
@@ -39,7 +39,7 @@ pub enum TableError {
         "keyspace {keyspace} is at {at} and was offered {to}: a map never goes back, ask another coordinator"
     )]
     Back {
-        /// Which keyspace.
+        /// The keyspace whose offered map is not newer than the one here.
         keyspace: KeyspaceName,
         /// What we have.
         at: Generation,
@@ -63,13 +63,13 @@ pub enum TableError {
     /// A change of a keyspace whose settings were never sent: resync.
     #[error("keyspace {keyspace} was changed before its settings were sent: resync")]
     Unbriefed {
-        /// Which keyspace.
+        /// The keyspace that was changed before its settings were sent.
         keyspace: KeyspaceName,
     },
     /// The map is none that could have been committed: resync.
     #[error("the map of keyspace {keyspace} at {to} cannot be: {why}: resync")]
     Layout {
-        /// Which keyspace.
+        /// The keyspace whose map was refused.
         keyspace: KeyspaceName,
         /// The map.
         to: Generation,

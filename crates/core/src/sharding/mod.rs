@@ -68,15 +68,15 @@ pub enum ShardingError {
     /// `Fixed` with more than [`limits::SHARDS`].
     #[error("{shards} shards are too many: {}", self.way_out())]
     TooManyShards {
-        /// As given.
+        /// The number of shards that was given.
         shards: u64,
     },
     /// `Fixed` with more shards than the hash has values, so that some shards could never hold a key.
     #[error("{hash} has only {values} values, so {shards} shards would leave some for ever empty: {}", self.way_out())]
     HashTooNarrow {
-        /// As given.
+        /// The hash function that was given.
         hash: HashFunction,
-        /// As given.
+        /// The number of shards that was given, more than the hash has values.
         shards: u32,
         /// How many slots the hash can tell apart.
         values: u64,

@@ -59,7 +59,7 @@ pub enum SchemeError {
     Weight {
         /// The node.
         name: NodeId,
-        /// As given.
+        /// The weight that was given: 0, or above [`limits::NODE_WEIGHT`].
         weight: u32,
     },
     /// Tokens per unit of weight 0, or too many tokens in all.

@@ -17,7 +17,7 @@ pub enum PartitionKey {
     Whole,
     /// Its first bytes, or all of it when it is shorter.
     Prefix {
-        /// How many.
+        /// The length of the prefix in bytes.
         bytes: u16,
     },
     /// What stands before the first delimiter, or all of it when there is none.

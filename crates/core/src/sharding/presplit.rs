@@ -25,7 +25,7 @@ pub enum PresplitError {
     Unsorted {
         /// Its index, from 0.
         at: usize,
-        /// It.
+        /// The split point that is below the one before it.
         point: Key,
         /// The one before.
         before: Key,
@@ -35,7 +35,7 @@ pub enum PresplitError {
     Duplicate {
         /// The second one's index, from 0.
         at: usize,
-        /// It.
+        /// The split point that is given twice.
         point: Key,
     },
     /// No shard asked for.
@@ -58,7 +58,7 @@ pub enum PresplitError {
     /// A sampled key that weighs nothing.
     #[error("the sampled key {key:?} has weight 0: {}", self.way_out())]
     ZeroWeight {
-        /// It.
+        /// The sampled key that has weight 0.
         key: Key,
     },
 }

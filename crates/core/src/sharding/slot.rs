@@ -20,9 +20,9 @@ pub struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there is no slot {number} of {of}: slots count from 0 and are at most {max}", max = limits::SHARDS)]
 pub struct NoSuchSlot {
-    /// As given.
+    /// The slot number that was given, which should be below `of`.
     pub number: u32,
-    /// As given.
+    /// The number of slots that was given.
     pub of: u32,
 }
 

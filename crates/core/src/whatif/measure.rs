@@ -7,7 +7,7 @@ use crate::key::Key;
 /// Keys, and what they weigh together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Load {
-    /// How many.
+    /// The number of keys.
     pub keys: u64,
     /// Their load.
     pub weight: f64,

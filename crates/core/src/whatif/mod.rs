@@ -81,7 +81,7 @@ pub struct Scene {
 /// How one scheme fared.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Which.
+    /// The scheme with which the events were played.
     pub scheme: Scheme,
     /// One for each scene.
     pub steps: Vec<Step>,
@@ -98,7 +98,7 @@ pub struct Begun<'a> {
     pub of: usize,
     /// The title of the scene; empty for the start.
     pub event: &'a str,
-    /// Which scheme.
+    /// The scheme with which the step is played.
     pub scheme: &'a Scheme,
 }
 

@@ -27,7 +27,7 @@ pub enum Scheme {
     },
     /// A fixed number of shards, by hash modulo that number.
     Fixed {
-        /// How many.
+        /// The number of shards, which stays the same.
         shards: u32,
         /// How they come to nodes.
         placed: Placed,

@@ -26,12 +26,12 @@ pub struct Node {
 pub enum Event {
     /// Nodes come.
     Join {
-        /// Who.
+        /// The nodes that join.
         nodes: Vec<Node>,
     },
     /// A node goes, and what it held must be elsewhere.
     Leave {
-        /// Who.
+        /// The name of the node that leaves.
         node: NodeId,
     },
     /// There are so many times as many keys, of the same kind as now.
@@ -43,7 +43,7 @@ pub enum Event {
     Hot {
         /// Which; none for the heaviest.
         key: Option<Key>,
-        /// How hot.
+        /// The load that the key gets.
         heat: Heat,
     },
 }

@@ -31,9 +31,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What the driver has to do for one replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// Which replica.
+    /// The replica that the task is for.
     pub replica: ReplicaKey,
-    /// What.
+    /// What the driver has to do for the replica.
     pub task: Task,
 }
 
@@ -59,7 +59,7 @@ pub enum Mistrust {
          `partage restore`, which numbers on from there"
     )]
     Outdated {
-        /// Which keyspace.
+        /// The keyspace of which the coordinator knows less than this worker.
         keyspace: KeyspaceName,
         /// The worker's.
         ours: Generation,

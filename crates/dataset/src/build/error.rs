@@ -108,7 +108,7 @@ pub enum Error {
     Disk {
         /// The file or folder.
         path: PathBuf,
-        /// What failed.
+        /// The error of the file operation.
         source: io::Error,
     },
     /// A partition that the version does not have.

@@ -18,9 +18,9 @@ use crate::source::{Files, Source, SourceFile, Throttle};
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// Which dataset.
+    /// The dataset that the version belongs to.
     pub dataset: DatasetName,
-    /// Which version.
+    /// The version that was inspected.
     pub version: VersionName,
     /// Which partition a key is in.
     pub layout: Layout,

@@ -29,7 +29,7 @@ pub struct Load {
     pub inspection: Inspection,
     /// How they are read and stored.
     pub options: Options,
-    /// How fast.
+    /// The limit on the bytes that are read from the source in a second.
     pub throttle: Throttle,
     /// Where to tell how far it is.
     pub progress: Arc<Progress>,

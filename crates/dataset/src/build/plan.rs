@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Some partitions, and the files that they are made of. When these have been read, those are complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// In order.
+    /// The numbers of the partitions that the job makes, in ascending order.
     pub partitions: Vec<u32>,
     /// Numbers of files, in order.
     pub files: Vec<u32>,

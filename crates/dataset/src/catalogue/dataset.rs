@@ -41,7 +41,7 @@ pub enum NotTaken {
     /// It would break the header.
     #[error("dataset {dataset}: {content_type:?} is no content type: use visible ASCII, such as text/plain")]
     ContentType {
-        /// Whose.
+        /// The dataset whose content type was refused.
         dataset: String,
         /// As it was given.
         content_type: String,
@@ -49,15 +49,15 @@ pub enum NotTaken {
     /// A version without partitions has no place for a key.
     #[error("version {version} has no partitions: a version has at least one file")]
     NoPartitions {
-        /// Which.
+        /// The version that has no partitions.
         version: String,
     },
     /// Once is enough.
     #[error("version {version} of dataset {dataset} is there already: retire it first")]
     Twice {
-        /// Whose.
+        /// The dataset that has the version already.
         dataset: String,
-        /// Which.
+        /// The version that was prepared a second time.
         version: String,
     },
 }
@@ -66,9 +66,9 @@ pub enum NotTaken {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("dataset {dataset} has no version {version} here: prepare it first")]
 pub struct UnknownVersion {
-    /// Whose.
+    /// The dataset that lacks the version.
     pub dataset: String,
-    /// Which.
+    /// The version that clients were to get.
     pub version: String,
 }
 

@@ -53,9 +53,9 @@ pub struct Meter([Alone<Column>; COLUMNS]);
 pub struct Series {
     /// What became of the requests.
     pub outcome: &'static str,
-    /// Who answered.
+    /// The origin of the requests and the answering side: `here`, `proxied` or `peer`, as in [`Hop`].
     pub hop: &'static str,
-    /// How many.
+    /// The number of requests.
     pub requests: u64,
     /// How many keys: more than requests when several were asked for at a time.
     pub keys: u64,

@@ -48,9 +48,9 @@ pub enum Reason {
     /// What must be copied before it can be read was not.
     #[error("copying it to {}: {source}; make room there, or choose another folder", folder.display())]
     Temporary {
-        /// Where to.
+        /// The folder that the copy was to be written to.
         folder: PathBuf,
-        /// Why not.
+        /// The error that ended the copying.
         source: io::Error,
     },
     /// It ends in the middle of something.
@@ -102,7 +102,7 @@ pub enum Reason {
     /// Something in the file cannot be as it is.
     #[error("{what}: {how}; the file is damaged: write it again")]
     Damaged {
-        /// Which part.
+        /// The part of the file that is damaged, or the compression whose data is.
         what: &'static str,
         /// In what way.
         how: String,
@@ -155,7 +155,7 @@ pub enum Reason {
     /// A row that does not follow the format's rules.
     #[error("not {}: {how}", .format.with_article())]
     Malformed {
-        /// Whose rules.
+        /// The format whose rules the row breaks.
         format: Format,
         /// What is wrong.
         how: String,

@@ -73,7 +73,7 @@ impl Stays {
     }
 }
 
-/// See the module.
+/// The worker's handler on a dataset node: it passes the coordinator's orders for shards on to the driver.
 pub struct Holder {
     pub stays: Arc<Stays>,
     pub inputs: mpsc::Sender<Input>,

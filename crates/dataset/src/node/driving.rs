@@ -55,7 +55,7 @@ pub enum Input {
     Leave,
 }
 
-/// See the module.
+/// The event loop of a dataset node: it feeds inputs to the state machine and has the effects carried out.
 pub struct Driver {
     machine: Machine,
     hands: Hands,

@@ -22,7 +22,7 @@ use partage_wire::presence::{Held, Holding, Presence, Remembered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-/// See the module.
+/// The executor of the effects that the state machine of a dataset node asks for.
 pub struct Hands {
     pub options: NodeOptions,
     pub catalogue: Arc<Catalogue>,

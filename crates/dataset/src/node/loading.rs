@@ -30,7 +30,7 @@ pub struct Inspected {
 pub struct Wanted {
     /// How it is divided.
     pub layout: Layout,
-    /// Which partitions.
+    /// The numbers of the partitions to load, from 0.
     pub partitions: BTreeSet<u32>,
     /// Those of them whose store files here are damaged.
     pub replaced: BTreeSet<u32>,

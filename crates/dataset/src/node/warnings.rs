@@ -7,7 +7,7 @@ use partage_core::dataset::{DatasetName, VersionName};
 use partage_core::time::Millis;
 use std::collections::BTreeMap;
 
-/// See the module.
+/// The warnings of a node about versions that its own source lacks: each is logged once while it lasts.
 #[derive(Debug)]
 pub struct Warnings {
     /// For how long nothing is said of a version that only others list.

@@ -39,9 +39,9 @@ pub struct Wants<'a> {
 pub struct Ask<'a> {
     /// `HEAD`.
     pub is_head: bool,
-    /// Which dataset.
+    /// The name of the dataset, as it stands in the path.
     pub dataset: &'a str,
-    /// Which key.
+    /// The key that is asked for, percent-decoded.
     pub key: Cow<'a, [u8]>,
     /// A peer asks, for this version, and is not sent on.
     pub by_peer: Option<Cow<'a, str>>,

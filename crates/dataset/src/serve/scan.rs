@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// The answer in bytes: for each entry the length u32 of the key, the key, the length u32 of the value, the value.
 pub const ENTRIES: &str = "application/x-partage-entries";
 
-/// Which entries.
+/// The entries that a scan asks for: a range of keys, the partitions to look in, and the most to return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Span {
     from: Bound<Vec<u8>>,

@@ -51,7 +51,7 @@ impl Tray {
     }
 }
 
-/// See the module.
+/// A buffer of bounded memory that takes entries in any order and gives them out sorted by rank.
 #[derive(Debug)]
 pub struct Desk {
     arenas: Arenas,

@@ -75,7 +75,7 @@ pub enum ReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error that the operating system gave.
         source: io::Error,
     },
     /// Something in it is not as it must be.
@@ -129,13 +129,13 @@ pub enum Reason {
     /// A checksum does not match.
     #[error("{what} does not match its checksum: damaged; build or fetch it again")]
     Checksum {
-        /// Which part.
+        /// The part of the file whose checksum does not match.
         what: Part,
     },
     /// The bytes are what was written, but make no sense.
     #[error("{what} contradicts the rest of the file: {how}; build or fetch it again")]
     Contradiction {
-        /// Which part.
+        /// The part of the file that contradicts the rest.
         what: Part,
         /// In what way.
         how: &'static str,

@@ -28,7 +28,7 @@ pub enum ProxyError {
     /// It cannot listen.
     #[error("cannot listen on {address}: {why}; choose another address or end who has it")]
     Listen {
-        /// Where.
+        /// The address on which the proxy could not listen.
         address: SocketAddr,
         /// What the system says.
         why: std::io::Error,

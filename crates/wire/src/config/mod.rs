@@ -30,7 +30,7 @@ pub enum ConfigError {
         file: String,
         /// Counted from 1.
         line: usize,
-        /// As given.
+        /// The unknown key, as it stands in the file.
         key: String,
         /// The known one that it may have been meant to be, or all known ones.
         nearest: String,

@@ -33,7 +33,7 @@ pub enum Presplit {
     None,
     /// Cut at these keys.
     Points {
-        /// In order.
+        /// The keys at which the shards are cut, in ascending order.
         keys: Vec<KeyText>,
     },
     /// Cut at the quantiles of a sample.
@@ -43,12 +43,12 @@ pub enum Presplit {
         /// One for each key; empty = 1 each.
         #[serde(default)]
         weights: Vec<u64>,
-        /// How many.
+        /// The number of shards to create: at least 1, and no more than there are different keys in the sample.
         shards: u32,
     },
     /// Equal ranges of hashes.
     HashRanges {
-        /// How many.
+        /// The number of shards to create, at least 1.
         shards: u32,
     },
     /// Named partitions.
@@ -67,12 +67,12 @@ pub enum SplitAt {
     Middle,
     /// Each begins a new shard.
     Keys {
-        /// In order.
+        /// The keys to cut at, in ascending order.
         keys: Vec<KeyText>,
     },
     /// Each begins a new shard.
     Points {
-        /// In order.
+        /// The hash points to cut at, in ascending order.
         points: Vec<Point>,
     },
 }
@@ -152,7 +152,7 @@ pub enum Command {
     },
     /// Let every node of a zone take shards again that is drained.
     UndrainZone {
-        /// Which.
+        /// The zone whose drained nodes may take shards again.
         zone: String,
     },
     RemoveNode {
@@ -394,7 +394,7 @@ impl TryFrom<Command> for core::Command {
 /// How a drain stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainStatus {
-    /// Which node.
+    /// The node that the drain is for.
     pub node: String,
     /// Why it is drained.
     pub reason: String,
@@ -467,7 +467,7 @@ pub struct Answer {
 /// What one node holds, and would hold when all that a dry run shows has been done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeShare {
-    /// Which.
+    /// The node whose replicas are counted.
     pub node: String,
     /// Replicas of all keyspaces now.
     pub before: u32,

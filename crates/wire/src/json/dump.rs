@@ -145,7 +145,7 @@ pub struct DumpMap {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpShard {
-    /// Which.
+    /// The id of the shard.
     pub shard: u64,
     /// Grows whenever its leader or bounds change.
     pub epoch: u64,
@@ -167,11 +167,11 @@ pub struct DumpShard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpReplica {
-    /// Which stay.
+    /// The placement id of the replica, new each time that a shard is put on a node.
     pub placement: u64,
-    /// Where.
+    /// The node that the replica is on.
     pub node: String,
-    /// On which start of that node.
+    /// The incarnation of that node on which the replica was placed.
     pub incarnation: u64,
     /// `leader`, `follower`.
     pub role: String,
@@ -210,7 +210,7 @@ pub struct DumpNode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpDrain {
-    /// Why.
+    /// The reason that was given for the drain.
     pub reason: String,
     /// Unix time.
     pub asked_ms: u64,

@@ -27,14 +27,14 @@ pub struct Child {
 pub enum Change {
     /// One replica more.
     Add {
-        /// Of which shard.
+        /// The id of the shard.
         shard: u64,
-        /// On which node.
+        /// The node that gets the replica.
         node: String,
     },
     /// A replica to another node.
     Move {
-        /// Of which shard.
+        /// The id of the shard.
         shard: u64,
         /// The replica that leaves.
         from_placement: u64,
@@ -46,9 +46,9 @@ pub enum Change {
     },
     /// One replica less.
     Remove {
-        /// Of which shard.
+        /// The id of the shard.
         shard: u64,
-        /// Which one.
+        /// The placement id of the replica that is removed.
         placement: u64,
         /// The node that it is on; absent where a plan of an earlier version did not keep it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,9 +56,9 @@ pub enum Change {
     },
     /// Another leader.
     Lead {
-        /// Of which shard.
+        /// The id of the shard.
         shard: u64,
-        /// Who leads then.
+        /// The placement id of the replica that leads then.
         placement: u64,
         /// The node that it is on; absent where a plan of an earlier version did not keep it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,14 +66,14 @@ pub enum Change {
     },
     /// One shard becomes several.
     Split {
-        /// Which.
+        /// The id of the shard that is split.
         shard: u64,
         /// The new ones.
         children: Vec<Child>,
     },
     /// Neighbours become one.
     Merge {
-        /// Which.
+        /// The ids of the shards that are merged.
         shards: Vec<u64>,
         /// The new one.
         child: Child,
@@ -83,9 +83,9 @@ pub enum Change {
 /// One line of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Planned {
-    /// What.
+    /// The change to the map.
     pub change: Change,
-    /// Why.
+    /// Why the change is made, as one sentence.
     pub reason: String,
     /// `waiting`, `started`, `done`, `dropped`.
     pub progress: String,
@@ -125,7 +125,7 @@ impl From<core::Basis> for PlanBasis {
 pub struct Plan {
     /// Its number.
     pub id: u64,
-    /// Whose shards.
+    /// The keyspace whose shards the plan changes.
     pub keyspace: String,
     /// The map it was made from.
     pub base: Generation,
@@ -134,7 +134,7 @@ pub struct Plan {
     /// Who, when a person made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
-    /// In order.
+    /// The complete list of changes, in the order of the plan.
     pub changes: Vec<Planned>,
     /// `suggested`, `approved`, `finished`, `rejected`, `superseded`, `refused`.
     pub status: String,

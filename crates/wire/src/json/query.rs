@@ -38,7 +38,7 @@ pub struct NodePage {
     pub limit: Option<usize>,
 }
 
-/// Which events.
+/// The query parameters that choose the events to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -65,7 +65,7 @@ pub struct Register {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
-    /// Which keyspace.
+    /// The name of the keyspace.
     pub keyspace: String,
     /// Tells it from earlier keyspaces of that name.
     pub first_shard: u64,
@@ -98,7 +98,7 @@ impl TryFrom<Known> for core::Known {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stored {
-    /// Which.
+    /// The replica that the worker has stored.
     pub replica: ReplicaKey,
     /// What its shard held.
     pub bounds: Bounds,
@@ -203,9 +203,9 @@ impl From<&cluster::Welcome> for Welcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Leave {
-    /// Who.
+    /// The id of the node that leaves.
     pub node: String,
-    /// Which start of it.
+    /// The incarnation of the node: each of its processes has another.
     pub incarnation: u64,
     /// The token that the welcome gave to that incarnation.
     #[schema(min_length = 64, max_length = 64)]

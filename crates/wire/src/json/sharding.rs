@@ -23,7 +23,7 @@ pub enum Sharding {
     Fixed {
         /// Name of the hash function.
         hash: String,
-        /// How many.
+        /// The number of slots, at least 1.
         shards: u32,
     },
     /// Partitions named by the user.
@@ -67,7 +67,7 @@ pub enum PartitionKey {
     Whole {},
     /// Its first bytes.
     Prefix {
-        /// How many.
+        /// The length of the prefix in bytes, 0 to 65535.
         bytes: u16,
     },
     /// What stands before the first such byte.
@@ -128,7 +128,7 @@ pub enum Bounds {
     },
     /// One named partition.
     Name {
-        /// Which.
+        /// The name of the partition.
         name: String,
     },
 }

@@ -50,18 +50,18 @@ pub struct ShardCounts {
 /// A shard that is placed nowhere until a person releases it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SetAside {
-    /// Of which keyspace.
+    /// The keyspace of the shard.
     pub keyspace: String,
-    /// Which.
+    /// The id of the shard that is set aside.
     pub shard: u64,
-    /// Why.
+    /// Why the shard is set aside.
     pub why: String,
 }
 
 /// A keyspace that is neither served nor changed, as something of its stored state is missing, damaged or older.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Quarantined {
-    /// Which.
+    /// The name of the keyspace in quarantine.
     pub keyspace: String,
     /// Why, and the way out.
     pub why: String,
@@ -70,9 +70,9 @@ pub struct Quarantined {
 /// A shard that lacks replicas for which nothing is on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unplaced {
-    /// Of which keyspace.
+    /// The keyspace of the shard.
     pub keyspace: String,
-    /// Which.
+    /// The id of the shard that lacks replicas.
     pub shard: u64,
     /// Replicas that serve or prepare to.
     pub have: u32,
@@ -203,9 +203,9 @@ impl From<&core::Summary> for Summary {
 /// One replica on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Move {
-    /// Of which keyspace.
+    /// The keyspace of the shard.
     pub keyspace: String,
-    /// Which shard.
+    /// The id of the shard that the replica belongs to.
     pub shard: u64,
     /// The node that it leaves; absent for a first load, a repair, and a child of a split or merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -255,11 +255,11 @@ fn since(since: core::Since) -> (u64, bool) {
 /// One replica.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Replica {
-    /// Which stay.
+    /// The placement id of the replica, new each time that a shard is put on a node.
     pub placement: u64,
-    /// Where.
+    /// The node that the replica is on.
     pub node: String,
-    /// In which zone that is.
+    /// The zone of that node; absent where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// How that node is.
@@ -337,7 +337,7 @@ impl From<&cluster::ShardRule> for ShardRule {
 /// One shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Shard {
-    /// Which.
+    /// The id of the shard.
     pub shard: u64,
     /// What it holds.
     pub bounds: Bounds,
@@ -464,7 +464,7 @@ impl From<&core::NodeRow> for Node {
 /// A shard with a replica on the node that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HostedShard {
-    /// Of which keyspace.
+    /// The keyspace of the shard.
     pub keyspace: String,
     /// The shard, with all its replicas.
     #[serde(flatten)]
@@ -516,9 +516,9 @@ pub struct Reason {
 /// Everything about where a key is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
-    /// Of which keyspace.
+    /// The keyspace of the key.
     pub keyspace: String,
-    /// Which key.
+    /// The key that the explanation is about.
     pub key: KeyText,
     /// Its placement policy.
     pub policy: String,

@@ -19,11 +19,11 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaKey {
-    /// Which keyspace.
+    /// The keyspace that the shard belongs to.
     pub keyspace: String,
-    /// Which shard.
+    /// The id of the shard in its keyspace.
     pub shard: u64,
-    /// Which stay of it.
+    /// The placement of the replica: a number that no other replica of the keyspace ever has.
     pub placement: u64,
 }
 
@@ -106,7 +106,7 @@ impl TryFrom<Load> for load::Load {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// Which.
+    /// The replica that the report is about.
     pub replica: ReplicaKey,
     /// `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`, `dropped`, `failed`.
     pub phase: String,
@@ -178,9 +178,9 @@ impl TryFrom<Report> for core::Report {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Beat {
-    /// Who.
+    /// The node that sent the heartbeat.
     pub node: String,
-    /// Which start of it.
+    /// The incarnation of the node: each of its processes has another.
     pub incarnation: u64,
     /// The token that the welcome gave to that incarnation.
     #[schema(min_length = 64, max_length = 64)]
@@ -233,7 +233,7 @@ pub struct Peer {
     pub placement: u64,
     /// What that holds.
     pub bounds: Bounds,
-    /// On which node.
+    /// The node that has the replica.
     pub node: String,
     /// `host:port`.
     pub address: String,
@@ -246,7 +246,7 @@ pub struct Peer {
 /// What one replica should be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Order {
-    /// Which replica.
+    /// The replica that the order is about.
     pub replica: ReplicaKey,
     /// What its shard holds.
     pub bounds: Bounds,
@@ -272,7 +272,7 @@ pub struct Order {
 /// Leave to delete the data of a replica that is `kept`. A worker that has data of a later epoch keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Permission {
-    /// Which replica.
+    /// The replica whose data the worker may delete.
     pub replica: ReplicaKey,
     /// `moved`, `deleted`, `superseded`.
     pub reason: String,

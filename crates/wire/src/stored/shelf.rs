@@ -60,9 +60,9 @@ pub enum EncodeError {
     /// Above [`PARTS`] parts.
     #[error("the record {key} has {bytes} bytes, the limit is {limit}: make smaller plans, or fewer rules", limit = PARTS * VALUE_BYTES)]
     TooLarge {
-        /// Which.
+        /// The key of the record that is too large.
         key: String,
-        /// How large.
+        /// The size of the record in bytes.
         bytes: usize,
     },
     /// The map that was given is not the one that the writes lead to.
@@ -70,7 +70,7 @@ pub enum EncodeError {
         "keyspace {keyspace}: the writes lead to map {to}, but the current map is {at}: give the map after the writes"
     )]
     OtherMap {
-        /// Whose.
+        /// The keyspace whose map was given.
         keyspace: KeyspaceName,
         /// Where the writes lead.
         to: Generation,

@@ -61,7 +61,7 @@ struct Inner {
     refusal: Mutex<Option<Refusal>>,
 }
 
-/// See the module.
+/// A coordinator in memory that speaks the real protocol, with switches for faults that a test wants.
 #[derive(Clone)]
 pub struct Town {
     inner: Arc<Inner>,

@@ -139,6 +139,15 @@ fn a_file_opens_with_its_purpose() {
 }
 
 #[test]
+fn a_doc_comment_is_no_question() {
+    let findings = |text: &str| question_findings("a.rs", text).len();
+    assert_eq!(findings("    /// Which.\n    node: u8,\n    /// Why not.\n    why: u8,"), 2);
+    assert_eq!(findings("/// Which node\nnode: u8,"), 1);
+    assert_eq!(findings("/// The node that left.\n/// Which node this is.\n/// Whether it left."), 0);
+    assert_eq!(findings("/// It says, of each node,\n/// why.\nnode: u8, // Which."), 0);
+}
+
+#[test]
 fn what_does_not_parse_is_a_finding_not_a_pass() {
     let error = Source::parse("a.rs", "fn f( {").unwrap_err();
     assert!(error.starts_with("a.rs:1: does not parse"), "{error}");

@@ -53,7 +53,7 @@ impl Catalogue {
     }
 }
 
-/// See the module.
+/// A simulated dataset node: its mind, its disk, what requests see of it, and its session.
 #[derive(Debug)]
 pub struct Machine {
     pub address: Address,

@@ -13,7 +13,7 @@ pub struct Part {
     pub answer: Option<Result<VersionName, String>>,
 }
 
-/// See the module.
+/// A client's request at one node for several keys of one version, with the answers so far.
 #[derive(Debug)]
 pub struct Reading {
     pub node: usize,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// A key, and whose it is.
 pub type Named = (Address, Key);
 
-/// See the module.
+/// A simulated coordination service: the ephemeral keys of sessions, and a log from which mirrors are fed.
 #[derive(Debug, Default)]
 pub struct Store {
     keys: BTreeMap<Named, (Value, u64)>,

@@ -11,7 +11,7 @@ use partage_core::id::{Epoch, ShardId};
 /// One key that a process believes to own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Which.
+    /// The key that the process believes to own.
     pub key: KeyAt,
     /// Under which epoch.
     pub epoch: Epoch,

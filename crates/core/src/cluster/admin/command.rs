@@ -20,14 +20,14 @@ pub enum Command {
     },
     /// Takes a keyspace away at once, with all that workers hold of it.
     DeleteKeyspace {
-        /// Which.
+        /// The keyspace to delete.
         keyspace: KeyspaceName,
     },
     /// Changes what may change about a keyspace. Its name, kind, sharding, partition key and ownership may not.
     UpdateKeyspace {
-        /// Which.
+        /// The keyspace to change.
         keyspace: KeyspaceName,
-        /// What.
+        /// The settings to change, with their new values.
         changes: Box<KeyspaceChanges>,
         /// Nodes that are still to join will hold what those that have joined cannot.
         ahead: bool,
@@ -52,7 +52,7 @@ pub enum Command {
     },
     /// Empties a node (A19).
     DrainNode {
-        /// Which.
+        /// The node to drain.
         node: NodeId,
         /// Why, for people.
         reason: String,
@@ -61,7 +61,7 @@ pub enum Command {
     },
     /// Empties every node of a zone (A19).
     DrainZone {
-        /// Which.
+        /// The zone whose nodes are drained.
         zone: Zone,
         /// Why, for people.
         reason: String,
@@ -70,24 +70,24 @@ pub enum Command {
     },
     /// Lets a node take shards again.
     UndrainNode {
-        /// Which.
+        /// The node that may take shards again.
         node: NodeId,
     },
     /// Lets every node of a zone take shards again that is drained.
     UndrainZone {
-        /// Which.
+        /// The zone whose drained nodes may take shards again.
         zone: Zone,
     },
     /// Forgets a node that is dead, has left, or holds nothing.
     RemoveNode {
-        /// Which.
+        /// The node to forget.
         node: NodeId,
     },
     /// One replica to another node, make before break.
     MoveShard {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The shard whose replica moves.
         shard: ShardId,
         /// The node that it leaves.
         from: NodeId,
@@ -98,7 +98,7 @@ pub enum Command {
     TransferLeader {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The shard that gets another leader.
         shard: ShardId,
         /// The node whose replica leads then.
         to: NodeId,
@@ -107,25 +107,25 @@ pub enum Command {
     AddReplica {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The shard that gets one replica more.
         shard: ShardId,
-        /// Where.
+        /// The node that gets the new replica.
         node: NodeId,
     },
     /// One replica less.
     RemoveReplica {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The shard that loses a replica.
         shard: ShardId,
-        /// Where.
+        /// The node whose replica of the shard is removed.
         node: NodeId,
     },
     /// One shard becomes several, on the nodes where it is.
     SplitShard {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The shard to split.
         shard: ShardId,
         /// Where to cut.
         at: SplitAt,
@@ -150,7 +150,7 @@ pub enum Command {
     SetShardReplicas {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The shard whose number of replicas is set.
         shard: ShardId,
         /// How many; none = as the keyspace says.
         replicas: Option<u32>,
@@ -161,9 +161,9 @@ pub enum Command {
     PinShard {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The shard whose nodes are constrained.
         shard: ShardId,
-        /// Where.
+        /// The nodes and labels that the shard is pinned to or kept from.
         constraint: Constraint,
         /// Nodes that are still to join will hold what those that have joined cannot.
         ahead: bool,
@@ -172,14 +172,14 @@ pub enum Command {
     ReleaseShard {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The shard that was set aside.
         shard: ShardId,
     },
     /// Lets a durable shard that waits for its data go on with what one node has stored of it (D10).
     ForceJoinShard {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The durable shard that waits for its data.
         shard: ShardId,
         /// The node whose copy is chosen.
         node: NodeId,
@@ -190,7 +190,7 @@ pub enum Command {
     RecreateShard {
         /// Of which keyspace.
         keyspace: KeyspaceName,
-        /// Which shard.
+        /// The durable shard whose data is given up.
         shard: ShardId,
         /// The sequence number of the map that the person has looked at: no other map is changed.
         generation: u64,
@@ -199,17 +199,17 @@ pub enum Command {
     ReleaseBrake,
     /// Has a suggested plan carried out.
     ApprovePlan {
-        /// Which.
+        /// The suggested plan to carry out.
         plan: PlanId,
     },
     /// Says no to a suggested plan.
     RejectPlan {
-        /// Which.
+        /// The suggested plan to reject.
         plan: PlanId,
     },
     /// Leaves changes out of a suggested plan: gives a new one to approve, in place of the old (K15).
     EditPlan {
-        /// Which.
+        /// The suggested plan that the new one replaces.
         plan: PlanId,
         /// Places of the changes to leave out, from 0.
         drop: Vec<usize>,
@@ -325,7 +325,7 @@ pub struct KeyspaceChanges {
     pub replicas: Option<u32>,
     /// Name of the placement policy.
     pub policy: Option<String>,
-    /// Who decides.
+    /// Whether the coordinator approves its plans itself, or a person does.
     pub mode: Option<Mode>,
     /// Over what replicas are spread.
     pub spread: Option<Spread>,

@@ -36,7 +36,7 @@ pub enum AdminError {
     Unknown {
         /// "keyspace", "node".
         what: &'static str,
-        /// As given.
+        /// The name that was given.
         name: String,
         /// A known one that is spelled nearly so.
         nearest: Option<String>,
@@ -44,7 +44,7 @@ pub enum AdminError {
     /// No node is in that zone.
     #[error("there is no zone {zone}: {}", self.way_out())]
     NoZone {
-        /// As given.
+        /// The zone that was given.
         zone: Zone,
         /// Those of the nodes.
         known: BTreeSet<Zone>,
@@ -54,13 +54,13 @@ pub enum AdminError {
     NoShard {
         /// Where it was looked for.
         keyspace: KeyspaceName,
-        /// Which.
+        /// The shard id that was not found in the keyspace.
         shard: ShardId,
     },
     /// No such replica.
     #[error("shard {shard} has no replica on node {node}: {}", self.way_out())]
     NoReplica {
-        /// Which shard.
+        /// The shard that has no replica on the node.
         shard: ShardId,
         /// Where it was looked for.
         node: NodeId,
@@ -75,7 +75,7 @@ pub enum AdminError {
     NoPartitions {
         /// Where they were looked for.
         keyspace: KeyspaceName,
-        /// Which.
+        /// The partitions that the keyspace does not have.
         partitions: Vec<PartitionName>,
     },
     /// The name is taken.
@@ -84,17 +84,17 @@ pub enum AdminError {
     /// The names are taken.
     #[error("keyspace {keyspace} has the partition {} already: {}", list(partitions, ""), self.way_out())]
     PartitionsExist {
-        /// Which keyspace.
+        /// The keyspace that has the partitions already.
         keyspace: KeyspaceName,
-        /// Which.
+        /// The partitions that the keyspace has already.
         partitions: Vec<PartitionName>,
     },
     /// A replica is there.
     #[error("shard {shard} has a replica on node {node} already: {}", self.way_out())]
     ReplicaExists {
-        /// Which shard.
+        /// The shard that has a replica on the node already.
         shard: ShardId,
-        /// Which node.
+        /// The node that has a replica of the shard already.
         node: NodeId,
     },
     /// Settings that no cluster could carry out.
@@ -134,7 +134,7 @@ pub enum AdminError {
     /// Something else is under way.
     #[error("{problem}: {way_out}")]
     Conflict {
-        /// What.
+        /// What is under way, or has just happened, that prevents the command for now.
         problem: String,
         /// When to try again.
         way_out: String,

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What one node holds, and would hold when all that a dry run shows has been done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeShare {
-    /// Which.
+    /// The node whose replicas are counted.
     pub node: NodeId,
     /// Replicas of all keyspaces now.
     pub before: u32,

@@ -30,7 +30,7 @@ use std::fmt;
 /// How a drain stands: the answer to "may I stop this node now?"
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainStatus {
-    /// Which node.
+    /// The node that is drained, or waits to be.
     pub node: NodeId,
     /// Why it is drained.
     pub reason: String,

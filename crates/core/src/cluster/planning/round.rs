@@ -39,7 +39,7 @@ use crate::reshard::Proposals;
 use crate::time::Millis;
 use std::collections::VecDeque;
 
-/// See the module.
+/// The keyspaces that one round of the planner has still to do, and the step at which it is. See the module.
 #[derive(Debug, Clone, Default)]
 pub(in crate::cluster) struct Round {
     /// Keyspaces of which it is counted first what they carry.

@@ -21,7 +21,7 @@ use crate::plan::Change;
 use crate::reshard::{Carried, Proposals};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// What a run of the planner has gathered of its keyspace so far. See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Survey {
     /// The nodes, in the keyspace's own order.

@@ -7,7 +7,7 @@ use crate::plan::{Change, Planned, Progress, Status};
 /// Where such changes are: in which line of which plan.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waiting {
-    /// In order.
+    /// One entry for each shard of such a change: the shard, the plan, and the line in it, counted from 0; sorted.
     lines: Vec<(ShardId, PlanId, u32)>,
     /// Plans from this one on were not looked at.
     pub(super) until: PlanId,

@@ -22,7 +22,7 @@ pub struct Data {
     pub damaged: bool,
 }
 
-/// See the module.
+/// The simulated disks of all nodes, and what clients were told about the writes on them. See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Disks {
     pub data: BTreeMap<(NodeId, ReplicaKey), Data>,

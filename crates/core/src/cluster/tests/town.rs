@@ -96,7 +96,7 @@ pub struct Worker {
 /// What a worker has been ordered, and how far it is.
 pub type Holds = BTreeMap<ReplicaKey, (Order, Phase)>;
 
-/// See the module.
+/// A simulated cluster: its coordinator, its workers, what they store, and the faults that a test sets. See the module.
 pub struct Town {
     pub cluster: Cluster,
     pub now: u64,

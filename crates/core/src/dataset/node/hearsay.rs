@@ -85,7 +85,7 @@ pub enum News {
         dataset: DatasetName,
         /// Of which version.
         version: VersionName,
-        /// Who.
+        /// The node that has the keys.
         address: Address,
         /// How many, if it tells.
         keys: Option<u64>,

@@ -6,7 +6,7 @@
 
 use crate::time::Millis;
 
-/// See the module.
+/// Whether a look at the source is wanted because of what peers have, and when the last one was. See the module.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Look {
     is_wanted: bool,

@@ -61,7 +61,7 @@ pub(super) enum Waiting {
     Over,
 }
 
-/// See the module.
+/// One dataset at one node: its versions, and which of them clients get. See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Shelf {
     pub(super) serving: Option<Served>,

@@ -34,7 +34,7 @@ pub enum State {
     Held,
 }
 
-/// See the module.
+/// One version of a dataset as one node knows it: its partitions, their holders, and how loading goes.
 #[derive(Debug, Clone, Default)]
 pub struct Version {
     pub(super) layout: Option<Layout>,

@@ -33,7 +33,7 @@ pub enum Placing {
     Done(Box<Solution>),
 }
 
-/// See the module.
+/// A placement by `balanced` that is worked out one piece after another. See the module.
 #[derive(Debug, Clone)]
 pub struct Pieces {
     sheet: Sheet,

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most shards of the keyspace.
 const SHARDS: u32 = 24;
 
-/// See the module.
+/// A simulated coordinator as dataset nodes know one, with one keyspace and the nodes that are to have its shards.
 #[derive(Debug)]
 pub struct Office {
     shards: u32,
