@@ -20,7 +20,7 @@ pub struct BackupArgs {
     /// The file to write [default: partage-SECONDS.backup in this directory, with the Unix time]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Replace that file
+    /// Replace the file if it exists
     #[arg(long)]
     force: bool,
     #[command(flatten)]

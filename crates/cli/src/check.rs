@@ -33,11 +33,11 @@ use std::path::{Path, PathBuf};
 /// `partage check`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The data directory of a stopped coordinator, or a backup, or a file with a dump, or - for one on stdin
+    /// Data directory of a stopped coordinator, or a backup file, or a dump file, or - for a backup or dump on stdin
     path: Option<PathBuf>,
     #[command(flatten)]
     coordination: CoordinationArgs,
-    /// Write what can be saved into this new directory, from which a coordinator can start
+    /// Write the data that can be saved to this new directory, from which a coordinator can start
     #[arg(long, value_name = "DIR")]
     save_to: Option<PathBuf>,
     /// Print every key of the coordination state, decoded

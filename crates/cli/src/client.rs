@@ -17,7 +17,7 @@ const SAID_BYTES: usize = 200;
 /// Where the cluster is, and who asks.
 #[derive(Debug, Clone, Args)]
 pub struct Door {
-    /// The coordinator's host:port; of several, the first that answers is asked
+    /// Coordinators, as host:port separated by commas; the command asks the first one that answers
     #[arg(
         long,
         global = true,
@@ -28,7 +28,7 @@ pub struct Door {
     )]
     pub coordinator: Vec<String>,
 
-    /// Who asks: stands beside what was approved, drained or moved
+    /// Name that the coordinator records with each approval, drain or move
     #[arg(long = "as", global = true, env = "USER", default_value = "anonymous", value_name = "NAME")]
     pub who: String,
 }

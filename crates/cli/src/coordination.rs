@@ -11,26 +11,26 @@ use std::time::Duration;
 /// Flags and environment.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CoordinationArgs {
-    /// The engine that several coordinators share, as backend://user@host:port,host:port/root with the backends
-    /// etcd, zookeeper or mysql
+    /// Address of the engine that several coordinators share, as backend://user@host:port,host:port/root; the backend
+    /// is etcd, zookeeper or mysql
     #[arg(long, env = "PARTAGE_COORDINATION", value_name = "ADDRESS")]
     coordination: Option<String>,
-    /// A file with the password of its user
+    /// File with the password of the engine's user
     #[arg(long, env = "PARTAGE_COORDINATION_PASSWORD_FILE", value_name = "FILE")]
     coordination_password_file: Option<PathBuf>,
     /// Its password, from the environment only: a flag would show in process lists
     #[arg(long, hide = true, env = "PARTAGE_COORDINATION_PASSWORD", hide_env_values = true)]
     coordination_password: Option<String>,
-    /// Who signs its certificates (PEM); with it, TLS is used
+    /// File with the CA certificate of the engine (PEM); enables TLS
     #[arg(long, env = "PARTAGE_COORDINATION_CA", value_name = "FILE")]
     coordination_ca: Option<PathBuf>,
-    /// Our certificate (PEM), where it asks for one
+    /// File with the client certificate (PEM), for an engine that asks for one
     #[arg(long, env = "PARTAGE_COORDINATION_CERTIFICATE", value_name = "FILE")]
     coordination_certificate: Option<PathBuf>,
-    /// The key of our certificate (PEM)
+    /// File with the key of the client certificate (PEM)
     #[arg(long, env = "PARTAGE_COORDINATION_KEY", value_name = "FILE")]
     coordination_key: Option<PathBuf>,
-    /// How long the others wait for a leader that was killed, in milliseconds [default: 3000]
+    /// Milliseconds that the other coordinators wait for a leader that was killed [default: 3000]
     #[arg(long, env = "PARTAGE_SESSION_MS", value_name = "MS")]
     session_ms: Option<u64>,
 }

@@ -13,13 +13,14 @@ use std::time::Duration;
 /// Who may connect.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DoorArgs {
-    /// Listen on an address that others can reach, although nobody is asked who they are: there is no authentication yet
+    /// Listen on an address that other machines can reach, although Partage has no authentication yet: every client can
+    /// read and change everything
     #[arg(long, env = "PARTAGE_INSECURE")]
     insecure: bool,
-    /// A name that it answers to beside its own addresses, as clients have it in `Host`; may be given again, * for all
+    /// Host name that the process accepts in the `Host` header, beside its own addresses; repeatable, * accepts all
     #[arg(long = "allowed-host", env = "PARTAGE_ALLOWED_HOSTS", value_delimiter = ',', value_name = "HOST")]
     allowed_hosts: Vec<String>,
-    /// An origin whose pages may ask, such as `https://app.example.com`; may be given again, * for all
+    /// Web origin from which the process accepts requests, such as `https://app.example.com`; repeatable, * accepts all
     #[arg(
         long = "allowed-origin",
         env = "PARTAGE_ALLOWED_ORIGINS",

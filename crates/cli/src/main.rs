@@ -47,47 +47,48 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The cluster at a glance
+    /// Show a summary of the cluster: problems, moves, drains, and plans that wait for approval
     Status(admin::StatusArgs),
-    /// What changed, when, why and by whom
+    /// List events: each change of the cluster with its time, reason and author
     Events(admin::EventsArgs),
-    /// Nodes: list, show, drain, undrain, remove; or, with --id, run one
+    /// Manage nodes: list, show, drain, undrain, remove; with --id, run a node
     Node(NodeOrRole),
-    /// Keyspaces: create, list, show, update, delete
+    /// Manage keyspaces: create, list, show, update, delete
     #[command(subcommand)]
     Keyspace(admin::KeyspaceCommand),
-    /// Shards: list, show, move, split, merge and more
+    /// Manage shards: list, show, move, split, merge and more
     #[command(subcommand)]
     Shard(admin::ShardCommand),
-    /// Plans: list, show, approve, reject, edit
+    /// Manage plans: list, show, approve, reject, edit
     #[command(subcommand)]
     Plan(admin::PlanCommand),
-    /// Which shard a key is in, why there, and what would move it
+    /// Explain which shard a key is in, why the shard is on its nodes, and what would move it
     Explain(admin::ExplainArgs),
-    /// Datasets: batch data served by key
+    /// Manage datasets: batch data that nodes serve by key
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
-    /// The brake on automatic moves
+    /// Show or release the brake, which stops automatic moves
     #[command(subcommand)]
     Brake(admin::BrakeCommand),
-    /// Everything durable of the cluster, in one file to keep
+    /// Write a backup of the durable state of the cluster to one file
     Backup(backup::BackupArgs),
-    /// Make a backup the state that coordinators start from
+    /// Restore a backup as the state that coordinators start from
     Restore(restore::RestoreArgs),
-    /// Whether a coordinator's state is sound, and what can be saved
+    /// Check whether the state of a coordinator is sound, and what can be saved
     Check(check::CheckArgs),
-    /// Everything on this machine, in one process: coordinator, nodes, router, sample data
+    /// Run a whole cluster on this machine, in one process: coordinator, nodes, router, sample data
     Up(up::UpArgs),
-    /// Run a router: an HTTP reverse proxy that knows which node has a key
+    /// Run a router: an HTTP reverse proxy that forwards each request to the node that has the key
     Router(role::RouterArgs),
-    /// Coordinators: list; or, without a verb, run one
+    /// Manage coordinators: list; without a command, run a coordinator
     Coordinator(CoordinatorOrRole),
-    /// What would happen to my keys? Compare sharding schemes on a sample of them
+    /// Simulate sharding schemes on a sample of keys, and compare them
     Simulate(simulate::Args),
-    /// Print what a shell needs to complete commands and flags
+    /// Print the completion script of a shell
     ///
     /// bash: `partage completions bash > ~/.local/share/bash-completion/completions/partage`;
-    /// zsh: into a folder of $fpath, as `_partage`; fish: `~/.config/fish/completions/partage.fish`.
+    /// zsh: save the script in a folder of $fpath as `_partage`; fish: save it as
+    /// `~/.config/fish/completions/partage.fish`.
     Completions(shell::CompletionsArgs),
     /// Write the manual pages
     Man(shell::ManArgs),

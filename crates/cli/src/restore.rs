@@ -20,17 +20,18 @@ use std::time::Duration;
 /// `partage restore`
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// What `partage backup` has written
+    /// The file that `partage backup` wrote
     file: PathBuf,
-    /// Make this new directory the state of one coordinator
+    /// Restore into this new directory, as the state of one coordinator
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
     coordination: CoordinationArgs,
-    /// Look at the file and at the place, and write nothing
+    /// Check the file and the place to restore to, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do not wait for the leases of the former coordinators: all of them stopped longer ago than a lease is
+    /// Do not wait for the leases of the former coordinators to end; use it only when all of these coordinators stopped
+    /// longer ago than a lease lasts
     #[arg(long)]
     no_wait: bool,
 }

@@ -28,7 +28,7 @@ impl CompletionsArgs {
 /// `partage man`
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write a page for each command into this folder, which is made; without it the first page goes to stdout
+    /// Create this folder and write one page for each command to it; without the flag, print the first page to stdout
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

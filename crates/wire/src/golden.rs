@@ -62,7 +62,12 @@ fn writes() -> Vec<Write> {
     vec![
         Write::Cluster(ClusterRecord { longest_lease_ms: 3_000, ..ClusterRecord::default() }),
         Write::Keyspace(record),
-        Write::Node(NodeRecord { drain: Some(drain), since_ms: 8, ..NodeRecord::new(node, Incarnation(1)) }),
+        Write::Node(NodeRecord {
+            held: true,
+            drain: Some(drain),
+            since_ms: 8,
+            ..NodeRecord::new(node, Incarnation(1))
+        }),
         Write::Plan(Plan {
             id: PlanId(1),
             keyspace: keyspace().name,

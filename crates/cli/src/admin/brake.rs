@@ -11,12 +11,14 @@ use partage_wire::json::{Command, Summary};
 /// `partage brake …`
 #[derive(Debug, Subcommand)]
 pub enum BrakeCommand {
-    /// Whether the brake stops automatic moves, and why; and whether they wait for nodes that die or are started anew
+    /// Show whether the brake stops automatic moves, and why; and whether automatic moves wait because nodes die or
+    /// restart
     Show {
         #[command(flatten)]
         door: Door,
     },
-    /// Let automatic moves go on; nodes that are silent by then are given up, with what only they hold in memory
+    /// Release the brake, so that automatic moves continue; the coordinator gives up nodes that are still silent, with
+    /// the data that only they hold in memory
     Release {
         #[command(flatten)]
         door: Door,

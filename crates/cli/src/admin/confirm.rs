@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 /// Whether to ask.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Yes {
-    /// Do not ask first; needed where there is no terminal to ask on
+    /// Do not ask for confirmation; required where there is no terminal
     #[arg(long, short = 'y')]
     yes: bool,
 }

@@ -6,13 +6,13 @@ use partage_wire::json::Constraint;
 /// Where shards may be. A flag that is not given leaves its part as it is.
 #[derive(Debug, Args)]
 pub struct ConstraintArgs {
-    /// Only on these nodes
+    /// Place replicas only on these nodes, separated by commas
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     pin: Option<Vec<String>>,
-    /// Never on these nodes
+    /// Never place replicas on these nodes, separated by commas
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     exclude: Option<Vec<String>>,
-    /// Only on nodes with all of these labels
+    /// Place replicas only on nodes with all of these labels, separated by commas
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     label: Option<Vec<String>>,
 }
@@ -36,7 +36,7 @@ impl ConstraintArgs {
 /// The flag with which somebody says that the cluster will grow.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Ahead {
-    /// Nodes that are still to join will hold what those that have joined cannot
+    /// Accept more replicas than the nodes that have joined can hold; more nodes are about to join
     #[arg(long)]
     pub ahead: bool,
 }

@@ -10,7 +10,7 @@ use partage_wire::json::{Coordinator, Coordinators};
 /// `partage coordinator …`
 #[derive(Debug, Subcommand)]
 pub enum CoordinatorCommand {
-    /// All coordinators: who leads, since when, at what term, and who stands by
+    /// List all coordinators: which one leads, since when, at what term, and which ones stand by
     List {
         #[command(flatten)]
         door: Door,

@@ -18,19 +18,19 @@ const MOST: usize = 10_000;
 /// `partage events`
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Go on with what happens, until Ctrl-C
+    /// Print new events as they happen, until Ctrl-C
     #[arg(long, short)]
     follow: bool,
-    /// Only the last while, such as 30s, 15m, 1h or 2d
+    /// Show only events newer than this, such as 30s, 15m, 1h or 2d
     #[arg(long, value_name = "WHILE", value_parser = span)]
     since: Option<Duration>,
-    /// Only what is about this keyspace
+    /// Show only events of this keyspace
     #[arg(long, value_name = "NAME")]
     keyspace: Option<String>,
-    /// Only what is about this node
+    /// Show only events of this node
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// The latest so many, 1 to 10000 [default: 100, or with --since all]
+    /// Maximum number of latest events to show, 1 to 10000 [default: 100, or all with --since]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MOST as u64))]
     limit: Option<u64>,
     #[command(flatten)]

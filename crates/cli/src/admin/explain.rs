@@ -11,9 +11,9 @@ use partage_wire::json::Explanation;
 /// `partage explain`
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The keyspace
+    /// Name of the keyspace
     keyspace: String,
-    /// The key
+    /// Key to explain
     key: String,
     #[command(flatten)]
     hex: Hex,

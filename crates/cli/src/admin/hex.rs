@@ -6,7 +6,7 @@ use partage_wire::json::KeyText;
 /// How keys are written on the command line.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Hex {
-    /// Keys are given as hex digits, such as 00ff
+    /// Read keys as hex digits, such as 00ff
     #[arg(long)]
     pub hex: bool,
 }

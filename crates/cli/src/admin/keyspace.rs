@@ -21,24 +21,24 @@ use serde::{Deserialize, Serialize};
 pub enum KeyspaceCommand {
     /// Create a keyspace, empty or pre-split
     Create(Box<CreateArgs>),
-    /// All keyspaces
+    /// List all keyspaces
     List {
         #[command(flatten)]
         door: Door,
     },
-    /// One keyspace with every setting
+    /// Show one keyspace with every setting
     Show {
-        /// Its name
+        /// Name of the keyspace
         name: String,
         #[command(flatten)]
         door: Door,
     },
-    /// Change replicas, policy, mode, spread, where its shards may be, throttle, when they split,
-    /// or the number of slots
+    /// Change the settings of a keyspace: replicas, policy, mode, spread, placement constraints, throttle,
+    /// split and merge thresholds, or number of slots
     Update(Box<UpdateArgs>),
-    /// Delete a keyspace; its workers drop what they hold of it
+    /// Delete a keyspace; its workers drop their replicas of it
     Delete {
-        /// Its name
+        /// Name of the keyspace
         name: String,
         #[command(flatten)]
         door: Door,
@@ -54,29 +54,29 @@ pub enum KeyspaceCommand {
 /// `partage keyspace create`
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// Its name
+    /// Name of the keyspace
     name: String,
-    /// app, dataset, table or shuffle
+    /// Kind of keyspace: app, dataset, table or shuffle
     #[arg(long, default_value = "app")]
     kind: String,
     #[command(flatten)]
     sharding: ShardingArgs,
-    /// exclusive (one owner, leased) or eventual
+    /// Ownership of a shard: exclusive (one owner, with a lease) or eventual
     #[arg(long, default_value = "exclusive")]
     ownership: String,
-    /// Replicas of each shard
+    /// Number of replicas of each shard
     #[arg(long, default_value_t = 1)]
     replicas: u32,
     #[arg(long, default_value = DEFAULT_POLICY, help = policies())]
     policy: String,
-    /// automatic, suggested or manual
+    /// Mode of plans: automatic, suggested (a person approves them) or manual (a person writes them)
     #[arg(long, default_value = "automatic")]
     mode: String,
-    /// node, zone, zone-strict, rack or rack-strict
+    /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
     #[arg(long, default_value = "zone")]
     spread: String,
-    /// Its data lies on the disks of its workers and outlives them: what they have stored is theirs again after a
-    /// restart, and the last replica of a shard is never given up
+    /// Workers keep the data of the keyspace on their disks: a worker gets its stored replicas back after a restart,
+    /// and the coordinator never gives up the last replica of a shard
     #[arg(long)]
     durable: bool,
     #[command(flatten)]
@@ -98,26 +98,25 @@ pub struct CreateArgs {
 /// `partage keyspace update`
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
-    /// Its name
+    /// Name of the keyspace
     name: String,
-    /// Replicas of each shard
+    /// Number of replicas of each shard
     #[arg(long)]
     replicas: Option<u32>,
     #[arg(long, help = policies())]
     policy: Option<String>,
-    /// automatic, suggested or manual
+    /// Mode of plans: automatic, suggested (a person approves them) or manual (a person writes them)
     #[arg(long)]
     mode: Option<String>,
-    /// node, zone, zone-strict, rack or rack-strict
+    /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
     #[arg(long)]
     spread: Option<String>,
-    /// fixed: how many slots there are from now on, a multiple or a divisor of the present number; while they
-    /// serve
+    /// fixed: new number of slots, a multiple or a divisor of the present number; the slots serve during the change
     #[arg(long)]
     shards: Option<u32>,
     #[command(flatten)]
     constraint: ConstraintArgs,
-    /// On any node again: no pins, exclusions or labels
+    /// Remove all pins, exclusions and labels, so that shards may be on any node
     #[arg(long, conflicts_with_all = ["pin", "exclude", "label"])]
     anywhere: bool,
     #[command(flatten)]
@@ -137,22 +136,24 @@ pub struct UpdateArgs {
 /// How fast shards move, and how long a load may take; what is not given stays as it is.
 #[derive(Debug, PartialEq, Default, Args)]
 struct ThrottleArgs {
-    /// Moves under way at once in the keyspace
+    /// Maximum number of moves at once in the keyspace [default: 256]
     #[arg(long)]
     moves: Option<u32>,
-    /// Moves under way at once into or out of one node
+    /// Maximum number of moves at once into or out of one node [default: 16]
     #[arg(long)]
     moves_per_node: Option<u32>,
-    /// First loads and repairs under way at once into one node
+    /// Maximum number of first loads and repairs at once into one node [default: 512]
     #[arg(long)]
     loads_per_node: Option<u32>,
-    /// Bytes a second that moves may begin to copy, repairs apart; 0 = no limit
+    /// Bytes per second that moves may begin to copy, not counting repairs; 0 = no limit [default: 0]
     #[arg(long)]
     bytes_per_s: Option<u64>,
-    /// Milliseconds that a node may load one replica before it is given up there and tried elsewhere
+    /// Milliseconds that a node may take to load one replica before the coordinator tries another node
+    /// [default: 600000]
     #[arg(long)]
     load_ms: Option<u64>,
-    /// durable: milliseconds for which a dead node is waited for before its replicas are replaced
+    /// durable: milliseconds that the coordinator waits for a dead node before it replaces the node's replicas
+    /// [default: 300000]
     #[arg(long)]
     replace_after_ms: Option<u64>,
 }

@@ -12,26 +12,26 @@ use serde::{Deserialize, Serialize};
 /// `partage node …`
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
-    /// All nodes, with what they hold and how loaded they are
+    /// List all nodes with health, zone, address, replicas and load
     List {
         #[command(flatten)]
         door: Door,
     },
-    /// One node: how it is, when it was heard, and every shard that has a replica on it
+    /// Show one node: its health, when the coordinator last heard it, and every shard with a replica on it
     Show {
         /// The node to show
         node: String,
         #[command(flatten)]
         door: Door,
     },
-    /// Empty a node (or a zone) without losing a request; says when it is safe to stop
+    /// Move all shards off a node (or a zone) without losing a request; `partage status` shows when it is safe to stop
     Drain(DrainArgs),
-    /// Let a node take shards again
+    /// Allow a drained node (or zone) to take shards again
     #[command(group(ArgGroup::new("undrained").required(true).args(["node", "zone"])))]
     Undrain {
         /// The node that may take shards again
         node: Option<String>,
-        /// All nodes of this zone that are drained instead
+        /// Undrain all drained nodes of this zone instead of one node
         #[arg(long)]
         zone: Option<String>,
         #[command(flatten)]
@@ -41,9 +41,10 @@ pub enum NodeCommand {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Forget a node that is dead, has left or is empty; what only it has stored is not waited for any longer
+    /// Remove a node that is dead, has left or is empty; the coordinator no longer waits for data that only this node
+    /// has stored
     Remove {
-        /// The node to forget
+        /// The node to remove
         node: String,
         #[command(flatten)]
         door: Door,
@@ -60,15 +61,15 @@ pub enum NodeCommand {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("which").required(true).args(["node", "zone"])))]
 pub struct DrainArgs {
-    /// The node to empty
+    /// The node to drain
     node: Option<String>,
-    /// All nodes of this zone instead
+    /// Drain all nodes of this zone instead of one node
     #[arg(long)]
     zone: Option<String>,
-    /// Why, for whoever looks at the status
+    /// Reason for the drain, which `partage status` shows
     #[arg(long, default_value = "maintenance")]
     reason: String,
-    /// At most this many nodes drained or down at once; the others wait in a queue [default: all at once]
+    /// Maximum number of nodes that are drained or down at once; the other nodes wait in a queue [default: all at once]
     #[arg(long, value_name = "COUNT")]
     max_down: Option<u32>,
     #[command(flatten)]

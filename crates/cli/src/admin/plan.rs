@@ -15,21 +15,21 @@ const SHOWN: usize = 40;
 /// `partage plan …`
 #[derive(Debug, Subcommand)]
 pub enum PlanCommand {
-    /// All plans that are kept, newest first
+    /// List all plans that the coordinator keeps, newest first
     List {
         #[command(flatten)]
         door: Door,
     },
-    /// One plan, with each change, its reason and how far it got
+    /// Show one plan with each change, its reason and its progress
     Show {
-        /// Its number
+        /// Number of the plan
         plan: u64,
         #[command(flatten)]
         door: Door,
     },
-    /// Say yes to a suggested plan
+    /// Approve a suggested plan, so that the coordinator executes it
     Approve {
-        /// Its number
+        /// Number of the plan
         plan: u64,
         #[command(flatten)]
         door: Door,
@@ -38,20 +38,20 @@ pub enum PlanCommand {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Say no
+    /// Reject a suggested plan
     Reject {
-        /// Its number
+        /// Number of the plan
         plan: u64,
         #[command(flatten)]
         door: Door,
         #[command(flatten)]
         dry: DryRun,
     },
-    /// Leave some changes out; makes a new plan that waits for approval
+    /// Leave some changes out of a plan; the coordinator makes a new plan that waits for approval
     Edit {
-        /// Its number
+        /// Number of the plan
         plan: u64,
-        /// Numbers of the changes to leave out, as `plan show` counts them
+        /// Numbers of the changes to leave out, as `partage plan show` prints them, separated by commas
         #[arg(long, required = true, value_delimiter = ',')]
         drop: Vec<usize>,
         #[command(flatten)]

@@ -11,16 +11,16 @@ use serde::Serialize;
 /// `partage shard release`
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
-    /// The keyspace; with --all, of this one only
+    /// Keyspace of the shard; with --all, release only shards of this keyspace
     #[arg(required_unless_present = "all")]
     keyspace: Option<String>,
     /// The shard, as `s12` or `12`
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     shard: Option<String>,
-    /// Every shard that is set aside
+    /// Release every shard that is set aside
     #[arg(long)]
     all: bool,
-    /// With --all: only those whose reason contains this text
+    /// With --all: release only shards whose reason contains this text
     #[arg(long, value_name = "TEXT", requires = "all", conflicts_with = "shard")]
     reason: Option<String>,
     #[command(flatten)]

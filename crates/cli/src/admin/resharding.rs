@@ -13,19 +13,19 @@ pub struct ReshardingArgs {
     /// Split a shard above this many requests a second, and merge cold ones; 0 = not by load [default: 0]
     #[arg(long, value_name = "RATE")]
     split_requests_per_s: Option<f64>,
-    /// How long a load must stay above or below before anything happens [default: 60000]
+    /// Milliseconds that a load must stay above or below a threshold before the coordinator acts [default: 60000]
     #[arg(long, value_name = "MS")]
     window_ms: Option<u64>,
     /// A key with more than this share of its shard's requests gets a shard of its own [default: 0.5]
     #[arg(long, value_name = "SHARE")]
     hot_key_share: Option<f64>,
-    /// Most replicas of a shard that is read too much and cannot be cut; 0 = none extra [default: 0]
+    /// Maximum number of replicas of a shard that is read too much and cannot be split; 0 = none extra [default: 0]
     #[arg(long, value_name = "COUNT")]
     max_replicas: Option<u32>,
-    /// Never fewer shards by merging [default: 1]
+    /// Minimum number of shards; merging stops at it [default: 1]
     #[arg(long, value_name = "COUNT")]
     min_shards: Option<u32>,
-    /// Never more shards by splitting [default: 4000000]
+    /// Maximum number of shards; splitting stops at it [default: 4000000]
     #[arg(long, value_name = "COUNT")]
     max_shards: Option<u32>,
 }

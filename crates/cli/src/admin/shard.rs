@@ -24,50 +24,50 @@ const PAGE: usize = 1_000;
 /// `partage shard …`
 #[derive(Debug, Subcommand)]
 pub enum ShardCommand {
-    /// Shards × nodes as a drawing, or one line each
+    /// List the shards of a keyspace, as a drawing of shards × nodes or one line for each shard
     List(ListArgs),
-    /// One shard, by its id or by a key in it, with every replica
+    /// Show one shard with every replica, by its id or by a key in it
     Show(ShowArgs),
-    /// Move one replica to another node, make before break
+    /// Move one replica to another node; the new node loads the replica before the old node stops serving it
     Move {
         #[command(flatten)]
         of: Of,
-        /// The node that it leaves
+        /// Node that gives up the replica
         #[arg(long)]
         from: String,
-        /// The node that takes over
+        /// Node that takes over the replica
         #[arg(long)]
         to: String,
     },
-    /// Let another live replica lead
+    /// Make another live replica the leader
     Lead {
         #[command(flatten)]
         of: Of,
-        /// The node whose replica is to lead
+        /// Node whose replica becomes the leader
         #[arg(long)]
         to: String,
     },
-    /// One replica more
+    /// Add one replica to a shard
     Add {
         #[command(flatten)]
         of: Of,
-        /// On this node
+        /// Node that gets the replica
         #[arg(long)]
         node: String,
     },
-    /// One replica less
+    /// Remove one replica from a shard
     Remove {
         #[command(flatten)]
         of: Of,
-        /// From this node
+        /// Node that loses the replica
         #[arg(long)]
         node: String,
     },
-    /// Split in two at the middle, or at given keys
+    /// Split a shard in two at the middle, or at given keys
     Split {
         #[command(flatten)]
         of: Of,
-        /// Each key begins a new shard
+        /// Keys to split at, separated by commas; each key begins a new shard
         #[arg(long, value_name = "KEYS", value_delimiter = ',')]
         at: Vec<String>,
         #[command(flatten)]
@@ -77,14 +77,14 @@ pub enum ShardCommand {
     Merge {
         #[command(flatten)]
         of: Of,
-        /// The neighbour
+        /// The right-hand neighbour, as `s13` or `13`
         right: String,
     },
     /// Give a hot key a shard of its own
     Isolate {
-        /// The keyspace
+        /// Name of the keyspace
         keyspace: String,
-        /// The key
+        /// Key to isolate
         key: String,
         #[command(flatten)]
         hex: Hex,
@@ -95,16 +95,17 @@ pub enum ShardCommand {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Its own number of replicas; without a number, the keyspace's again
+    /// Set the number of replicas of one shard; without a number, use the keyspace's number again
     Replicas {
         #[command(flatten)]
         of: Of,
-        /// The shard's own number of replicas, 1 to 64 [default: as the keyspace says]
+        /// Number of replicas of this shard, 1 to 64 [default: the keyspace's number]
         replicas: Option<u32>,
         #[command(flatten)]
         ahead: Ahead,
     },
-    /// Where it may be, on top of what its keyspace says; without flags, wherever its keyspace may
+    /// Limit the nodes of one shard, on top of the limits of its keyspace; without flags, remove the limits of the
+    /// shard
     Pin {
         #[command(flatten)]
         of: Of,
@@ -113,42 +114,42 @@ pub enum ShardCommand {
         #[command(flatten)]
         ahead: Ahead,
     },
-    /// Place a shard again that was set aside, or all of them
+    /// Release one or all shards that the coordinator set aside, so that it places them again
     Release(ReleaseArgs),
-    /// Go on with what one node has stored of a durable shard, where no node that has all of its data comes back
+    /// Continue a durable shard from the copy of one node, when no node that has all of its data comes back
     ///
-    /// Says what may be missing; --dry-run says it and changes nothing.
+    /// The command prints which data may be missing; --dry-run prints it and changes nothing.
     ForceJoin {
         #[command(flatten)]
         of: Of,
-        /// The node whose copy is chosen
+        /// Node whose copy the shard continues from
         #[arg(long)]
         node: String,
-        /// The generation of the keyspace's map that was looked at; a wrong one is refused, and the present one named
+        /// Present generation of the keyspace's map; the coordinator refuses another one and names the present one
         #[arg(long)]
         generation: u64,
     },
-    /// Give up all that a durable shard held, where no copy of it comes back: a new, empty shard takes its keys
+    /// Replace a durable shard by a new, empty shard, when no copy of it comes back; all data of the shard is given up
     ///
-    /// Says what is given up; --dry-run says it and changes nothing.
+    /// The command prints which data is given up; --dry-run prints it and changes nothing.
     Recreate {
         #[command(flatten)]
         of: Of,
-        /// The generation of the keyspace's map that was looked at; a wrong one is refused, and the present one named
+        /// Present generation of the keyspace's map; the coordinator refuses another one and names the present one
         #[arg(long)]
         generation: u64,
     },
-    /// New partitions of a keyspace with named partitions
+    /// Add partitions to a keyspace with named partitions
     Register {
         #[command(flatten)]
         partitions: Partitions,
-        /// Replicas of each of them [default: as the keyspace says]
+        /// Number of replicas of each new partition [default: the keyspace's number]
         #[arg(long)]
         replicas: Option<u32>,
         #[command(flatten)]
         ahead: Ahead,
     },
-    /// Take partitions away, with all that workers hold of them
+    /// Remove partitions, with all data that workers hold of them
     Unregister {
         #[command(flatten)]
         partitions: Partitions,
@@ -160,7 +161,7 @@ pub enum ShardCommand {
 /// The arguments that commands on one shard share.
 #[derive(Debug, Args)]
 pub struct Of {
-    /// The keyspace
+    /// Name of the keyspace
     keyspace: String,
     /// The shard, as `s12` or `12`
     shard: String,
@@ -175,9 +176,9 @@ pub struct Of {
 /// The arguments that commands on named partitions share.
 #[derive(Debug, Args)]
 pub struct Partitions {
-    /// The keyspace
+    /// Name of the keyspace
     keyspace: String,
-    /// Their names
+    /// Names of the partitions
     #[arg(required = true)]
     partitions: Vec<String>,
     #[command(flatten)]
@@ -191,15 +192,15 @@ pub struct Partitions {
 /// `partage shard list`
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// The keyspace
+    /// Name of the keyspace
     keyspace: String,
-    /// One line a shard instead of the drawing
+    /// Print one line for each shard instead of the drawing
     #[arg(long, short)]
     long: bool,
-    /// Only what is on its way: from where, to where, how far, since when, and what it waits for
+    /// Show only moves in progress: source node, target node, progress, start time, and what the move waits for
     #[arg(long, conflicts_with = "long")]
     moves: bool,
-    /// Only shards that are not served or have fewer replicas than they want, one line each, with why
+    /// Show only shards that are not served or have too few replicas, one line each, with the reason
     #[arg(long, conflicts_with_all = ["long", "moves"])]
     unserved: bool,
     #[command(flatten)]

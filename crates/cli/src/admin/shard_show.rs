@@ -12,11 +12,11 @@ use serde::Serialize;
 /// `partage shard show`
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The keyspace
+    /// Name of the keyspace
     keyspace: String,
     /// The shard, as `s12` or `12`; or a key in it
     which: String,
-    /// It is a key, though it looks like a shard
+    /// Read the argument as a key, even if it looks like a shard
     #[arg(long)]
     key: bool,
     #[command(flatten)]

@@ -31,26 +31,27 @@ const KNOWN: [&str; 4] = [KEY_RANGE, HASH_RANGE, FIXED, NAMED];
 /// The flags.
 #[derive(Debug, Args)]
 pub struct ShardingArgs {
-    /// key-range, hash-range, fixed or named
+    /// Sharding of the keyspace: key-range, hash-range, fixed or named
     #[arg(long, default_value = HASH_RANGE)]
     sharding: String,
     #[arg(long, help = hashes())]
     hash: Option<String>,
-    /// hash-range, fixed, or key-range with --sample: how many shards to begin with [default: 16]
+    /// hash-range, fixed, or key-range with --sample: number of shards at the start [default: 16]
     #[arg(long)]
     shards: Option<u32>,
-    /// key-range: cut at these keys
+    /// key-range: keys at which to cut the first shards, separated by commas
     #[arg(long, value_name = "KEYS", value_delimiter = ',', conflicts_with = "sample")]
     split: Vec<String>,
-    /// key-range: cut where the keys of this file are, by their load; - for stdin; .gz is unpacked
+    /// key-range: file with sample keys, whose load decides where to cut the first shards; - for stdin; .gz is unpacked
     #[arg(long, value_name = "FILE")]
     sample: Option<PathBuf>,
     #[command(flatten)]
     columns: Columns,
-    /// named: the partitions; more later with `partage shard register`
+    /// named: names of the first partitions, separated by commas; `partage shard register` adds more later
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     partitions: Vec<String>,
-    /// What of a key decides where it is: whole, prefix:BYTES, up-to:CHARACTER, or hash-tag (what is in braces)
+    /// Part of a key that decides its shard: whole, prefix:BYTES, up-to:CHARACTER, or hash-tag (the text in braces)
+    /// [default: whole]
     #[arg(long, value_name = "PART", value_parser = partition_key)]
     partition_key: Option<PartitionKey>,
     #[command(flatten)]

@@ -31,7 +31,7 @@ const PLANS: usize = 5;
 /// `partage status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Look again each second, until Ctrl-C: drawn anew on a terminal, else printed when it has changed
+    /// Refresh the summary every second until Ctrl-C: redraw it on a terminal, else print it when it changes
     #[arg(long, short)]
     watch: bool,
     #[command(flatten)]

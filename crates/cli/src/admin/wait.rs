@@ -34,11 +34,11 @@ const BLOCKED_LOOKS: u32 = 10;
 /// Whether to wait, and for how long.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Wait {
-    /// Stay until what was begun is done, with its progress on stderr; exit code 5 when it is blocked, or not done in
-    /// time
+    /// Wait until the change is done, and show its progress on stderr; exit code 5 when the change is blocked, or not
+    /// done within --timeout
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
-    /// With --wait: for how many seconds at most
+    /// With --wait: maximum number of seconds to wait
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 }

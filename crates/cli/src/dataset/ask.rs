@@ -44,7 +44,7 @@ pub struct VersionsArgs {
 /// `partage dataset refresh`
 #[derive(Debug, Args)]
 pub struct RefreshArgs {
-    /// Whose versions to wait for, with --wait
+    /// The dataset to wait for, with --wait
     #[arg(required_if_eq("wait", "true"))]
     dataset: Option<String>,
     #[command(flatten)]
@@ -57,15 +57,15 @@ pub struct RefreshArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "partage dataset rollback [OPTIONS] <DATASET> <VERSION|--latest>")]
 pub struct RollbackArgs {
-    /// The dataset whose version is chosen
+    /// The dataset to roll back
     dataset: String,
-    /// The version that clients are to get; without it, the latest again
+    /// The version to give to clients; required without --latest
     #[arg(required_unless_present = "latest", conflicts_with = "latest")]
     version: Option<String>,
-    /// Follow the latest version again
+    /// Give clients the latest version again
     #[arg(long)]
     latest: bool,
-    /// Only say what would happen
+    /// Print what would happen, and change nothing
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub struct RollbackArgs {
 pub struct GetArgs {
     /// The dataset that has the key
     dataset: String,
-    /// The key, as it is
+    /// The key, as plain text
     key: String,
     #[command(flatten)]
     door: NodeDoor,
@@ -90,16 +90,16 @@ pub struct GetArgs {
 pub struct ScanArgs {
     /// The dataset whose entries are listed
     dataset: String,
-    /// Only keys that begin so
+    /// List only keys with this prefix
     #[arg(long)]
     prefix: Option<String>,
-    /// From this key on
+    /// List from this key on, inclusive
     #[arg(long)]
     from: Option<String>,
-    /// Before this key
+    /// List up to this key, exclusive
     #[arg(long)]
     to: Option<String>,
-    /// So many entries at most
+    /// Maximum number of entries to list
     #[arg(long, default_value_t = 100)]
     limit: u64,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use partage_wire::json::{ErrorBody, ErrorDetail};
 /// Which node is asked.
 #[derive(Debug, Clone, Args)]
 pub struct NodeDoor {
-    /// A dataset node's host:port; of several, the first that answers is asked
+    /// Dataset nodes, as host:port separated by commas; the command asks the first one that answers
     #[arg(
         long,
         env = "PARTAGE_DATASET_NODE",

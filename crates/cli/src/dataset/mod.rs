@@ -24,31 +24,31 @@ use clap::Subcommand;
 pub enum DatasetCommand {
     /// Run a node that serves the datasets of a source
     Serve(Box<serve::ServeArgs>),
-    /// Say how a dataset's files are read and served
+    /// Add a dataset: write to the source how nodes read and serve its files
     Add(origin::AddArgs),
-    /// Stop to serve a dataset, and delete its keyspace; its files stay where they are
+    /// Stop serving a dataset and delete its keyspace; its files stay in the source
     Remove(remove::RemoveArgs),
-    /// All datasets, with the version that clients get
+    /// List all datasets, with the version that clients get
     List(ask::ListArgs),
-    /// One dataset: its versions, where they are, what is lacking, how far loading is
+    /// Show one dataset: its versions, the nodes that have them, what is missing, and load progress
     Status(ask::StatusArgs),
-    /// The versions of a dataset
+    /// List the versions of a dataset
     Versions(ask::VersionsArgs),
-    /// Have the nodes look at the source now
+    /// Make the nodes check the source for new versions now
     Refresh(ask::RefreshArgs),
     /// Give clients an earlier version again, or the latest
     Rollback(ask::RollbackArgs),
-    /// Give clients a version that is held, for want of keys mostly
+    /// Give clients a version that the nodes hold back, mostly because it has too few keys
     Release(release::ReleaseArgs),
-    /// The value of a key
+    /// Print the value of a key
     Get(ask::GetArgs),
-    /// Entries in the order of their keys, of datasets with `layout = "ordered"`
+    /// List entries in key order, from a dataset with `layout = "ordered"`
     Scan(ask::ScanArgs),
-    /// Make store files of a version, for nodes to download as they are
+    /// Build the store files of a version, which nodes download as they are
     Build(offline::BuildArgs),
-    /// What is in a store file
+    /// Show what a store file contains
     Inspect(offline::FileArgs),
-    /// Read a store file wholly, and check every checksum
+    /// Read a whole store file, and verify every checksum
     Verify(offline::FileArgs),
 }
 

@@ -21,25 +21,26 @@ const TICK: Duration = Duration::from_millis(100);
 /// `partage dataset build`
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// Which dataset of the source
+    /// The dataset in the source
     dataset: String,
-    /// Which version [default: the latest]
+    /// The version to build [default: the latest]
     version: Option<String>,
     #[command(flatten)]
     from: From,
-    /// Where to: a folder, or a URL such as s3://bucket/prefix; OUT/DATASET/VERSION is made in it, a version that a source
-    /// may hold
+    /// Folder to write to, or a URL such as s3://bucket/prefix; the command creates OUT/DATASET/VERSION, a version that
+    /// a source may hold
     #[arg(long)]
     out: String,
-    /// Where store files are built that then go to a URL [default: the system's temporary folder]
+    /// Folder where the command builds store files before it uploads them to a URL
+    /// [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     work_dir: Option<PathBuf>,
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Memory for building, in MiB; what does not fit goes to the disk meanwhile
+    /// Memory for building, in MiB; the command keeps what does not fit on disk
     #[arg(long, default_value_t = 512)]
     memory_mib: usize,
-    /// Files that are read, and store files that are written, at once
+    /// Number of files to read, and of store files to write, at once [default: 2]
     #[arg(long)]
     at_once: Option<usize>,
 }

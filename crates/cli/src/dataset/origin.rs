@@ -13,40 +13,42 @@ use serde_json::json;
 /// `partage dataset add`
 #[derive(Debug, Args)]
 pub struct AddArgs {
-    /// Its name: the folder in the source that has its versions
+    /// Name of the dataset: the folder in the source that has its versions
     dataset: String,
     #[command(flatten)]
     from: From,
     #[command(flatten)]
     settings: SettingsArgs,
-    /// content-type of its values
+    /// Content type of the values [default: application/octet-stream]
     #[arg(long)]
     content_type: Option<String>,
-    /// A version counts only when it has a _SUCCESS
+    /// Use a version only when it has a _SUCCESS file
     #[arg(long)]
     success: bool,
-    /// How many nodes have each partition [default: as the nodes are told]
+    /// Number of nodes that have each partition [default: the setting of the nodes]
     #[arg(long)]
     replication: Option<u32>,
-    /// How many nodes must have each partition before clients get a version [default: as the nodes are told]
+    /// Number of nodes that must have each partition before clients get a version [default: the setting of the nodes]
     #[arg(long)]
     min_replication: Option<u32>,
-    /// A partition that so many others have is not taken [default: as the nodes are told]
+    /// Maximum number of nodes with a partition; a node does not take a partition that this many others have
+    /// [default: the setting of the nodes]
     #[arg(long)]
     max_replication: Option<u32>,
-    /// interleaved, ring_index, rendezvous, ring or jump [default: as the nodes are told]
+    /// Method that deals partitions to nodes: interleaved, ring_index, rendezvous, ring or jump
+    /// [default: the setting of the nodes]
     #[arg(long)]
     dealing: Option<String>,
-    /// A version with fewer keys is held until `partage dataset release` [default: 1, where clients get another]
+    /// Hold a version with fewer keys until `partage dataset release` [default: 1, where clients get another version]
     #[arg(long)]
     min_keys: Option<u64>,
-    /// A version that has lost more of the keys than so many in a hundred is held [default: 50; 100: none is]
+    /// Hold a version that has lost more than this percentage of the keys [default: 50; 100 holds none]
     #[arg(long)]
     max_shrink_percent: Option<u32>,
-    /// In place of settings that it has already
+    /// Replace settings that the dataset already has
     #[arg(long)]
     replace: bool,
-    /// Only say what would be written, and whether the latest version can be read by it
+    /// Print the settings, and whether the latest version can be read with them; write nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(300);
 pub struct ReleaseArgs {
     /// The dataset of the held version
     dataset: String,
-    /// The held version that clients are to get
+    /// The held version to give to clients
     version: String,
     #[command(flatten)]
     most: Most,

@@ -22,11 +22,12 @@ use serde_json::json;
 /// `partage dataset remove`
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
-    /// The dataset that is no longer to be served
+    /// The dataset to remove
     dataset: String,
     #[command(flatten)]
     from: From,
-    /// Coordinators, host:port, of which one has a keyspace for it: waits until that is gone, too
+    /// Coordinators, as host:port separated by commas, one of which has a keyspace for the dataset; the command also
+    /// waits until that keyspace is gone
     #[arg(
         long,
         env = "PARTAGE_COORDINATOR",
@@ -40,7 +41,7 @@ pub struct RemoveArgs {
     node: NodeDoor,
     #[command(flatten)]
     wait: Wait,
-    /// Only say what would happen
+    /// Print what would happen, and change nothing
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
 }

@@ -31,61 +31,62 @@ const DATA_DIR: &str = "partage-datasets";
 /// The role of `partage dataset serve`
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// A TOML file; see the book for its keys
+    /// TOML configuration file; the book lists its keys
     #[arg(long, env = "PARTAGE_CONFIG")]
     config: Option<PathBuf>,
     /// A folder or URL with datasets: /data, s3://bucket/prefix?endpoint=http://host:9000 and others
     #[arg(long, env = "PARTAGE_DATASET_SOURCE", value_name = "URL")]
     source: Option<String>,
-    /// Where its store files are [default: partage-datasets]
+    /// Folder for the store files [default: partage-datasets]
     #[arg(long, env = "PARTAGE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// host:port to listen on [default: 127.0.0.1:9599]
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
-    /// host:port where peers reach it, if that is elsewhere
+    /// host:port where peers reach this node [default: the address of --listen]
     #[arg(long)]
     address: Option<String>,
-    /// Which cluster of dataset nodes it belongs to [default: default]
+    /// Name of the cluster of dataset nodes that this node belongs to [default: default]
     #[arg(long)]
     cluster: Option<String>,
-    /// Coordinators, host:port, that say what it is to have; without them it computes that from who else is there
+    /// Coordinators that assign partitions to this node, as host:port separated by commas; without coordinators, the
+    /// node computes its partitions from the nodes that are present
     #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS", value_name = "HOST:PORT")]
     coordinator: Vec<String>,
-    /// Its name under a coordinator, kept across restarts
+    /// Name of the node under a coordinator; use the same name at each restart
     #[arg(long, env = "PARTAGE_NODE_ID", value_name = "NAME")]
     id: Option<String>,
-    /// What fails with it, for the coordinator to spread replicas over
+    /// Zone whose nodes fail together; the coordinator spreads replicas over zones
     #[arg(long)]
     zone: Option<String>,
-    /// On SIGTERM under a coordinator, how many seconds to wait until all it has is elsewhere
+    /// Seconds that a node under a coordinator waits on SIGTERM until other nodes have all that it has
     #[arg(long, default_value_t = 60)]
     leave_s: u64,
     #[command(flatten)]
     coordination: CoordinationArgs,
-    /// host:port for gossip, with --coordination gossip://… [default: a free port on loopback], or under a coordinator
-    /// [default: the port where it listens]
+    /// host:port for gossip, with --coordination gossip://… [default: a free port on loopback] or under a coordinator
+    /// [default: the port of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     gossip: Option<String>,
-    /// A file with the key that gossip is sealed with, the same on every node: `openssl rand -hex 32 > FILE; chmod 600
-    /// FILE` [default: gossip is in the clear, and at an address that others can reach it needs --insecure]
+    /// File with the key that encrypts gossip, the same on every node: `openssl rand -hex 32 > FILE; chmod 600 FILE`
+    /// [default: gossip is not encrypted, and needs --insecure at an address that other machines can reach]
     #[arg(long, env = "PARTAGE_GOSSIP_KEY_FILE", value_name = "FILE")]
     gossip_key_file: Option<PathBuf>,
-    /// A dataset that it serves; may be given again [default: all that the source has]
+    /// Dataset to serve; repeatable [default: all datasets of the source]
     #[arg(long = "dataset", value_name = "NAME")]
     datasets: Vec<String>,
-    /// Its number among the nodes [default: the smallest that is free]
+    /// Number of this node among the nodes [default: the smallest free number]
     #[arg(long)]
     shard_id: Option<u32>,
-    /// How many nodes have each partition [default: 2]
+    /// Number of nodes that have each partition [default: 2]
     #[arg(long)]
     replication: Option<u32>,
-    /// How many nodes must have each partition before clients get a version [default: 1]
+    /// Number of nodes that must have each partition before clients get a version [default: 1]
     #[arg(long)]
     min_replication: Option<u32>,
     #[command(flatten)]
     door: DoorArgs,
-    /// Logs as JSON
+    /// Write logs as JSON
     #[arg(long)]
     log_json: bool,
 }

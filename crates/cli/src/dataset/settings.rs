@@ -11,37 +11,42 @@ use std::path::Path;
 /// What a dataset's files are and how they are served.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SettingsArgs {
-    /// sequencefile, csv, tsv, jsonl or parquet [default: each file's content and name tell]
+    /// Format of the files: sequencefile, csv, tsv, jsonl or parquet [default: detected from each file's content and
+    /// name]
     #[arg(long)]
     format: Option<String>,
-    /// A column that is the key, or one of several, in this order; a file without a header has the columns 1, 2 and so on
+    /// Key column; repeatable for a key of several columns, in this order; in a file without a header the columns are
+    /// 1, 2 and so on
     #[arg(long = "key", value_name = "COLUMN")]
     keys: Vec<String>,
-    /// The column that says alone which partition a row is in; one that is none of the key's becomes the key's first
+    /// Column that alone decides the partition of a row; if it is not a key column, it becomes the first key column
+    /// [default: the whole key decides]
     #[arg(long, value_name = "COLUMN")]
     partition_by: Option<String>,
-    /// A column that is the value; of several, an object of them; of none, the whole row as JSON
+    /// Value column; repeatable: several columns become a JSON object [default: the whole row as JSON]
     #[arg(long = "value", value_name = "COLUMN")]
     values: Vec<String>,
-    /// The first line of CSV and TSV is a record, too
+    /// Read the first line of CSV and TSV files as a record, not as column names
     #[arg(long)]
     no_header: bool,
-    /// What stands between two fields of CSV and TSV, one ASCII character [default: a comma, a tabulator]
+    /// Delimiter between two fields of CSV and TSV, one ASCII character [default: a comma in CSV, a tab in TSV]
     #[arg(long, value_name = "CHAR")]
     delimiter: Option<String>,
-    /// What stands around a field that has a delimiter in it, one ASCII character, or "" for nothing [default: " in CSV]
+    /// Quote character of CSV and TSV, around a field that contains a delimiter, one ASCII character, or "" for none
+    /// [default: " in CSV, none in TSV]
     #[arg(long, value_name = "CHAR")]
     quote: Option<String>,
-    /// How many rows may be bad and are left out and listed: a number of all, or a share of each file, as 0.5% [default: 0]
+    /// Maximum of bad rows, which are left out and listed: a number for all files together, or a share of each file,
+    /// such as 0.5% [default: 0]
     #[arg(long, value_name = "ROWS")]
     max_bad_rows: Option<String>,
-    /// hashed, or ordered for scans
+    /// Layout of the store files: hashed, or ordered for scans [default: hashed]
     #[arg(long)]
     layout: Option<String>,
-    /// none, lz4 or zstd
+    /// Compression of the store files: none, lz4 or zstd [default: none]
     #[arg(long)]
     compression: Option<String>,
-    /// Of zstd, 1 to 19
+    /// Compression level of zstd, 1 to 19 [default: 3]
     #[arg(long)]
     level: Option<i32>,
 }

@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(300);
 /// Whether to wait, and for how long.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Wait {
-    /// Wait until it is done at every node; exit code 5 when it is blocked, or not done in time
+    /// Wait until every node is done; exit code 5 when the change is blocked, or not done within --timeout
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub struct Wait {
 /// For how long to wait.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Most {
-    /// Seconds to wait at most
+    /// Maximum number of seconds to wait
     #[arg(long, alias = "at-most-s", value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 }

@@ -16,27 +16,28 @@ const LISTEN: &str = "127.0.0.1:7400";
 /// `partage coordinator`
 #[derive(Debug, Args)]
 pub struct CoordinatorArgs {
-    /// A TOML file; see the book for its keys
+    /// TOML configuration file; the book lists its keys
     #[arg(long, env = "PARTAGE_CONFIG")]
     config: Option<PathBuf>,
     /// host:port to listen on [default: 127.0.0.1:7400]
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
-    /// host:port where other coordinators and workers reach it, if that is elsewhere
+    /// host:port where workers and other coordinators reach this coordinator [default: the address of --listen]
     #[arg(long, env = "PARTAGE_ADDRESS")]
     address: Option<String>,
-    /// Its name among the coordinators [default: its address]
+    /// Name of this coordinator, unique among the coordinators [default: its address]
     #[arg(long, env = "PARTAGE_ID")]
     id: Option<String>,
-    /// Where the state is kept; without it, it is gone with the process. On etcd and ZooKeeper: where this coordinator
-    /// keeps its part of the maps and the highest term that it has seen; on MySQL: that term alone
+    /// Directory for the coordinator's state; without it, the state is in memory and lost when the process ends. With
+    /// etcd or ZooKeeper, the directory has this coordinator's part of the maps and the highest term that it has seen;
+    /// with MySQL, it has only that term
     #[arg(long, env = "PARTAGE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
     coordination: CoordinationArgs,
     #[command(flatten)]
     door: DoorArgs,
-    /// Logs as JSON
+    /// Write logs as JSON
     #[arg(long)]
     log_json: bool,
 }

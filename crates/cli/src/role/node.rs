@@ -14,31 +14,31 @@ use tokio::net::TcpListener;
 /// The role of `partage node`
 #[derive(Debug, Args)]
 pub struct NodeArgs {
-    /// A TOML file; see the book for its keys
+    /// TOML configuration file; the book lists its keys
     #[arg(long, env = "PARTAGE_CONFIG")]
     config: Option<PathBuf>,
-    /// The node's name, kept across restarts
+    /// Name of the node; use the same name at each restart
     #[arg(long, env = "PARTAGE_NODE_ID")]
     id: Option<String>,
-    /// host:port to listen on
+    /// host:port to listen on [default: 127.0.0.1:0, which takes a free port]
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
-    /// host:port where others reach it, if that is elsewhere
+    /// host:port where coordinators, routers and other nodes reach this node [default: the address of --listen]
     #[arg(long)]
     address: Option<String>,
-    /// Coordinators, host:port [default: 127.0.0.1:7400]
+    /// Coordinators to join, as host:port separated by commas [default: 127.0.0.1:7400]
     #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
-    /// What fails with it
+    /// Zone whose nodes fail together; the coordinator spreads replicas over zones
     #[arg(long)]
     zone: Option<String>,
-    /// On SIGTERM, how many seconds to wait until everything is served elsewhere; without a coordinator it ends when
-    /// its lease is over
+    /// Seconds that the node waits on SIGTERM until other nodes serve its shards; without a coordinator the node stops
+    /// when its lease ends
     #[arg(long, default_value_t = 60)]
     leave_s: u64,
     #[command(flatten)]
     door: DoorArgs,
-    /// Logs as JSON
+    /// Write logs as JSON
     #[arg(long)]
     log_json: bool,
 }

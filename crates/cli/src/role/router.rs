@@ -16,23 +16,23 @@ const LISTEN: &str = "127.0.0.1:7440";
 /// `partage router`
 #[derive(Debug, Args)]
 pub struct RouterArgs {
-    /// A TOML file; see the book for its keys
+    /// TOML configuration file; the book lists its keys
     #[arg(long, env = "PARTAGE_CONFIG")]
     config: Option<PathBuf>,
     /// host:port to listen on [default: 127.0.0.1:7440]
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
-    /// Coordinators, host:port [default: 127.0.0.1:7400]
+    /// Coordinators to connect to, as host:port separated by commas [default: 127.0.0.1:7400]
     #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
-    /// Where the last maps are kept, to start from when no coordinator can be reached
+    /// File where the router keeps the last maps; the router starts from it when it can reach no coordinator
     #[arg(long, env = "PARTAGE_MAPS")]
     maps: Option<PathBuf>,
     #[command(flatten)]
     rule: RuleArgs,
     #[command(flatten)]
     door: DoorArgs,
-    /// Logs as JSON
+    /// Write logs as JSON
     #[arg(long)]
     log_json: bool,
 }
@@ -40,16 +40,16 @@ pub struct RouterArgs {
 /// One rule, in place of those of the file.
 #[derive(Debug, Args)]
 struct RuleArgs {
-    /// Requests are all for this keyspace; without it, the first path segment names it
+    /// Keyspace of all requests; without the flag, the first path segment names the keyspace
     #[arg(long, env = "PARTAGE_KEYSPACE")]
     keyspace: Option<String>,
-    /// The key is in this header
+    /// Header that has the key
     #[arg(long, env = "PARTAGE_KEY_HEADER", conflicts_with_all = ["key_query", "key_segment"])]
     key_header: Option<String>,
-    /// The key is this query parameter
+    /// Query parameter that has the key
     #[arg(long, env = "PARTAGE_KEY_QUERY", conflicts_with = "key_segment")]
     key_query: Option<String>,
-    /// The key is the path segment of this number, from 1; without any of these, it is the rest of the path
+    /// Number of the path segment that has the key, from 1; without any --key flag, the key is the rest of the path
     #[arg(long, env = "PARTAGE_KEY_SEGMENT")]
     key_segment: Option<usize>,
 }

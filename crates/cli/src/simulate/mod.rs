@@ -21,7 +21,7 @@ use partage_core::whatif::{self, Comparison, Item, Layout, Question, Sample, Sch
 use progress::Progress;
 use std::path::PathBuf;
 
-/// What would happen to my keys? Compare sharding schemes on a sample of them.
+/// Simulate sharding schemes on a sample of keys, and compare them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Plain lines hold a key each, and after tabs, if at all, its weight and its bytes. A key that occurs twice
@@ -34,10 +34,10 @@ out. Policies are those of placement, and bounded_ring.
 
 Example: partage simulate --keys samples/debian-bookworm-packages.jsonl.gz --field package --nodes 8")]
 pub struct Args {
-    /// The keys: a file, or - for stdin; .gz is unpacked
+    /// File with the keys, or - for stdin; .gz is unpacked
     #[arg(long, value_name = "FILE")]
     keys: PathBuf,
-    /// How many nodes there are at the start; they are named n1, n2 …
+    /// Number of nodes at the start; their names are n1, n2 …
     #[arg(long, value_name = "N")]
     nodes: usize,
     #[command(flatten)]
@@ -45,29 +45,29 @@ pub struct Args {
     /// The column or field with the bytes of each key [default: the length of the key]
     #[arg(long, value_name = "NAME")]
     bytes: Option<String>,
-    /// Capacities: 2,1,1 in the order of nodes, or n3=2; 1 for the rest
+    /// Capacities of the nodes: 2,1,1 in the order of the nodes, or n3=2 for one node [default: 1 for each]
     #[arg(long, value_name = "LIST")]
     capacity: Vec<String>,
-    /// Spread the nodes over so many zones, in turn
+    /// Number of zones to spread the nodes over, in turn
     #[arg(long, value_name = "Z")]
     zones: Option<u32>,
-    /// What happens, in order: join:2, leave:n3, grow:2, hot:KEY:50, hot:KEY:20%, hot::50
+    /// Events to simulate, in order: join:2, leave:n3, grow:2, hot:KEY:50, hot:KEY:20%, hot::50
     /// [default: join:1, leave one in the middle, grow:2, hot::50, or hot::10% without weights]
     #[arg(long, value_name = "EVENT")]
     event: Vec<String>,
-    /// Which schemes to compare [default: one of each kind]
+    /// Sharding schemes to compare, separated by commas [default: one of each kind]
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
     scheme: Vec<String>,
-    /// How keys are hashed
+    /// Hash function for the keys
     #[arg(long, value_name = "NAME", default_value = "xxh3-64")]
     hash: String,
-    /// Source of every random choice; the same seed gives the same answer
+    /// Seed of every random choice; the same seed gives the same answer
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
-    /// Leave lookups per second out, so that the same input gives the same output to the byte
+    /// Do not measure lookups per second, so that the same input gives the same output, byte for byte
     #[arg(long)]
     no_timing: bool,
-    /// Write a page with plots
+    /// Write an HTML page with plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

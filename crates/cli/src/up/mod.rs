@@ -42,15 +42,15 @@ const READY: Duration = Duration::from_secs(60);
 /// `partage up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// How many nodes of the key-value service; as many, three at the most, serve the dataset
+    /// Number of nodes of the key-value service; the same number of nodes, at most three, serve the dataset
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
-    /// Keep state here, to go on with next time: where shards are, plans, and the dataset. What nodes of the key-value
-    /// service hold is in memory all the same
+    /// Directory to keep shard placement, plans and the dataset for the next start; the nodes of the key-value service
+    /// keep their data in memory only
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// The coordinator's port: the router is one above, the stage two above, nodes from eleven above, nodes of the dataset from 81 above; 0 takes
-    /// any that are free
+    /// Port of the coordinator; the router takes port + 1, the stage port + 2, key-value nodes take ports from + 11,
+    /// dataset nodes from + 81; 0 takes any free ports
     #[arg(long, default_value_t = PORT)]
     port: u16,
 }

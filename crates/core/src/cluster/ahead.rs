@@ -177,8 +177,8 @@ impl Records {
         });
         let later = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
         self.cluster.later_maps = later.map(|(_, witness)| witness.known.clone()).collect();
-        faults.was_set_back |= !older.is_empty() || !self.cluster.later_maps.is_empty();
         if !older.is_empty() {
+            faults.was_set_back = true;
             let more = older.len().saturating_sub(limits::NAMES_SHOWN);
             older.truncate(limits::NAMES_SHOWN);
             let rest = if more > 0 { format!("; and {more} more keyspaces") } else { String::new() };

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct StoredFaults {
     /// The counters and switches are missing, damaged, or not those that were written last.
     pub cluster: Vec<String>,
-    /// All of it is an older state of itself.
+    /// All of it is an older state of itself, which no coordinator before has found.
     pub was_set_back: bool,
     /// Records of nodes are.
     pub nodes: Vec<String>,
@@ -122,12 +122,12 @@ impl Records {
             false
         });
         let mut writes = Vec::new();
-        let before: BTreeSet<_> =
-            self.nodes.iter().map(|node| (node.spec.id.clone(), node.incarnation)).collect();
+        let known = |node: &super::NodeRecord| (node.spec.id.clone(), node.incarnation, node.held);
+        let before: BTreeSet<_> = self.nodes.iter().map(known).collect();
         if !faults.nodes.is_empty() || !faults.cluster.is_empty() {
             self.remember_nodes();
         }
-        let is_new = |node: &&super::NodeRecord| !before.contains(&(node.spec.id.clone(), node.incarnation));
+        let is_new = |node: &&super::NodeRecord| !before.contains(&known(node));
         writes.extend(self.nodes.iter().filter(is_new).cloned().map(Write::Node));
         if !faults.cluster.is_empty() {
             self.leap_counters(Leap::at(wall_ms));

@@ -35,22 +35,25 @@ impl Cluster {
             .filter(|(.., id)| !self.keyspaces.values().any(|keyspace| keyspace.hosted.names(id)))
             .collect();
         ended.sort();
-        let mut surplus = ended.len().saturating_sub(limits::ENDED_NODES);
-        let mut again = Millis::NEVER;
-        let is_awaited_dead = |(.., id): &(bool, Millis, NodeId)| self.nodes[id].is_awaited_dead();
-        let are_awaited = ended.iter().any(is_awaited_dead) && self.waits_for_the_dead();
-        for (has_held, since, id) in ended {
-            let Some(node) = self.nodes.get(&id) else { continue };
-            let kept_ms = match (node.record.left, has_held) {
+        let until = |cluster: &Cluster, (has_held, since, id): &(bool, Millis, NodeId)| {
+            let record = &cluster.nodes[id].record;
+            let kept_ms = match (record.left, has_held) {
                 (true, _) => limits::LEFT_NODE_MS,
                 (false, true) => limits::DEAD_NODE_MS,
                 (false, false) => limits::UNUSED_NODE_MS,
             };
-            if are_awaited && node.is_awaited_dead() {
-                again = again.min(at.now + limits::UNUSED_NODE_MS);
-                continue;
-            }
-            let until = if node.record.drain.is_some() { Millis::NEVER } else { since + kept_ms };
+            if record.drain.is_some() { Millis::NEVER } else { *since + kept_ms }
+        };
+        let mut again = Millis::NEVER;
+        let is_due = ended.len() > limits::ENDED_NODES || ended.iter().any(|one| until(self, one) <= at.now);
+        if is_due && ended.iter().any(|(.., id)| self.nodes[id].record.held) && self.waits_for_the_dead() {
+            ended.retain(|(.., id)| !self.nodes[id].record.held);
+            again = at.now + limits::UNUSED_NODE_MS;
+        }
+        let mut surplus = ended.len().saturating_sub(limits::ENDED_NODES);
+        for one in ended {
+            let until = until(self, &one);
+            let (.., id) = one;
             if surplus == 0 && at.now < until {
                 again = again.min(until);
                 continue;

@@ -168,9 +168,11 @@ impl Cluster {
         self.check_return(at, &id, session)?;
         let Some(node) = self.nodes.get_mut(&id) else { return Err(ended) };
         node.is_on_trust |= node.record.session.is_none();
-        if node.record.session.is_none() || node.record.spec != spec {
+        let has_data = !stored.is_empty() && !node.record.held;
+        if has_data || node.record.session.is_none() || node.record.spec != spec {
             node.signs.answered &= node.record.spec.address == spec.address;
             (node.record.spec, node.record.session) = (spec, Some(session));
+            node.record.held |= has_data;
             self.outbox.writes.push(Write::Node(node.record.clone()));
         }
         node.signs.hear(at.now);
@@ -189,7 +191,7 @@ impl Cluster {
         let id = spec.id.clone();
         let before = self.nodes.get(&id).map(|node| &node.record);
         let drain = before.and_then(|before| before.drain.clone());
-        let held = before.is_some_and(|before| before.held);
+        let held = !stored.is_empty() || before.is_some_and(|before| before.held);
         let (session, since_ms) = (Some(session), at.wall_ms);
         let record = NodeRecord { session, held, drain, since_ms, ..NodeRecord::new(spec, incarnation) };
         self.outbox.writes.push(Write::Node(record.clone()));

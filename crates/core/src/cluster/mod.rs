@@ -215,6 +215,8 @@ pub struct KeyspaceState {
     /// The copies of each shard that are older than the restore of this coordinator's state, as nodes have named them; not
     /// stored.
     named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), restored::Named>>,
+    /// Which nodes were back since the coordinator's state was restored, at the last decision.
+    back: restored::Heard,
     /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
     unproven: BTreeSet<ShardId>,
     /// Those of them of which something has changed since they were last looked at.
@@ -321,8 +323,6 @@ pub struct Cluster {
     calm_since: Option<Millis>,
     /// Planning waits because too few nodes answer.
     waiting: bool,
-    /// Which nodes are back since a restore; not stored.
-    back: restored::Heard,
     /// Which nodes have been heard since this coordinator started: see [`Cluster::prove`].
     heard: restored::Heard,
     /// The nodes that had not been heard when unproven copies were last compared; not stored.

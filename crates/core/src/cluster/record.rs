@@ -210,7 +210,7 @@ pub struct NodeRecord {
     pub ended: bool,
     /// Whether it ended with a goodbye.
     pub left: bool,
-    /// Whether a map has named it, as this incarnation or as an earlier one: it may have data on its disk.
+    /// Whether a map has named it, or it has named stored data, in this incarnation or an earlier one: its disk may have data.
     pub held: bool,
     /// Asked to be emptied.
     pub drain: Option<Drain>,
@@ -431,7 +431,6 @@ impl Cluster {
             unrest: None,
             calm_since: None,
             waiting: false,
-            back: Heard::Some,
             heard: Heard::Some,
             unheard: None,
             next_in_turn: None,
@@ -537,6 +536,7 @@ impl KeyspaceState {
             taken: BTreeMap::new(),
             never_led: BTreeSet::new(),
             named_copies: BTreeMap::new(),
+            back: Heard::Some,
             unproven: BTreeSet::new(),
             to_compare: BTreeSet::new(),
             overtaken: BTreeSet::new(),

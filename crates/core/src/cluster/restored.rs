@@ -87,11 +87,6 @@ impl NodeState {
     }
 }
 
-/// Whether every node is back that a shard waits for, though the map does not name it.
-pub(super) fn all_are_back(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard) -> bool {
-    back(seen).is_enough(keyspace, shard)
-}
-
 /// Which nodes are back.
 fn back((nodes, now, settings): Seen<'_>) -> Heard {
     Heard::of(nodes.values(), |node| node.signs.health(now, settings) == Health::Up)
@@ -200,6 +195,11 @@ impl KeyspaceState {
     /// Whether others have gone on without a copy on a process that lives.
     pub(super) fn is_overtaken(&self, replica: &Replica) -> bool {
         self.overtaken.contains(&replica.placement)
+    }
+
+    /// Whether every node is back that the shard waits for, though the map does not name it.
+    pub(super) fn all_are_back(&self, shard: &Shard) -> bool {
+        self.back.is_enough(self, shard)
     }
 
     /// Whether a copy of the shard that the map has is known to have served since the coordinator's state was restored, or was
@@ -354,14 +354,16 @@ impl Cluster {
     /// When the last node is back after a restore, what waited for that is looked at again.
     pub(super) fn wake_unproven(&mut self, at: Moment) {
         let mut restored = self.keyspaces.values_mut().filter(|keyspace| keyspace.was_restored()).peekable();
-        let is_restored = restored.peek().is_some();
-        let back = if is_restored { back((&self.nodes, at.now, &self.settings)) } else { Heard::Some };
-        if back > self.back {
-            for keyspace in restored {
+        if restored.peek().is_none() {
+            return;
+        }
+        let back = back((&self.nodes, at.now, &self.settings));
+        for keyspace in restored {
+            if back > keyspace.back {
                 keyspace.awake.extend(keyspace.map.shards().map(|shard| shard.id));
             }
+            keyspace.back = back;
         }
-        self.back = back;
     }
 
     /// When every node has said what it has, compares the copies on processes that live through a restore: one that was not
@@ -398,10 +400,17 @@ impl Cluster {
         self.nodes.values().filter(is_waited_for).map(|node| &node.record.spec.id)
     }
 
-    /// How many shards wait for a node that the map does not name for them.
+    /// How many shards wait for a node that the map does not name for them, or wait and know of a later copy on it.
     pub(super) fn shards_that_wait_for(&self, id: &NodeId) -> usize {
+        let Some(node) = self.nodes.get(id) else { return 0 };
+        let is_unheard = node.sequence == 0 && !node.record.ended;
         let waits = |(keyspace, shard): &(&KeyspaceState, &Shard)| {
-            self.unheard_for(keyspace, shard).any(|unheard| unheard == id)
+            let has_later = || {
+                let epoch = shard.live().filter_map(|r| keyspace.named_epoch(shard.id, r)).max();
+                keyspace.later_copies(shard, epoch.unwrap_or_default()).any(|(other, _)| other == id)
+            };
+            let is_awaited = || is_unheard || node.is_awaited_dead() && !keyspace.has_gone_on(shard);
+            keyspace.waits_for_copy(&self.nodes, shard) && (is_awaited() || has_later())
         };
         self.restored_shards().filter(waits).count()
     }

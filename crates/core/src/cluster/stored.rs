@@ -13,7 +13,6 @@
 //! The time is counted from when this coordinator found the process ended, or from its own start: a new coordinator
 //! gives each node the whole time again.
 
-use super::restored::all_are_back;
 use super::{Cluster, Kept, KeyspaceState, Moment, NodeState, Observed};
 use crate::exchange::{Phase, ReplicaKey};
 use crate::handover::{self, Copy, Sight};
@@ -77,9 +76,8 @@ pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, repl
     let has_begun = |other: &Replica| {
         other.placement != replica.placement && !has_ended(seen.0, other) && !keyspace.has_lost(other)
     };
-    let is_open = || {
-        shard.staying().any(is_away) || shard.live().any(has_begun) || !all_are_back(seen, keyspace, shard)
-    };
+    let is_open =
+        || shard.staying().any(is_away) || shard.live().any(has_begun) || !keyspace.all_are_back(shard);
     if is_open() { Copy::Unproven } else { found }
 }
 

@@ -156,7 +156,7 @@ impl From<&NodeRecord> for proto::StoredNode {
             incarnation: record.incarnation.0,
             ended: record.ended,
             left: record.left,
-            held: record.held,
+            held: (!record.held).then_some(false),
             drain: record.drain.as_ref().map(Into::into),
             since_ms: record.since_ms,
             session: record.session.map(|digest| digest.0.to_vec()).unwrap_or_default(),
@@ -175,7 +175,7 @@ impl TryFrom<proto::StoredNode> for NodeRecord {
             incarnation: Incarnation(form.incarnation),
             ended: form.ended,
             left: form.left,
-            held: form.held,
+            held: form.held.unwrap_or(true),
             drain: form.drain.map(Into::into),
             since_ms: form.since_ms,
         })

@@ -12,14 +12,14 @@ use partage_core::id::{PlanId, ShardId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A command, or what it would do.
+/// A request to carry out one command, or to say what the command would do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommandRequest {
-    /// What to do.
+    /// The command to carry out.
     #[serde(rename = "do")]
     pub command: Command,
-    /// Only say what would happen.
+    /// Whether the coordinator only says what the command would do, and changes nothing; absent = false.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -28,81 +28,83 @@ pub struct CommandRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Presplit {
-    /// One shard for all keys; every slot; no partition.
+    /// No cut: one shard for all keys with key ranges or hash ranges, one shard for each slot with a fixed number, no
+    /// partition with named ones.
     #[default]
     None,
-    /// Cut at these keys.
+    /// Shards cut at given keys, for key ranges.
     Points {
         /// The keys at which the shards are cut, in ascending order.
         keys: Vec<KeyText>,
     },
-    /// Cut at the quantiles of a sample.
+    /// Shards cut at the quantiles of a sample of keys, for key ranges.
     SampleKeys {
-        /// In any order.
+        /// The sampled keys, in any order.
         keys: Vec<KeyText>,
-        /// One for each key; empty = 1 each.
+        /// The weights of the keys, one for each key in the same order; empty = 1 each.
         #[serde(default)]
         weights: Vec<u64>,
         /// The number of shards to create: at least 1, and no more than there are different keys in the sample.
         shards: u32,
     },
-    /// Equal ranges of hashes.
+    /// Equal ranges of hashes, for hash ranges.
     HashRanges {
         /// The number of shards to create, at least 1.
         shards: u32,
     },
-    /// Named partitions.
+    /// Named partitions, for named sharding.
     Names {
-        /// Their names.
+        /// The names of the partitions.
         names: Vec<String>,
     },
 }
 
-/// Where a shard is cut.
+/// The places where a shard is cut.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SplitAt {
-    /// In two, at the middle of its load or hashes.
+    /// A cut in two, at the median key that the leader's worker reports or at half of the hashes.
     #[default]
     Middle,
-    /// Each begins a new shard.
+    /// Cuts at keys, for key ranges.
     Keys {
-        /// The keys to cut at, in ascending order.
+        /// The keys to cut at, in ascending order; each begins a new shard.
         keys: Vec<KeyText>,
     },
-    /// Each begins a new shard.
+    /// Cuts at hash points, for hash ranges.
     Points {
-        /// The hash points to cut at, in ascending order.
+        /// The hash points to cut at, in ascending order; each begins a new shard.
         points: Vec<Point>,
     },
 }
 
-/// What may change about a keyspace; what is left out stays.
+/// The settings of a keyspace that may change. An absent setting stays as it is.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyspaceChanges {
-    /// Replicas of each shard.
+    /// The number of replicas of each shard, 1 to 64.
     pub replicas: Option<u32>,
-    /// Name of the placement policy.
+    /// The name of the placement policy.
     pub policy: Option<String>,
-    /// `automatic`, `suggested`, `manual`.
+    /// The rebalancing mode: `automatic`, `suggested`, `manual`.
     pub mode: Option<String>,
-    /// `node`, `zone`, `zone-strict`, `rack`, `rack-strict`.
+    /// The domain over which the replicas of a shard are spread: `node`, `zone`, `zone-strict`, `rack`,
+    /// `rack-strict`.
     pub spread: Option<String>,
-    /// Where its shards may go.
+    /// The nodes that the shards may be on.
     pub constraint: Option<Constraint>,
-    /// How fast they may move.
+    /// The limits on how fast shards may move.
     pub throttle: Option<Throttle>,
-    /// When they split and merge.
+    /// The thresholds at which shards split and merge.
     pub resharding: Option<Resharding>,
-    /// How many fixed slots there are: a multiple or a divisor of the present number.
+    /// The number of fixed slots: a multiple or a divisor of the present number.
     pub shards: Option<u32>,
-    /// What the settings of its dataset say of replication: its replicas follow, unless they were changed by hand since
-    /// this was last told.
+    /// The replication that the settings of the dataset say. The number of replicas follows it, unless a person has
+    /// changed that number since a node last reported these settings.
     pub dataset_replication: Option<u32>,
 }
 
-/// Everything that can be asked for. The fields are those of the commands of `partage`.
+/// Everything that a client can ask the coordinator to do. The fields are those of the commands of `partage`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 #[expect(missing_docs, reason = "core documents each command and field under the same name")]
@@ -111,7 +113,8 @@ pub enum Command {
         keyspace: Keyspace,
         #[serde(default)]
         presplit: Presplit,
-        /// Nodes that are still to join will hold what those that have joined cannot.
+        /// Whether the command may ask for more than the nodes that have joined can hold: nodes that join later take
+        /// the rest.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ahead: bool,
     },
@@ -121,7 +124,8 @@ pub enum Command {
     UpdateKeyspace {
         keyspace: String,
         changes: KeyspaceChanges,
-        /// Nodes that are still to join will hold what those that have joined cannot.
+        /// Whether the command may ask for more than the nodes that have joined can hold: nodes that join later take
+        /// the rest.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ahead: bool,
     },
@@ -129,7 +133,8 @@ pub enum Command {
         keyspace: String,
         partitions: Vec<String>,
         replicas: Option<u32>,
-        /// Nodes that are still to join will hold what those that have joined cannot.
+        /// Whether the command may ask for more than the nodes that have joined can hold: nodes that join later take
+        /// the rest.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ahead: bool,
     },
@@ -150,7 +155,7 @@ pub enum Command {
     UndrainNode {
         node: String,
     },
-    /// Let every node of a zone take shards again that is drained.
+    /// Lets every drained node of a zone take shards again.
     UndrainZone {
         /// The zone whose drained nodes may take shards again.
         zone: String,
@@ -198,7 +203,8 @@ pub enum Command {
         keyspace: String,
         shard: u64,
         replicas: Option<u32>,
-        /// Nodes that are still to join will hold what those that have joined cannot.
+        /// Whether the command may ask for more than the nodes that have joined can hold: nodes that join later take
+        /// the rest.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ahead: bool,
     },
@@ -206,7 +212,8 @@ pub enum Command {
         keyspace: String,
         shard: u64,
         constraint: Constraint,
-        /// Nodes that are still to join will hold what those that have joined cannot.
+        /// Whether the command may ask for more than the nodes that have joined can hold: nodes that join later take
+        /// the rest.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ahead: bool,
     },
@@ -217,15 +224,15 @@ pub enum Command {
     ForceJoinShard {
         keyspace: String,
         shard: u64,
-        /// The node whose copy is chosen.
+        /// The node whose stored copy the shard goes on with.
         node: String,
-        /// The sequence number of the map that was looked at.
+        /// The sequence number of the map that the person has looked at; the coordinator changes no other map.
         generation: u64,
     },
     RecreateShard {
         keyspace: String,
         shard: u64,
-        /// The sequence number of the map that was looked at.
+        /// The sequence number of the map that the person has looked at; the coordinator changes no other map.
         generation: u64,
     },
     ReleaseBrake {},
@@ -391,27 +398,27 @@ impl TryFrom<Command> for core::Command {
     }
 }
 
-/// How a drain stands.
+/// The progress of one drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainStatus {
     /// The node that the drain is for.
     pub node: String,
-    /// Why it is drained.
+    /// The reason for the drain, as the person who asked for it gave it.
     pub reason: String,
-    /// Unix time.
+    /// The time at which the drain was asked for, in milliseconds of Unix time.
     pub asked_ms: u64,
-    /// `queued`, `moving`, `safe_to_stop`, `blocked`.
+    /// The stage of the drain: `queued`, `moving`, `safe_to_stop`, `blocked`.
     pub progress: String,
-    /// When queued: nodes that must come back first.
+    /// When queued: the nodes that are down or being drained; some of them must come back first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<String>,
-    /// When moving or blocked: replicas that are still there.
+    /// When moving or blocked: the number of replicas that are still on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u32>,
-    /// When moving: replicas that were there when it began.
+    /// When moving: the number of replicas that were on the node when the drain began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<u32>,
-    /// Sentences on what is stuck, with the way out.
+    /// When moving or blocked: sentences on the replicas that are stuck; when blocked, with the way out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stuck: Vec<String>,
 }
@@ -441,20 +448,20 @@ impl From<&core::DrainStatus> for DrainStatus {
     }
 }
 
-/// What a command has done, or would do.
+/// The result of a command, or of its dry run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Answer {
-    /// One sentence.
+    /// One sentence that says what the command has done, or would do.
     pub summary: String,
-    /// What works but may not be meant.
+    /// Sentences on effects that are allowed but may not be meant.
     pub warnings: Vec<String>,
-    /// The plan that was made, decided or edited.
+    /// The plan that the command has made, decided or edited; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
-    /// How the drains stand that the command was about.
+    /// The progress of each drain that the command is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drains: Vec<DrainStatus>,
-    /// Nothing was changed.
+    /// Whether this was a dry run, which changes nothing.
     pub dry_run: bool,
     /// Only in a dry run: the plans that the planner would make next, because of the command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -464,14 +471,14 @@ pub struct Answer {
     pub shares: Vec<NodeShare>,
 }
 
-/// What one node holds, and would hold when all that a dry run shows has been done.
+/// The replicas that one node holds, and those that it would hold when everything that a dry run shows is done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeShare {
     /// The node whose replicas are counted.
     pub node: String,
-    /// Replicas of all keyspaces now.
+    /// The number of replicas of all keyspaces that the node should hold now.
     pub before: u32,
-    /// Replicas of all keyspaces then.
+    /// The number of replicas of all keyspaces that the node would hold then.
     pub after: u32,
 }
 

@@ -3,32 +3,34 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One of them.
+/// One coordinator of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Coordinator {
-    /// Its name.
+    /// The name of the coordinator.
     pub id: String,
-    /// `host:port` where others reach it.
+    /// The address at which other processes reach the coordinator: `host:port`.
     pub address: String,
-    /// Whether it leads and answers; the others stand by.
+    /// Whether the coordinator leads and answers; the others stand by.
     pub leads: bool,
-    /// The term at which it leads, or at which it was elected and does not answer yet: grows with each leader.
+    /// The term in which the coordinator leads, or for which it was elected and does not answer yet. Each leader has
+    /// a higher term than the one before; absent on a standby.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<u64>,
-    /// Since when it leads, or stands by, in milliseconds of Unix time by its own clock.
+    /// The time since which the coordinator leads or stands by, in milliseconds of Unix time by its own clock.
     pub since_ms: u64,
-    /// Of its program.
+    /// The version of the coordinator's program.
     pub version: String,
 }
 
-/// All that are there.
+/// All coordinators of the cluster that are running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Coordinators {
-    /// What keeps their state: `embedded`, `etcd`, ….
+    /// The coordination service that keeps the state of the coordinators: `embedded`, `etcd`, ….
     pub backend: String,
-    /// The leader first, then by name.
+    /// The coordinators: the leader first, then the others by name.
     pub coordinators: Vec<Coordinator>,
-    /// What is wrong with them, and the way out: two that lead at once, for instance. Empty when all is well.
+    /// Sentences on what is wrong with the coordinators, such as two that lead at once, each with the way out. Empty
+    /// when all is well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }

@@ -40,23 +40,23 @@ use utoipa::ToSchema;
 /// The format that is written.
 const FORMAT: u32 = 1;
 
-/// Everything durable.
+/// Everything durable of a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dump {
-    /// Of this document: 1.
+    /// The format of this document: 1.
     pub format: u32,
-    /// Counters and switches.
+    /// The counters and switches of the whole cluster.
     pub cluster: DumpCluster,
-    /// Keyspaces with their maps.
+    /// The keyspaces, each with its map.
     pub keyspaces: Vec<DumpKeyspace>,
-    /// Nodes.
+    /// The nodes that the coordinator remembers.
     pub nodes: Vec<DumpNode>,
-    /// Plans.
+    /// The plans that the coordinator keeps.
     pub plans: Vec<Plan>,
 }
 
-/// Counters and switches.
+/// The counters and switches of the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpCluster {
@@ -64,39 +64,42 @@ pub struct DumpCluster {
     pub next_incarnation: u64,
     /// The number that the next plan gets.
     pub next_plan: u64,
-    /// The longest lease ever granted.
+    /// The longest lease that the coordinators have granted and that may still run, in milliseconds.
     pub longest_lease_ms: u64,
-    /// Why automatic moves are stopped.
+    /// The reason why automatic moves are stopped; absent = they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brake: Option<String>,
     /// The lowest shard id that no deleted keyspace has used.
     pub next_shard: u64,
     /// The lowest placement id that no deleted keyspace has used.
     pub next_placement: u64,
-    /// Which cluster this is.
+    /// The id of this cluster, 32 hexadecimal digits; absent = the coordinator has drawn none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Clusters that it was restored from.
+    /// The ids of the clusters that this one was restored from, the last one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub continues: Vec<String>,
-    /// Names of deleted keyspaces, each with the lowest shard id that it had not used.
+    /// The names of deleted keyspaces that are not in use again, each with the lowest shard id that the keyspace had
+    /// not used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub deleted_keyspaces: BTreeMap<String, u64>,
-    /// Ids that may have been given out and were forgotten.
+    /// The ids that a coordinator may have given out and whose use is not known; absent = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<DumpLostIds>,
-    /// Maps that were known of and are later than what is stored: an older state was restored.
+    /// Maps that a worker or a coordinator knew of and that are later than the stored ones, because an older state
+    /// was restored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later_maps: Vec<Known>,
 }
 
-/// Ids that may have been given out by a coordinator whose state was lost: from the first, without the second.
+/// Ids that a coordinator whose state was lost may have given out. Each range includes its first id and excludes its
+/// second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpLostIds {
-    /// Of shards.
+    /// The range of shard ids.
     pub shards: (u64, u64),
-    /// Of replicas.
+    /// The range of placement ids of replicas.
     pub placements: (u64, u64),
 }
 
@@ -104,40 +107,40 @@ pub struct DumpLostIds {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpKeyspace {
-    /// Everything its owner says.
+    /// The settings of the keyspace.
     pub settings: Keyspace,
-    /// What was said about single shards, by their ids.
+    /// The rules for single shards, by shard id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rules: BTreeMap<u64, ShardRule>,
-    /// Why nothing of it moves by itself.
+    /// The reason why automatic moves of this keyspace are stopped; absent = they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brake: Option<String>,
-    /// Unix time.
+    /// The time at which the keyspace was created, in milliseconds of Unix time.
     pub created_ms: u64,
-    /// Its shards have this id or a later one; those of deleted keyspaces of the same name have earlier ones.
+    /// The lowest shard id of this keyspace. Deleted keyspaces of the same name have only lower ids.
     #[serde(default)]
     pub first_shard: u64,
-    /// Ids of it that may have been given out and were forgotten.
+    /// The ids of this keyspace that a coordinator may have given out and whose use is not known; absent = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<DumpLostIds>,
-    /// Its shards.
+    /// The map of the keyspace: its shards and their replicas.
     pub map: DumpMap,
 }
 
-/// A map.
+/// A map of a keyspace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpMap {
-    /// Which map this is.
+    /// The generation of this map.
     pub generation: Generation,
-    /// The map it was made from.
+    /// The generation of the map that this one was made from; absent for the empty map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Generation>,
     /// The id that the next new shard gets.
     pub next_shard: u64,
-    /// The id that the next new replica gets.
+    /// The placement id that the next new replica gets.
     pub next_placement: u64,
-    /// In the order of their ids.
+    /// The shards, in the order of their ids.
     pub shards: Vec<DumpShard>,
 }
 
@@ -147,19 +150,19 @@ pub struct DumpMap {
 pub struct DumpShard {
     /// The id of the shard.
     pub shard: u64,
-    /// Grows whenever its leader or bounds change.
+    /// The epoch of the shard, a number that grows whenever the leader or the bounds of the shard change.
     pub epoch: u64,
-    /// What it holds.
+    /// The keys that the shard holds.
     pub bounds: Bounds,
-    /// `serving`, `forming`, `closing`, `removing`.
+    /// The stage of the shard: `serving`, `forming`, `closing`, `removing`.
     pub stage: String,
-    /// When forming or closing: the children of the split or merge.
+    /// When forming or closing: the ids of the children of the split or merge.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<u64>,
-    /// What it was split or merged from.
+    /// The ids of the shards that this one was split or merged from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<u64>,
-    /// In the order of their placements.
+    /// The replicas of the shard, in the order of their placement ids.
     pub replicas: Vec<DumpReplica>,
 }
 
@@ -167,17 +170,17 @@ pub struct DumpShard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpReplica {
-    /// The placement id of the replica, new each time that a shard is put on a node.
+    /// The placement id of the replica, a new one each time that a shard is put on a node.
     pub placement: u64,
     /// The node that the replica is on.
     pub node: String,
     /// The incarnation of that node on which the replica was placed.
     pub incarnation: u64,
-    /// `leader`, `follower`.
+    /// The role of the replica: `leader`, `follower`.
     pub role: String,
-    /// `load`, `live`, `unload`, `unload_final`.
+    /// The state of the replica: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
-    /// The placement that leaves when this one serves.
+    /// The placement id of the replica that leaves when this one serves; absent = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<u64>,
 }
@@ -186,38 +189,40 @@ pub struct DumpReplica {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpNode {
-    /// As it announced itself last, with its latest incarnation.
+    /// The last announcement of the node, with its latest incarnation.
     pub spec: Register,
-    /// The SHA-256 of the token of that incarnation, where it is known.
+    /// The SHA-256 of the token of that incarnation, 64 hexadecimal digits; absent = not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// Whether that incarnation has ended for ever.
     pub ended: bool,
-    /// Whether it ended with a goodbye.
+    /// Whether that incarnation ended with a `leave` message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
-    /// Whether a map has named it, as this incarnation or as an earlier one: it may have data on its disk.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub held: bool,
-    /// Asked to be emptied.
+    /// False when no map has named the node, and it has named no data, in this incarnation or an earlier one: it has
+    /// nothing on its disk. Absent when it may have data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
+    /// The drain of the node; absent = no person has asked for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DumpDrain>,
-    /// Unix time of its registration.
+    /// The time at which that incarnation registered, in milliseconds of Unix time.
     pub since_ms: u64,
 }
 
-/// Somebody asked that a node be emptied.
+/// A drain: a person has asked that the node be emptied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpDrain {
-    /// The reason that was given for the drain.
+    /// The reason for the drain, as the person who asked for it gave it.
     pub reason: String,
-    /// Unix time.
+    /// The time at which the drain was asked for, in milliseconds of Unix time.
     pub asked_ms: u64,
-    /// It begins while fewer nodes than this are down or being drained; absent = at once.
+    /// The limit of the queue: the drain begins only while fewer nodes than this are down or being drained; absent =
+    /// the drain begins at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_down: Option<u32>,
-    /// Replicas that it held when the drain began; absent while it waits.
+    /// The number of replicas that the node held when the drain began; absent while the drain waits in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began_with: Option<u32>,
 }
@@ -325,7 +330,7 @@ impl From<&NodeRecord> for DumpNode {
             session: record.session.map(|digest| to_hex(&digest.0)),
             ended: record.ended,
             left: record.left,
-            held: record.held,
+            held: (!record.held).then_some(false),
             drain: record.drain.as_ref().map(drain),
             since_ms: record.since_ms,
         }
@@ -488,7 +493,7 @@ impl TryFrom<DumpNode> for NodeRecord {
             incarnation: registration.incarnation.ok_or_else(none)?,
             ended: form.ended,
             left: form.left,
-            held: form.held,
+            held: form.held.unwrap_or(true),
             drain: form.drain.map(drain),
             since_ms: form.since_ms,
         })

@@ -19,18 +19,18 @@ pub struct ErrorBody {
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
-    /// A word for programs: `not_found`, `already_exists`, `invalid`, `refused`, `conflict`, `malformed`,
-    /// and for workers those of a refusal, such as `ended`.
+    /// A word for programs: `not_found`, `already_exists`, `invalid`, `refused`, `conflict`, `malformed`; for workers
+    /// the word of a refusal, such as `ended`.
     pub kind: String,
     /// A sentence for people, which ends with what to do.
     pub message: String,
-    /// What to do, alone: for people, or for workers one of `retry_later`, `register_again`,
-    /// `register_as_new`, `mend`, `go_on`. Empty where there is nothing to do.
+    /// The way out alone: a text for people; for workers one of `retry_later`, `register_again`, `register_as_new`,
+    /// `mend`, `go_on`. Empty where there is nothing to do.
     pub help: String,
-    /// Of a worker's 421: the node that serves the key, where the worker knows it.
+    /// In an answer 421 of a worker: the node that serves the key; absent where the worker does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Box<Owner>>,
-    /// Of a command: the code that it exits with.
+    /// In the output of a command: the code that the command exits with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
 }
@@ -38,9 +38,9 @@ pub struct ErrorDetail {
 /// The node that serves a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Owner {
-    /// Its name.
+    /// The name of the node.
     pub node: String,
-    /// Where it takes requests: `host:port`.
+    /// The address at which the node takes requests: `host:port`.
     pub address: String,
 }
 

@@ -5,41 +5,41 @@ use partage_core::event::{self, Actor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One change.
+/// One change in the cluster, as the leader has recorded it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// The term of the leader that kept it; the earlier ones are of earlier leaders.
+    /// The term of the leader that recorded the event. Later leaders have higher terms.
     pub term: u64,
-    /// Its number among those of that term, from 1.
+    /// The number of the event among those of that term, from 1.
     pub number: u64,
-    /// When, in milliseconds of Unix time, by the leader's clock.
+    /// The time of the event, in milliseconds of Unix time by the leader's clock.
     pub at_ms: u64,
-    /// node_registered, node_health, node_ended, node_forgotten, node_drain, keyspace_created, keyspace_changed,
-    /// keyspace_deleted, shard_change, shard_placed, shard_rule, shard_set_aside, shard_released, plan_made,
-    /// plan_decided, plan_finished, brake_set, brake_released, leader_changed, alarm, notice; later versions may have
-    /// more.
+    /// The kind of the event: node_registered, node_health, node_ended, node_forgotten, node_drain, keyspace_created,
+    /// keyspace_changed, keyspace_deleted, shard_change, shard_placed, shard_rule, shard_set_aside, shard_released,
+    /// plan_made, plan_decided, plan_finished, brake_set, brake_released, leader_changed, alarm, notice; later
+    /// versions may have more.
     pub kind: String,
     /// Whether a person has to do something.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alarm: bool,
-    /// Who did it: coordinator, person, node.
+    /// The actor that caused the event: coordinator, person, node.
     pub actor: String,
-    /// The name of that person or node.
+    /// The name of that person or node; absent for the coordinator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The keyspace that it is about.
+    /// The keyspace that the event is about; absent = no single keyspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keyspace: Option<String>,
-    /// The shard of it.
+    /// The id of the shard that the event is about; absent = no single shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u64>,
-    /// The nodes.
+    /// The nodes that the event is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// The plan.
+    /// The number of the plan that the event is about; absent = no plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<u64>,
-    /// What happened, and why.
+    /// A text for people: what happened, and why.
     pub text: String,
 }
 
@@ -101,14 +101,14 @@ impl std::str::FromStr for EventPlace {
     }
 }
 
-/// Some events, the oldest first.
+/// A page of events, the oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Events {
-    /// One each.
+    /// The events of this page, the oldest first.
     pub events: Vec<Event>,
-    /// Ask for those `after` this one to go on, also when there is nothing new yet.
+    /// The place to give as `after` in the next request, also when there is no later event yet.
     pub next: String,
-    /// There are more than were asked for: later ones where `after` was given, else earlier ones.
+    /// Whether there are more events than the limit: later ones where the request has `after`, else earlier ones.
     pub more: bool,
 }
 

@@ -8,15 +8,15 @@ use partage_core::keyspace as core;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where shards may go.
+/// The nodes that shards may be on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Constraint {
-    /// Only on these nodes; empty = any.
+    /// The only nodes that the shards may be on; empty = any node.
     pub pinned: Vec<String>,
-    /// Never on these.
+    /// The nodes that the shards must not be on.
     pub excluded: Vec<String>,
-    /// Only on nodes with all of these labels.
+    /// The labels that a node must have, all of them, to hold the shards; empty = no label.
     pub labels: Vec<String>,
 }
 
@@ -69,79 +69,84 @@ macro_rules! numbers {
 }
 
 numbers!(
-    /// How fast shards may move, and how long a load may take.
+    /// The limits on how fast shards may move, and on how long a load may take. An absent field has its default.
     Throttle {
-        /// Moves under way at once.
+        /// The highest number of moves under way at once in the keyspace; default 256.
         moves: u32,
-        /// Moves under way at once, into or out of one node.
+        /// The highest number of moves under way at once into or out of one node; default 16.
         moves_per_node: u32,
-        /// First loads and repairs under way at once into one node.
+        /// The highest number of first loads and repairs under way at once into one node; default 512.
         loads_per_node: u32,
-        /// Bytes a second that moves may start to copy; 0 = no limit.
+        /// The number of bytes a second that moves may start to copy; 0 = no limit, which is the default.
         bytes_per_s: u64,
-        /// How long a node may load one replica before it is given up there, in milliseconds.
+        /// The time for which a node may load one replica before the coordinator gives it up there, in milliseconds;
+        /// default 600000.
         load_ms: u64,
-        /// How long a durable replica of a dead node is waited for before another node copies the shard, in
-        /// milliseconds.
+        /// The time for which the coordinator waits for a durable replica of a dead node before another node copies
+        /// the shard, in milliseconds; default 300000.
         replace_after_ms: u64,
     }
 );
 
 numbers!(
-    /// When shards split and merge.
+    /// The thresholds at which shards split and merge. An absent field has its default.
     Resharding {
-        /// Split above this size; 0 = never by size.
+        /// The size above which a shard splits, in bytes; 0 = shards never split by size; default 536870912.
         split_bytes: u64,
-        /// Split above this many requests a second; 0 = never by load.
+        /// The number of requests a second above which a shard splits; 0 = shards never split by load, which is the
+        /// default.
         split_requests_per_s: f64,
-        /// How long a load must stay above or below.
+        /// The time for which a load must stay above or below its threshold, in milliseconds; default 60000.
         window_ms: u64,
-        /// A key with more than this share of its shard's requests is isolated.
+        /// The share of its shard's requests above which the coordinator isolates a key, above 0 and at most 1;
+        /// default 0.5.
         hot_key_share: f64,
-        /// Most replicas of a read-hot shard.
+        /// The highest number of replicas of a shard with many reads. A value up to the keyspace's `replicas` gives
+        /// no extra replicas; default 0.
         max_replicas: u32,
-        /// Never fewer shards by merging.
+        /// The lowest number of shards that merges may leave; default 1.
         min_shards: u32,
-        /// Never more shards by splitting.
+        /// The highest number of shards that splits may create; default 4000000.
         max_shards: u32,
     }
 );
 
-/// Everything its owner says about a keyspace.
+/// The settings of a keyspace, as its owner gives them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Keyspace {
-    /// Unique in the cluster.
+    /// The name of the keyspace, unique in the cluster.
     pub name: String,
-    /// `app`, `dataset`, `table`, `shuffle`.
+    /// The kind of the keyspace: `app`, `dataset`, `table`, `shuffle`; absent = `app`.
     pub kind: Option<String>,
-    /// How keys map to shards.
+    /// The rule by which keys map to shards.
     pub sharding: Sharding,
-    /// Which part of a key is sharded by.
+    /// The part of a key that the sharding uses; absent = the whole key.
     pub partition_key: Option<PartitionKey>,
-    /// `eventual`, `exclusive`.
+    /// The ownership of shards: `eventual`, `exclusive`; absent = `exclusive`.
     pub ownership: Option<String>,
-    /// Replicas of each shard.
+    /// The number of replicas of each shard, 1 to 64; absent = 1.
     pub replicas: Option<u32>,
-    /// Name of the placement policy.
+    /// The name of the placement policy; absent = the default policy.
     pub policy: Option<String>,
-    /// `automatic`, `suggested`, `manual`.
+    /// The rebalancing mode: `automatic`, `suggested`, `manual`; absent = `automatic`.
     pub mode: Option<String>,
-    /// `node`, `zone`, `zone-strict`, `rack`, `rack-strict`.
+    /// The domain over which the replicas of a shard are spread: `node`, `zone`, `zone-strict`, `rack`,
+    /// `rack-strict`; absent = `zone`.
     pub spread: Option<String>,
-    /// Where its shards may go.
+    /// The nodes that the shards may be on; absent = any node.
     #[serde(default)]
     pub constraint: Constraint,
-    /// How fast they may move.
+    /// The limits on how fast shards may move.
     #[serde(default)]
     pub throttle: Throttle,
-    /// When they split and merge.
+    /// The thresholds at which shards split and merge.
     #[serde(default)]
     pub resharding: Resharding,
-    /// Of a dataset: the replication that its settings said last.
+    /// For a dataset: the replication that its settings said last; absent for other keyspaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset_replication: Option<u32>,
-    /// Whether its data lies on disk and outlives its processes.
+    /// Whether the data of the replicas lies on disk and outlives their processes; absent = false.
     #[serde(default)]
     pub durable: bool,
 }

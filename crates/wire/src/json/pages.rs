@@ -12,60 +12,60 @@ use utoipa::ToSchema;
 /// All nodes, in the order of their names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Nodes {
-    /// One line each.
+    /// The nodes, one row each.
     pub nodes: Vec<Node>,
 }
 
 /// All keyspaces, in the order of their names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Keyspaces {
-    /// With all their settings.
+    /// The keyspaces, with all their settings.
     pub keyspaces: Vec<Keyspace>,
 }
 
-/// Some shards of a keyspace, in the order of their ids.
+/// A page of the shards of a keyspace, in the order of their ids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Shards {
-    /// One line each.
+    /// The shards, one row each.
     pub shards: Vec<Shard>,
-    /// There are more: ask for those after this one.
+    /// The shard id to give as `after` in the next request; absent = this is the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
-/// What is on its way, in the order of keyspaces and shards.
+/// The replicas that are on their way, in the order of keyspaces and shards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Moves {
-    /// One line for each replica on its way.
+    /// The replicas, one row each.
     pub moves: Vec<Move>,
-    /// There are more than were asked for.
+    /// Whether there are more than the limit.
     pub more: bool,
 }
 
-/// Some plans, newest first.
+/// A page of plans, the newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Plans {
-    /// Whole.
+    /// The plans, with all their changes.
     pub plans: Vec<Plan>,
-    /// There are more: ask for those before this one.
+    /// The plan number to give as `before` in the next request; absent = this is the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
-/// All drains that were asked for.
+/// All drains that persons have asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Drains {
-    /// How each stands.
+    /// The drains, each with its progress.
     pub drains: Vec<DrainStatus>,
 }
 
-/// Why a key is where it is, for programs and for people.
+/// The reasons why a key is where it is, for programs and for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Explained {
-    /// For programs.
+    /// The explanation as fields, for programs.
     #[serde(flatten)]
     pub explanation: Explanation,
-    /// For people, in lines.
+    /// The same explanation as lines of text, for people.
     pub text: String,
 }
 

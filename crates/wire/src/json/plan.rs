@@ -12,98 +12,99 @@ use partage_core::plan as core;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A shard that is to be.
+/// A shard that a split or merge creates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Child {
-    /// What it holds.
+    /// The keys that the shard holds.
     pub bounds: Bounds,
-    /// Where, the leader's node first.
+    /// The nodes that hold the shard, the leader's node first.
     pub nodes: Vec<String>,
 }
 
-/// One change.
+/// One change of the map that a plan asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Change {
-    /// One replica more.
+    /// Adds a replica.
     Add {
         /// The id of the shard.
         shard: u64,
         /// The node that gets the replica.
         node: String,
     },
-    /// A replica to another node.
+    /// Moves a replica to another node.
     Move {
         /// The id of the shard.
         shard: u64,
-        /// The replica that leaves.
+        /// The placement id of the replica that leaves.
         from_placement: u64,
-        /// The node that it leaves; absent where a plan of an earlier version did not keep it.
+        /// The node that the replica leaves; absent where a plan of an earlier version did not keep it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_node: Option<String>,
-        /// The node that takes over.
+        /// The node that takes the replica over.
         to_node: String,
     },
-    /// One replica less.
+    /// Removes a replica.
     Remove {
         /// The id of the shard.
         shard: u64,
         /// The placement id of the replica that is removed.
         placement: u64,
-        /// The node that it is on; absent where a plan of an earlier version did not keep it.
+        /// The node that the replica is on; absent where a plan of an earlier version did not keep it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
     },
-    /// Another leader.
+    /// Makes another live replica the leader.
     Lead {
         /// The id of the shard.
         shard: u64,
-        /// The placement id of the replica that leads then.
+        /// The placement id of the replica that becomes the leader.
         placement: u64,
-        /// The node that it is on; absent where a plan of an earlier version did not keep it.
+        /// The node that the replica is on; absent where a plan of an earlier version did not keep it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
     },
-    /// One shard becomes several.
+    /// Splits one shard into several.
     Split {
         /// The id of the shard that is split.
         shard: u64,
-        /// The new ones.
+        /// The new shards.
         children: Vec<Child>,
     },
-    /// Neighbours become one.
+    /// Merges neighbouring shards into one.
     Merge {
         /// The ids of the shards that are merged.
         shards: Vec<u64>,
-        /// The new one.
+        /// The new shard.
         child: Child,
     },
 }
 
-/// One line of a plan.
+/// One line of a plan: a change, its reason and its progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Planned {
     /// The change to the map.
     pub change: Change,
-    /// Why the change is made, as one sentence.
+    /// The reason for the change, as one sentence.
     pub reason: String,
-    /// `waiting`, `started`, `done`, `dropped`.
+    /// The progress of the change: `waiting`, `started`, `done`, `dropped`.
     pub progress: String,
-    /// Why it was dropped.
+    /// When dropped: the reason why the coordinator dropped the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped_because: Option<String>,
 }
 
-/// What a rejected plan was based on: the same is not suggested again while this holds.
+/// The state that a rejected plan was based on. The planner does not suggest the same again while this state holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanBasis {
-    /// Of no meaning but to be compared.
+    /// A hash of the settings, the nodes, and the replicas and rules of the plan's shards. It has no meaning but to
+    /// be compared; 0 = not kept.
     pub print: Point,
-    /// The load of its shards.
+    /// The load of the plan's shards, in requests a second.
     pub requests_per_s: u64,
-    /// The load of its shards.
+    /// The load of the plan's shards, in CPU milliseconds a second.
     pub cpu_ms_per_s: u64,
-    /// The load of its shards.
+    /// The load of the plan's shards, in bytes stored.
     pub size_bytes: u64,
 }
 
@@ -120,33 +121,34 @@ impl From<core::Basis> for PlanBasis {
     }
 }
 
-/// A plan.
+/// A plan: a list of changes of one keyspace's map, with the reason for each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
-    /// Its number.
+    /// The number of the plan, unique in the cluster.
     pub id: u64,
     /// The keyspace whose shards the plan changes.
     pub keyspace: String,
-    /// The map it was made from.
+    /// The generation of the map that the plan was made from.
     pub base: Generation,
-    /// `repair`, `drain`, `rebalance`, `person`.
+    /// The origin of the plan: `repair`, `drain`, `rebalance`, `person`.
     pub origin: String,
-    /// Who, when a person made it.
+    /// The name of the person who made the plan; absent for a plan of the planner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
     /// The complete list of changes, in the order of the plan.
     pub changes: Vec<Planned>,
-    /// `suggested`, `approved`, `finished`, `rejected`, `superseded`, `refused`.
+    /// The status of the plan: `suggested`, `approved`, `finished`, `rejected`, `superseded`, `refused`.
     pub status: String,
-    /// Why it was refused.
+    /// When refused: the reason why the coordinator refused the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_because: Option<String>,
-    /// Unix time.
+    /// The time at which the plan was made, in milliseconds of Unix time.
     pub made_ms: u64,
-    /// Who approved or rejected it.
+    /// The name of the person who approved, rejected or edited the plan; absent = no person has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
-    /// When it was rejected: on what basis.
+    /// When rejected: the state that the plan was based on. The planner does not suggest the same again while this
+    /// state holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_basis: Option<PlanBasis>,
 }

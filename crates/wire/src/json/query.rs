@@ -5,36 +5,36 @@ use crate::Malformed;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Which page of a keyspace's shards.
+/// The page of a keyspace's shards to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ShardPage {
-    /// Only shards with higher ids.
+    /// The shard id after which the page begins; absent = the page begins with the first shard.
     pub after: Option<u64>,
-    /// How many at most: 1 to 10000; 1000 when absent.
+    /// The highest number of shards in the answer, 1 to 10000; absent = 1000.
     pub limit: Option<usize>,
 }
 
-/// Which page of the plans.
+/// The page of plans to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PlanPage {
-    /// Only plans of this keyspace.
+    /// The keyspace whose plans are listed; absent = all keyspaces.
     pub keyspace: Option<String>,
-    /// Only plans with lower numbers.
+    /// The plan number below which the page begins; absent = the page begins with the newest plan.
     pub before: Option<u64>,
-    /// How many at most: 1 to 10000; 1000 when absent.
+    /// The highest number of plans in the answer, 1 to 10000; absent = 1000.
     pub limit: Option<usize>,
 }
 
-/// How much of a node.
+/// The number of a node's shards to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NodePage {
-    /// How many of its shards at most: 1 to 10000; 1000 when absent.
+    /// The highest number of shards of the node in the answer, 1 to 10000; absent = 1000.
     pub limit: Option<usize>,
 }
 
@@ -43,37 +43,37 @@ pub struct NodePage {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventPage {
-    /// Only those after this place, `next` of an answer, the oldest first; absent = the latest.
+    /// The place after which the page begins, the `next` of an earlier answer; absent = the latest events.
     pub after: Option<String>,
-    /// Only those at this time or later, in milliseconds of Unix time.
+    /// The time before which no event is listed, in milliseconds of Unix time; absent = no such limit.
     pub since_ms: Option<u64>,
-    /// Only those about this keyspace.
+    /// The keyspace whose events are listed; absent = all events.
     pub keyspace: Option<String>,
-    /// Only those about this node.
+    /// The node whose events are listed; absent = all events.
     pub node: Option<String>,
-    /// How many at most: 1 to 10000; 1000 when absent.
+    /// The highest number of events in the answer, 1 to 10000; absent = 1000.
     pub limit: Option<usize>,
 }
 
-/// Which of the moves in progress.
+/// The moves in progress to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct WhichMoves {
-    /// Only those of this keyspace.
+    /// The keyspace whose moves are listed; absent = all keyspaces.
     pub keyspace: Option<String>,
-    /// How many at most: 1 to 10000; 1000 when absent.
+    /// The highest number of moves in the answer, 1 to 10000; absent = 1000.
     pub limit: Option<usize>,
 }
 
-/// Which key: one of both.
+/// The key to explain, as text or as hex digits: exactly one of the two.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct WhichKey {
-    /// As text.
+    /// The key as text.
     pub key: Option<String>,
-    /// As hex digits, two a byte.
+    /// The key as hex digits, two for each byte.
     pub key_hex: Option<String>,
 }
 
@@ -90,12 +90,12 @@ impl TryFrom<WhichKey> for KeyText {
     }
 }
 
-/// How long a heartbeat may wait for news.
+/// The time for which a heartbeat may wait for news.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Patience {
-    /// At most 30000, and never longer than a third of the lease, which would run out meanwhile; 0 when
-    /// absent.
+    /// The longest time for which the coordinator holds back its answer until it has news, 0 to 30000 milliseconds;
+    /// absent = 0. It never waits longer than a third of the lease, which runs on meanwhile.
     pub wait_ms: Option<u64>,
 }

@@ -15,61 +15,65 @@ use partage_core::node::NodeSpec;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A worker that wants to take part.
+/// The registration of a worker.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Register {
-    /// Its name, kept across restarts.
+    /// The name of the node, the same across restarts.
     pub id: String,
-    /// `host:port` where requests for its shards go.
+    /// The address that requests for the node's shards go to: `host:port`.
     pub address: String,
-    /// Its share of every load; 1 is usual.
+    /// The node's share of every load relative to other nodes, 0.000001 to 1000000000000; absent = 1.
     pub capacity: Option<f64>,
-    /// What fails with it.
+    /// The zone of the node: the nodes of one zone may fail together. Absent = none.
     pub zone: Option<String>,
-    /// A smaller failure domain in the zone.
+    /// The rack of the node, a smaller failure domain in its zone; absent = none.
     pub rack: Option<String>,
-    /// Free words to pin and exclude by.
+    /// The labels of the node, at most 64: words that constraints of keyspaces and shards name.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// The kinds of keyspaces that it serves; none = `app`.
+    /// The kinds of keyspaces that the node serves: `app`, `dataset`, `table`, `shuffle`; empty = `app`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
-    /// The coordinator checks that `GET` of this path answers 200; none = that the address connects.
+    /// The path with which the coordinator checks the node: `GET` of it at the address must answer 200. Absent = the
+    /// coordinator only checks that the address takes connections.
     pub check_path: Option<String>,
-    /// URL where orders are posted to on every change.
+    /// The URL, at the node's address, to which the coordinator posts orders on every change; absent = the
+    /// coordinator posts none.
     pub callback: Option<String>,
-    /// The incarnation it has, when it comes back.
+    /// The incarnation of a process that registers again; absent for a new process.
     pub incarnation: Option<u64>,
-    /// The token that the welcome gave to that incarnation: without it nobody comes back as that.
+    /// The token of that incarnation, 64 hexadecimal digits, from its first welcome. Only a process that sends it
+    /// registers again as that incarnation; absent for a new process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 64, max_length = 64)]
     pub token: Option<String>,
-    /// The cluster that took it in before, or whose data it has stored, as in the welcome.
+    /// The id of the cluster that the worker was in before, or whose data it has stored, from the welcome; absent =
+    /// the worker knows of none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// What it has stored that no order to this incarnation is about.
+    /// The replicas that the worker has stored and that no order to this incarnation is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stored: Vec<Stored>,
-    /// The cluster that ordered what was stored when the process began, as the welcome named it. With it, a coordinator whose
-    /// state was set back is found out by `stored`.
+    /// The id of the cluster that ordered the replicas which were stored when the process began, from the welcome;
+    /// absent = not known. With it, the coordinator finds out by `stored` whether its state was set back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_of: Option<String>,
-    /// The latest map of each keyspace that orders have named to it: a coordinator that has older ones does not take it
-    /// in. One that names none is not asked.
+    /// The latest map of each keyspace that orders have named to the worker. A coordinator that has an older map of
+    /// one refuses the worker; an empty list skips this check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Known>,
 }
 
-/// The latest map of a keyspace that a worker was given orders by, as `keyspaces` of the orders said.
+/// The latest map of a keyspace that a worker has had orders from, as `keyspaces` of the orders said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
     /// The name of the keyspace.
     pub keyspace: String,
-    /// Tells it from earlier keyspaces of that name.
+    /// The lowest shard id of the keyspace; it tells the keyspace from earlier ones of that name.
     pub first_shard: u64,
-    /// The map.
+    /// The generation of the map.
     pub generation: Generation,
 }
 
@@ -98,16 +102,16 @@ impl TryFrom<Known> for core::Known {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stored {
-    /// The replica that the worker has stored.
+    /// The key of the replica.
     pub replica: ReplicaKey,
-    /// What its shard held.
+    /// The keys that the replica's shard held.
     pub bounds: Bounds,
-    /// The latest epoch that it has served under; 0 = it has only loaded what others have.
+    /// The latest epoch under which the replica has served; 0 = it has only loaded data of other replicas.
     pub epoch: u64,
-    /// Names the disk on which it lies; 0 = not named.
+    /// The number of the disk that the data lies on, given by the worker; 0 = the worker gives none.
     #[serde(default)]
     pub store: u64,
-    /// Some of it cannot be read: it counts for nothing.
+    /// Whether the worker cannot read some of the data. The coordinator then ignores the copy.
     #[serde(default)]
     pub damaged: bool,
 }
@@ -164,23 +168,24 @@ impl TryFrom<Register> for cluster::Registration {
     }
 }
 
-/// The answer to a registration.
+/// The coordinator's answer to a registration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Welcome {
-    /// To be sent with every beat.
+    /// The incarnation of the worker's process, which the worker sends with every heartbeat.
     pub incarnation: u64,
-    /// How often to beat.
+    /// The time between two heartbeats of the worker, in milliseconds.
     pub heartbeat_ms: u64,
-    /// How long a lease is.
+    /// The length of a lease, in milliseconds.
     pub lease_ms: u64,
-    /// The coordinator's cluster: a worker of another one refuses the coordinator and keeps its data, unless its own
-    /// is in `continues`.
+    /// The id of the coordinator's cluster, 32 hexadecimal digits. A worker of another cluster refuses the
+    /// coordinator and keeps its data, unless the id of its own cluster is in `continues`.
     pub cluster: String,
-    /// Clusters that this one was restored from.
+    /// The ids of the clusters that this one was restored from, the last one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub continues: Vec<String>,
-    /// To a new process: to be sent with every heartbeat, `leave` and later registration of this incarnation. To be kept
-    /// secret, and in memory.
+    /// The token of a new process: 256 random bits, 64 hexadecimal digits. The worker sends it with every heartbeat,
+    /// with `leave` and with later registrations of this incarnation, keeps it secret, and keeps it only in memory.
+    /// Absent for a process that registers again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
@@ -199,7 +204,7 @@ impl From<&cluster::Welcome> for Welcome {
     }
 }
 
-/// The last word of a worker.
+/// The last message of a worker: it serves no shard any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Leave {
@@ -207,7 +212,7 @@ pub struct Leave {
     pub node: String,
     /// The incarnation of the node: each of its processes has another.
     pub incarnation: u64,
-    /// The token that the welcome gave to that incarnation.
+    /// The token that the welcome gave to that incarnation, 64 hexadecimal digits.
     #[schema(min_length = 64, max_length = 64)]
     pub token: String,
 }

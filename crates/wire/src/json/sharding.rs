@@ -8,25 +8,25 @@ use partage_core::sharding as core;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How keys map to shards.
+/// The rule by which keys map to shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Sharding {
-    /// Ranges of keys.
+    /// Each shard holds a range of keys.
     KeyRange {},
-    /// Ranges of hashes.
+    /// Each shard holds the keys whose hashes are in one range.
     HashRange {
-        /// Name of the hash function, such as `xxh3-64`.
+        /// The name of the hash function, such as `xxh3-64`.
         hash: String,
     },
-    /// A fixed number of slots.
+    /// Each shard holds one slot of a fixed number: the keys with the same hash modulo `shards`.
     Fixed {
-        /// Name of the hash function.
+        /// The name of the hash function, such as `xxh3-64`.
         hash: String,
-        /// The number of slots, at least 1.
+        /// The number of slots, 1 to 4000000. While the number of shards changes it is the larger of both numbers.
         shards: u32,
     },
-    /// Partitions named by the user.
+    /// Each shard is a partition that the user names.
     Named {},
 }
 
@@ -59,23 +59,23 @@ impl TryFrom<Sharding> for core::Sharding {
     }
 }
 
-/// Which part of a key is sharded by.
+/// The part of a key that the sharding uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PartitionKey {
-    /// All of it.
+    /// The whole key.
     Whole {},
-    /// Its first bytes.
+    /// The first bytes of the key, or the whole key where it is shorter.
     Prefix {
         /// The length of the prefix in bytes, 0 to 65535.
         bytes: u16,
     },
-    /// What stands before the first such byte.
+    /// The bytes before the first delimiter, or the whole key where it has none.
     UpTo {
-        /// The byte, as a number.
+        /// The delimiter, one byte as a number, 0 to 255.
         delimiter: u8,
     },
-    /// What stands in braces.
+    /// The bytes in the first pair of braces, by the rule of Redis Cluster, or the whole key where there is none.
     HashTag {},
 }
 
@@ -101,29 +101,29 @@ impl From<PartitionKey> for core::PartitionKey {
     }
 }
 
-/// What one shard holds.
+/// The keys that one shard holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Bounds {
     /// A range of keys.
     Keys {
-        /// Included.
+        /// The lowest key, included.
         begin: KeyText,
-        /// Excluded; empty = no end.
+        /// The end of the range, excluded; empty = the range has no end.
         end: KeyText,
     },
-    /// A range of hash points, both included.
+    /// A range of hash points.
     Hashes {
-        /// The lowest.
+        /// The lowest point, included.
         first: Point,
-        /// The highest.
+        /// The highest point, included.
         last: Point,
     },
-    /// One slot.
+    /// One slot: the keys whose hash modulo `of` is `slot`.
     Slot {
-        /// Which, from 0.
+        /// The number of the slot, from 0.
         slot: u32,
-        /// Of how many: it holds the keys whose hash is `slot` modulo this.
+        /// The number of slots. While the number of shards changes, a map has slots of two numbers.
         of: u32,
     },
     /// One named partition.

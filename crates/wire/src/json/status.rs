@@ -16,54 +16,57 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Shards by stage.
+/// The numbers of shards, by how they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShardCounts {
-    /// They are served: their leader serves, on a node that answers.
+    /// Shards that are served: their leader serves, on a node that answers.
     pub led: usize,
-    /// Not known yet: this coordinator has just begun, and has not heard the node of their leader. Most likely served.
+    /// Shards of which this coordinator does not know yet whether they are served: it has just begun and has not
+    /// heard the node of their leader. They are most likely served, and count neither as led nor as unserved.
     #[serde(default)]
     pub unheard: usize,
-    /// They should be served and are not: the sum of the next six.
+    /// Shards that should be served and are not: the sum of `waiting`, `silent`, `braked`, `set_aside`, `loading` and
+    /// `unplaced`.
     pub unserved: usize,
-    /// Every node that has their data is away, or has lost it.
+    /// Shards that are not served because every node with their data is away, has lost it, or never begins to serve
+    /// it.
     #[serde(default)]
     pub waiting: usize,
-    /// The node of their leader does not answer.
+    /// Shards that are not served because the node of their leader does not answer.
     pub silent: usize,
-    /// Nobody serves them, and the brake holds them.
+    /// Shards that are not served because the brake holds them.
     pub braked: usize,
-    /// Nobody serves them until a person releases them.
+    /// Shards that are not served until a person releases them.
     pub set_aside: usize,
-    /// Nobody serves them yet: a replica is loaded, or is about to lead.
+    /// Shards that are not served yet: a node loads a replica, or a new leader is about to serve.
     pub loading: usize,
-    /// Nobody serves them, and nothing is on its way.
+    /// Shards that are not served and for which no replica is on its way.
     pub unplaced: usize,
     /// Children of a split or merge that prepare.
     pub forming: usize,
-    /// Parents of a finished split or merge that go.
+    /// Parents of a finished split or merge that the nodes still unload.
     pub closing: usize,
-    /// Unregistered partitions that go.
+    /// Unregistered partitions that the nodes still unload.
     pub removing: usize,
 }
 
-/// A shard that is placed nowhere until a person releases it.
+/// A shard that the coordinator places nowhere until a person releases it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SetAside {
     /// The keyspace of the shard.
     pub keyspace: String,
     /// The id of the shard that is set aside.
     pub shard: u64,
-    /// Why the shard is set aside.
+    /// The reason why the shard is set aside.
     pub why: String,
 }
 
-/// A keyspace that is neither served nor changed, as something of its stored state is missing, damaged or older.
+/// A keyspace that is neither served nor changed, because some of its stored state is missing, damaged or older.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Quarantined {
     /// The name of the keyspace in quarantine.
     pub keyspace: String,
-    /// Why, and the way out.
+    /// The reason for the quarantine, and the way out.
     pub why: String,
 }
 
@@ -74,66 +77,69 @@ pub struct Unplaced {
     pub keyspace: String,
     /// The id of the shard that lacks replicas.
     pub shard: u64,
-    /// Replicas that serve or prepare to.
+    /// The number of replicas that serve or prepare to serve.
     pub have: u32,
-    /// Replicas that it wants.
+    /// The number of replicas that the shard should have.
     pub want: u32,
-    /// Why, and the way out.
+    /// The reason why replicas are missing, and the way out.
     pub why: String,
 }
 
 /// Something that is wrong, and what a person can do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What is wrong, in a sentence.
+    /// One sentence that says what is wrong.
     pub what: String,
-    /// What to do.
+    /// The way out: what a person can do.
     pub way_out: String,
 }
 
 /// The cluster at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Summary {
-    /// What is wrong, the worst first. Empty = nothing that a person has to look at.
+    /// The problems, the worst first; empty = a person need not look at anything.
     #[serde(default)]
     pub problems: Vec<Problem>,
-    /// Keyspaces.
+    /// The number of keyspaces.
     pub keyspaces: usize,
-    /// Shards by stage.
+    /// The numbers of shards, by how they are.
     pub shards: ShardCounts,
-    /// Replicas by state.
+    /// The numbers of replicas by state: `load`, `live`, `unload`, `unload_final`.
     pub replicas: BTreeMap<String, usize>,
-    /// Nodes by health.
+    /// The numbers of nodes by health: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
     pub nodes: BTreeMap<String, usize>,
-    /// How drains stand.
+    /// The drains that persons have asked for, each with its progress.
     pub drains: Vec<DrainStatus>,
-    /// Why automatic moves are stopped.
+    /// The reason why automatic moves are stopped; absent = they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub brake: Option<String>,
-    /// Why nothing but repairs begins by itself: many nodes died or were started anew. It ends by itself, without the brake.
+    /// The reason why the coordinator begins nothing but repairs by itself: many nodes died or restarted. This state
+    /// ends by itself, without the brake; absent = there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unrest: Option<String>,
-    /// Shards that wait for a person.
+    /// The shards that the coordinator places nowhere until a person releases them.
     pub set_aside: Vec<SetAside>,
-    /// The first of what is on its way.
+    /// The first replicas that are on their way, at most 20.
     #[serde(default)]
     pub under_way: Vec<Move>,
-    /// Moves under way.
+    /// The number of moves under way.
     pub moves: usize,
-    /// First loads and repairs under way.
+    /// The number of first loads and repairs under way.
     pub loads: usize,
-    /// Shards with fewer replicas than they want.
+    /// The number of shards with fewer replicas than they should have.
     pub short: usize,
-    /// The first of those for which nothing is on its way.
+    /// The first of those shards for which no replica is on its way, at most 20.
     pub unplaced: Vec<Unplaced>,
-    /// What the planner last could not do, by keyspace.
+    /// Sentences on what the planner could not do in its last run, by keyspace.
     pub complaints: BTreeMap<String, Vec<String>>,
-    /// Plans that wait for a person.
+    /// The numbers of the plans that wait for a person.
     pub suggested: Vec<u64>,
-    /// Keyspaces that are neither served nor changed.
+    /// The keyspaces that are neither served nor changed, because some of their stored state is missing, damaged or
+    /// older.
     #[serde(default)]
     pub quarantine: Vec<Quarantined>,
-    /// What else was wrong with the stored state when the coordinator began to lead, and what it did about it.
+    /// Sentences on what else was wrong with the stored state when the coordinator began to lead, and on what it did
+    /// about it.
     #[serde(default)]
     pub stored_faults: Vec<String>,
 }
@@ -200,26 +206,27 @@ impl From<&core::Summary> for Summary {
     }
 }
 
-/// One replica on its way.
+/// One replica that is on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Move {
     /// The keyspace of the shard.
     pub keyspace: String,
     /// The id of the shard that the replica belongs to.
     pub shard: u64,
-    /// The node that it leaves; absent for a first load, a repair, and a child of a split or merge.
+    /// The node that the replica leaves; absent for a first load, a repair, and a child of a split or merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The node that takes over; absent when nobody does.
+    /// The node that takes the replica over; absent when no node does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// `loading`, `handing_over`, `dropping`.
+    /// The stage of the move: `loading`, `handing_over`, `dropping`.
     pub stage: String,
-    /// Unix time since when it is in that stage.
+    /// The time since which the move is in that stage, in milliseconds of Unix time.
     pub since_ms: u64,
-    /// It may have been for longer: `since_ms` is when this coordinator started.
+    /// Whether the move may be in that stage for longer: `since_ms` is then the time at which this coordinator
+    /// started.
     pub since_at_least: bool,
-    /// A part of a sentence, such as "n2 to load it".
+    /// The thing that the move waits for, as a part of a sentence, such as "n2 to load it".
     pub waits_for: String,
 }
 
@@ -252,29 +259,30 @@ fn since(since: core::Since) -> (u64, bool) {
     }
 }
 
-/// One replica.
+/// One replica, as the map and its worker describe it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Replica {
-    /// The placement id of the replica, new each time that a shard is put on a node.
+    /// The placement id of the replica, a new one each time that a shard is put on a node.
     pub placement: u64,
     /// The node that the replica is on.
     pub node: String,
     /// The zone of that node; absent where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// How that node is.
+    /// The health of that node: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
     pub health: String,
-    /// `leader`, `follower`.
+    /// The role of the replica: `leader`, `follower`.
     pub role: String,
-    /// `load`, `live`, `unload`, `unload_final`.
+    /// The state that the map asks for: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
-    /// What its worker says, as in its reports.
+    /// The phase that the worker last reported: `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`,
+    /// `dropped`, `failed`; absent before its first report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// When failed: why.
+    /// When failed: the reason that the worker reported, and how often in a row the attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// What it last measured.
+    /// The load that the worker last reported; absent = none yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
@@ -308,18 +316,18 @@ impl From<&core::ReplicaRow> for Replica {
     }
 }
 
-/// What was said about one shard alone.
+/// The settings of one shard beyond those of its keyspace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardRule {
-    /// Its own number of replicas.
+    /// The shard's own number of replicas; absent = the keyspace's number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
-    /// Where it may go.
+    /// The nodes that the shard may be on, on top of the keyspace's constraint.
     pub constraint: Constraint,
-    /// Why it is placed nowhere.
+    /// The reason why the coordinator places the shard nowhere; absent = it is not set aside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<String>,
-    /// Deaths of owners that had just taken it on.
+    /// The number of deaths of nodes that had just taken the shard on.
     pub deaths: u32,
 }
 
@@ -334,31 +342,32 @@ impl From<&cluster::ShardRule> for ShardRule {
     }
 }
 
-/// One shard.
+/// One shard, as the map and its workers describe it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Shard {
     /// The id of the shard.
     pub shard: u64,
-    /// What it holds.
+    /// The keys that the shard holds.
     pub bounds: Bounds,
-    /// `serving`, `forming`, `closing`, `removing`.
+    /// The stage of the shard: `serving`, `forming`, `closing`, `removing`.
     pub stage: String,
-    /// Whether it is served: `led`; else why not: `waiting`, `silent`, `braked`, `set_aside`, `loading`, `unplaced`. Absent where
-    /// it need not be.
+    /// Whether the shard is served: `led` = it is; `unheard` = not known yet; `waiting`, `silent`, `braked`,
+    /// `set_aside`, `loading`, `unplaced` = it is not, for that reason. Absent where the shard need not be served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving: Option<String>,
-    /// Grows whenever its leader or bounds change.
+    /// The epoch of the shard, a number that grows whenever the leader or the bounds of the shard change.
     pub epoch: u64,
-    /// Unix time since when it has that epoch.
+    /// The time since which the shard has that epoch, in milliseconds of Unix time.
     pub since_ms: u64,
-    /// It may have had it for longer: `since_ms` is when this coordinator started.
+    /// Whether the shard may have had that epoch for longer: `since_ms` is then the time at which this coordinator
+    /// started.
     pub since_at_least: bool,
-    /// Replicas that it wants.
+    /// The number of replicas that the shard should have.
     pub want: u32,
-    /// What was said about it alone.
+    /// The settings of this shard beyond those of its keyspace; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<ShardRule>,
-    /// Its replicas.
+    /// The replicas of the shard, in the order of their placement ids.
     pub replicas: Vec<Replica>,
 }
 
@@ -386,51 +395,51 @@ impl From<&core::ShardRow> for Shard {
     }
 }
 
-/// One node.
+/// One node, as it announced itself and as the coordinator sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Node {
-    /// Its name.
+    /// The name of the node.
     pub id: String,
-    /// `host:port`.
+    /// The address that requests for the node's shards go to: `host:port`.
     pub address: String,
-    /// Its latest start.
+    /// The latest incarnation of the node: each of its processes has another.
     pub incarnation: u64,
-    /// Unix time of that.
+    /// The time at which that incarnation registered, in milliseconds of Unix time.
     pub since_ms: u64,
-    /// `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
+    /// The health of the node: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
     pub health: String,
-    /// Its zone.
+    /// The zone of the node; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Its rack.
+    /// The rack of the node; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
-    /// Its labels.
+    /// The labels of the node.
     pub labels: Vec<String>,
-    /// The kinds of keyspaces that it serves.
+    /// The kinds of keyspaces that the node serves.
     #[serde(default)]
     pub kinds: Vec<String>,
-    /// Its share of every load.
+    /// The node's share of every load, relative to other nodes.
     pub capacity: f64,
-    /// Why it is drained; it may wait in the queue.
+    /// The reason for the drain of the node, which may still wait in the queue; absent = it is not drained.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
-    /// It has asked to leave.
+    /// Whether the node has asked to leave.
     pub leaving: bool,
-    /// It has taken in all its orders: what it was told to give up, it does not serve any more.
+    /// Whether the node has taken in all its orders: it no longer serves what the orders told it to give up.
     #[serde(default)]
     pub up_to_date: bool,
-    /// Share of its capacity that foreground work takes.
+    /// The share of its capacity that foreground work takes, 0 to 1, as the node reported it.
     pub busy: f64,
-    /// Replicas that it should hold, by keyspace.
+    /// The numbers of replicas that the node should hold, by keyspace.
     pub replicas: BTreeMap<String, usize>,
-    /// How many of them lead.
+    /// The number of those replicas that lead.
     pub leaders: usize,
-    /// Sum over its replicas.
+    /// The sum of the requests a second that its replicas report.
     pub requests_per_s: f64,
-    /// Sum over its replicas.
+    /// The sum of the CPU milliseconds a second that its replicas report.
     pub cpu_ms_per_s: f64,
-    /// Sum over its replicas.
+    /// The sum of the bytes stored that its replicas report.
     pub size_bytes: f64,
 }
 
@@ -471,20 +480,21 @@ pub struct HostedShard {
     pub shard: Shard,
 }
 
-/// One node, with what it holds.
+/// One node, with the shards that it holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDetail {
-    /// As in the list of all nodes.
+    /// The node, as in the list of all nodes.
     #[serde(flatten)]
     pub node: Node,
-    /// How long ago its last heartbeat came, in milliseconds; absent before the first one since this coordinator leads.
+    /// The time since the last heartbeat of the node, in milliseconds; absent before the first one since this
+    /// coordinator leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms_ago: Option<u64>,
-    /// How long its lease still runs, in milliseconds.
+    /// The time for which the lease of the node still runs, in milliseconds.
     pub lease_left_ms: u64,
-    /// The shards with a replica on it, in the order of keyspaces and ids.
+    /// The shards with a replica on the node, in the order of keyspaces and ids.
     pub shards: Vec<HostedShard>,
-    /// It holds more than were asked for.
+    /// Whether the node holds more shards than the limit.
     pub more: bool,
 }
 
@@ -504,35 +514,36 @@ impl From<&node_detail::NodeDetail> for NodeDetail {
     }
 }
 
-/// The plan that placed a replica.
+/// The plan that placed a replica, and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Reason {
-    /// Its number.
+    /// The number of the plan.
     pub plan: u64,
-    /// What it said.
+    /// The reason that the plan gave.
     pub reason: String,
 }
 
-/// Everything about where a key is.
+/// The explanation of where a key is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
     /// The keyspace of the key.
     pub keyspace: String,
     /// The key that the explanation is about.
     pub key: KeyText,
-    /// Its placement policy.
+    /// The name of the keyspace's placement policy.
     pub policy: String,
-    /// The shard that holds it.
+    /// The shard that holds the key.
     pub shard: Shard,
-    /// For each replica of the shard; null where the plan is no longer kept.
+    /// The reasons for the replicas of the shard, one for each in the same order; null where the plan is no longer
+    /// kept.
     pub reasons: Vec<Option<Reason>>,
-    /// Whether the leader may act.
+    /// Whether the leader may act: no other node can still own the shard.
     pub granted: bool,
-    /// What would move it.
+    /// Sentences on what would move the shard.
     pub would_move: Vec<String>,
-    /// What is on its way.
+    /// Sentences on what is on its way.
     pub under_way: Vec<String>,
-    /// What is in the way, and the way out.
+    /// Sentences on what is in the way, each with the way out.
     pub blocked: Vec<String>,
 }
 

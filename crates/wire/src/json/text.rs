@@ -12,11 +12,11 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum KeyText {
-    /// UTF-8.
+    /// A key that is UTF-8.
     Text(String),
-    /// Any bytes.
+    /// A key of any bytes.
     Hex {
-        /// Two digits a byte.
+        /// The bytes of the key as hex digits, two for each byte.
         hex: String,
     },
 }
@@ -90,12 +90,12 @@ impl TryFrom<Point> for u64 {
     }
 }
 
-/// Which map of a keyspace.
+/// The generation of a map: it says which map of a keyspace is meant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Generation {
-    /// Counts commits from 1; 0 is the empty map.
+    /// The number of commits up to this map, from 1; 0 = the empty map.
     pub sequence: u64,
-    /// 40 hex digits.
+    /// The id of the commit that made this map, 40 hex digits; it tells two maps of the same sequence apart.
     pub transaction: String,
 }
 

@@ -15,7 +15,7 @@ use partage_core::time::Millis;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Names one replica.
+/// The key of a replica: it names one replica of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaKey {
@@ -23,7 +23,7 @@ pub struct ReplicaKey {
     pub keyspace: String,
     /// The id of the shard in its keyspace.
     pub shard: u64,
-    /// The placement of the replica: a number that no other replica of the keyspace ever has.
+    /// The placement id of the replica: no other replica of the keyspace ever has it.
     pub placement: u64,
 }
 
@@ -41,31 +41,31 @@ impl TryFrom<ReplicaKey> for core::ReplicaKey {
     }
 }
 
-/// A key and how often it is asked for.
+/// A key and how often clients ask for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HotKey {
     /// The key.
     pub key: KeyText,
-    /// Requests a second.
+    /// The number of requests a second for the key.
     pub requests_per_s: f64,
 }
 
-/// The load of one replica.
+/// The load of one replica, as its worker measures it. An absent number is 0.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// Requests a second.
+    /// The number of requests a second, finite and at least 0.
     pub requests_per_s: f64,
-    /// CPU milliseconds a second.
+    /// The CPU milliseconds a second, finite and at least 0.
     pub cpu_ms_per_s: f64,
-    /// Bytes stored.
+    /// The number of bytes stored.
     pub size_bytes: u64,
-    /// Keys stored.
+    /// The number of keys stored.
     pub keys: u64,
-    /// Heaviest first, at most 8.
+    /// The keys with the most requests, the heaviest first, at most 8.
     pub hot_keys: Vec<HotKey>,
-    /// A key that halves the data.
+    /// A key that halves the data of the shard; absent = the worker knows none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<KeyText>,
 }
@@ -102,40 +102,41 @@ impl TryFrom<Load> for load::Load {
     }
 }
 
-/// How one replica is.
+/// A worker's report of one replica.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
     /// The replica that the report is about.
     pub replica: ReplicaKey,
-    /// `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`, `dropped`, `failed`.
+    /// The phase of the replica: `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`, `dropped`, `failed`.
     pub phase: String,
-    /// The epoch of the last order that was carried out.
+    /// The epoch of the last order that the worker has carried out for the replica.
     pub epoch: u64,
-    /// When measured anew.
+    /// The load of the replica; absent = the worker has not measured it anew.
     pub load: Option<Load>,
-    /// When failed: how often in a row.
+    /// When failed: the number of failures in a row.
     #[serde(default)]
     pub attempts: u32,
-    /// When failed: why.
+    /// When failed: the reason that the service gave.
     #[serde(default)]
     pub reason: String,
-    /// How often its load has said that it gets on: a new number prolongs what the load may take.
+    /// The number of times that the load of the replica has reported progress. While the replica loads, each new
+    /// number prolongs the time that the load may take.
     #[serde(default)]
     pub progress: u32,
-    /// What is stored of it, in beats that name all and where its data is kept: a coordinator whose state was restored has
-    /// to compare copies, and may not know the shard.
+    /// The stored data of the replica; only in heartbeats that name every replica, and where the data outlives the
+    /// process. A coordinator whose state was restored compares copies with it, and may not know the shard.
     #[serde(default)]
     pub served: Option<Served>,
 }
 
-/// What a worker says of the data of a replica.
+/// A worker's description of the stored data of a replica.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Served {
-    /// The latest epoch under which it has served; 0 = it has only loaded what others have.
+    /// The latest epoch under which the replica has served; 0 = it has only loaded data of other replicas.
     pub epoch: u64,
-    /// What its shard holds.
+    /// The keys that the replica's shard holds.
     pub bounds: Bounds,
 }
 
@@ -174,7 +175,7 @@ impl TryFrom<Report> for core::Report {
     }
 }
 
-/// "I live, and this is how my replicas are."
+/// A heartbeat: the worker says that it lives, and reports its replicas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Beat {
@@ -182,26 +183,28 @@ pub struct Beat {
     pub node: String,
     /// The incarnation of the node: each of its processes has another.
     pub incarnation: u64,
-    /// The token that the welcome gave to that incarnation.
+    /// The token that the welcome gave to that incarnation, 64 hexadecimal digits.
     #[schema(min_length = 64, max_length = 64)]
     pub token: String,
-    /// Counts this incarnation's beats from 1.
+    /// The number of the heartbeat among those of this incarnation, from 1.
     pub sequence: u64,
-    /// By the worker's own monotonic clock; comes back with the answer.
+    /// The time at which the worker sent the heartbeat, in milliseconds by its own monotonic clock. The coordinator
+    /// sends it back with the lease.
     pub sent_at_ms: u64,
-    /// The version of orders that was taken in; 0 = none, send them whole.
+    /// The version of the orders that the worker has taken in; 0 = none, so the coordinator sends all orders.
     #[serde(default)]
     pub applied: u64,
-    /// Whether `reports` names every replica it holds.
+    /// Whether `reports` names every replica that the worker holds.
     #[serde(default)]
     pub whole: bool,
-    /// What changed since the last answered beat.
+    /// The reports of the replicas that changed since the last heartbeat with an answer; all replicas when `whole` is
+    /// true.
     #[serde(default)]
     pub reports: Vec<Report>,
-    /// The worker wants to leave; false = it stays after all, none = as it said last.
+    /// Whether the worker wants to leave; absent = as it said last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<bool>,
-    /// Share of its capacity that foreground work takes, 0 to 1.
+    /// The share of its capacity that foreground work takes, 0 to 1.
     #[serde(default)]
     pub busy: f64,
 }
@@ -224,59 +227,63 @@ impl TryFrom<Beat> for core::Beat {
     }
 }
 
-/// Another replica that a worker may need.
+/// Another replica that a worker may load from, forward to, or name to clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Peer {
-    /// Its shard.
+    /// The shard of that replica: the same shard, or a parent or child of it.
     pub shard: u64,
-    /// Which replica of it: a node can have data of several.
+    /// The placement id of that replica: a node can have data of several replicas of a shard.
     pub placement: u64,
-    /// What that holds.
+    /// The keys that that shard holds.
     pub bounds: Bounds,
     /// The node that has the replica.
     pub node: String,
-    /// `host:port`.
+    /// The address of that node: `host:port`.
     pub address: String,
-    /// `leader`, `follower`.
+    /// The role of that replica: `leader`, `follower`.
     pub role: String,
-    /// `load`, `live`, `unload`, `unload_final`.
+    /// The state of that replica: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
 }
 
-/// What one replica should be.
+/// An order: what the worker should do with one replica.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Order {
     /// The replica that the order is about.
     pub replica: ReplicaKey,
-    /// What its shard holds.
+    /// The keys that the replica's shard holds.
     pub bounds: Bounds,
-    /// `leader`, `follower`.
+    /// The role that the replica should have: `leader`, `follower`.
     pub role: String,
-    /// `load`, `live`, `unload`, `unload_final`.
+    /// The state that the replica should have: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
-    /// The shard's epoch.
+    /// The epoch of the shard.
     pub epoch: u64,
-    /// Whether it may begin to load or to serve: the former owner is certainly gone, or, in a durable keyspace, the
-    /// leader knows of it.
+    /// Whether the replica may begin. To lead: in exclusive mode, when the former owner is certainly gone. To load,
+    /// in a durable keyspace: when the leader knows of the replica. To follow, after a durable shard was split or
+    /// merged: when the leader serves.
     pub granted: bool,
-    /// Where to load from, forward to, or hint at.
+    /// The other replicas that the worker may need: in `load`, those to load from; in `unload`, those to forward
+    /// requests to; else the other replicas of the shard.
     pub peers: Vec<Peer>,
-    /// Whether the shard has ever been led, so that it may have data: then a replica without a source of it must
-    /// not serve.
+    /// Whether the shard has ever had a leader, so that it may have data: then a replica without a source of the data
+    /// must not serve.
     pub had_data: bool,
-    /// In `unload_final`: why its data may be deleted: `moved`, `deleted`, `superseded`.
+    /// In `unload_final`: the reason why the worker may delete the data: `moved`, `deleted`, `superseded`. Absent in
+    /// other states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drop: Option<String>,
 }
 
-/// Leave to delete the data of a replica that is `kept`. A worker that has data of a later epoch keeps it.
+/// The coordinator's permission to delete the data of a replica that is `kept`. A worker that has data of a later
+/// epoch keeps the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Permission {
     /// The replica whose data the worker may delete.
     pub replica: ReplicaKey,
-    /// `moved`, `deleted`, `superseded`.
+    /// The reason why the worker may delete the data: `moved`, `deleted`, `superseded`.
     pub reason: String,
-    /// The epoch under which others serve, or up to which everything was deleted.
+    /// The epoch under which other replicas serve, or up to which everything was deleted.
     pub epoch: u64,
 }
 
@@ -290,57 +297,58 @@ impl From<&core::Permission> for Permission {
     }
 }
 
-/// What a worker must know of a keyspace.
+/// The part of a keyspace's settings that a worker needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct KeyspaceBrief {
-    /// Its name.
+    /// The name of the keyspace.
     pub name: String,
-    /// How keys map to shards.
+    /// The rule by which keys map to shards.
     pub sharding: Sharding,
-    /// Which part of a key is sharded by.
+    /// The part of a key that the sharding uses.
     pub partition_key: PartitionKey,
-    /// `eventual`, `exclusive`.
+    /// The ownership of shards: `eventual`, `exclusive`.
     pub ownership: String,
-    /// The map behind the orders.
+    /// The generation of the map that the orders follow.
     pub generation: Generation,
-    /// Its shards have this id or a later one; those of deleted keyspaces of the same name have earlier ones.
+    /// The lowest shard id of this keyspace. Deleted keyspaces of the same name have only lower ids.
     pub first_shard: u64,
-    /// Whether its data lies on disk and outlives its processes.
+    /// Whether the data of the replicas lies on disk and outlives their processes.
     pub durable: bool,
 }
 
-/// Until when the worker may act: `lease_ms` after it sent the beat, by its own clock.
+/// A lease: the worker may act until `lease_ms` after it sent the heartbeat, by its own clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lease {
-    /// As in the beat.
+    /// The `sent_at_ms` of the heartbeat that this answers, in milliseconds by the worker's clock.
     pub sent_at_ms: u64,
-    /// For how long.
+    /// The length of the lease, in milliseconds.
     pub lease_ms: u64,
 }
 
-/// What a worker should hold.
+/// The coordinator's orders to a worker: the replicas that it should hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Orders {
-    /// The coordinator's cluster, as in the welcome.
+    /// The id of the coordinator's cluster, as in the welcome.
     pub cluster: String,
-    /// For which start of the node.
+    /// The incarnation of the node that the orders are for.
     pub incarnation: u64,
-    /// To be sent back as `applied`.
+    /// The version of these orders, which the worker sends back as `applied`.
     pub version: u64,
-    /// What `changed` and `removed` build on; 0 = they are the whole.
+    /// The version of the orders that `changed` and `removed` build on; 0 = these are all orders.
     pub base: u64,
-    /// The keyspaces of everything in `changed`.
+    /// The keyspaces of all replicas in `changed`.
     pub keyspaces: Vec<KeyspaceBrief>,
-    /// New or different orders.
+    /// The new and the different orders.
     pub changed: Vec<Order>,
-    /// Replicas that it should serve no more. Their data is kept until there is a permission.
+    /// The replicas that the worker should no longer serve. It keeps their data until the coordinator gives a
+    /// permission.
     pub removed: Vec<ReplicaKey>,
-    /// Kept replicas whose data may be deleted.
+    /// The permissions to delete data of kept replicas.
     pub permissions: Vec<Permission>,
-    /// Only in answer to a beat.
+    /// The renewed lease; only in the answer to a heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
-    /// The worker may go.
+    /// Whether a worker that is leaving may end: other nodes serve all its shards.
     pub may_go: bool,
 }
 
