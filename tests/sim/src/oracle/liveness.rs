@@ -161,18 +161,24 @@ pub fn drained(oracles: &Oracles, drains: &[DrainStatus], is_stuck: bool) -> Vec
         let waits = |replica: &Replica| is_stuck && replica.state == ReplicaState::Load;
         replicas.filter(|replica| replica.node == drain.node && !waits(replica)).count()
     };
-    // What is set aside goes nowhere by itself.
-    let only_aside = |drain: &DrainStatus| {
+    // What is set aside goes nowhere by itself, nor does what a person has to decide about, as no disk has the last writes of what
+    // it comes from (seed 185 with --nobody --durable).
+    let only_for_person = |drain: &DrainStatus| {
         oracles.maps.all().all(|map| {
             let on_it = |shard: &&Shard| shard.replicas.iter().any(|replica| replica.node == drain.node);
-            map.shards().filter(on_it).all(|shard| oracles.maps.is_aside(map.keyspace(), shard.id))
+            let is_lost = |parent: &Shard| oracles.storage.disks.are_last_writes_lost(map.keyspace(), parent);
+            let is_for_person = |shard: &Shard| {
+                let mut parents = shard.parents().iter().filter_map(|parent| map.shard(*parent));
+                oracles.maps.is_aside(map.keyspace(), shard.id) || parents.any(is_lost)
+            };
+            map.shards().filter(on_it).all(is_for_person)
         })
     };
     let ended = |drain: &&DrainStatus| match &drain.progress {
         DrainProgress::SafeToStop => held(drain) == 0,
         DrainProgress::Blocked { why, .. } => !why.is_empty(),
         DrainProgress::Queued { behind, .. } => !behind.is_empty(),
-        DrainProgress::Moving { .. } => is_stuck || only_aside(drain),
+        DrainProgress::Moving { stuck, .. } => is_stuck || !stuck.is_empty() && only_for_person(drain),
     };
     let stuck = drains.iter().filter(|drain| !ended(drain));
     stuck.map(|drain| ("L8", format!("the drain of {drain}, which holds {} replicas", held(drain)))).collect()
