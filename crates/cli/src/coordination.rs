@@ -30,7 +30,8 @@ pub struct CoordinationArgs {
     /// File with the key of the client certificate (PEM)
     #[arg(long, env = "PARTAGE_COORDINATION_KEY", value_name = "FILE")]
     coordination_key: Option<PathBuf>,
-    /// Milliseconds that the other coordinators wait for a leader that was killed [default: 3000]
+    /// Milliseconds after which a killed leader is replaced, or a killed dataset node counts as gone
+    /// [default: 3000, for `partage dataset serve` 10000]
     #[arg(long, env = "PARTAGE_SESSION_MS", value_name = "MS")]
     session_ms: Option<u64>,
 }

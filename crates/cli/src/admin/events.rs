@@ -30,7 +30,7 @@ pub struct EventsArgs {
     /// Show only events of this node
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Maximum number of latest events to show, 1 to 10000 [default: 100, or all with --since]
+    /// Maximum number of latest events to show, 1 to 10000 [default: 100, with --since 10000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MOST as u64))]
     limit: Option<u64>,
     #[command(flatten)]

@@ -69,7 +69,7 @@ pub struct CreateArgs {
     replicas: u32,
     #[arg(long, default_value = DEFAULT_POLICY, help = policies())]
     policy: String,
-    /// Mode of plans: automatic, suggested (a person approves them) or manual (a person writes them)
+    /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
     #[arg(long, default_value = "automatic")]
     mode: String,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
@@ -105,7 +105,7 @@ pub struct UpdateArgs {
     replicas: Option<u32>,
     #[arg(long, help = policies())]
     policy: Option<String>,
-    /// Mode of plans: automatic, suggested (a person approves them) or manual (a person writes them)
+    /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
     #[arg(long)]
     mode: Option<String>,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
@@ -136,24 +136,24 @@ pub struct UpdateArgs {
 /// How fast shards move, and how long a load may take; what is not given stays as it is.
 #[derive(Debug, PartialEq, Default, Args)]
 struct ThrottleArgs {
-    /// Maximum number of moves at once in the keyspace [default: 256]
+    /// Maximum number of moves at once in the keyspace [new keyspace: 256]
     #[arg(long)]
     moves: Option<u32>,
-    /// Maximum number of moves at once into or out of one node [default: 16]
+    /// Maximum number of moves at once into or out of one node [new keyspace: 16]
     #[arg(long)]
     moves_per_node: Option<u32>,
-    /// Maximum number of first loads and repairs at once into one node [default: 512]
+    /// Maximum number of first loads and repairs at once into one node [new keyspace: 512]
     #[arg(long)]
     loads_per_node: Option<u32>,
-    /// Bytes per second that moves may begin to copy, not counting repairs; 0 = no limit [default: 0]
+    /// Bytes per second that moves may begin to copy, not counting repairs; 0 = no limit [new keyspace: 0]
     #[arg(long)]
     bytes_per_s: Option<u64>,
     /// Milliseconds that a node may take to load one replica before the coordinator tries another node
-    /// [default: 600000]
+    /// [new keyspace: 600000]
     #[arg(long)]
     load_ms: Option<u64>,
     /// durable: milliseconds that the coordinator waits for a dead node before it replaces the node's replicas
-    /// [default: 300000]
+    /// [new keyspace: 300000]
     #[arg(long)]
     replace_after_ms: Option<u64>,
 }

@@ -7,25 +7,26 @@ use partage_wire::json::Resharding;
 #[derive(Debug, PartialEq, Default, Args)]
 #[command(next_help_heading = "When shards split and merge")]
 pub struct ReshardingArgs {
-    /// Split a shard above this size, and merge small ones; 0 = not by size [default: 536870912]
+    /// Split a shard above this size, and merge small ones; 0 = not by size [new keyspace: 536870912]
     #[arg(long, value_name = "BYTES")]
     split_bytes: Option<u64>,
-    /// Split a shard above this many requests a second, and merge cold ones; 0 = not by load [default: 0]
+    /// Split a shard above this many requests a second, and merge cold ones; 0 = not by load [new keyspace: 0]
     #[arg(long, value_name = "RATE")]
     split_requests_per_s: Option<f64>,
-    /// Milliseconds that a load must stay above or below a threshold before the coordinator acts [default: 60000]
+    /// Milliseconds that a load must stay above or below a threshold before the coordinator acts [new keyspace: 60000]
     #[arg(long, value_name = "MS")]
     window_ms: Option<u64>,
-    /// A key with more than this share of its shard's requests gets a shard of its own [default: 0.5]
+    /// In a shard above --split-requests-per-s, a key with more than this share of the requests gets its own shard
+    /// [new keyspace: 0.5]
     #[arg(long, value_name = "SHARE")]
     hot_key_share: Option<f64>,
-    /// Maximum number of replicas of a shard that is read too much and cannot be split; 0 = none extra [default: 0]
+    /// Maximum number of replicas of a shard that is read too much and cannot be split; 0 = no extra [new keyspace: 0]
     #[arg(long, value_name = "COUNT")]
     max_replicas: Option<u32>,
-    /// Minimum number of shards; merging stops at it [default: 1]
+    /// Minimum number of shards; merging stops at it [new keyspace: 1]
     #[arg(long, value_name = "COUNT")]
     min_shards: Option<u32>,
-    /// Maximum number of shards; splitting stops at it [default: 4000000]
+    /// Maximum number of shards; splitting stops at it [new keyspace: 4000000]
     #[arg(long, value_name = "COUNT")]
     max_shards: Option<u32>,
 }

@@ -197,7 +197,7 @@ pub struct ListArgs {
     /// Print one line for each shard instead of the drawing
     #[arg(long, short)]
     long: bool,
-    /// Show only moves in progress: source node, target node, progress, start time, and what the move waits for
+    /// Show only moves in progress: source node, target node, stage, time in that stage, and what the move waits for
     #[arg(long, conflicts_with = "long")]
     moves: bool,
     /// Show only shards that are not served or have too few replicas, one line each, with the reason

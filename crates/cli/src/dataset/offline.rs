@@ -37,7 +37,7 @@ pub struct BuildArgs {
     work_dir: Option<PathBuf>,
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Memory for building, in MiB; the command keeps what does not fit on disk
+    /// Memory for building, in MiB; what does not fit goes to the disk until the store files are built
     #[arg(long, default_value_t = 512)]
     memory_mib: usize,
     /// Number of files to read, and of store files to write, at once [default: 2]

@@ -98,8 +98,8 @@ numbers!(
         split_requests_per_s: f64,
         /// The time for which a load must stay above or below its threshold, in milliseconds; default 60000.
         window_ms: u64,
-        /// The share of its shard's requests above which the coordinator isolates a key, above 0 and at most 1;
-        /// default 0.5.
+        /// The share of its shard's requests above which the coordinator isolates a key, if the shard is above
+        /// `split_requests_per_s`; above 0 and at most 1; default 0.5.
         hot_key_share: f64,
         /// The highest number of replicas of a shard with many reads. A value up to the keyspace's `replicas` gives
         /// no extra replicas; default 0.

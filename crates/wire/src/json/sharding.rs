@@ -23,7 +23,8 @@ pub enum Sharding {
     Fixed {
         /// The name of the hash function, such as `xxh3-64`.
         hash: String,
-        /// The number of slots, 1 to 4000000. While the number of shards changes it is the larger of both numbers.
+        /// The number of slots, 1 to 4000000, with `crc16` at most 16384. While the number of shards changes it is the
+        /// larger of both numbers.
         shards: u32,
     },
     /// Each shard is a partition that the user names.

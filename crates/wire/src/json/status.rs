@@ -128,7 +128,7 @@ pub struct Summary {
     pub loads: usize,
     /// The number of shards with fewer replicas than they should have.
     pub short: usize,
-    /// The first of those shards for which no replica is on its way, at most 20.
+    /// The first of those shards for which too few replicas are on their way, at most 20.
     pub unplaced: Vec<Unplaced>,
     /// Sentences on what the planner could not do in its last run, by keyspace.
     pub complaints: BTreeMap<String, Vec<String>>,

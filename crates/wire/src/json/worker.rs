@@ -124,8 +124,8 @@ pub struct Report {
     /// number prolongs the time that the load may take.
     #[serde(default)]
     pub progress: u32,
-    /// The stored data of the replica; only in heartbeats that name every replica, and where the data outlives the
-    /// process. A coordinator whose state was restored compares copies with it, and may not know the shard.
+    /// The stored data of the replica; only in heartbeats that name every replica, and in each report of phase `kept`.
+    /// A coordinator whose state was restored compares copies with it, and may not know the shard.
     #[serde(default)]
     pub served: Option<Served>,
 }
@@ -263,8 +263,8 @@ pub struct Order {
     /// in a durable keyspace: when the leader knows of the replica. To follow, after a durable shard was split or
     /// merged: when the leader serves.
     pub granted: bool,
-    /// The other replicas that the worker may need: in `load`, those to load from; in `unload`, those to forward
-    /// requests to; else the other replicas of the shard.
+    /// The other replicas of the shard, and of its parents or children in a split or merge, that the worker may need:
+    /// in `load` to load from, in `unload` to forward requests to, else to name to clients.
     pub peers: Vec<Peer>,
     /// Whether the shard has ever had a leader, so that it may have data: then a replica without a source of the data
     /// must not serve.
@@ -321,7 +321,7 @@ pub struct KeyspaceBrief {
 pub struct Lease {
     /// The `sent_at_ms` of the heartbeat that this answers, in milliseconds by the worker's clock.
     pub sent_at_ms: u64,
-    /// The length of the lease, in milliseconds.
+    /// The length of the lease, in milliseconds; 0 = it is not renewed, and the last one runs out.
     pub lease_ms: u64,
 }
 
