@@ -72,7 +72,8 @@ impl KeyspaceState {
         failed
     }
 
-    /// Notes that the shard is another one than `old`: who leads it was not granted it yet.
+    /// Follows a change of a shard that was `old`: under a new epoch its leader was not granted it yet; where it is gone, its
+    /// parents are looked at again.
     fn note_epoch(&mut self, at: Moment, id: ShardId, old: Option<&Shard>) {
         match self.map.shard(id) {
             Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct StoredFaults {
     /// The counters and switches are missing, damaged, or not those that were written last.
     pub cluster: Vec<String>,
-    /// All of it is an older state of itself, which no coordinator before has found.
+    /// A worker or a coordinator knows of later maps than the stored ones, and no coordinator before this one has found that.
     pub was_set_back: bool,
     /// Records of nodes are.
     pub nodes: Vec<String>,

@@ -36,6 +36,10 @@ fn shards_are(count: usize) -> String {
     if count == 1 { "1 shard is".to_owned() } else { format!("{count} shards are") }
 }
 
+pub(super) fn shards_wait(count: usize) -> String {
+    if count == 1 { "1 shard waits".to_owned() } else { format!("{count} shards wait") }
+}
+
 /// The way out where a disk or an engine does not take a change.
 pub const MAKE_ROOM: &str = "make room there (files that cannot be opened: make them readable and writable), and the coordinator makes \
                              changes again by itself";
@@ -169,7 +173,7 @@ fn unrest_problem(why: &str) -> Problem {
 fn waiting_problem(summary: &Summary) -> Option<Problem> {
     let hung: usize = summary.hung.values().sum();
     let (count, nodes) = (summary.shards.waiting.saturating_sub(hung), &summary.awaited);
-    let waits = if count == 1 { "1 shard waits".to_owned() } else { format!("{count} shards wait") };
+    let waits = shards_wait(count);
     let awaited: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(|id| id.as_str()).collect();
     let more = if nodes.len() > awaited.len() { " and others" } else { "" };
     let (what, way_out) = match awaited.is_empty() {

@@ -18,8 +18,8 @@
 //! one is *overtaken* when somebody has named a later one. Those that go on without a copy do so under a later epoch, so
 //! copies of one epoch have the same writes.
 //!
-//! Not done: a node that the backup does not name at all may have the latest copy, and others go on. And what was found is not
-//! stored. A coordinator that begins between the comparison and the next epoch of a shard
+//! Not done: a node that joined, or got its first shard, after the backup was taken, and that is not back, may have the latest
+//! copy, and others go on. And the coordinator does not store what it has found. A coordinator that begins between the comparison and the next epoch of a shard
 //! hears that one copy has served under the restored epoch and another not yet, and takes the other for overtaken, though
 //! both have everything: that one loads anew.
 
@@ -81,9 +81,15 @@ impl Heard {
 }
 
 impl NodeState {
-    /// Whether it was declared dead, may have data, and has not been heard since this coordinator began.
-    pub(super) fn is_awaited_dead(&self) -> bool {
+    /// Whether this coordinator has not heard it, and it may have data though it was declared dead.
+    fn is_awaited_dead(&self) -> bool {
         self.record.ended && self.record.held && self.sequence == 0
+    }
+
+    /// Whether this coordinator has not heard it, and it may have a later copy of a shard that has, or has not, gone on since the
+    /// coordinator's state was restored.
+    fn may_have_later(&self, has_gone_on: bool) -> bool {
+        self.sequence == 0 && !self.record.ended || !has_gone_on && self.is_awaited_dead()
     }
 }
 
@@ -174,7 +180,8 @@ impl KeyspaceState {
         let chosen = Named { epoch: shard.epoch, bounds, serves_since: true };
         self.named_copies.entry(id).or_default().insert(key, chosen);
         self.unproven.remove(&id);
-        // It serves now, and was none to lead before (seed 402301).
+        // The coordinator may have found before that others had a later one, and would take its reports for those of a copy that
+        // is none: a person could put an empty shard in the place of one that serves (seed 402301).
         self.overtaken.remove(&placement);
         self.note_waiting(id);
         self.note_news(id);
@@ -393,23 +400,22 @@ impl Cluster {
         shard: &Shard,
     ) -> impl Iterator<Item = &'a NodeId> {
         let waits = keyspace.was_restored() && keyspace.waits_for_copy(&self.nodes, shard);
-        let for_dead = waits && !keyspace.has_gone_on(shard);
-        let is_unheard = |node: &&NodeState| node.sequence == 0 && !node.record.ended;
-        let is_waited_for =
-            move |node: &&NodeState| waits && is_unheard(node) || for_dead && node.is_awaited_dead();
-        self.nodes.values().filter(is_waited_for).map(|node| &node.record.spec.id)
+        let has_gone_on = keyspace.has_gone_on(shard);
+        self.nodes
+            .values()
+            .filter(move |node| waits && node.may_have_later(has_gone_on))
+            .map(|node| &node.record.spec.id)
     }
 
     /// How many shards wait for a node that the map does not name for them, or wait and know of a later copy on it.
     pub(super) fn shards_that_wait_for(&self, id: &NodeId) -> usize {
         let Some(node) = self.nodes.get(id) else { return 0 };
-        let is_unheard = node.sequence == 0 && !node.record.ended;
         let waits = |(keyspace, shard): &(&KeyspaceState, &Shard)| {
             let has_later = || {
                 let epoch = shard.live().filter_map(|r| keyspace.named_epoch(shard.id, r)).max();
                 keyspace.later_copies(shard, epoch.unwrap_or_default()).any(|(other, _)| other == id)
             };
-            let is_awaited = || is_unheard || node.is_awaited_dead() && !keyspace.has_gone_on(shard);
+            let is_awaited = || node.may_have_later(keyspace.has_gone_on(shard));
             keyspace.waits_for_copy(&self.nodes, shard) && (is_awaited() || has_later())
         };
         self.restored_shards().filter(waits).count()

@@ -49,7 +49,7 @@ impl Faults {
         };
         StoredFaults {
             cluster: list(&self.cluster),
-            // Which nobody knows who has only this state.
+            // The stored state does not show by itself that it is an older one.
             was_set_back: false,
             nodes: list(&self.nodes),
             plans: list(&self.plans),

@@ -14,6 +14,7 @@
 
 use super::{AdminError, Effect, Intent};
 use crate::cluster::orders::Held;
+use crate::cluster::problems::shards_wait;
 use crate::cluster::{Cluster, Drain, Moment, NodeRecord, NodeState, Write};
 use crate::event::{About, EventKind};
 use crate::exchange::{Failure, Phase, ReplicaKey};
@@ -297,8 +298,7 @@ impl Cluster {
         }
         let waiting = self.shards_that_wait_for(id);
         if waiting > 0 {
-            let waits =
-                if waiting == 1 { "1 shard waits".to_owned() } else { format!("{waiting} shards wait") };
+            let waits = shards_wait(waiting);
             intent.warnings.push(format!(
                 "{waits} for it, as it may have later copies than the others since the cluster's state was restored: what \
                  only it has is missing then"

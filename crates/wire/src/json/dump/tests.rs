@@ -243,6 +243,10 @@ fn plans_are_checked_against_the_map_they_were_made_from() {
 #[test]
 fn what_is_saved_after_a_loss_gives_no_number_again_and_forgets_no_node() {
     let mut records = Records::try_from(serde_json::from_value::<Dump>(sound()).unwrap()).unwrap();
+    assert!(
+        records.nodes.iter().all(|node| node.held),
+        "an older backup does not say that they have no data"
+    );
     let before = records.clone();
     records.nodes = vec![NodeRecord::new(NodeSpec::new("n3".parse().unwrap(), "h:1"), Incarnation(77))];
     records.cluster = Default::default();
